@@ -1,0 +1,172 @@
+//! What differs between kernels: byte offsets of struct members and the few
+//! constants that the programs compare with.
+//!
+//! Rust eBPF has no CO-RE, so the tracer reads these from the running kernel's
+//! BTF and writes them into the programs' read-only data before they are
+//! loaded. The verifier then sees constants.
+
+/// Marks a member that this kernel does not have.
+pub const ABSENT: u32 = u32::MAX;
+
+macro_rules! layout {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Byte offsets, [`ABSENT`] where the kernel has no such member.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Layout {
+            $($(#[$doc])* pub $name: u32,)*
+        }
+
+        impl Layout {
+            /// A layout in which nothing is known.
+            pub const UNKNOWN: Self = Self { $($name: ABSENT,)* };
+        }
+    };
+}
+
+layout! {
+    /// `task_struct.__state` (5.14+) or `task_struct.state`; the low 32 bits.
+    task_state,
+    /// `task_struct.flags`
+    task_flags,
+    /// `task_struct.pid`: the thread ID.
+    task_pid,
+    /// `task_struct.tgid`: the process ID.
+    task_tgid,
+    /// `task_struct.comm`
+    task_comm,
+    /// `task_struct.nsproxy`
+    task_nsproxy,
+    /// `task_struct.mm`
+    task_mm,
+    /// `task_struct.exit_code`
+    task_exit_code,
+    /// `task_struct.real_parent`
+    task_real_parent,
+    /// `task_struct.start_boottime`, ns since boot.
+    task_start_boottime,
+    /// `task_struct.se.exec_start`: when it last ran, by the scheduler's clock.
+    task_exec_start,
+    /// `task_struct.signal`
+    task_signal,
+    /// `task_struct.real_cred`
+    task_real_cred,
+    /// `signal_struct.live`: threads that have not exited.
+    signal_live,
+    /// `signal_struct.group_exit_code`
+    signal_group_exit_code,
+    /// `cred.euid`
+    cred_euid,
+    /// `cred.user_ns`
+    cred_user_ns,
+    /// `user_namespace.level`: 0 is the initial one.
+    user_ns_level,
+    /// `nsproxy.net_ns`
+    nsproxy_net_ns,
+    /// `nsproxy.mnt_ns`
+    nsproxy_mnt_ns,
+    /// `nsproxy.pid_ns_for_children`
+    nsproxy_pid_ns,
+    /// `mnt_namespace.ns.inum`
+    mnt_ns_inum,
+    /// `pid_namespace.ns.inum`
+    pid_ns_inum,
+    /// `net.ns.inum`
+    net_inum,
+    /// The reference count whose end is the namespace's end: `net.count`
+    /// (5.10), `net.ns.count` (6.1) or `net.ns.__ns_ref` (6.18).
+    net_refs,
+    /// `net.net_cookie`
+    net_cookie,
+    /// `net.list`
+    net_list,
+    /// `net.dev_base_head`
+    net_dev_base_head,
+    /// `net.ns`: what `netns_put` is called with.
+    net_ns_common,
+    /// `net_device.dev_list`
+    dev_list,
+    /// `net_device.nd_net`
+    dev_net,
+    /// `net_device.name`
+    dev_name,
+    /// `net_device.ifindex`
+    dev_ifindex,
+    /// `net_device.flags`
+    dev_flags,
+    /// `net_device.rtnl_link_ops`
+    dev_link_ops,
+    /// `net_device.ip_ptr`
+    dev_ip_ptr,
+    /// `net_device.ip6_ptr`
+    dev_ip6_ptr,
+    /// `rtnl_link_ops.kind`
+    link_ops_kind,
+    /// `in_device.dev`
+    in_dev_dev,
+    /// `in_device.ifa_list`
+    in_dev_ifa_list,
+    /// `in_ifaddr.ifa_next`
+    ifa_next,
+    /// `in_ifaddr.ifa_dev`
+    ifa_dev,
+    /// `in_ifaddr.ifa_local`
+    ifa_local,
+    /// `in_ifaddr.ifa_prefixlen`
+    ifa_prefixlen,
+    /// `inet6_dev.dev`
+    in6_dev_dev,
+    /// `inet6_dev.addr_list`
+    in6_dev_addr_list,
+    /// `inet6_ifaddr.if_list`
+    ifa6_list,
+    /// `inet6_ifaddr.idev`
+    ifa6_idev,
+    /// `inet6_ifaddr.addr`
+    ifa6_addr,
+    /// `inet6_ifaddr.prefix_len`
+    ifa6_prefix_len,
+    /// `mm_struct.env_start`
+    mm_env_start,
+    /// `mm_struct.env_end`
+    mm_env_end,
+    /// `linux_binprm.filename`
+    bprm_filename,
+    /// `work_struct.func`
+    work_func,
+    /// `pt_regs.orig_ax`, or the architecture's place for the call number.
+    regs_syscall,
+    /// The first argument of a system call in `pt_regs`.
+    regs_arg0,
+}
+
+/// Constants of the running kernel and of this run. One value, so that the
+/// programs have one global.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Address of `cleanup_net`, 0 if unknown.
+    pub cleanup_net: u64,
+    /// Address of `fib_inetaddr_event`, 0 if unknown: called on each change of
+    /// an IPv4 address.
+    pub fib_inetaddr_event: u64,
+    /// Address of `inetdev_event`, 0 if unknown: called on each change of a
+    /// device, so also when the loopback device of a new namespace is made.
+    pub inetdev_event: u64,
+    /// Stalls shorter than this are not reported, ns.
+    pub stall_threshold_ns: u64,
+    /// 1 if `sched_switch` hands over `prev_state` (5.18+).
+    pub switch_has_state: u32,
+    /// Bits of the task state that mean "not stuck": `TASK_NOLOAD`,
+    /// `TASK_FROZEN`.
+    pub state_ignore: u32,
+    /// Number of the `unshare` system call.
+    pub sys_unshare: u32,
+    /// Thread group of the tracer itself.
+    pub own_tgid: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Settings>() == 48);
+    assert!(size_of::<Layout>() % 4 == 0);
+};

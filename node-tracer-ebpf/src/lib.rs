@@ -1,0 +1,26 @@
+//! The record layout that kernel programs and the tracer share.
+//!
+//! Everything here is `repr(C)` with explicit padding and no `bool` or `enum`,
+//! so that a record is the same bytes on both sides; the assertions at the end
+//! of each module and the tests keep it so. The library has no dependencies
+//! and is compiled for the host and for eBPF alike. The programs themselves
+//! are in the binary target (`main.rs`, `probes/`).
+
+#![no_std]
+
+pub mod layout;
+pub mod record;
+
+/// Names of the maps that the tracer opens.
+pub mod map {
+    /// Ring buffer with everything that happens ([`record`](crate::record)).
+    pub const EVENTS: &str = "EVENTS";
+    /// Ring buffer that the namespace walk fills on demand.
+    pub const WALK: &str = "WALK";
+    /// Per-CPU counters of records that could not be handed over.
+    pub const LOST: &str = "LOST";
+    /// Tasks in uninterruptible sleep, by thread ID.
+    pub const BLOCKED: &str = "BLOCKED";
+    /// What the next walk is to do ([`record::WalkRequest`](crate::record::WalkRequest)).
+    pub const WALK_REQUEST: &str = "WALK_REQUEST";
+}

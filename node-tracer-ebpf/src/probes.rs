@@ -1,0 +1,9 @@
+//! One file for each kernel topic; the names are those of the tracer's
+//! events and of the tests.
+
+mod address;
+mod cni;
+mod netns;
+mod notifier;
+mod task;
+mod walk;

@@ -1,0 +1,260 @@
+//! CNI plugins: started, ended.
+//!
+//! A plugin can be gone before anybody reads its /proc entry, and the CNI
+//! variables lie anywhere in its environment. So each program's environment is
+//! gone through as it is executed, string by string, and what starts with
+//! `CNI_` is kept; a program without `CNI_COMMAND` is no plugin.
+
+use core::{ffi::c_void, hint::black_box, ptr::read_volatile};
+
+use aya_ebpf::{
+    helpers::{bpf_loop, generated},
+    macros::{btf_tracepoint, map},
+    maps::{HashMap, PerCpuArray},
+    programs::BtfTracePointContext,
+};
+use node_tracer_ebpf::record::{
+    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, VAR_LEN, kind, lost,
+};
+
+use crate::kernel::{
+    EVENTS, count_lost, describe_task, emit, header, load, load_text, offset,
+};
+
+/// Plugins that run: process ID to the time of their start.
+#[map]
+static CNI_RUNNING: HashMap<u32, u64> = HashMap::with_max_entries(4096, 0);
+
+/// The record being put together, and as much room again: for one variable
+/// beyond its end, and for a mask in place of a bound (see `executed`).
+#[repr(C)]
+struct Scratch {
+    record: CniExecRecord,
+    spill: [u8; ENV_LEN],
+}
+
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Strings that are followed with `bpf_loop`, and without.
+const MAX_STRINGS: u32 = 16384;
+
+
+const STOP: i64 = 1;
+const GO_ON: i64 = 0;
+
+/// Where the search stands.
+#[repr(C)]
+struct Search {
+    /// The next string's address.
+    cursor: u64,
+    /// The environment's end.
+    end: u64,
+    /// Bytes kept so far.
+    kept: u32,
+    /// 1: the cursor stands inside a string.
+    inside: u32,
+    /// 1: `CNI_COMMAND` was seen.
+    is_plugin: u32,
+    /// 1: something was cut or left out.
+    truncated: u32,
+    /// 1: the environment could not be read.
+    unreadable: u32,
+    /// Zero.
+    pad: u32,
+}
+
+#[inline(always)]
+fn look_at_string(search: &mut Search) -> i64 {
+    if search.cursor >= search.end {
+        return STOP;
+    }
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return STOP;
+    };
+    let kept = black_box(search.kept as usize & (2 * ENV_LEN - 1));
+    if kept > ENV_LEN - 16 {
+        search.truncated = 1;
+        return STOP;
+    }
+    // SAFETY: at most ENV_LEN - 16 + VAR_LEN bytes in, which `spill` allows;
+    // the helper checks the user's address.
+    let (at, length) = unsafe {
+        let at = (&raw mut (*scratch).record.env).cast::<u8>().add(kept);
+        let length = generated::bpf_probe_read_user_str(
+            at.cast(),
+            VAR_LEN as u32,
+            search.cursor as *const c_void,
+        );
+        (at, length)
+    };
+    if length <= 0 {
+        search.unreadable = 1;
+        return STOP;
+    }
+    let cut = length >= VAR_LEN as i64;
+    let starts = search.inside == 0;
+    // A string that fills the buffer goes on behind it, or ends just there:
+    // the rest, if only its NUL, is read as the inside of a string.
+    search.inside = u32::from(cut);
+    search.cursor += length as u64 - u64::from(cut);
+    // SAFETY: four and eleven bytes at `at` are within the scratch.
+    if starts && unsafe { at.cast::<[u8; 4]>().read_unaligned() } == *b"CNI_" {
+        if kept + length as usize > ENV_LEN {
+            search.truncated = 1;
+            return STOP;
+        }
+        // SAFETY: as above.
+        if unsafe { at.cast::<[u8; 12]>().read_unaligned() } == *b"CNI_COMMAND=" {
+            search.is_plugin = 1;
+        }
+        search.truncated |= u32::from(cut);
+        search.kept = black_box((search.kept + length as u32) & (2 * ENV_LEN as u32 - 1));
+    }
+    GO_ON
+}
+
+extern "C" fn look_at_string_step(_index: u64, ctx: *mut c_void) -> i64 {
+    // SAFETY: bpf_loop hands over the Search that it was given.
+    look_at_string(unsafe { &mut *ctx.cast::<Search>() })
+}
+
+/// (task, old_pid, bprm), in the task that has just become the program.
+#[inline(always)]
+fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
+    let task: u64 = ctx.arg(0);
+    let mm: u64 = load(task, offset!(task_mm));
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return;
+    };
+    // Zero, but neither the compiler nor the verifier knows: the verifier then
+    // takes the first round for any round and need not tell apart the flags'
+    // values in the later ones.
+    // SAFETY: the map's own value.
+    let zero = unsafe { read_volatile(&raw const (*scratch).record.header.pad) };
+    let mut search = Search {
+        cursor: load(mm, offset!(mm_env_start)),
+        end: load(mm, offset!(mm_env_end)),
+        kept: zero,
+        inside: zero,
+        is_plugin: zero,
+        truncated: zero,
+        unreadable: zero,
+        pad: 0,
+    };
+    go_through(&mut search);
+    if search.is_plugin == 0 {
+        // CNI variables without a command, or a broken end: it may have been a
+        // plugin, and that is said.
+        if search.unreadable != 0 {
+            count_lost(lost::ENV_UNREADABLE);
+        } else if search.truncated != 0 {
+            count_lost(lost::ENV_TRUNCATED);
+        }
+        return;
+    }
+    // SAFETY: this CPU's own scratch; exec's tracepoint is not preempted.
+    let record = unsafe { &mut (*scratch).record };
+    record.header = header(kind::CNI_EXEC);
+    record.task = describe_task(task);
+    record.parent = describe_task(load(task, offset!(task_real_parent)));
+    record.path = [0; PATH_LEN];
+    load_text(load(ctx.arg(2), offset!(bprm_filename)), &mut record.path);
+    // The verifier loses a comparison's bound when the compiler works on a copy
+    // of the number; a mask stays with it.
+    let kept = black_box(search.kept & (2 * ENV_LEN as u32 - 1));
+    record.env_len = kept;
+    record.truncated = search.truncated | search.unreadable;
+    if CNI_RUNNING.insert(record.task.tgid, record.header.time, 0).is_err() {
+        count_lost(lost::CNI_FULL);
+    }
+    let length = CNI_EXEC_FIXED + kept as usize;
+    // SAFETY: within the scratch, by the mask.
+    let bytes = unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), length) };
+    if EVENTS.output::<[u8]>(bytes, 0).is_err() {
+        count_lost(lost::EVENTS_FULL);
+    }
+}
+
+#[btf_tracepoint(function = "sched_process_exec")]
+fn cni_exec(ctx: BtfTracePointContext) -> i32 {
+    executed(&ctx, |search| {
+        // SAFETY: the callback is of the form that bpf_loop wants, and
+        // `search` outlives the call.
+        unsafe {
+            bpf_loop(
+                MAX_STRINGS,
+                look_at_string_step as *mut c_void,
+                core::ptr::from_mut(search).cast(),
+                0,
+            );
+        }
+        if search.cursor < search.end && search.unreadable == 0 {
+            search.truncated = 1;
+        }
+    });
+    0
+}
+
+/// For kernels before 5.17, which have no `bpf_loop`: the environment's first
+/// [`ENV_LEN`] bytes go to the tracer whole, which drops what is not `CNI_*`.
+#[btf_tracepoint(function = "sched_process_exec")]
+fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
+    executed(&ctx, |search| {
+        let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+            return;
+        };
+        let length = search.end.wrapping_sub(search.cursor);
+        search.truncated = u32::from(length > ENV_LEN as u64);
+        let length = black_box(length.min(ENV_LEN as u64) as u32);
+        // SAFETY: ENV_LEN bytes at most, by the line before; the helper checks
+        // the user's address.
+        let env = unsafe {
+            let env = (&raw mut (*scratch).record.env).cast::<u8>();
+            if length > ENV_LEN as u32
+                || generated::bpf_probe_read_user(env.cast(), length, search.cursor as *const c_void) != 0
+            {
+                search.unreadable = 1;
+                return;
+            }
+            env
+        };
+        for at in 0..ENV_LEN - 12 {
+            // SAFETY: twelve bytes before the end of the buffer at most.
+            if unsafe { env.add(at).cast::<[u8; 8]>().read_unaligned() } == *b"CNI_COMM" {
+                search.is_plugin = 1;
+                break;
+            }
+        }
+        search.kept = length;
+    });
+    0
+}
+
+/// The last thread of a process: `signal.live` is already counted down.
+#[btf_tracepoint(function = "sched_process_exit")]
+fn cni_exit(ctx: BtfTracePointContext) -> i32 {
+    let task: u64 = ctx.arg(0);
+    let tgid: u32 = load(task, offset!(task_tgid));
+    let Some(started) = CNI_RUNNING.get_ptr(tgid) else {
+        return 0;
+    };
+    // SAFETY: the map's own value.
+    let started = unsafe { *started };
+    let signal: u64 = load(task, offset!(task_signal));
+    if load::<u32>(signal, offset!(signal_live)) != 0 || CNI_RUNNING.remove(tgid).is_err() {
+        return 0;
+    }
+    // exit_group leaves the status with the group, a lone exit with the task.
+    let group: u32 = load(signal, offset!(signal_group_exit_code));
+    let own: u32 = load(task, offset!(task_exit_code));
+    emit(&CniExitRecord {
+        header: header(kind::CNI_EXIT),
+        started,
+        tgid,
+        wait_status: if group != 0 { group } else { own },
+    });
+    0
+}
+
+const _: () = assert!(VAR_LEN <= ENV_LEN && ENV_LEN.is_power_of_two());

@@ -1,0 +1,195 @@
+//! Tasks in uninterruptible sleep.
+//!
+//! A task that goes to sleep in state D is written down with the time; one
+//! that is woken is struck out. The tracer looks at the table when the oldest
+//! entry may have passed the threshold, and takes stacks then (`task_rows`):
+//! nothing is sent, and no stack is taken, for the short sleeps of ordinary
+//! disk I/O.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::{seq_file, task_struct},
+    helpers::{bpf_get_task_stack, bpf_seq_write},
+    macros::{btf_tracepoint, map, raw_tracepoint},
+    maps::{Array, HashMap, PerCpuArray},
+    programs::{BtfTracePointContext, RawTracePointContext},
+};
+use node_tracer_ebpf::{
+    layout::ABSENT,
+    record::{Blocked, STACK_FRAMES, TaskRow, UnblockedRecord, WalkRequest, kind, lost},
+};
+
+use crate::kernel::{
+    TASK_UNINTERRUPTIBLE, count_lost, describe_task, direct, emit, header, load, net_of_task, now,
+    offset, setting,
+};
+
+/// By thread ID. On a full table the stall is counted as lost.
+#[map]
+static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(16384, 0);
+
+#[map]
+pub(crate) static WALK_REQUEST: Array<WalkRequest> = Array::with_max_entries(1, 0);
+
+#[map]
+static STACK: PerCpuArray<[u64; STACK_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
+
+#[inline(always)]
+fn is_blocked(state: u32) -> bool {
+    // A test of the bit, not equality: vfork and freezable sleeps add others.
+    state & TASK_UNINTERRUPTIBLE != 0 && state & setting!(state_ignore) == 0
+}
+
+#[inline(always)]
+fn goes_to_sleep(tid: u32) {
+    let entry = Blocked { since: now(), reported: 0, pad: 0 };
+    if BLOCKED.insert(tid, entry, 0).is_err() {
+        count_lost(lost::BLOCKED_FULL);
+    }
+}
+
+#[inline(always)]
+fn is_woken(tid: u32, task: u64) {
+    let Some(entry) = BLOCKED.get_ptr(tid) else {
+        return;
+    };
+    // SAFETY: the map's own value.
+    let Blocked { since, reported, pad: _ } = unsafe { *entry };
+    let _ = BLOCKED.remove(tid);
+    if reported != 0 || now() - since >= setting!(stall_threshold_ns) {
+        emit(&UnblockedRecord {
+            header: header(kind::TASK_UNBLOCKED),
+            since,
+            task: describe_task(task),
+        });
+    }
+}
+
+/// The hottest of the programs: every switch on every CPU.
+#[btf_tracepoint(function = "sched_switch")]
+fn task_switch(ctx: BtfTracePointContext) -> i32 {
+    // (preempt, prev, next, prev_state); the last since 5.18.
+    let prev: *const c_void = ctx.arg(1);
+    let state = if setting!(switch_has_state) != 0 {
+        ctx.arg::<u32>(3)
+    } else {
+        // SAFETY: the context's own pointer.
+        unsafe { direct(prev, offset!(task_state)) }
+    };
+    // A preempted task stays runnable, whatever state it was about to enter.
+    if is_blocked(state) && ctx.arg::<u64>(0) & 0xff == 0 {
+        // SAFETY: the context's own pointer.
+        goes_to_sleep(unsafe { direct(prev, offset!(task_pid)) });
+    }
+    0
+}
+
+/// At `sched_waking` the task still has the state that it sleeps in, so that
+/// no table need be asked about the many others.
+#[btf_tracepoint(function = "sched_waking")]
+fn task_waking(ctx: BtfTracePointContext) -> i32 {
+    let task: *const c_void = ctx.arg(0);
+    // SAFETY: the context's own pointer.
+    let state = unsafe { direct(task, offset!(task_state)) };
+    if state & TASK_UNINTERRUPTIBLE != 0 {
+        // SAFETY: the context's own pointer.
+        is_woken(unsafe { direct(task, offset!(task_pid)) }, task as u64);
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+fn task_switch_raw(ctx: RawTracePointContext) -> i32 {
+    let prev: u64 = ctx.arg(1);
+    let state = if setting!(switch_has_state) != 0 {
+        ctx.arg::<u32>(3)
+    } else {
+        load(prev, offset!(task_state))
+    };
+    if is_blocked(state) && ctx.arg::<u64>(0) & 0xff == 0 {
+        goes_to_sleep(load(prev, offset!(task_pid)));
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_waking")]
+fn task_waking_raw(ctx: RawTracePointContext) -> i32 {
+    let task: u64 = ctx.arg(0);
+    if load::<u32>(task, offset!(task_state)) & TASK_UNINTERRUPTIBLE != 0 {
+        is_woken(load(task, offset!(task_pid)), task);
+    }
+    0
+}
+
+/// `struct bpf_iter_meta`, stable since 5.8.
+#[repr(C)]
+pub(super) struct IterMeta {
+    seq: *mut seq_file,
+    session_id: u64,
+    pub(super) seq_num: u64,
+}
+
+/// `struct bpf_iter__task`
+#[repr(C)]
+struct IterTask {
+    meta: *const IterMeta,
+    task: *mut task_struct,
+}
+
+/// Every thread of the node, with the stack of those in state D. A zombie
+/// process's living threads are among them; nothing here can block.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
+    // SAFETY: the kernel hands a bpf_iter__task to this section's programs.
+    let (meta, task) = unsafe {
+        let ctx = ctx.cast::<IterTask>();
+        ((*ctx).meta, (*ctx).task)
+    };
+    if task.is_null() {
+        return 0;
+    }
+    let Some(request) = WALK_REQUEST.get(0) else {
+        return 0;
+    };
+    let address = task as u64;
+    let state: u32 = load(address, offset!(task_state));
+    let blocked = is_blocked(state);
+    let net = net_of_task(address);
+    if request.tasks_outside_only != 0 && net == request.init_net && !blocked {
+        return 0;
+    }
+    let Some(stack) = STACK.get_ptr_mut(0) else {
+        return 0;
+    };
+    let mut row = TaskRow {
+        task: describe_task(address),
+        net_address: net,
+        net_cookie: load(net, offset!(net_cookie)),
+        exec_start: load(address, offset!(task_exec_start)),
+        state,
+        flags: if offset!(task_flags) == ABSENT { 0 } else { load(address, offset!(task_flags)) },
+        stack_len: 0,
+        pad: 0,
+    };
+    const STACK_BYTES: u32 = (STACK_FRAMES * 8) as u32;
+    if blocked {
+        // SAFETY: the buffer is as long as said; the task is held by the
+        // iterator.
+        let len = unsafe { bpf_get_task_stack(task, stack.cast(), STACK_BYTES, 0) };
+        if len > 0 && len <= i64::from(STACK_BYTES) {
+            row.stack_len = len as u32;
+        }
+    }
+    // SAFETY: the seq_file of this run; lengths are those of the buffers. A
+    // full buffer makes the kernel come back to this task.
+    unsafe {
+        let seq = (*meta).seq;
+        bpf_seq_write(seq, (&raw const row).cast(), size_of::<TaskRow>() as u32);
+        if row.stack_len != 0 {
+            bpf_seq_write(seq, stack.cast(), row.stack_len);
+        }
+    }
+    0
+}

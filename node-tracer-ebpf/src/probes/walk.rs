@@ -1,0 +1,221 @@
+//! The kernel's list of network namespaces, with every address in each, read
+//! without entering any and without a lock.
+//!
+//! The iterator target is of no interest (the list of BPF maps, because it is
+//! short): the program does its work at the first element and goes through
+//! `net_namespace_list` and the device and address lists below it by itself.
+//! A list that changes underneath is safe (the reads are checked, the nodes
+//! are freed by RCU) and shows either state.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::bpf_loop, macros::map, maps::RingBuf};
+use node_tracer_ebpf::{
+    layout::ABSENT,
+    record::{AddressRecord, NetnsRecord, WalkRequest, kind},
+};
+
+use super::{
+    address::{with_device, with_ipv4, with_ipv6},
+    task::{IterMeta, WALK_REQUEST},
+};
+use crate::kernel::{describe_net, header, load, offset};
+
+/// Filled by the walk, emptied by the tracer before the next.
+#[map]
+static WALK: RingBuf = RingBuf::with_byte_size(1 << 19, 0);
+
+/// Steps of one walk; more than any node has addresses, fewer than would hold
+/// an RCU reader for long.
+const MAX_STEPS: u32 = 1 << 18;
+/// `IFF_LOOPBACK`
+const IFF_LOOPBACK: u32 = 8;
+
+const AT_NET: u32 = 0;
+const AT_DEVICE: u32 = 1;
+const AT_IPV4: u32 = 2;
+const AT_IPV6: u32 = 3;
+
+/// Where the walk stands.
+#[repr(C)]
+struct Place {
+    /// One of the above.
+    at: u32,
+    /// Namespaces passed, the one being looked at included.
+    seen: u32,
+    /// Namespaces to pass over.
+    skip: u32,
+    /// 1 at the end of the list.
+    complete: u32,
+    /// The list's head: a node that lies in no namespace.
+    head: u64,
+    /// `net.list` of the current namespace.
+    net_node: u64,
+    /// `net.dev_base_head`
+    dev_head: u64,
+    /// `net_device.dev_list` of the current device.
+    dev_node: u64,
+    /// The next IPv4 address.
+    ifa: u64,
+    /// `inet6_dev.addr_list`
+    ifa6_head: u64,
+    /// `inet6_ifaddr.if_list` of the next IPv6 address.
+    ifa6_node: u64,
+}
+
+const STOP: i64 = 1;
+const GO_ON: i64 = 0;
+
+#[inline(always)]
+fn device(place: &Place) -> u64 {
+    place.dev_node - u64::from(offset!(dev_list))
+}
+
+#[inline(always)]
+fn send<T: 'static>(record: &T) -> i64 {
+    // A full buffer ends the walk; the tracer goes on from where it stood.
+    if WALK.output::<T>(record, 0).is_err() { STOP } else { GO_ON }
+}
+
+#[inline(always)]
+fn at_net(place: &mut Place) -> i64 {
+    let node: u64 = load(place.net_node, 0);
+    if node == 0 || node == place.head {
+        place.complete = u32::from(node != 0);
+        return STOP;
+    }
+    place.net_node = node;
+    place.seen += 1;
+    if place.seen <= place.skip {
+        return GO_ON;
+    }
+    let net = node - u64::from(offset!(net_list));
+    place.dev_head = net + u64::from(offset!(net_dev_base_head));
+    place.dev_node = load(place.dev_head, 0);
+    place.at = AT_DEVICE;
+    send(&NetnsRecord {
+        header: header(kind::WALK_NETNS),
+        net: describe_net(net),
+        ..NetnsRecord::default()
+    })
+}
+
+#[inline(always)]
+fn at_device(place: &mut Place) -> i64 {
+    if place.dev_node == 0 || place.dev_node == place.dev_head {
+        place.at = AT_NET;
+        return GO_ON;
+    }
+    let dev = device(place);
+    if load::<u32>(dev, offset!(dev_flags)) & IFF_LOOPBACK != 0 {
+        place.dev_node = load(place.dev_node, 0);
+        return GO_ON;
+    }
+    let in_dev: u64 = load(dev, offset!(dev_ip_ptr));
+    place.ifa = load(in_dev, offset!(in_dev_ifa_list));
+    place.at = AT_IPV4;
+    GO_ON
+}
+
+#[inline(always)]
+fn at_ipv4(place: &mut Place) -> i64 {
+    if place.ifa == 0 {
+        let in6_dev: u64 = load(device(place), offset!(dev_ip6_ptr));
+        place.ifa6_head = match in6_dev {
+            0 => 0,
+            _ => in6_dev + u64::from(offset!(in6_dev_addr_list)),
+        };
+        place.ifa6_node = load(place.ifa6_head, 0);
+        place.at = AT_IPV6;
+        return GO_ON;
+    }
+    let ifa = place.ifa;
+    place.ifa = load(ifa, offset!(ifa_next));
+    let mut record = blank();
+    with_ipv4(&mut record, ifa);
+    with_device(&mut record, device(place));
+    send(&record)
+}
+
+#[inline(always)]
+fn at_ipv6(place: &mut Place) -> i64 {
+    if place.ifa6_node == 0 || place.ifa6_node == place.ifa6_head {
+        place.dev_node = load(place.dev_node, 0);
+        place.at = AT_DEVICE;
+        return GO_ON;
+    }
+    let ifa = place.ifa6_node - u64::from(offset!(ifa6_list));
+    place.ifa6_node = load(place.ifa6_node, 0);
+    let mut record = blank();
+    with_ipv6(&mut record, ifa);
+    with_device(&mut record, device(place));
+    send(&record)
+}
+
+#[inline(always)]
+fn blank() -> AddressRecord {
+    AddressRecord { header: header(kind::WALK_ADDRESS), ..AddressRecord::default() }
+}
+
+extern "C" fn step(_index: u64, ctx: *mut c_void) -> i64 {
+    // SAFETY: bpf_loop hands over the Place that it was given.
+    let place = unsafe { &mut *ctx.cast::<Place>() };
+    match place.at {
+        AT_NET => at_net(place),
+        AT_DEVICE => at_device(place),
+        AT_IPV4 => at_ipv4(place),
+        _ => at_ipv6(place),
+    }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/bpf_map")]
+extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
+    // SAFETY: the kernel hands a bpf_iter__bpf_map, which starts with meta.
+    let seq_num = unsafe { (*(*ctx.cast::<*const IterMeta>())).seq_num };
+    let Some(request) = WALK_REQUEST.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: the map's own value.
+    let WalkRequest { init_net, skip, reported, .. } = unsafe { *request };
+    if seq_num != 0 || init_net == 0 || offset!(net_list) == ABSENT {
+        return 0;
+    }
+    // The initial namespace is the first on the list and never leaves it, so
+    // what precedes it is the head.
+    let head: u64 = load(init_net + u64::from(offset!(net_list)), 8);
+    // Zero (AT_NET), which the tracer has put there and the verifier does not
+    // know: it takes the first round for any round, and has seen them all.
+    let zero = u64::from(reported);
+    let mut place = Place {
+        at: reported,
+        seen: reported,
+        skip,
+        complete: reported,
+        head,
+        net_node: head,
+        dev_head: zero,
+        dev_node: zero,
+        ifa: zero,
+        ifa6_head: zero,
+        ifa6_node: zero,
+    };
+    if head != 0 {
+        // SAFETY: `step` is a callback of the form that bpf_loop wants, and
+        // `place` outlives the call.
+        unsafe {
+            bpf_loop(
+                MAX_STEPS,
+                step as *mut c_void,
+                (&raw mut place).cast(),
+                0,
+            );
+        }
+    }
+    // SAFETY: the map's own value; the tracer runs one walk at a time.
+    unsafe {
+        (*request).complete = place.complete;
+        (*request).reported = if place.complete != 0 { place.seen } else { place.seen.saturating_sub(1) };
+    }
+    0
+}

@@ -1,0 +1,356 @@
+//! Records as they lie in the ring buffers and iterator outputs.
+//!
+//! Every record in a ring buffer starts with a [`Header`]. Numbers are in the
+//! machine's byte order; times are `CLOCK_MONOTONIC` nanoseconds unless a field
+//! says otherwise; strings end at the first NUL or at the field's end.
+
+/// Kinds of records in [`map::EVENTS`](crate::map::EVENTS) and
+/// [`map::WALK`](crate::map::WALK).
+pub mod kind {
+    /// [`NetnsRecord`](super::NetnsRecord): a network namespace was made.
+    pub const NETNS_CREATED: u32 = 1;
+    /// [`NetnsRecord`](super::NetnsRecord): its last reference is gone.
+    pub const NETNS_DYING: u32 = 2;
+    /// [`NetnsRecord`](super::NetnsRecord): its inode number is free again.
+    pub const NETNS_DESTROYED: u32 = 3;
+    /// [`CleanupRecord`](super::TaskRecord): `cleanup_net` was queued.
+    pub const CLEANUP_QUEUED: u32 = 4;
+    /// [`CleanupRecord`](super::TaskRecord): `cleanup_net` starts.
+    pub const CLEANUP_STARTED: u32 = 5;
+    /// [`CleanupRecord`](super::TaskRecord): `cleanup_net` has returned.
+    pub const CLEANUP_ENDED: u32 = 6;
+    /// [`AddressRecord`](super::AddressRecord): an address was added.
+    pub const ADDRESS_ADDED: u32 = 7;
+    /// [`AddressRecord`](super::AddressRecord): an address was removed.
+    pub const ADDRESS_REMOVED: u32 = 8;
+    /// [`TaskRecord`](super::TaskRecord): some IPv4 address changed somewhere;
+    /// the hook cannot tell which.
+    pub const ADDRESSES_CHANGED: u32 = 9;
+    /// [`UnblockedRecord`](super::UnblockedRecord): a long stall has ended.
+    pub const TASK_UNBLOCKED: u32 = 10;
+    /// [`CniExecRecord`](super::CniExecRecord): a CNI plugin starts.
+    pub const CNI_EXEC: u32 = 11;
+    /// [`CniExitRecord`](super::CniExitRecord): a CNI plugin has ended.
+    pub const CNI_EXIT: u32 = 12;
+    /// [`NetnsRecord`](super::NetnsRecord) of the walk: a namespace that is
+    /// on the kernel's list.
+    pub const WALK_NETNS: u32 = 13;
+    /// [`AddressRecord`](super::AddressRecord) of the walk, of the namespace
+    /// last named.
+    pub const WALK_ADDRESS: u32 = 14;
+    /// [`TaskRecord`](super::TaskRecord): a device was made or changed, as the
+    /// loopback device of every new namespace is.
+    pub const DEVICE_CHANGED: u32 = 15;
+}
+
+/// What a record could not be handed over for; index into
+/// [`map::LOST`](crate::map::LOST).
+pub mod lost {
+    /// The ring buffer of events was full.
+    pub const EVENTS_FULL: u32 = 0;
+    /// The table of blocked tasks was full.
+    pub const BLOCKED_FULL: u32 = 1;
+    /// The table of running CNI plugins was full.
+    pub const CNI_FULL: u32 = 2;
+    /// A CNI plugin's environment could not be read.
+    pub const ENV_UNREADABLE: u32 = 3;
+    /// A CNI plugin's environment was longer than the programs follow.
+    pub const ENV_TRUNCATED: u32 = 4;
+    /// How many causes there are.
+    pub const CAUSES: u32 = 5;
+    /// The causes' names in reports, by index.
+    pub const NAMES: [&str; CAUSES as usize] = [
+        "ring-buffer-full",
+        "blocked-table-full",
+        "cni-table-full",
+        "cni-environment-unreadable",
+        "cni-environment-truncated",
+    ];
+}
+
+/// Length of `task_struct.comm`.
+pub const COMM_LEN: usize = 16;
+/// `IFNAMSIZ`
+pub const IFNAME_LEN: usize = 16;
+/// Frames of a kernel stack that are kept.
+pub const STACK_FRAMES: usize = 48;
+/// Bytes kept of a program's path.
+pub const PATH_LEN: usize = 256;
+/// Bytes kept of a CNI plugin's `CNI_*` variables, NUL-separated.
+pub const ENV_LEN: usize = 8192;
+/// Longest single variable that is kept whole.
+pub const VAR_LEN: usize = 4096;
+
+/// First part of every ring buffer record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// One of [`kind`].
+    pub kind: u32,
+    /// Zero.
+    pub pad: u32,
+    /// When it happened, `CLOCK_MONOTONIC` ns.
+    pub time: u64,
+}
+
+/// A network namespace as the kernel knows it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Net {
+    /// Address of its `struct net`; reused after its end.
+    pub address: u64,
+    /// `net.net_cookie`, never reused; 0 if not yet given.
+    pub cookie: u64,
+    /// Inode number; reused after its end.
+    pub inum: u32,
+    /// Reference count; 0 once the last reference is gone; -1 if not read.
+    pub refs: i32,
+}
+
+/// A task, with the namespaces it is in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Thread ID in the initial PID namespace.
+    pub tid: u32,
+    /// Process ID in the initial PID namespace.
+    pub tgid: u32,
+    /// Process ID of the parent.
+    pub ppid: u32,
+    /// Effective user ID in the initial user namespace.
+    pub euid: u32,
+    /// `comm`
+    pub comm: [u8; COMM_LEN],
+    /// Start, ns since boot (`CLOCK_BOOTTIME`).
+    pub start_boottime: u64,
+    /// Inode number of its network namespace, 0 if it has none any more.
+    pub net_inum: u32,
+    /// Inode number of its mount namespace.
+    pub mnt_inum: u32,
+    /// Inode number of its PID namespace.
+    pub pid_inum: u32,
+    /// Depth of its user namespace; 0 is the initial one.
+    pub user_level: u32,
+}
+
+/// See [`kind::NETNS_CREATED`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetnsRecord {
+    /// First.
+    pub header: Header,
+    /// Which.
+    pub net: Net,
+    /// The task it happened in; often an unrelated one at the end.
+    pub task: Task,
+}
+
+/// A record that only says in which task it happened.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskRecord {
+    /// First.
+    pub header: Header,
+    /// The task it happened in.
+    pub task: Task,
+}
+
+/// See [`kind::ADDRESS_ADDED`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressRecord {
+    /// First.
+    pub header: Header,
+    /// The namespace of the device.
+    pub net: Net,
+    /// The address, IPv4 in the first four bytes, network byte order.
+    pub address: [u8; 16],
+    /// The device's name.
+    pub ifname: [u8; IFNAME_LEN],
+    /// The device's `rtnl_link_ops.kind`; empty for a device without.
+    pub link_kind: [u8; IFNAME_LEN],
+    /// The device's index.
+    pub ifindex: u32,
+    /// 4 or 6.
+    pub family: u8,
+    /// Prefix length.
+    pub prefix: u8,
+    /// Zero.
+    pub pad: u16,
+}
+
+/// See [`kind::TASK_UNBLOCKED`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnblockedRecord {
+    /// First.
+    pub header: Header,
+    /// When the stall began.
+    pub since: u64,
+    /// The task that was stuck.
+    pub task: Task,
+}
+
+/// See [`kind::CNI_EXEC`]. The record ends after `env_len` bytes of `env`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CniExecRecord {
+    /// First.
+    pub header: Header,
+    /// The plugin.
+    pub task: Task,
+    /// Its parent.
+    pub parent: Task,
+    /// Path it was started by.
+    pub path: [u8; PATH_LEN],
+    /// Bytes of `env` that are used.
+    pub env_len: u32,
+    /// 1 if variables were left out or cut.
+    pub truncated: u32,
+    /// Its `CNI_*` variables, each `NAME=value` with a NUL at the end.
+    pub env: [u8; ENV_LEN],
+}
+
+/// Length of a [`CniExecRecord`] before its `env`.
+pub const CNI_EXEC_FIXED: usize = size_of::<CniExecRecord>() - ENV_LEN;
+
+/// See [`kind::CNI_EXIT`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CniExitRecord {
+    /// First.
+    pub header: Header,
+    /// When it was started.
+    pub started: u64,
+    /// Process ID.
+    pub tgid: u32,
+    /// As `wait(2)` gives it: signal in the low 7 bits, else status << 8.
+    pub wait_status: u32,
+}
+
+/// One task of the task iterator, followed by `stack_len` bytes of return
+/// addresses (`u64` each, innermost first).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskRow {
+    /// The task.
+    pub task: Task,
+    /// Address of its `struct net`.
+    pub net_address: u64,
+    /// `net_cookie` of that.
+    pub net_cookie: u64,
+    /// When it last ran, ns, by the scheduler's clock (not monotonic time).
+    pub exec_start: u64,
+    /// `task.__state`
+    pub state: u32,
+    /// `task.flags` (`PF_*`)
+    pub flags: u32,
+    /// Bytes of stack that follow.
+    pub stack_len: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Value of [`map::BLOCKED`](crate::map::BLOCKED), by thread ID.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// When the task went to sleep.
+    pub since: u64,
+    /// 1 once the tracer has reported it; set by the tracer.
+    pub reported: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Value of [`map::WALK_REQUEST`](crate::map::WALK_REQUEST): what the
+/// iterators are to look at.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkRequest {
+    /// Address of the initial namespace's `struct net`, 0 if not known.
+    pub init_net: u64,
+    /// Namespaces to pass over before the first is reported.
+    pub skip: u32,
+    /// 1: the task iterator leaves out tasks in the initial network
+    /// namespace that are not in uninterruptible sleep.
+    pub tasks_outside_only: u32,
+    /// Set by the walk: namespaces reported.
+    pub reported: u32,
+    /// Set by the walk: 1 if it came to the end of the list.
+    pub complete: u32,
+}
+
+/// A type that may be copied out of a record's bytes.
+///
+/// # Safety
+/// Any bit pattern is a valid value: `repr(C)`, integers only, no padding.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ident: $size:expr,)*) => {
+        $(
+            // SAFETY: repr(C), integers and byte arrays only, and the
+            // assertion below that there is no padding.
+            unsafe impl Plain for $name {}
+            const _: () = assert!(size_of::<$name>() == $size);
+        )*
+    };
+}
+
+plain! {
+    Header: 16,
+    Net: 24,
+    Task: 56,
+    NetnsRecord: 16 + 24 + 56,
+    TaskRecord: 16 + 56,
+    AddressRecord: 16 + 24 + 16 + 16 + 16 + 8,
+    UnblockedRecord: 16 + 8 + 56,
+    CniExecRecord: 16 + 56 + 56 + PATH_LEN + 8 + ENV_LEN,
+    CniExitRecord: 16 + 8 + 8,
+    TaskRow: 56 + 24 + 16,
+    Blocked: 16,
+    WalkRequest: 24,
+}
+
+/// Copies a `T` from the front of `bytes`; `None` if they are too few.
+pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, and T is Plain.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The part of `bytes` before the first NUL.
+pub fn text(bytes: &[u8]) -> &[u8] {
+    match bytes.iter().position(|&b| b == 0) {
+        Some(end) => &bytes[..end],
+        None => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_too_short_is_refused() {
+        assert_eq!(read::<Header>(&[0; 15]), None);
+        assert_eq!(read::<Header>(&[0; 16]), Some(Header::default()));
+    }
+
+    #[test]
+    fn fields_lie_where_the_kernel_side_puts_them() {
+        assert_eq!(core::mem::offset_of!(NetnsRecord, task), 40);
+        assert_eq!(core::mem::offset_of!(AddressRecord, ifindex), 88);
+        assert_eq!(core::mem::offset_of!(CniExecRecord, env), CNI_EXEC_FIXED);
+        assert_eq!(core::mem::offset_of!(TaskRow, state), 80);
+    }
+
+    #[test]
+    fn text_ends_at_the_first_nul() {
+        assert_eq!(text(b"eth0\0\0x"), b"eth0");
+        assert_eq!(text(b"full"), b"full");
+    }
+}

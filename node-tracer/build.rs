@@ -1,0 +1,24 @@
+//! Builds the kernel programs and leaves the object in `OUT_DIR`.
+//!
+//! Needs `rust-src` and `bpf-linker`; `cargo xtask setup` brings both.
+
+use anyhow::Context as _;
+use aya_build::{Package, Toolchain, build_ebpf};
+
+fn main() -> anyhow::Result<()> {
+    // The eBPF target is built with `-Z build-std`, which stable takes under
+    // this variable only. It is set for this build script alone.
+    //
+    // SAFETY: the build script has one thread.
+    unsafe { std::env::set_var("RUSTC_BOOTSTRAP", "1") };
+    let toolchain = std::env::var("RUSTUP_TOOLCHAIN").unwrap_or_else(|_| String::from("stable"));
+    build_ebpf(
+        [Package {
+            name: "node-tracer-ebpf",
+            root_dir: concat!(env!("CARGO_MANIFEST_DIR"), "/../node-tracer-ebpf"),
+            ..Package::default()
+        }],
+        Toolchain::Custom(&toolchain),
+    )
+    .context("cannot build the kernel programs; `cargo xtask setup` brings what that needs")
+}

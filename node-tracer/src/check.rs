@@ -1,0 +1,60 @@
+//! `node-tracer check`: loads and attaches everything as `trace` would, says
+//! what came of it, and leaves again.
+
+use crate::{
+    clock::Timestamp,
+    config::{Config, Pods},
+    coverage, output,
+    record::{CoverageItem, Record},
+    source::{ebpf::Probes, pods::PodsFile},
+};
+
+/// Whether every signal of the kernel can be seen somehow.
+pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
+    let mut sinks = output::sinks(config)?;
+    let proc = std::path::Path::new("/proc");
+    let (mut probes, warnings) = Probes::load(proc, config.stall_threshold, config.limit)?;
+    for warning in warnings {
+        tracing::info!("{warning}");
+    }
+    let mut items = coverage::of_plan(&probes.plan);
+    let whole = items.iter().all(|item| item.mechanism.is_some());
+    items.push(try_inventory(&mut probes));
+    let pods = match &config.pods {
+        Pods::File(path) => match PodsFile::new(path).poll() {
+            Some(Ok(listing)) => Some(format!("{} ({} pods)", listing.source, listing.pods.len())),
+            Some(Err(error)) => return Err(error.into()),
+            None => None,
+        },
+        Pods::Auto | Pods::None => None,
+    };
+    items.push(coverage::of_pods(&config.pods, pods.as_deref()));
+    items.push(coverage::of_cri());
+    let record = Record::coverage(&config.node.name, Timestamp::now(), &items);
+    for sink in &mut sinks {
+        output::quietly(sink.write(&record))?;
+    }
+    Ok(whole)
+}
+
+/// The iterators, run once for real: what they list.
+fn try_inventory(probes: &mut Probes) -> CoverageItem {
+    let counted = probes.tasks(None).and_then(|tasks| {
+        let kthreadd = tasks.iter().find(|entry| entry.row.task.tid == 2);
+        let init_net = kthreadd.map_or(0, |entry| entry.row.net_address);
+        let netns = probes.netns(init_net)?.unwrap_or_default();
+        Ok((tasks.len(), netns.len()))
+    });
+    let (mechanism, reason) = match counted {
+        Ok((tasks, netns)) => {
+            (Some(format!("{tasks} tasks in {netns} network namespaces listed")), None)
+        }
+        Err(error) => (None, Some(crate::report::chain(&error))),
+    };
+    CoverageItem {
+        signal: String::from("stock-taking"),
+        mechanism,
+        reason,
+        unknown: Vec::new(),
+    }
+}

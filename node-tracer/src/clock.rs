@@ -1,0 +1,188 @@
+//! Points in time: RFC 3339 in UTC outside, nanoseconds since 1970 inside.
+//!
+//! Kernel records carry `CLOCK_MONOTONIC`; [`KernelClock`] converts them with
+//! an offset that is measured anew each time, so that a clock step shows in
+//! later records and does not bend earlier ones.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A point in time, UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Timestamp(i64);
+
+const SECOND: i64 = 1_000_000_000;
+
+impl Timestamp {
+    /// The present.
+    pub(crate) fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// From nanoseconds since 1970.
+    pub(crate) fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn nanos(self) -> i64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is before.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// This much later.
+    pub(crate) fn plus(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// Reads RFC 3339; `None` if it is not.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let time = humantime::parse_rfc3339_weak(text).ok()?;
+        Some(time.into())
+    }
+
+    /// The time of day with milliseconds, UTC: for people.
+    pub(crate) fn time_of_day(self) -> String {
+        let text = self.to_string();
+        text.get(11..23).unwrap_or(&text).to_owned()
+    }
+
+    fn system_time(self) -> SystemTime {
+        let nanos = Duration::from_nanos(self.0.unsigned_abs());
+        if self.0 >= 0 {
+            UNIX_EPOCH + nanos
+        } else {
+            UNIX_EPOCH - nanos
+        }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let nanos = |d: Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self(nanos(after)),
+            Err(before) => Self(-nanos(before.duration())),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_rfc3339_micros(self.system_time().max(UNIX_EPOCH)).fmt(f)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // All nine digits, so that a recording replays to the same moments.
+        let time = humantime::format_rfc3339_nanos(self.system_time().max(UNIX_EPOCH));
+        serializer.collect_str(&time)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
+        Self::parse(&text)
+            .ok_or_else(|| de::Error::custom(format_args!("{text:?} is not an RFC 3339 time")))
+    }
+}
+
+/// Turns the kernel's monotonic clock into [`Timestamp`]s.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelClock {
+    /// Realtime less monotonic, ns.
+    monotonic_offset: i64,
+    /// Realtime less boottime, ns.
+    boottime_offset: i64,
+}
+
+impl KernelClock {
+    /// Measures the offset now.
+    pub(crate) fn now() -> Self {
+        let read = |clock| {
+            let mut time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: writes one timespec; these clocks always exist.
+            unsafe { libc::clock_gettime(clock, &raw mut time) };
+            time.tv_sec * SECOND + time.tv_nsec
+        };
+        let monotonic = read(libc::CLOCK_MONOTONIC);
+        let boottime = read(libc::CLOCK_BOOTTIME);
+        let real = read(libc::CLOCK_REALTIME);
+        Self {
+            monotonic_offset: real - monotonic,
+            boottime_offset: real - boottime,
+        }
+    }
+
+    /// A kernel time stamp (`bpf_ktime_get_ns`) as a point in time.
+    pub(crate) fn timestamp(self, monotonic_ns: u64) -> Timestamp {
+        Timestamp(
+            i64::try_from(monotonic_ns)
+                .unwrap_or(i64::MAX)
+                .saturating_add(self.monotonic_offset),
+        )
+    }
+
+    /// A task's start (`CLOCK_BOOTTIME` ns) as a point in time.
+    pub(crate) fn since_boot(self, boottime_ns: u64) -> Timestamp {
+        Timestamp(
+            i64::try_from(boottime_ns)
+                .unwrap_or(i64::MAX)
+                .saturating_add(self.boottime_offset),
+        )
+    }
+
+    /// A point in time as the kernel counts.
+    pub(crate) fn monotonic(self, time: Timestamp) -> u64 {
+        u64::try_from(time.0 - self.monotonic_offset).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_survives_its_text() {
+        let time = Timestamp::from_nanos(1_763_704_512_123_456_789);
+        let json = serde_json::to_string(&time).unwrap();
+        assert_eq!(json, "\"2025-11-21T05:55:12.123456789Z\"");
+        assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), time);
+        assert_eq!(time.to_string(), "2025-11-21T05:55:12.123456Z");
+        assert_eq!(time.time_of_day(), "05:55:12.123");
+    }
+
+    #[test]
+    fn text_that_is_no_time_is_refused() {
+        assert!(serde_json::from_str::<Timestamp>("\"yesterday\"").is_err());
+    }
+
+    #[test]
+    fn kernel_time_and_the_wall_clock_agree() {
+        let clock = KernelClock::now();
+        let now = Timestamp::now();
+        assert!(clock.timestamp(clock.monotonic(now)) == now);
+    }
+}

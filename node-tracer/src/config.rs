@@ -1,0 +1,201 @@
+//! What the command line means: checked, with defaults filled in from the
+//! node.
+
+use std::{fs, path::{Path, PathBuf}, str::FromStr as _, time::Duration};
+
+use crate::{
+    cli,
+    source::ebpf::plan::Mechanism,
+};
+
+/// Why the job cannot be done as asked. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// Not root, and not the capabilities either.
+    #[error(
+        "node-tracer loads eBPF programs and reads other processes' state, which needs root: run it \
+         with sudo (in a pod: securityContext.privileged)"
+    )]
+    NotRoot,
+    /// The root folder is none.
+    #[error("--root {}: no process file system in it; give the host's root directory", .0.display())]
+    Root(PathBuf),
+    /// A CRI endpoint.
+    #[error("--cri {0}: this version does not ask the container runtime; leave the option out")]
+    Cri(String),
+    /// Two outputs that mix on standard output are fine, twice the same is not.
+    #[error("-o {0} is given twice")]
+    Twice(&'static str),
+    /// The node has no name.
+    #[error("the host's name cannot be read; give --node-name")]
+    NodeName(#[source] std::io::Error),
+    /// The boot ID is what findings are named by.
+    #[error("the boot ID cannot be read from /proc/sys/kernel/random/boot_id")]
+    BootId(#[source] std::io::Error),
+    /// An unknown mechanism.
+    #[error("--limit: {0}")]
+    Limit(String),
+}
+
+/// Where pods are known from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pods {
+    /// From wherever they can be had.
+    Auto,
+    /// Nowhere.
+    None,
+    /// A file, or standard input for `-`.
+    File(PathBuf),
+}
+
+/// What every command needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// The host's root.
+    pub(crate) root: PathBuf,
+    /// This node's name.
+    pub(crate) name: String,
+    /// This boot.
+    pub(crate) boot_id: String,
+}
+
+/// What `trace` and `check` do.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The node.
+    pub(crate) node: Node,
+    /// Outputs, each once; never empty.
+    pub(crate) outputs: Vec<cli::Output>,
+    /// Pods.
+    pub(crate) pods: Pods,
+    /// From when on a stall is reported.
+    pub(crate) stall_threshold: Duration,
+    /// When to stop.
+    pub(crate) duration: Option<Duration>,
+    /// Where to record.
+    pub(crate) record: Option<PathBuf>,
+    /// No better mechanism than this.
+    pub(crate) limit: Option<Mechanism>,
+}
+
+/// The threshold that `check` loads the programs with.
+const DEFAULT_THRESHOLD: Duration = Duration::from_secs(5);
+
+impl Config {
+    /// What `trace` was asked for.
+    pub(crate) fn trace(cli: &cli::Trace) -> Result<Self, ConfigError> {
+        let cli::Trace { output, pods, cri, stall_threshold, duration, record, node, limit } = cli;
+        Ok(Self {
+            outputs: outputs(output)?,
+            pods: pods_from(pods),
+            stall_threshold: *stall_threshold,
+            duration: *duration,
+            record: record.clone(),
+            limit: limit_from(limit.as_deref())?,
+            node: Node::new(node, cri)?,
+        })
+    }
+
+    /// What `check` was asked for.
+    pub(crate) fn check(cli: &cli::Check) -> Result<Self, ConfigError> {
+        let cli::Check { output, pods, cri, node, limit } = cli;
+        Ok(Self {
+            outputs: outputs(output)?,
+            pods: pods_from(pods),
+            stall_threshold: DEFAULT_THRESHOLD,
+            duration: None,
+            record: None,
+            limit: limit_from(limit.as_deref())?,
+            node: Node::new(node, cri)?,
+        })
+    }
+}
+
+impl Node {
+    fn new(cli: &cli::Node, cri: &str) -> Result<Self, ConfigError> {
+        if !matches!(cri, "auto" | "none") {
+            return Err(ConfigError::Cri(cri.to_owned()));
+        }
+        if !privileged() {
+            return Err(ConfigError::NotRoot);
+        }
+        if !cli.root.join("proc/1").exists() {
+            return Err(ConfigError::Root(cli.root.clone()));
+        }
+        let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
+        let name = match &cli.node_name {
+            Some(name) => name.clone(),
+            None => read("/proc/sys/kernel/hostname").map_err(ConfigError::NodeName)?,
+        };
+        let boot_id = read("/proc/sys/kernel/random/boot_id").map_err(ConfigError::BootId)?;
+        Ok(Self { root: cli.root.clone(), name, boot_id })
+    }
+
+    /// Where a file of the host is.
+    pub(crate) fn path(&self, of_host: &str) -> PathBuf {
+        self.root.join(Path::new(of_host).strip_prefix("/").unwrap_or(Path::new(of_host)))
+    }
+}
+
+fn outputs(given: &[cli::Output]) -> Result<Vec<cli::Output>, ConfigError> {
+    let mut outputs = given.to_vec();
+    outputs.sort_unstable();
+    if let Some(pair) = outputs.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ConfigError::Twice(match pair[0] {
+            cli::Output::Text => "text",
+            cli::Output::Json => "json",
+            cli::Output::Journald => "journald",
+        }));
+    }
+    if outputs.is_empty() {
+        outputs.push(cli::Output::Text);
+    }
+    Ok(outputs)
+}
+
+fn pods_from(text: &str) -> Pods {
+    match text {
+        "auto" => Pods::Auto,
+        "none" => Pods::None,
+        file => Pods::File(PathBuf::from(file)),
+    }
+}
+
+fn limit_from(text: Option<&str>) -> Result<Option<Mechanism>, ConfigError> {
+    let parse = |text| Mechanism::from_str(text).map_err(|e| ConfigError::Limit(e.to_string()));
+    text.map(parse).transpose()
+}
+
+/// Root, or the capabilities that loading takes.
+fn privileged() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_PERFMON: u64 = 1 << 38;
+    const CAP_BPF: u64 = 1 << 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    effective.is_some_and(|capabilities| {
+        capabilities & CAP_SYS_ADMIN != 0
+            || capabilities & (CAP_BPF | CAP_PERFMON) == CAP_BPF | CAP_PERFMON
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_the_output_unless_another_is_asked_for() {
+        assert_eq!(outputs(&[]).unwrap(), [cli::Output::Text]);
+        assert_eq!(outputs(&[cli::Output::Json]).unwrap(), [cli::Output::Json]);
+        assert!(outputs(&[cli::Output::Json, cli::Output::Json]).is_err());
+    }
+
+    #[test]
+    fn a_pods_source_is_a_word_or_a_file() {
+        assert_eq!(pods_from("auto"), Pods::Auto);
+        assert_eq!(pods_from("none"), Pods::None);
+        assert_eq!(pods_from("-"), Pods::File(PathBuf::from("-")));
+        assert_eq!(pods_from("./auto"), Pods::File(PathBuf::from("./auto")));
+    }
+}

@@ -1,0 +1,54 @@
+//! What is seen, by which mechanism, and what is therefore unknown.
+
+use crate::{
+    config::Pods,
+    record::CoverageItem,
+    source::ebpf::plan::{Choice, Mechanism, Plan},
+};
+
+/// One item for each signal of the kernel.
+pub(crate) fn of_plan(plan: &Plan) -> Vec<CoverageItem> {
+    plan.choices.iter().map(of_choice).collect()
+}
+
+fn of_choice(choice: &Choice) -> CoverageItem {
+    let refused = choice.refused.iter();
+    let reasons: Vec<String> =
+        refused.map(|refused| format!("no {}: {}", refused.mechanism, refused.reason)).collect();
+    CoverageItem {
+        signal: choice.signal.to_string(),
+        mechanism: (choice.mechanism != Mechanism::None).then(|| choice.mechanism.to_string()),
+        reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
+        unknown: choice.unknown.iter().map(|text| (*text).to_owned()).collect(),
+    }
+}
+
+/// The pods' item. `source` names the list that was read.
+pub(crate) fn of_pods(pods: &Pods, source: Option<&str>) -> CoverageItem {
+    let reason = match (pods, source) {
+        (_, Some(_)) => None,
+        (Pods::None, None) => Some("--pods none"),
+        (_, None) => {
+            Some("no list given: kubectl get pods -A -o json > pods.json, then --pods pods.json")
+        }
+    };
+    CoverageItem {
+        signal: String::from("pods"),
+        mechanism: source.map(str::to_owned),
+        reason: reason.map(str::to_owned),
+        unknown: match source {
+            Some(_) => Vec::new(),
+            None => vec![String::from("whether a pod still exists, and so which sandboxes are ghosts")],
+        },
+    }
+}
+
+/// The container runtime's item.
+pub(crate) fn of_cri() -> CoverageItem {
+    CoverageItem {
+        signal: String::from("cri"),
+        mechanism: None,
+        reason: Some(String::from("not asked by this command")),
+        unknown: vec![String::from("sandboxes and containers as the runtime lists them")],
+    }
+}

@@ -1,0 +1,328 @@
+//! From what is known to what is wrong: one rule a file, each a pure function
+//! from a [`View`] to findings.
+//!
+//! A rule learns the time only through [`View::passed`], which notes when the
+//! answer will change: nothing has to be evaluated before that, or before the
+//! model changes.
+
+pub(crate) mod blocked_task;
+pub(crate) mod duplicate_address;
+pub(crate) mod events_lost;
+pub(crate) mod ghost_sandbox;
+pub(crate) mod netns_teardown_stall;
+pub(crate) mod stack_hint;
+
+use std::{
+    cell::{Cell, OnceCell},
+    net::IpAddr,
+    path::Path,
+    time::Duration,
+};
+
+use crate::{
+    clock::Timestamp,
+    event::{PodRef, Task},
+    finding::{Evidence, Finding, FindingNetns, Holder},
+    model::{Model, netns::NetnsEntry, task::Blocked},
+};
+
+/// What the rules are told besides the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// `/proc/sys/kernel/random/boot_id`: findings' IDs hold for one boot.
+    pub(crate) boot_id: String,
+    /// The node's name in Kubernetes.
+    pub(crate) node: String,
+    /// How long a task sleeps uninterruptibly before it counts as stuck.
+    pub(crate) stall_threshold: Duration,
+}
+
+/// The model at one moment.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    /// What is known.
+    pub(crate) model: &'a Model,
+    /// See [`Settings`].
+    pub(crate) settings: &'a Settings,
+    now: Timestamp,
+    next: Cell<Option<Timestamp>>,
+    doubtful: OnceCell<bool>,
+}
+
+impl<'a> View<'a> {
+    /// A view of the model.
+    pub(crate) fn new(model: &'a Model, settings: &'a Settings, now: Timestamp) -> Self {
+        Self {
+            model,
+            settings,
+            now,
+            next: Cell::new(None),
+            doubtful: OnceCell::new(),
+        }
+    }
+
+    /// Whether it is that late. If not, the rules are to be asked again then.
+    pub(crate) fn passed(&self, time: Timestamp) -> bool {
+        let passed = self.now >= time;
+        if !passed {
+            self.next
+                .set(Some(self.next.get().map_or(time, |next| next.min(time))));
+        }
+        passed
+    }
+
+    /// Whether the pod list is doubted; see [`ghost_sandbox`].
+    pub(crate) fn list_is_doubtful(&self) -> bool {
+        *self
+            .doubtful
+            .get_or_init(|| ghost_sandbox::list_is_doubtful(self))
+    }
+
+    /// When a rule's answer changes although nothing happens.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.next.get()
+    }
+}
+
+/// Everything that is wrong, in no particular order.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let rules = [
+        duplicate_address::detect,
+        ghost_sandbox::detect,
+        netns_teardown_stall::detect,
+        blocked_task::detect,
+        events_lost::detect,
+    ];
+    rules.iter().flat_map(|rule| rule(view)).collect()
+}
+
+/// A claim.
+fn evidence(claim: impl Into<String>, source: &str, at: Timestamp) -> Evidence {
+    Evidence {
+        claim: claim.into(),
+        source: source.to_owned(),
+        at,
+    }
+}
+
+/// A namespace as findings name it.
+fn netns_of(entry: &NetnsEntry) -> FindingNetns {
+    FindingNetns {
+        id: entry.id,
+        paths: entry.paths.iter().cloned().collect(),
+    }
+}
+
+/// A namespace's pod, with the name that the lists have for its UID.
+fn pod_of(model: &Model, entry: &NetnsEntry) -> Option<PodRef> {
+    entry.sandbox.pod.as_ref().map(|pod| named(model, pod))
+}
+
+fn named(model: &Model, pod: &PodRef) -> PodRef {
+    let listed = pod.uid.as_deref().and_then(|uid| model.pods.pod(uid));
+    match listed {
+        Some(listed) if pod.name.is_none() => PodRef {
+            namespace: Some(listed.namespace.clone()),
+            name: Some(listed.name.clone()),
+            uid: pod.uid.clone(),
+        },
+        _ => pod.clone(),
+    }
+}
+
+/// What keeps a namespace: stuck tasks first, then other tasks, then mounts.
+fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
+    let mut stuck = stuck_in(model, entry);
+    stuck.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
+    let is_stuck = |task: &Task| stuck.iter().any(|blocked| blocked.is(task));
+    let mut others: Vec<&Task> = entry.tasks.iter().filter(|task| !is_stuck(task)).collect();
+    others.sort_by_key(|task| (task.pid, task.tid));
+    let stuck = stuck.iter().take(crate::event::MAX_HOLDERS);
+    stuck
+        .map(|blocked| stuck_holder(blocked))
+        .chain(others.into_iter().map(task_holder))
+        .chain(
+            entry
+                .mounts
+                .iter()
+                .map(|path| Holder::Mount { path: path.clone() }),
+        )
+        .collect()
+}
+
+/// The stuck tasks in a namespace.
+fn stuck_in<'a>(model: &'a Model, entry: &'a NetnsEntry) -> Vec<&'a Blocked> {
+    let mut stuck: Vec<&Blocked> = model.blocked.in_netns(entry.id).collect();
+    for blocked in entry
+        .tasks
+        .iter()
+        .filter_map(|task| model.blocked.get(task))
+    {
+        // Its namespace could not be read when it was found stuck.
+        if blocked.netns.is_none() {
+            stuck.push(blocked);
+        }
+    }
+    stuck
+}
+
+fn task_holder(task: &Task) -> Holder {
+    Holder::Task {
+        pid: task.pid,
+        tid: task.tid,
+        comm: task.comm.clone(),
+        state: task.state,
+        since: None,
+        wchan: None,
+        stack: Vec::new(),
+        container_id: task.container_id.clone(),
+    }
+}
+
+fn stuck_holder(blocked: &Blocked) -> Holder {
+    let Blocked {
+        task,
+        since,
+        found: _,
+        netns: _,
+        wchan,
+        stack,
+    } = blocked;
+    Holder::Task {
+        pid: task.pid,
+        tid: task.tid,
+        comm: task.comm.clone(),
+        state: Some('D'),
+        since: Some(*since),
+        wchan: wchan.clone(),
+        stack: stack.clone(),
+        container_id: task.container_id.clone(),
+    }
+}
+
+/// `checkout-api (4242)`, with the thread's ID if it is not the first one.
+fn task_label(task: &Task) -> String {
+    let Task { pid, tid, comm, .. } = task;
+    if pid == tid {
+        format!("{comm} ({pid})")
+    } else {
+        format!("{comm} ({pid}, thread {tid})")
+    }
+}
+
+/// ` in request_wait_answer`, if it is known.
+fn sleeps_in(blocked: &Blocked) -> String {
+    let function = stack_hint::function(&blocked.stack, blocked.wchan.as_deref());
+    function
+        .map(|function| format!(" in {function}"))
+        .unwrap_or_default()
+}
+
+/// How to find out what a stuck task waits for, and how to end it.
+fn release_advice(blocked: &Blocked) -> String {
+    let hint = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref());
+    let task = task_label(&blocked.task);
+    let tid = blocked.task.tid;
+    match hint {
+        Some(hint) => format!(
+            "{task} {}: {}",
+            hint.waits,
+            hint.release.replace("TID", &tid.to_string())
+        ),
+        None => format!(
+            "find out what {task} waits for (cat /proc/{tid}/stack; its mounts: \
+             cat /proc/{tid}/mountinfo) and end that wait; no signal can"
+        ),
+    }
+}
+
+/// Names with commas.
+fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items
+        .into_iter()
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A path as a word of a shell command.
+fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,".contains(c);
+    if text.chars().all(plain) && !text.is_empty() {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// `-n NAMESPACE NAME`, for kubectl; only from names that are names.
+fn kubectl_words(pod: &PodRef) -> Option<String> {
+    let is_name = |text: &&String| {
+        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
+        !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain)
+    };
+    let namespace = pod.namespace.as_ref().filter(is_name)?;
+    let name = pod.name.as_ref().filter(is_name)?;
+    Some(format!("-n {namespace} {name}"))
+}
+
+/// An address that a pod can have as its own.
+fn is_routable(address: IpAddr) -> bool {
+    let local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local()
+                || v6
+                    .to_ipv4_mapped()
+                    .is_some_and(|v4| !is_routable(IpAddr::V4(v4)))
+        }
+    };
+    !(local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_are_a_pods_own_count() {
+        for own in ["10.0.0.5", "198.18.0.1", "fd00::5", "2001:db8::1"] {
+            assert!(is_routable(own.parse().unwrap()), "{own}");
+        }
+        for not in [
+            "127.0.0.1",
+            "169.254.20.10",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(!is_routable(not.parse().unwrap()), "{not}");
+        }
+    }
+
+    #[test]
+    fn foreign_names_do_not_leave_their_place_in_a_command() {
+        assert_eq!(
+            shell_word(Path::new("/run/netns/cni-1")),
+            "/run/netns/cni-1"
+        );
+        assert_eq!(
+            shell_word(Path::new("/a b'; rm -rf /")),
+            r"'/a b'\''; rm -rf /'"
+        );
+        let pod = |name: &str| PodRef {
+            namespace: Some("shop".into()),
+            name: Some(name.into()),
+            uid: None,
+        };
+        assert_eq!(kubectl_words(&pod("a-1")).unwrap(), "-n shop a-1");
+        assert_eq!(kubectl_words(&pod("$(reboot)")), None);
+        assert_eq!(kubectl_words(&pod("--all")), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! duplicate-address: two network namespaces on the node have the same address.
+//!
+//! Left out, because people and programs share them on purpose: addresses on
+//! bridges, dummies and tunnels (gateways, service addresses, VPN clients that
+//! all get the same one), addresses on the loopback device (anycast, direct
+//! server return), and namespaces that a pod made for itself (docker in
+//! docker: every such pod has a 172.17.0.2). A sandbox whose CNI DEL runs is
+//! given a moment: some plugins release the address before they remove it.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{
+    View, evidence, ghost_sandbox, holders_of, is_routable, joined, kubectl_words, netns_of,
+    pod_of, stuck_in, task_label,
+};
+use crate::{
+    finding::{Detail, Finding, Rule, Severity, finding_id},
+    model::{
+        Model,
+        netns::{HeldAddress, NetnsEntry},
+        pods::Standing,
+        sandbox::Known,
+    },
+};
+
+/// Kinds of devices whose addresses do not count.
+const SHARED_KINDS: [&str; 12] = [
+    "bridge",
+    "dummy",
+    "tun",
+    "wireguard",
+    "ipip",
+    "ip6tnl",
+    "sit",
+    "gre",
+    "ip6gre",
+    "vti",
+    "xfrm",
+    "nlmon",
+];
+/// How long a running CNI DEL excuses a duplicate.
+const DEL_TIME: Duration = Duration::from_secs(10);
+
+/// One finding an address.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let shared = view.model.netns.shared();
+    shared
+        .filter_map(|address| finding(view, address))
+        .collect()
+}
+
+/// The namespaces that really have an address, each with when it got it,
+/// earliest first.
+pub(crate) fn owners<'a>(
+    view: &View<'a>,
+    address: IpAddr,
+) -> Vec<(&'a NetnsEntry, &'a HeldAddress)> {
+    if !is_routable(address) {
+        return Vec::new();
+    }
+    let with = view.model.netns.with_address(address);
+    let mut owners: Vec<_> = with
+        .filter(|entry| !is_inner(view.model, entry) && !is_leaving(view, entry))
+        .filter_map(|entry| {
+            let mut held = entry.addresses.iter().filter(|held| counts(held));
+            Some((entry, held.find(|held| held.address.address == address)?))
+        })
+        .collect();
+    owners.sort_by_key(|(entry, held)| (held.since, entry.serial));
+    owners
+}
+
+fn counts(held: &HeldAddress) -> bool {
+    let kind = held.address.link_kind.as_deref();
+    held.address.ifname != "lo" && !kind.is_some_and(|kind| SHARED_KINDS.contains(&kind))
+}
+
+/// A namespace that a pod made for itself: the API server has other addresses
+/// for the pod, or CNI had set another namespace up for it before this one
+/// was there.
+pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
+    let Some(uid) = entry.sandbox.uid().filter(|_| entry.sandbox.add.is_none()) else {
+        return false;
+    };
+    let ips = model
+        .pods
+        .pod(uid)
+        .map(|pod| pod.ips.as_slice())
+        .unwrap_or_default();
+    let has = |ip: &IpAddr| {
+        entry
+            .addresses
+            .iter()
+            .any(|held| held.address.address == *ip)
+    };
+    if !ips.is_empty() && !ips.iter().any(has) {
+        return true;
+    }
+    let mut others = model
+        .netns
+        .live()
+        .filter(|other| other.serial != entry.serial);
+    entry.created
+        && others.any(|other| {
+            other.sandbox.uid() == Some(uid)
+                && other.sandbox.add.is_some_and(|add| add < entry.seen)
+        })
+}
+
+fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let deleting = entry.sandbox.deleting;
+    deleting.is_some_and(|(_, since)| !view.passed(since.plus(DEL_TIME)))
+}
+
+fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
+    let owners = owners(view, address);
+    let [_, (_, second), ..] = owners.as_slice() else {
+        return None;
+    };
+    let since = second.since;
+    let (newest, _) = owners.last()?;
+    let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
+    let pods = owners.iter().any(|(entry, _)| is_pods(entry));
+    let mut inodes: Vec<u32> = owners.iter().map(|(entry, _)| entry.id.inode).collect();
+    inodes.sort_unstable();
+
+    let labels: Vec<String> = owners
+        .iter()
+        .map(|(entry, _)| label(view.model, entry))
+        .collect();
+    let mut claims = Vec::new();
+    let mut unknown = Vec::new();
+    let mut advice = Vec::new();
+    for ((entry, held), label) in owners.iter().zip(&labels) {
+        let found = if held.found {
+            "; it had it before the tracer looked"
+        } else {
+            ""
+        };
+        let ifname = &held.address.ifname;
+        let claim = format!("{label} has {} on {ifname}{found}", held.address);
+        claims.push(evidence(claim, "kernel", held.since));
+        match entry.sandbox.known {
+            Some(Known::Cni { at }) => {
+                let id = entry.sandbox.id.as_deref().unwrap_or_default();
+                claims.push(evidence(format!("{label} is sandbox {id}"), "cni", at));
+            }
+            Some(Known::Cgroup { pid, at }) => {
+                let claim = format!("{label} is a pod's by the cgroup of process {pid}");
+                claims.push(evidence(claim, "kernel", at));
+            }
+            None => {}
+        }
+        for blocked in stuck_in(view.model, entry) {
+            let claim = format!("{} is stuck in {label}", task_label(&blocked.task));
+            claims.push(evidence(claim, "kernel", blocked.since));
+        }
+        if let Some(since) = ghost_sandbox::verdict(view, entry).map(|ghost| ghost.since) {
+            claims.push(evidence(
+                format!("{label} is a ghost: its pod is gone"),
+                "tracer",
+                since,
+            ));
+            advice.push(format!(
+                "{label} is a ghost; the ghost-sandbox finding on it says how to release it"
+            ));
+        }
+        if entry.held_at.is_none() && !entry.host {
+            unknown.push(format!("what keeps {label}: its holders were not told"));
+        }
+        if is_pods(entry) && entry.sandbox.standing == Standing::Unknown {
+            unknown.push(format!(
+                "whether the pod of {label} still exists: no pod list tells"
+            ));
+        }
+    }
+    let pod = pod_of(view.model, newest);
+    if pods {
+        let node = &view.settings.node;
+        advice.insert(
+            0,
+            format!("keep new pods off the node: kubectl cordon {node}"),
+        );
+        if let Some(words) = pod.as_ref().and_then(kubectl_words) {
+            advice.push(format!(
+                "the newer pod loses packets; have it replaced with another address, once the \
+                 node is cordoned: kubectl delete pod {words}"
+            ));
+        }
+    } else {
+        advice.push(String::from(
+            "see whether both are in one network; if so, take the address from one of them",
+        ));
+    }
+    Some(Finding {
+        rule: Rule::DuplicateAddress,
+        severity: if pods {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        },
+        id: finding_id(
+            &view.settings.boot_id,
+            Rule::DuplicateAddress,
+            &format!("{address} {}", joined(inodes)),
+        ),
+        since,
+        title: format!(
+            "{address} is in {} network namespaces: {}",
+            owners.len(),
+            labels.join(", ")
+        ),
+        pod,
+        sandbox_id: newest.sandbox.id.clone(),
+        netns: Some(netns_of(newest)),
+        addresses: vec![address],
+        holders: owners
+            .iter()
+            .flat_map(|(entry, _)| holders_of(view.model, entry))
+            .collect(),
+        evidence: claims,
+        unknown,
+        advice,
+        detail: Detail::default(),
+    })
+}
+
+/// A namespace in a sentence: `netns 4026532200 (shop/checkout)`.
+pub(crate) fn label(model: &Model, entry: &NetnsEntry) -> String {
+    let inode = entry.id.inode;
+    match pod_of(model, entry) {
+        _ if entry.host => format!("the host's netns {inode}"),
+        Some(pod) => format!("netns {inode} ({})", pod.label()),
+        None => match entry.mounts.first() {
+            Some(path) => format!("netns {inode} ({})", path.display()),
+            None => format!("netns {inode}"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

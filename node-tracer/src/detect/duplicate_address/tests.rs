@@ -1,0 +1,160 @@
+use crate::{
+    event::{Event, What},
+    finding::{Rule, Severity, State},
+    model::story::*,
+};
+
+const DUPLICATE: Rule = Rule::DuplicateAddress;
+
+fn pair() -> Vec<Event> {
+    vec![
+        host(0),
+        created(1, 100),
+        created(2, 200),
+        added(3, 100, 5),
+        added(4, 200, 5),
+    ]
+}
+
+/// Two namespaces with the same address on devices of a kind.
+fn on(ifname: &str, kind: Option<&str>) -> usize {
+    let mut story = pair();
+    for event in &mut story {
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            address.ifname = ifname.to_owned();
+            address.link_kind = kind.map(str::to_owned);
+        }
+    }
+    Node::of(&story).tick(5).len()
+}
+
+#[test]
+fn the_same_address_twice_is_told_until_one_goes() {
+    for end in [removed(9, 100, 5), dying(9, 100), destroyed(9, 200)] {
+        let mut node = Node::of(&pair());
+        let (open, _) = node.only(5, DUPLICATE, State::Open);
+        assert_eq!((open.severity, open.since), (Severity::Warning, s(4)));
+        assert_eq!(open.addresses, [ip(5)]);
+        for inode in ["100", "200"] {
+            assert!(open.title.contains(inode), "{}", open.title);
+        }
+        assert_eq!(node.tick(8), []);
+        node.tell(end);
+        assert_eq!(node.only(9, DUPLICATE, State::Resolved).0.id, open.id);
+    }
+}
+
+#[test]
+fn it_is_critical_if_a_pod_has_it() {
+    let mut story = pair();
+    story.push(holders(
+        5,
+        200,
+        &[pod_task(20, "pause", NEW, "sandbox-new")],
+        &[],
+    ));
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Critical);
+    assert_eq!(open.pod.unwrap().uid.as_deref(), Some(NEW));
+    assert!(
+        open.unknown
+            .iter()
+            .any(|unknown| unknown.contains("still exists"))
+    );
+}
+
+#[test]
+fn addresses_that_are_shared_on_purpose_do_not_count() {
+    for kind in ["bridge", "dummy", "tun", "wireguard", "ipip"] {
+        assert_eq!(on("x0", Some(kind)), 0, "{kind}");
+    }
+    assert_eq!(on("lo", None), 0);
+    for kind in [
+        None,
+        Some("veth"),
+        Some("ipvlan"),
+        Some("macvlan"),
+        Some("netkit"),
+    ] {
+        assert_eq!(on("eth0", kind), 1, "{kind:?}");
+    }
+}
+
+#[test]
+fn the_hosts_own_addresses_count() {
+    let mut node = Node::of(&[host(0), created(1, 100), added(2, 1, 5), added(3, 100, 5)]);
+    let (open, _) = node.only(4, DUPLICATE, State::Open);
+    assert!(open.title.contains("the host's"), "{}", open.title);
+}
+
+#[test]
+fn one_namespace_with_an_address_on_two_devices_is_no_duplicate() {
+    let mut again = added(4, 100, 5);
+    if let What::AddressAdded { address, .. } = &mut again.what {
+        address.ifname = String::from("eth1");
+    }
+    let mut node = Node::of(&[created(1, 100), added(3, 100, 5), again]);
+    assert_eq!(node.tick(5), []);
+}
+
+#[test]
+fn three_are_one_finding() {
+    let mut story = pair();
+    story.extend([created(4, 300), added(5, 300, 5)]);
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert!(
+        open.title.contains("in 3 network namespaces"),
+        "{}",
+        open.title
+    );
+    assert_eq!(open.netns.unwrap().id, ns(300), "the newest");
+}
+
+#[test]
+fn a_running_del_is_given_a_moment() {
+    let add = call("ADD", "sandbox-old", 100, OLD, "a");
+    let del = call("DEL", "sandbox-old", 100, OLD, "a");
+    let mut story = pair();
+    story.insert(2, calls(2, add));
+    story.push(calls(5, del.clone()));
+    let mut node = Node::of(&story);
+    assert_eq!(node.tick(6), []);
+    node.only(15, DUPLICATE, State::Open);
+    let mut node = Node::of(&story);
+    node.tell(ended(7, del));
+    node.only(8, DUPLICATE, State::Open);
+}
+
+#[test]
+fn namespaces_that_pods_made_for_themselves_do_not_count() {
+    let mut story = pair();
+    story.push(listed(
+        5,
+        &[pod("a", OLD, &[ip(77)]), pod("b", NEW, &[ip(78)])],
+    ));
+    story.push(holders(6, 100, &[pod_task(20, "dind", OLD, "a")], &[]));
+    story.push(holders(6, 200, &[pod_task(30, "dind", NEW, "b")], &[]));
+    assert_eq!(Node::of(&story).tick(7), []);
+}
+
+#[test]
+fn a_ghost_among_the_owners_is_named() {
+    let mut node = Node::of(&ghost_story());
+    node.tell_all(&successor(64));
+    let (open, _) = node.only(67, DUPLICATE, State::Open);
+    assert!(
+        open.advice
+            .iter()
+            .any(|advice| advice.contains("is a ghost"))
+    );
+    assert!(
+        open.evidence
+            .iter()
+            .any(|claim| claim.claim.contains("checkout-api (9) is stuck"))
+    );
+    assert_eq!(
+        open.pod.unwrap().uid.as_deref(),
+        Some(NEW),
+        "the one that suffers"
+    );
+}

@@ -1,0 +1,204 @@
+//! ghost-sandbox: a pod sandbox's network namespace outlives its pod and holds
+//! the pod's address.
+//!
+//! All of these must be so, each known and none guessed:
+//!
+//! 1. the namespace was the pod's sandbox: CNI ADD or a holder's cgroup say so;
+//! 2. it still has an address of its own, and something keeps it;
+//! 3. the pod is gone: from a list that had it, or that could have had it
+//!    (later than the pod's sandbox). Or the pod should long be gone;
+//! 4. this is no ordinary deletion: the pod is gone for [`GRACE`], or a task in
+//!    the namespace is stuck and so ends the deletion's hopes.
+//!
+//! What it leads to depends on the address's reservation: see [`Phase`].
+
+mod telling;
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{View, duplicate_address, is_routable, stuck_in};
+use crate::{
+    clock::Timestamp,
+    finding::{Finding, Phase},
+    model::{Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, task::Blocked},
+};
+
+/// What an ordinary deletion may take.
+const GRACE: Duration = Duration::from_secs(30);
+/// The longest that garbage collectors leave a deleted pod's address alone:
+/// Terway's period. (Calico's takes 15 min, others' release is by CNI DEL.)
+const COLLECTION: Duration = Duration::from_secs(5 * 60);
+/// What the stores of reservations may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A list that lacks so many sandboxes' pods may be the wrong list.
+const MANY: usize = 3;
+
+/// A namespace that is a ghost, and why.
+#[derive(Debug)]
+pub(crate) struct Ghost<'a> {
+    /// The namespace.
+    pub(crate) entry: &'a NetnsEntry,
+    /// Since when: the pod is gone, or should be.
+    pub(crate) since: Timestamp,
+    /// The addresses it holds.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Stuck tasks in it.
+    pub(crate) stuck: Vec<&'a Blocked>,
+}
+
+/// What is to become of one of a ghost's addresses.
+#[derive(Debug)]
+enum Fate<'a> {
+    /// Another namespace has it, too.
+    TakenBy(&'a NetnsEntry, Timestamp),
+    /// Nobody, or somebody else, has reserved it.
+    Free(&'a Allocation, Timestamp),
+    /// It is still reserved for the ghost, or for nobody known.
+    Reserved(&'a Allocation),
+    /// No store says anything, although there was time.
+    Untold,
+    /// The stores have not answered yet.
+    NotYet,
+}
+
+/// One finding a ghost.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let ghosts = candidates(view.model).filter_map(|entry| verdict(view, entry));
+    ghosts.map(|ghost| telling::finding(view, &ghost)).collect()
+}
+
+/// Namespaces that may become ghosts as time goes on.
+pub(crate) fn candidates(model: &Model) -> impl Iterator<Item = &NetnsEntry> {
+    model.netns.live().filter(|entry| {
+        use Standing::{Exempt, Gone, Listed, Terminating, Unknown, Unlisted};
+        match entry.sandbox.standing {
+            Gone(_) | Unlisted(_) | Terminating(_) => !entry.host && !addresses(entry).is_empty(),
+            Unknown | Listed | Exempt => false,
+        }
+    })
+}
+
+/// Whether a namespace is a ghost.
+pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghost<'a>> {
+    if entry.host || entry.dying.is_some() || entry.sandbox.uid().is_none() {
+        return None;
+    }
+    let addresses = addresses(entry);
+    let stuck = stuck_in(view.model, entry);
+    let held = !stuck.is_empty() || entry.task_count > 0 || !entry.mounts.is_empty();
+    if addresses.is_empty() || !held {
+        return None;
+    }
+    let since = match entry.sandbox.standing {
+        Standing::Unknown | Standing::Listed | Standing::Exempt => return None,
+        Standing::Unlisted(_) if view.list_is_doubtful() => return None,
+        Standing::Gone(since) | Standing::Unlisted(since) => {
+            (!stuck.is_empty() || view.passed(since.plus(GRACE))).then_some(since)?
+        }
+        Standing::Terminating(by) => {
+            (!stuck.is_empty() && view.passed(by.plus(GRACE))).then_some(by)?
+        }
+    };
+    let inner = duplicate_address::is_inner(view.model, entry);
+    (!inner).then_some(Ghost {
+        entry,
+        since,
+        addresses,
+        stuck,
+    })
+}
+
+/// Whether the list may be one namespace's or another cluster's: it lacks most
+/// of the pods on the node, and nothing shows that it is whole. Pods that were
+/// on an earlier list need no such proof.
+pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
+    let Some(list) = view.model.pods.list() else {
+        return true;
+    };
+    let of = |wanted: fn(&Standing) -> bool| {
+        view.model
+            .netns
+            .live()
+            .filter(|entry| wanted(&entry.sandbox.standing))
+            .count()
+    };
+    let lacking = of(|standing| matches!(standing, Standing::Unlisted(_)));
+    let listed = of(|standing| matches!(standing, Standing::Listed | Standing::Terminating(_)));
+    lacking >= MANY
+        && lacking > listed
+        && (list.namespaces < 2 || !view.model.pods.knows_node(&view.settings.node))
+}
+
+/// Addresses that a pod has as its own.
+pub(crate) fn addresses(entry: &NetnsEntry) -> Vec<IpAddr> {
+    let held = entry.addresses.iter().map(|held| &held.address);
+    let own = held.filter(|address| {
+        let kind = address.link_kind.as_deref();
+        address.ifname != "lo" && !matches!(kind, Some("bridge" | "dummy" | "wireguard"))
+    });
+    own.map(|address| address.address)
+        .filter(|address| is_routable(*address))
+        .collect()
+}
+
+fn fate<'a>(view: &View<'a>, ghost: &Ghost<'a>, address: IpAddr) -> Fate<'a> {
+    let owners = duplicate_address::owners(view, address);
+    let others = owners
+        .iter()
+        .filter(|(entry, _)| entry.serial != ghost.entry.serial);
+    if let Some((other, held)) = others.filter(|(entry, _)| !entry.host).last() {
+        return Fate::TakenBy(other, held.since);
+    }
+    let Some(known) = view.model.allocations.get(address) else {
+        let answered = view.passed(ghost.since.plus(ANSWER));
+        return if answered { Fate::Untold } else { Fate::NotYet };
+    };
+    let Some(answer) = &known.answer else {
+        return Fate::Untold;
+    };
+    let sandbox = &ghost.entry.sandbox;
+    match &answer.holder {
+        None => Fate::Free(known, answer.since),
+        // A file that names nobody can be given back by nobody either.
+        Some(holder) if holder.container_id.is_empty() => Fate::Reserved(known),
+        Some(holder) if sandbox.has_container(&holder.container_id) => Fate::Reserved(known),
+        // The infra container is gone, and CNI ADD was before the tracer: the
+        // reservation may be this sandbox's, unless it is another's.
+        Some(holder) if sandbox.id.is_none() && !is_elsewhere(view.model, &holder.container_id) => {
+            Fate::Reserved(known)
+        }
+        Some(_) => Fate::Free(known, answer.since),
+    }
+}
+
+fn is_elsewhere(model: &Model, container: &str) -> bool {
+    model
+        .netns
+        .live()
+        .any(|entry| entry.sandbox.has_container(container))
+}
+
+impl Fate<'_> {
+    /// How far the ghost has come by this address.
+    fn phase(&self, gone: bool) -> Phase {
+        match self {
+            Self::TakenBy(..) => Phase::Conflict,
+            Self::Free(..) => Phase::Armed,
+            // While the pod is in the API, no garbage collector frees it.
+            Self::Untold if gone => Phase::Armed,
+            Self::Reserved(_) | Self::NotYet | Self::Untold => Phase::Suspected,
+        }
+    }
+
+    /// When the address may be given out, at the latest.
+    fn due(&self, ghost: &Ghost<'_>, gone: bool) -> Option<Timestamp> {
+        match self {
+            Self::TakenBy(_, since) | Self::Free(_, since) => Some(*since),
+            Self::Untold if gone => Some(ghost.since.plus(COLLECTION)),
+            Self::Reserved(_) | Self::NotYet | Self::Untold => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,434 @@
+//! A ghost in words: the chain of claims, what is not known, what to do.
+
+use std::net::IpAddr;
+
+use super::{Fate, Ghost, fate};
+use crate::{
+    clock::Timestamp,
+    detect::{
+        View, duplicate_address::label, evidence, holders_of, joined, kubectl_words, netns_of,
+        pod_of, release_advice, shell_word, sleeps_in, task_label,
+    },
+    event::PodRef,
+    finding::{Detail, Evidence, Finding, Phase, Rule, Severity, finding_id},
+    model::{
+        allocation::{Allocation, Answer},
+        pods::{Standing, reference},
+        sandbox::Known,
+    },
+};
+
+/// Stuck tasks that are claimed one by one.
+const TOLD: usize = 3;
+
+/// What the finding's parts are written from.
+struct Told<'a> {
+    view: &'a View<'a>,
+    ghost: &'a Ghost<'a>,
+    pod: PodRef,
+    fates: Vec<(IpAddr, Fate<'a>)>,
+    phase: Phase,
+    due: Option<Timestamp>,
+}
+
+pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
+    let entry = ghost.entry;
+    let gone = !matches!(entry.sandbox.standing, Standing::Terminating(_));
+    let fates: Vec<_> = ghost
+        .addresses
+        .iter()
+        .map(|address| (*address, fate(view, ghost, *address)))
+        .collect();
+    let phase = fates
+        .iter()
+        .map(|(_, fate)| fate.phase(gone))
+        .max()
+        .unwrap_or(Phase::Suspected);
+    let worst = fates.iter().filter(|(_, fate)| fate.phase(gone) == phase);
+    let due = worst.filter_map(|(_, fate)| fate.due(ghost, gone)).min();
+    let pod = pod_of(view.model, entry).unwrap_or_default();
+    let uid = entry.sandbox.uid().unwrap_or_default();
+    let id = finding_id(
+        &view.settings.boot_id,
+        Rule::GhostSandbox,
+        &format!("{} {uid}", entry.id.inode),
+    );
+    let told = Told {
+        view,
+        ghost,
+        pod,
+        fates,
+        phase,
+        due,
+    };
+    Finding {
+        rule: Rule::GhostSandbox,
+        severity: match phase {
+            Phase::Suspected => Severity::Warning,
+            Phase::Armed | Phase::Conflict => Severity::Critical,
+        },
+        id,
+        since: ghost.since,
+        title: told.title(),
+        sandbox_id: entry.sandbox.id.clone(),
+        netns: Some(netns_of(entry)),
+        addresses: ghost.addresses.clone(),
+        holders: holders_of(view.model, entry),
+        evidence: told.evidence(),
+        unknown: told.unknown(),
+        advice: told.advice(),
+        detail: Detail {
+            phase: Some(phase),
+            due,
+            ..Detail::default()
+        },
+        pod: Some(told.pod),
+    }
+}
+
+impl Told<'_> {
+    fn is_gone(&self) -> bool {
+        !matches!(self.ghost.entry.sandbox.standing, Standing::Terminating(_))
+    }
+
+    /// The namespace that has one of the addresses, too.
+    fn victim(&self) -> Option<String> {
+        self.fates.iter().find_map(|(_, fate)| match fate {
+            Fate::TakenBy(other, _) => {
+                let pod = pod_of(self.view.model, other);
+                Some(pod.map_or_else(|| label(self.view.model, other), |pod| pod.label()))
+            }
+            _ => None,
+        })
+    }
+
+    fn title(&self) -> String {
+        let addresses = joined(&self.ghost.addresses);
+        let state = if self.is_gone() {
+            "deleted"
+        } else {
+            "terminating"
+        };
+        let pod = self.pod.label();
+        let holder = match (self.ghost.stuck.first(), self.ghost.entry.mounts.first()) {
+            (Some(stuck), _) => {
+                format!("{} is stuck{}", task_label(&stuck.task), sleeps_in(stuck))
+            }
+            (None, _) if self.ghost.entry.task_count > 0 => String::from("its tasks still run"),
+            (None, Some(path)) => format!("only the mount {} is left", path.display()),
+            (None, None) => String::from("something keeps it"),
+        };
+        let next = match (self.phase, self.victim(), self.due) {
+            (Phase::Conflict, Some(victim), _) => format!("{victim} has been given it, too"),
+            (Phase::Armed, _, Some(due)) if self.is_free() => {
+                format!("it can be given to another pod since {}", due.time_of_day())
+            }
+            (Phase::Armed, _, Some(due)) => {
+                format!("it may be given to another pod by {}", due.time_of_day())
+            }
+            _ if self.is_reserved() => String::from("it stays reserved for it"),
+            _ => String::from("whether it is still reserved is not known yet"),
+        };
+        format!("{addresses} is still held by the {state} pod {pod}: {holder}; {next}")
+    }
+
+    fn is_free(&self) -> bool {
+        self.fates
+            .iter()
+            .any(|(_, fate)| matches!(fate, Fate::Free(..)))
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.fates
+            .iter()
+            .any(|(_, fate)| matches!(fate, Fate::Reserved(_)))
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let mut claims = Vec::new();
+        self.claim_sandbox(&mut claims);
+        self.claim_pod(&mut claims);
+        self.claim_holders(&mut claims);
+        for (address, fate) in &self.fates {
+            self.claim_fate(&mut claims, *address, fate);
+        }
+        claims
+    }
+
+    /// The namespace is the pod's sandbox and has the addresses.
+    fn claim_sandbox(&self, claims: &mut Vec<Evidence>) {
+        let entry = self.ghost.entry;
+        let inode = entry.id.inode;
+        let born = if entry.created {
+            "was created"
+        } else {
+            "was there when first seen"
+        };
+        claims.push(evidence(
+            format!("netns {inode} {born}"),
+            "kernel",
+            entry.seen,
+        ));
+        let pod = self.pod.label();
+        let uid = entry.sandbox.uid().unwrap_or_default();
+        match entry.sandbox.known {
+            Some(Known::Cni { at }) => {
+                let id = entry.sandbox.id.as_deref().unwrap_or_default();
+                let claim = format!("CNI ADD made it sandbox {id} of pod {pod} ({uid})");
+                claims.push(evidence(claim, "cni", at));
+            }
+            Some(Known::Cgroup { pid, at }) => {
+                let claim = format!("process {pid} in it is in the cgroup of pod {uid}");
+                claims.push(evidence(claim, "kernel", at));
+            }
+            None => {}
+        }
+        for held in &entry.addresses {
+            if self.ghost.addresses.contains(&held.address.address) {
+                let claim = format!("it has {} on {}", held.address, held.address.ifname);
+                claims.push(evidence(claim, "kernel", held.since));
+            }
+        }
+    }
+
+    /// The pod is gone.
+    fn claim_pod(&self, claims: &mut Vec<Evidence>) {
+        let pods = &self.view.model.pods;
+        let source = pods.list().map_or("pods", |list| list.source.as_str());
+        let pod = self.pod.label();
+        let at = self.ghost.since;
+        let claim = match self.ghost.entry.sandbox.standing {
+            Standing::Terminating(_) => format!(
+                "{pod} should have been gone by now and is still listed; while it is, its address \
+                 is not given to others"
+            ),
+            Standing::Gone(_) => format!("{pod} was listed and is not any more"),
+            _ => format!("{pod} is not on the pod list, which is later than its sandbox"),
+        };
+        claims.push(evidence(claim, source, at));
+        let names = self.pod.namespace.as_deref().zip(self.pod.name.as_deref());
+        let namesake = names.and_then(|(namespace, name)| pods.namesake(namespace, name));
+        let uid = self.pod.uid.as_deref().unwrap_or_default();
+        if let Some(other) = namesake.filter(|other| !other.uids.contains(uid)) {
+            let other = reference(other).uid.unwrap_or_default();
+            let claim = format!("the pod that is now called {pod} is another one ({other})");
+            claims.push(evidence(claim, source, at));
+        }
+    }
+
+    /// What keeps the namespace, and what CNI did about it.
+    fn claim_holders(&self, claims: &mut Vec<Evidence>) {
+        let Ghost {
+            entry,
+            stuck,
+            since,
+            ..
+        } = self.ghost;
+        for blocked in stuck.iter().take(TOLD) {
+            let claim = format!(
+                "{} is in it, in uninterruptible sleep{}: no signal ends it",
+                task_label(&blocked.task),
+                sleeps_in(blocked),
+            );
+            claims.push(evidence(claim, "kernel", blocked.since));
+        }
+        let held_at = entry.held_at.unwrap_or(*since);
+        if stuck.is_empty() && entry.task_count > 0 {
+            claims.push(evidence("tasks in it still run", "kernel", held_at));
+        } else if stuck.is_empty() {
+            let mounts = joined(entry.mounts.iter().map(|path| path.display()));
+            let claim = format!("no task is in it; it is mounted at {mounts}");
+            claims.push(evidence(claim, "kernel", held_at));
+        }
+        match (entry.sandbox.add, entry.sandbox.del) {
+            (_, Some(del)) => {
+                let end = match del.exit_code {
+                    Some(0) => "reported success, and the address is still there",
+                    _ => "failed",
+                };
+                claims.push(evidence(format!("CNI DEL for it {end}"), "cni", del.at));
+            }
+            (Some(add), None) => {
+                claims.push(evidence(
+                    "no CNI DEL for it has been seen since its ADD",
+                    "cni",
+                    add,
+                ));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// What became of an address.
+    fn claim_fate(&self, claims: &mut Vec<Evidence>, address: IpAddr, fate: &Fate<'_>) {
+        match fate {
+            Fate::TakenBy(other, since) => {
+                let claim = format!("{} has {address}, too", label(self.view.model, other));
+                claims.push(evidence(claim, "kernel", *since));
+            }
+            Fate::Free(known, _) | Fate::Reserved(known) => {
+                if let Some(answer) = &known.answer {
+                    claims.push(reservation(address, answer));
+                }
+            }
+            Fate::Untold | Fate::NotYet => {}
+        }
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        let entry = self.ghost.entry;
+        for (address, fate) in &self.fates {
+            match fate {
+                Fate::Untold => unknown.push(format!(
+                    "which IPAM has {address}, and when it gives the address back: no store of \
+                     reservations could be looked at"
+                )),
+                Fate::NotYet => {
+                    unknown.push(format!(
+                        "whether {address} is still reserved: not answered yet"
+                    ));
+                }
+                Fate::Free(known, _) | Fate::Reserved(known) => {
+                    self.doubt_store(&mut unknown, *address, known);
+                }
+                Fate::TakenBy(..) => {}
+            }
+        }
+        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
+            unknown.push(String::from(
+                "when the pod was deleted: no list that was seen had it",
+            ));
+        }
+        let source = self.view.model.pods.list().map(|list| list.source.as_str());
+        if let Some((source, failure)) =
+            source.and_then(|source| Some((source, self.view.model.failure(source)?)))
+        {
+            unknown.push(format!(
+                "the pods as they are now: {source} fails: {}",
+                failure.error
+            ));
+        }
+        if entry.held_at.is_none() {
+            unknown.push(String::from("what else keeps the namespace"));
+        } else if entry.task_count > entry.tasks.len() {
+            unknown.push(format!(
+                "the names of {} more tasks in the namespace",
+                entry.task_count - entry.tasks.len()
+            ));
+        }
+        unknown
+    }
+
+    fn doubt_store(&self, unknown: &mut Vec<String>, address: IpAddr, known: &Allocation) {
+        if known.silent.is_some() {
+            unknown.push(format!(
+                "whether the reservation of {address} is still so: no store answers"
+            ));
+        }
+        let Some(answer) = &known.answer else {
+            return;
+        };
+        if !known.was_reserved {
+            unknown.push(format!(
+                "whether {} is the pod network's store: it never had {address}",
+                joined(answer.stores.iter().map(|path| path.display())),
+            ));
+        }
+        let sandbox = &self.ghost.entry.sandbox;
+        let holder = answer
+            .holder
+            .as_ref()
+            .map(|holder| holder.container_id.as_str());
+        if let Some(id) = holder.filter(|id| sandbox.id.is_none() && !sandbox.has_container(id)) {
+            unknown.push(format!(
+                "whether {id:?}, which {address} is reserved for, is this sandbox"
+            ));
+        }
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        let Ghost {
+            entry,
+            stuck,
+            addresses,
+            ..
+        } = self.ghost;
+        if self.phase >= Phase::Armed {
+            let node = &self.view.settings.node;
+            advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
+        }
+        if let Some(first) = stuck.first() {
+            advice.push(release_advice(first));
+        } else if entry.task_count > 0 {
+            advice.push(String::from(
+                "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \
+                 -u kubelet); if nothing needs them any more, end them: they take signals",
+            ));
+        } else if let Some(path) = entry.mounts.first() {
+            advice.push(format!(
+                "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
+                 it: umount {}",
+                shell_word(path),
+            ));
+        }
+        for (address, fate) in &self.fates {
+            if let Fate::TakenBy(other, _) = fate {
+                let pod = pod_of(self.view.model, other);
+                let delete = pod.as_ref().and_then(kubectl_words);
+                let how = delete.map(|words| format!(": kubectl delete pod {words}"));
+                advice.push(format!(
+                    "{} loses packets of {address}; once the node is cordoned, have it replaced{}",
+                    label(self.view.model, other),
+                    how.unwrap_or_default(),
+                ));
+            }
+        }
+        if self.is_reserved() {
+            advice.push(format!(
+                "leave the reservation of {} where it is: without it the address is given to \
+                 another pod while this one still has it",
+                joined(addresses),
+            ));
+        }
+        if let Some(id) = &entry.sandbox.id {
+            let short = id.get(..13).unwrap_or(id);
+            advice.push(format!(
+                "when the holder has gone, have the runtime finish: crictl stopp {short} && crictl \
+                 rmp {short}"
+            ));
+        }
+        if !stuck.is_empty() {
+            advice.push(String::from(
+                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
+            ));
+        }
+        advice
+    }
+}
+
+fn reservation(address: IpAddr, answer: &Answer) -> Evidence {
+    let stores = joined(answer.stores.iter().map(|path| path.display()));
+    let (claim, source) = match &answer.holder {
+        None => (format!("{address} is free in {stores}"), "ipam"),
+        Some(holder) if holder.container_id.is_empty() => (
+            format!(
+                "{address} is reserved by {}, which names nobody",
+                holder.path.display()
+            ),
+            "ipam",
+        ),
+        Some(holder) => {
+            let path = holder.path.display();
+            (
+                format!(
+                    "{address} is reserved for {} by {path}",
+                    holder.container_id
+                ),
+                "ipam",
+            )
+        }
+    };
+    evidence(claim, source, answer.since)
+}

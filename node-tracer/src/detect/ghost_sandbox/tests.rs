@@ -1,0 +1,429 @@
+//! The incident told whole, then with one fact taken away at a time.
+
+use std::net::Ipv6Addr;
+
+use crate::{
+    event::{Event, Pod, Task, What},
+    finding::{Finding, Holder, Phase, Rule, Severity, State},
+    model::story::*,
+};
+
+const GHOST: Rule = Rule::GhostSandbox;
+
+/// What the rule says of a story at its end.
+fn ghost(story: &[Event], seconds: i64) -> Option<Finding> {
+    let mut node = Node::of(story);
+    node.of_rule(seconds, GHOST)
+        .pop()
+        .map(|(finding, _)| finding)
+}
+
+/// The story without the events that match.
+fn without(wanted: impl Fn(&What) -> bool) -> Vec<Event> {
+    ghost_story()
+        .into_iter()
+        .filter(|event| !wanted(&event.what))
+        .collect()
+}
+
+/// The story with every event bent.
+fn bent(mut bend: impl FnMut(&mut What)) -> Vec<Event> {
+    let mut story = ghost_story();
+    story.iter_mut().for_each(|event| bend(&mut event.what));
+    story
+}
+
+fn phase(finding: &Finding) -> Phase {
+    finding.detail.phase.unwrap()
+}
+
+#[test]
+fn the_whole_story_is_told_in_order_and_each_phase_once() {
+    let mut node = Node::of(&ghost_story());
+    let (first, _) = node.only(67, GHOST, State::Open);
+    assert_eq!(
+        (phase(&first), first.severity),
+        (Phase::Suspected, Severity::Warning)
+    );
+    assert_eq!((first.since, first.addresses.clone()), (s(60), vec![ip(5)]));
+    assert_eq!(first.sandbox_id.as_deref(), Some("sandbox-old"));
+    assert_eq!(first.pod.as_ref().unwrap().label(), "shop/checkout-x8k2p");
+    assert!(matches!(
+        &first.holders[0],
+        Holder::Task {
+            pid: 9,
+            state: Some('D'),
+            ..
+        }
+    ));
+    assert_eq!(first.unknown, [String::new(); 0]);
+    assert!(
+        first
+            .advice
+            .iter()
+            .any(|advice| advice.contains("leave the reservation"))
+    );
+
+    node.tell(reserved(90, None));
+    let (armed, _) = node.only(91, GHOST, State::Updated);
+    assert_eq!(
+        (phase(&armed), armed.severity),
+        (Phase::Armed, Severity::Critical)
+    );
+    assert_eq!(armed.detail.due, Some(s(90)));
+    assert!(
+        armed.advice[0].contains("kubectl cordon node-1"),
+        "{:?}",
+        armed.advice
+    );
+
+    node.tell_all(&successor(92));
+    let told = node.tick(92);
+    let rules: Vec<Rule> = told.iter().map(|(finding, _)| finding.rule).collect();
+    assert_eq!(rules, [Rule::DuplicateAddress, GHOST], "worst first");
+    let conflict = &told[1].0;
+    assert_eq!(phase(conflict), Phase::Conflict);
+    assert!(
+        conflict.title.contains("shop/checkout-q4w7z"),
+        "{}",
+        conflict.title
+    );
+
+    node.tell(unstuck(100, 9));
+    node.tell(removed(101, 100, 5));
+    let told = node.tick(101);
+    assert!(
+        told.iter().all(|(_, state)| *state == State::Resolved),
+        "{told:#?}"
+    );
+    let over = told
+        .iter()
+        .find(|(finding, _)| finding.rule == GHOST)
+        .unwrap();
+    assert_eq!(over.0.id, first.id);
+}
+
+#[test]
+fn when_the_other_namespace_goes_the_ghost_is_armed_again() {
+    let mut node = Node::of(&ghost_story());
+    node.tell_all(&successor(64));
+    assert_eq!(phase(&node.only(67, GHOST, State::Open).0), Phase::Conflict);
+    node.tell(dying(70, 200));
+    node.tell(reserved(70, None));
+    assert_eq!(phase(&node.only(71, GHOST, State::Updated).0), Phase::Armed);
+}
+
+#[test]
+fn without_a_pod_list_there_is_no_verdict() {
+    let story = without(|what| matches!(what, What::PodsListed { .. }));
+    let mut node = Node::of(&story);
+    assert_eq!(node.of_rule(500, GHOST), []);
+    assert!(node.0.gaps()[0].contains("no pod list"));
+    let open = node.0.open();
+    let blocked = open
+        .iter()
+        .find(|finding| finding.rule == Rule::BlockedTask)
+        .unwrap();
+    assert!(
+        blocked
+            .unknown
+            .iter()
+            .any(|unknown| unknown.contains("still exists"))
+    );
+}
+
+#[test]
+fn a_list_from_before_the_sandbox_proves_nothing() {
+    let story = bent(|what| {
+        if let What::PodsListed { at, pods, .. } = what {
+            *at = s(0);
+            pods.retain(|pod| !pod.uids.contains(OLD));
+        }
+    });
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn a_list_between_the_tasks_start_and_the_tracers_counts() {
+    let early = |started: i64| {
+        let app = Task {
+            started: Some(s(started)),
+            ..pod_task(9, "app", OLD, "app-old")
+        };
+        let pods = vec![pod("other", OTHER, &[])];
+        let list = What::PodsListed {
+            source: "pods".into(),
+            at: s(-100),
+            pods,
+        };
+        let story = [host(0), found(0, 100), added(0, 100, 5), at(0, list)];
+        let story = [&story[..], &[holders(0, 100, &[app], &[])]].concat();
+        ghost(&story, 1)
+    };
+    let finding = early(-1_000).unwrap();
+    assert_eq!(finding.since, s(-100));
+    assert!(
+        finding
+            .unknown
+            .iter()
+            .any(|unknown| unknown.contains("when the pod was deleted"))
+    );
+    assert!(early(-50).is_none(), "the pod is younger than the list");
+}
+
+#[test]
+fn a_pod_that_is_listed_is_no_ghost() {
+    let with = |bend: fn(&mut Pod)| {
+        let mut story = ghost_story();
+        let mut old = pod("checkout-x8k2p", OLD, &[ip(5)]);
+        bend(&mut old);
+        story.push(listed(64, &[old]));
+        story
+    };
+    assert!(ghost(&with(|_| {}), 500).is_none());
+    assert!(ghost(&with(|pod| pod.phase = Some("Succeeded".into())), 500).is_none());
+    assert!(ghost(&with(|pod| pod.host_network = true), 500).is_none());
+    assert!(
+        ghost(&with(|pod| pod.deletion = Some(s(480))), 500).is_none(),
+        "it may take its time"
+    );
+    let late = ghost(&with(|pod| pod.deletion = Some(s(400))), 500).unwrap();
+    assert_eq!((phase(&late), late.since), (Phase::Suspected, s(400)));
+    assert!(
+        late.evidence
+            .iter()
+            .any(|claim| claim.claim.contains("still listed"))
+    );
+}
+
+#[test]
+fn a_pod_of_the_same_name_is_another_one() {
+    let mut story = ghost_story();
+    story.push(listed(64, &[pod("checkout-x8k2p", NEW, &[])]));
+    let finding = ghost(&story, 67).unwrap();
+    assert!(
+        finding
+            .evidence
+            .iter()
+            .any(|claim| claim.claim.contains(NEW))
+    );
+}
+
+#[test]
+fn an_ordinary_deletion_is_given_time() {
+    let story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    let mut node = Node::of(&story);
+    assert_eq!(node.of_rule(89, GHOST), []);
+    assert_eq!(node.0.pending(), Some(s(90)), "a tick is wanted then");
+    let (late, _) = node.only(90, GHOST, State::Open);
+    assert!(late.title.contains("its tasks still run"), "{}", late.title);
+    let mut node = Node::of(&story);
+    node.tell(dying(80, 100));
+    assert_eq!(node.of_rule(500, GHOST), []);
+}
+
+#[test]
+fn a_mount_alone_counts_after_the_same_time() {
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    story.push(holders(64, 100, &[], &[MOUNT]));
+    assert!(ghost(&story, 89).is_none());
+    let finding = ghost(&story, 90).unwrap();
+    assert_eq!(finding.holders, [Holder::Mount { path: MOUNT.into() }]);
+    assert!(
+        finding
+            .advice
+            .iter()
+            .any(|advice| advice.ends_with(&format!("umount {MOUNT}")))
+    );
+}
+
+#[test]
+fn nothing_that_is_known_to_hold_it_is_no_ghost() {
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    story.push(holders(64, 100, &[], &[]));
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn without_an_address_of_its_own_it_is_no_ghost() {
+    assert!(
+        ghost(
+            &without(|what| matches!(what, What::AddressAdded { .. })),
+            500
+        )
+        .is_none()
+    );
+    let story = bent(|what| {
+        if let What::AddressAdded { address, .. } = what {
+            address.address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into();
+        }
+    });
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn a_namespace_of_no_pod_is_no_ghost() {
+    let story = bent(|what| match what {
+        What::NetnsHolders { tasks, .. } => tasks.iter_mut().for_each(|task| task.pod_uid = None),
+        What::TaskBlocked { task, .. } => task.pod_uid = None,
+        What::CniStarted { call } | What::CniCall { call, .. } => call.pod = None,
+        _ => {}
+    });
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn a_call_that_is_not_trusted_makes_nobody_a_ghost() {
+    let story = bent(|what| match what {
+        What::NetnsHolders { tasks, .. } => tasks.iter_mut().for_each(|task| task.pod_uid = None),
+        What::TaskBlocked { task, .. } => task.pod_uid = None,
+        What::CniStarted { call } | What::CniCall { call, .. } => call.trusted = false,
+        _ => {}
+    });
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn the_cgroup_alone_is_enough() {
+    let is_call = |what: &What| matches!(what, What::CniStarted { .. } | What::CniCall { .. });
+    let finding = ghost(&without(is_call), 67).unwrap();
+    assert_eq!(
+        (phase(&finding), finding.sandbox_id),
+        (Phase::Suspected, None)
+    );
+    assert_eq!(
+        finding.pod.unwrap().label(),
+        "shop/checkout-x8k2p",
+        "named by the list"
+    );
+}
+
+#[test]
+fn a_reservation_for_nobody_known_is_not_another_containers() {
+    let mut story = without(|what| {
+        matches!(
+            what,
+            What::CniStarted { .. } | What::CniCall { .. } | What::Reservation { .. }
+        )
+    });
+    story.push(reserved(64, Some("who-knows")));
+    let finding = ghost(&story, 67).unwrap();
+    assert_eq!(phase(&finding), Phase::Suspected);
+    assert!(
+        finding
+            .unknown
+            .iter()
+            .any(|unknown| unknown.contains("who-knows"))
+    );
+    story.push(created(65, 200));
+    story.push(holders(
+        65,
+        200,
+        &[pod_task(20, "pause", NEW, "who-knows")],
+        &[],
+    ));
+    assert_eq!(
+        phase(&ghost(&story, 67).unwrap()),
+        Phase::Armed,
+        "another sandbox's"
+    );
+}
+
+#[test]
+fn stores_that_say_nothing_leave_it_to_the_garbage_collector() {
+    let story = without(|what| matches!(what, What::Reservation { .. }));
+    let early = ghost(&story, 61).unwrap();
+    assert_eq!(
+        phase(&early),
+        Phase::Suspected,
+        "there was no time to answer"
+    );
+    let late = ghost(&story, 67).unwrap();
+    assert_eq!(
+        (phase(&late), late.detail.due),
+        (Phase::Armed, Some(s(60 + 300)))
+    );
+    assert!(
+        late.unknown
+            .iter()
+            .any(|unknown| unknown.contains("which IPAM"))
+    );
+    let silence = What::Reservation {
+        address: ip(5),
+        stores: vec![],
+        holder: None,
+    };
+    let mut story = ghost_story();
+    story.push(at(64, silence.clone()));
+    let finding = ghost(&story, 67).unwrap();
+    assert_eq!(phase(&finding), Phase::Suspected, "the last word stays");
+    assert!(
+        finding
+            .unknown
+            .iter()
+            .any(|unknown| unknown.contains("no store answers"))
+    );
+}
+
+#[test]
+fn a_list_that_lacks_most_pods_of_the_node_is_not_believed() {
+    let mut story = vec![host(0), listed(50, &[pod("other", OTHER, &[])])];
+    for i in 0..4_u32 {
+        let uid = format!("0a1b2c3d-0000-4000-9000-00000000000{i}");
+        story.push(found(0, 100 + i));
+        story.push(added(0, 100 + i, 50 + i as u8));
+        story.push(holders(
+            0,
+            100 + i,
+            &[pod_task(20 + i, "pause", &uid, "c")],
+            &[],
+        ));
+    }
+    let mut node = Node::of(&story);
+    assert_eq!(node.tick(500), []);
+    assert!(
+        node.0.gaps()[0].contains("not believed"),
+        "{:?}",
+        node.0.gaps()
+    );
+    let more = [
+        pod("other", OTHER, &[]),
+        Pod {
+            namespace: "kube-system".into(),
+            ..pod("dns", NEW, &[])
+        },
+    ];
+    node.tell(listed(600, &more));
+    assert_eq!(
+        node.of_rule(700, GHOST).len(),
+        4,
+        "a whole list is believed"
+    );
+}
+
+#[test]
+fn a_static_pod_needs_no_mirror() {
+    const STATIC: &str = "0a1b2c3d00004000800000000000000f";
+    let tasks = [pod_task(9, "etcd", STATIC, "etcd")];
+    let story = [
+        host(0),
+        created(1, 100),
+        added(2, 100, 5),
+        holders(3, 100, &tasks, &[]),
+    ];
+    let story = [&story[..], &[listed(10, &[pod("other", OTHER, &[])])]].concat();
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn a_namespace_that_the_pod_made_for_itself_is_no_sandbox() {
+    let mut story = ghost_story();
+    story.insert(7, created(6, 300));
+    story.insert(8, added(6, 300, 77));
+    story.insert(
+        9,
+        holders(6, 300, &[pod_task(31, "dind", OLD, "app-old")], &[]),
+    );
+    let mut node = Node::of(&story);
+    assert_eq!(node.of_rule(500, GHOST).len(), 1, "only the sandbox");
+}

@@ -1,0 +1,324 @@
+//! Events in, findings out: applies the model, evaluates the rules at ticks,
+//! and tells what is new, what has changed and what is over.
+//!
+//! Time is the events' time. Rules are evaluated at [`What::Tick`] only, and
+//! only if the model has changed or a rule's time has come, so a recording
+//! gives the same findings at the same ticks again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::Path,
+    time::Duration,
+};
+
+use crate::{
+    clock::Timestamp,
+    detect::{self, View, duplicate_address, ghost_sandbox},
+    event::{Event, Netns, What},
+    finding::{Finding, Holder, Rule, Severity, State},
+    model::Model,
+};
+
+pub(crate) use crate::detect::Settings;
+
+/// A finding is told at most once in this time, unless it gets worse or ends.
+const UPDATES: Duration = Duration::from_secs(1);
+/// So many findings may be evaluated again after one millisecond each.
+const FINDINGS_PER_MS: usize = 16;
+/// The longest time between evaluations that are due.
+const MAX_PAUSE_MS: usize = 500;
+
+/// The engine.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    settings: Settings,
+    model: Model,
+    /// What has been told and is not over, by ID.
+    open: BTreeMap<String, Open>,
+    /// The model has changed since the last evaluation.
+    stale: bool,
+    /// When a rule or a finding that waits to be told again has its time.
+    next: Option<Timestamp>,
+    /// No evaluation before that.
+    pause: Option<Timestamp>,
+    watch: Watch,
+    gaps: Vec<String>,
+    summary: Summary,
+}
+
+/// A finding that is not over.
+#[derive(Debug)]
+struct Open {
+    /// As it was told last.
+    told: Finding,
+    /// When that was.
+    told_at: Timestamp,
+    /// As it is.
+    latest: Finding,
+    /// The worst it has been.
+    worst: Severity,
+}
+
+/// What the source is to look at again and again while it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// Namespaces whose holders matter.
+    pub(crate) netns: BTreeSet<Netns>,
+    /// Addresses whose reservations matter.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+}
+
+/// What has been found so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Events, ticks not counted.
+    pub(crate) events: u64,
+    /// Findings by rule and by the worst severity that each has had.
+    pub(crate) findings: BTreeMap<Rule, BTreeMap<Severity, u64>>,
+    /// Lost records by cause.
+    pub(crate) lost: BTreeMap<String, u64>,
+}
+
+impl Summary {
+    /// The worst there has been.
+    pub(crate) fn worst(&self) -> Option<Severity> {
+        let counts = self.findings.values().flatten();
+        counts
+            .filter(|(_, count)| **count > 0)
+            .map(|(severity, _)| *severity)
+            .max()
+    }
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            model: Model::default(),
+            open: BTreeMap::new(),
+            stale: true,
+            next: None,
+            pause: None,
+            watch: Watch::default(),
+            gaps: Vec::new(),
+            summary: Summary::default(),
+        }
+    }
+
+    /// Takes an event in. At ticks, returns what is new, changed or over:
+    /// worst first, what is over last.
+    pub(crate) fn apply(&mut self, event: &Event) -> Vec<(Finding, State)> {
+        if event.what != What::Tick {
+            self.summary.events += 1;
+            self.stale |= self.model.apply(event);
+            return Vec::new();
+        }
+        let now = event.time;
+        let due = self.stale || self.next.is_some_and(|next| now >= next);
+        if !due || self.pause.is_some_and(|pause| now < pause) {
+            return Vec::new();
+        }
+        self.evaluate(now)
+    }
+
+    /// What is known.
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What the source is to look at while it matters, as of the last tick.
+    pub(crate) fn watched(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// When the next tick is wanted although nothing happens: something timed
+    /// is pending.
+    pub(crate) fn pending(&self) -> Option<Timestamp> {
+        let stale = self.pause.filter(|_| self.stale);
+        let next = self
+            .next
+            .map(|next| self.pause.map_or(next, |pause| next.max(pause)));
+        stale.into_iter().chain(next).min()
+    }
+
+    /// Findings that are not over, worst first.
+    pub(crate) fn open(&self) -> Vec<&Finding> {
+        let mut open: Vec<&Finding> = self.open.values().map(|open| &open.latest).collect();
+        open.sort_by(|a, b| order(a).cmp(&order(b)));
+        open
+    }
+
+    /// Rules that could not be applied, and why.
+    pub(crate) fn gaps(&self) -> &[String] {
+        &self.gaps
+    }
+
+    /// What has been found so far.
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            lost: self.model.losses.by_cause.clone(),
+            ..self.summary.clone()
+        }
+    }
+
+    fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
+        let view = View::new(&self.model, &self.settings, now);
+        let findings = detect::detect(&view);
+        let pause = (findings.len() / FINDINGS_PER_MS).min(MAX_PAUSE_MS);
+        self.watch = watch(&view);
+        self.gaps = gaps(&view);
+        self.next = view.next();
+        self.stale = false;
+        self.pause = Some(now.plus(Duration::from_millis(pause as u64)));
+        self.compare(findings, now)
+    }
+
+    /// Tells apart what is new, what has changed and what is over.
+    fn compare(&mut self, findings: Vec<Finding>, now: Timestamp) -> Vec<(Finding, State)> {
+        let mut told = Vec::new();
+        let mut before = std::mem::take(&mut self.open);
+        for finding in findings {
+            if self.open.contains_key(&finding.id) {
+                continue;
+            }
+            let counts = self.summary.findings.entry(finding.rule).or_default();
+            let Some(mut open) = before.remove(&finding.id) else {
+                *counts.entry(finding.severity).or_default() += 1;
+                told.push((finding.clone(), State::Open));
+                let open = Open {
+                    told: finding.clone(),
+                    told_at: now,
+                    worst: finding.severity,
+                    latest: finding,
+                };
+                self.open.insert(open.latest.id.clone(), open);
+                continue;
+            };
+            if finding.severity > open.worst {
+                *counts.entry(open.worst).or_default() -= 1;
+                *counts.entry(finding.severity).or_default() += 1;
+                open.worst = finding.severity;
+            }
+            let again = open.told_at.plus(UPDATES);
+            let urgent = is_urgent(&open.told, &finding);
+            if urgent || (now >= again && is_news(&open.told, &finding)) {
+                told.push((finding.clone(), State::Updated));
+                open.told = finding.clone();
+                open.told_at = now;
+            } else if now < again && is_news(&open.told, &finding) {
+                self.next = Some(self.next.map_or(again, |next| next.min(again)));
+            }
+            open.latest = finding;
+            self.open.insert(open.latest.id.clone(), open);
+        }
+        told.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+        let mut over: Vec<Finding> = before.into_values().map(|open| open.latest).collect();
+        over.sort_by(|a, b| order(a).cmp(&order(b)));
+        told.extend(over.into_iter().map(|finding| (finding, State::Resolved)));
+        told
+    }
+}
+
+/// Worst first, then by rule, oldest first.
+fn order(finding: &Finding) -> impl Ord + use<> {
+    let Finding {
+        rule,
+        severity,
+        since,
+        id,
+        ..
+    } = finding;
+    (std::cmp::Reverse(*severity), *rule, *since, id.clone())
+}
+
+/// Whether a change is told at once.
+fn is_urgent(old: &Finding, new: &Finding) -> bool {
+    old.severity != new.severity || old.detail.phase != new.detail.phase
+}
+
+/// Whether a change is worth telling. That time has passed is not, nor that
+/// something is not so any more without changing the verdict.
+fn is_news(old: &Finding, new: &Finding) -> bool {
+    let claims = |finding: &Finding| -> BTreeSet<(String, String)> {
+        let claims = finding.evidence.iter();
+        claims
+            .map(|claim| (claim.claim.clone(), claim.source.clone()))
+            .collect()
+    };
+    let paths = |finding: &Finding| finding.netns.as_ref().map(|netns| netns.paths.clone());
+    is_urgent(old, new)
+        || old.detail.lost != new.detail.lost
+        || old.detail.due != new.detail.due
+        || old.pod != new.pod
+        || old.sandbox_id != new.sandbox_id
+        || old.addresses != new.addresses
+        || old.unknown != new.unknown
+        || paths(old) != paths(new)
+        || identities(old) != identities(new)
+        || !claims(new).is_subset(&claims(old))
+}
+
+fn identities(finding: &Finding) -> BTreeSet<(u32, u32, bool, Option<&Path>)> {
+    finding.holders.iter().map(identity).collect()
+}
+
+/// A holder without what changes by itself.
+fn identity(holder: &Holder) -> (u32, u32, bool, Option<&Path>) {
+    match holder {
+        Holder::Task {
+            pid, tid, since, ..
+        } => (*pid, *tid, since.is_some(), None),
+        Holder::Mount { path } => (0, 0, false, Some(path)),
+    }
+}
+
+fn watch(view: &View<'_>) -> Watch {
+    let mut watch = Watch::default();
+    for entry in ghost_sandbox::candidates(view.model) {
+        watch.netns.insert(entry.id);
+        watch.addresses.extend(ghost_sandbox::addresses(entry));
+    }
+    for address in view.model.netns.shared() {
+        let owners = duplicate_address::owners(view, address);
+        if owners.len() > 1 {
+            let guests = owners.iter().filter(|(entry, _)| !entry.host);
+            watch.netns.extend(guests.map(|(entry, _)| entry.id));
+        }
+    }
+    for netns in view
+        .model
+        .blocked
+        .iter()
+        .filter_map(|blocked| blocked.netns)
+    {
+        let entry = view.model.netns.get(netns).filter(|entry| !entry.host);
+        watch.netns.extend(entry.map(|entry| entry.id));
+    }
+    watch
+}
+
+fn gaps(view: &View<'_>) -> Vec<String> {
+    let list = view.model.pods.list();
+    let failed = list.and_then(|list| Some((&list.source, view.model.failure(&list.source)?)));
+    let mut gaps = Vec::new();
+    match list {
+        None => gaps.push(String::from("ghost-sandbox: there is no pod list")),
+        Some(_) if view.list_is_doubtful() => gaps.push(String::from(
+            "ghost-sandbox: the pod list lacks most of the pods on this node; it may be of one \
+             namespace or of another cluster, so it is not believed",
+        )),
+        Some(_) => {}
+    }
+    if let Some((source, failure)) = failed {
+        gaps.push(format!(
+            "ghost-sandbox: the pods are as of earlier; {source}: {}",
+            failure.error
+        ));
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! What happens on the node, as every source tells it and the model takes it.
+//!
+//! The serde form of an [`Event`] is both the line of a recording and, with
+//! the record's frame around it, the `type: "event"` line of `-o json`. An
+//! event says what was seen and where it was seen, never what it means.
+
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+
+/// One thing that happened, or was found to be so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// When it happened, as near as the source can tell.
+    pub(crate) time: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// Kinds of events. Variants and fields are added, never renamed: recordings
+/// and scripts hold the names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// A network namespace was made.
+    NetnsCreated {
+        /// Which.
+        netns: Netns,
+        /// The task that made it, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<Task>,
+    },
+    /// A network namespace was there when the tracer first looked.
+    NetnsFound {
+        /// Which.
+        netns: Netns,
+        /// Whether it is the host's own.
+        host: bool,
+    },
+    /// The last reference to a network namespace is gone; the kernel will take
+    /// it down.
+    NetnsDying {
+        /// Which.
+        netns: Netns,
+        /// The task that dropped it, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<Task>,
+    },
+    /// The kernel has taken a network namespace down.
+    NetnsDestroyed {
+        /// Which.
+        netns: Netns,
+    },
+    /// What keeps a network namespace alive, all of it, as it is now.
+    NetnsHolders {
+        /// Which.
+        netns: Netns,
+        /// Tasks in it; at most [`MAX_HOLDERS`] are listed.
+        tasks: Vec<Task>,
+        /// How many tasks there are.
+        task_count: usize,
+        /// Where it is mounted.
+        mounts: Vec<PathBuf>,
+    },
+    /// An address was added in a network namespace, or found there.
+    AddressAdded {
+        /// Where.
+        netns: Netns,
+        /// Which.
+        #[serde(flatten)]
+        address: Address,
+        /// It was there when the tracer first looked.
+        #[serde(default, skip_serializing_if = "is_false")]
+        found: bool,
+    },
+    /// An address was removed.
+    AddressRemoved {
+        /// Where.
+        netns: Netns,
+        /// Which.
+        #[serde(flatten)]
+        address: Address,
+    },
+    /// A task has been in uninterruptible sleep for longer than the threshold.
+    TaskBlocked {
+        /// The task.
+        task: Task,
+        /// When it went to sleep, or was first seen asleep.
+        since: Timestamp,
+        /// It slept already when the tracer first looked: `since` is the
+        /// latest possible time.
+        #[serde(default, skip_serializing_if = "is_false")]
+        found: bool,
+        /// Its network namespace.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        netns: Option<Netns>,
+        /// The kernel function that it sleeps in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wchan: Option<String>,
+        /// Its kernel stack, innermost first, as `function+0xoffset`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        stack: Vec<String>,
+    },
+    /// A task that had been reported as blocked sleeps no more.
+    TaskUnblocked {
+        /// The task.
+        task: Task,
+        /// When it had gone to sleep.
+        since: Timestamp,
+        /// How long it slept, ms.
+        duration_ms: u64,
+    },
+    /// A CNI plugin has started. Its end is the [`CniCall`](What::CniCall).
+    CniStarted {
+        /// The call as far as it is known.
+        #[serde(flatten)]
+        call: CniCall,
+    },
+    /// A CNI plugin was called and has ended.
+    CniCall {
+        /// The call.
+        #[serde(flatten)]
+        call: CniCall,
+        /// Its exit status; absent if a signal ended it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// The signal that ended it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+        /// From exec to exit.
+        duration_ms: f64,
+    },
+    /// Whether a store of IPAM reservations holds an address, as it is now.
+    Reservation {
+        /// The address asked about.
+        address: IpAddr,
+        /// The stores that were looked at and could be read.
+        stores: Vec<PathBuf>,
+        /// Who has it; `None` if it is free in all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<ReservationHolder>,
+    },
+    /// All pods that the API server knows, as a source listed them.
+    PodsListed {
+        /// Where the list is from.
+        source: String,
+        /// The time for which it is true.
+        at: Timestamp,
+        /// The pods.
+        pods: Vec<Pod>,
+    },
+    /// A pod that was on an earlier list is not on this one.
+    PodDeleted {
+        /// The pod.
+        pod: PodRef,
+    },
+    /// A source does not answer; what only it knows is unknown.
+    SourceFailed {
+        /// Its name.
+        source: String,
+        /// What failed, on what.
+        error: String,
+    },
+    /// A source that had failed answers again.
+    SourceRecovered {
+        /// Its name.
+        source: String,
+    },
+    /// Records were lost before they reached the tracer.
+    EventsLost {
+        /// Why.
+        cause: String,
+        /// How many, since the last such event of the cause.
+        count: u64,
+    },
+    /// Nothing happened; time has passed. Rules are applied at these.
+    Tick,
+}
+
+/// Tasks that [`What::NetnsHolders`] lists by name.
+pub(crate) const MAX_HOLDERS: usize = 32;
+
+/// A network namespace's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Netns {
+    /// Inode number; the kernel uses it again after the namespace's end.
+    pub(crate) inode: u32,
+    /// `net_cookie`; never used again. Absent where the kernel has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cookie: Option<u64>,
+}
+
+/// A task: one thread of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// Process ID, as seen from the host.
+    pub(crate) pid: u32,
+    /// Thread ID.
+    pub(crate) tid: u32,
+    /// Name, as the kernel has it; may hold anything.
+    pub(crate) comm: String,
+    /// State letter of ps(1), where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<char>,
+    /// Start, in clock ticks since boot (field 22 of /proc/PID/stat): with the
+    /// thread ID it names a task for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start_ticks: Option<u64>,
+    /// The same as a point in time, where known: a pod list that is older than
+    /// all of a pod's tasks proves nothing about the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<Timestamp>,
+    /// UID of the pod whose cgroup it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod_uid: Option<String>,
+    /// ID of the container whose cgroup it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container_id: Option<String>,
+}
+
+/// An address on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Address {
+    /// The address.
+    pub(crate) address: IpAddr,
+    /// Prefix length.
+    pub(crate) prefix: u8,
+    /// The device's name.
+    pub(crate) ifname: String,
+    /// The device's kind: veth, ipvlan, bridge, ...; absent for a device
+    /// without (a physical one).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link_kind: Option<String>,
+}
+
+/// A call of a CNI plugin (CNI spec, section 2).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CniCall {
+    /// `CNI_COMMAND`: ADD, DEL, CHECK, GC, STATUS, VERSION.
+    pub(crate) command: String,
+    /// `CNI_CONTAINERID`
+    pub(crate) container_id: String,
+    /// `CNI_IFNAME`
+    pub(crate) ifname: String,
+    /// `CNI_NETNS`; empty in the second DEL of an ordinary removal.
+    pub(crate) netns_path: String,
+    /// The namespace at that path as the plugin started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) netns: Option<Netns>,
+    /// The plugin's name: the last part of its path.
+    pub(crate) plugin: String,
+    /// The path it was started by.
+    pub(crate) plugin_path: String,
+    /// Its process ID.
+    pub(crate) pid: u32,
+    /// Its parent's.
+    pub(crate) parent_pid: u32,
+    /// Its parent's name.
+    pub(crate) parent_comm: String,
+    /// Its parent is a plugin of the same call.
+    pub(crate) delegated: bool,
+    /// The pod, from `CNI_ARGS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<PodRef>,
+    /// The plugin ran as root on the host under a container runtime. What
+    /// others say under the CNI variables' names is recorded and never
+    /// believed.
+    pub(crate) trusted: bool,
+    /// Why it is not trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) distrust: Option<String>,
+}
+
+/// A pod by name. Two pods of the same name differ in UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct PodRef {
+    /// Namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    /// Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+}
+
+/// A pod as the API server has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pod {
+    /// `metadata.namespace`
+    pub(crate) namespace: String,
+    /// `metadata.name`
+    pub(crate) name: String,
+    /// `metadata.uid`, and for a mirror pod the static pod's own UID
+    /// (annotation `kubernetes.io/config.hash`), which its cgroup is named by.
+    pub(crate) uids: BTreeSet<String>,
+    /// `spec.nodeName`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+    /// `spec.hostNetwork`
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) host_network: bool,
+    /// `status.phase`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<String>,
+    /// `metadata.deletionTimestamp`: it is Terminating; the time by which it
+    /// should be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deletion: Option<Timestamp>,
+    /// `status.podIPs`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+/// Who holds a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReservationHolder {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The container ID in it; empty if the file is empty.
+    pub(crate) container_id: String,
+    /// The interface name in it; old files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
+}
+
+impl PodRef {
+    /// `namespace/name`, or the UID if there is no name.
+    pub(crate) fn label(&self) -> String {
+        match (&self.namespace, &self.name, &self.uid) {
+            (Some(namespace), Some(name), _) => format!("{namespace}/{name}"),
+            (None, Some(name), _) => name.clone(),
+            (_, None, Some(uid)) => format!("pod {uid}"),
+            (_, None, None) => String::from("unknown pod"),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+pub(crate) fn is_false(value: &bool) -> bool {
+    !value
+}

@@ -1,0 +1,266 @@
+//! What the tracer concludes: a finding is a chain of claims, each with its
+//! source and time, and what is not known is named.
+//!
+//! The serde form is the contract's `type: "finding"` record (without the
+//! record's frame, which the sink adds).
+
+use std::{net::IpAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    event::{Netns, PodRef},
+};
+
+/// One finding in its present state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    /// Which rule found it.
+    pub(crate) rule: Rule,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// The same finding has the same ID in every run on the same boot.
+    pub(crate) id: String,
+    /// Since when it is so, as far as known.
+    pub(crate) since: Timestamp,
+    /// One line.
+    pub(crate) title: String,
+    /// The pod it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<PodRef>,
+    /// The pod sandbox it is about: the infra container's ID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox_id: Option<String>,
+    /// The network namespace it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) netns: Option<FindingNetns>,
+    /// Addresses it is about.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// What keeps the namespace, or is stuck.
+    pub(crate) holders: Vec<Holder>,
+    /// The claims, in the order in which they lead to the verdict.
+    pub(crate) evidence: Vec<Evidence>,
+    /// What could not be found out, and therefore is not claimed.
+    pub(crate) unknown: Vec<String>,
+    /// What to do, in order.
+    pub(crate) advice: Vec<String>,
+    /// What only this rule says.
+    #[serde(flatten)]
+    pub(crate) detail: Detail,
+}
+
+/// The contract's rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Rule {
+    /// Two network namespaces hold the same address.
+    DuplicateAddress,
+    /// A sandbox's network namespace outlives its pod and holds its address.
+    GhostSandbox,
+    /// The kernel does not finish taking a network namespace down.
+    NetnsTeardownStall,
+    /// A task is stuck in uninterruptible sleep.
+    BlockedTask,
+    /// Records were lost; there may be more than is reported.
+    EventsLost,
+}
+
+/// How bad a finding is; from [`Severity::Warning`] on it makes the exit code 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Will hurt, or may.
+    Warning,
+    /// Hurts a pod now, or the next one that starts.
+    Critical,
+}
+
+/// Whether a finding is new, has changed, or is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum State {
+    /// Seen for the first time.
+    Open,
+    /// Still so, but something about it has changed.
+    Updated,
+    /// No longer so.
+    Resolved,
+}
+
+/// A network namespace as findings name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FindingNetns {
+    /// Inode number and cookie.
+    #[serde(flatten)]
+    pub(crate) id: Netns,
+    /// Where it is, or was, mounted.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// Something that keeps a network namespace, or a task that is stuck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(crate) enum Holder {
+    /// A task in the namespace.
+    Task {
+        /// Process ID.
+        pid: u32,
+        /// Thread ID.
+        tid: u32,
+        /// Name.
+        comm: String,
+        /// State letter of ps(1).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        state: Option<char>,
+        /// Since when it is stuck.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        /// The kernel function that it sleeps in.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wchan: Option<String>,
+        /// Its kernel stack, innermost first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        stack: Vec<String>,
+        /// Its container.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container_id: Option<String>,
+    },
+    /// An nsfs mount of the namespace.
+    Mount {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// One claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Evidence {
+    /// What is claimed.
+    pub(crate) claim: String,
+    /// Who says so: `kernel`, `pods`, `cni`, `host-local`, ...
+    pub(crate) source: String,
+    /// When it was so.
+    pub(crate) at: Timestamp,
+}
+
+/// Fields of single rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Detail {
+    /// ghost-sandbox: how far it has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<Phase>,
+    /// ghost-sandbox: when the address may be handed out, at the latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due: Option<Timestamp>,
+    /// events-lost: how many, by cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// How far a ghost has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Phase {
+    /// The pod is gone, the namespace is held, the address is still reserved.
+    Suspected,
+    /// The address can be handed out.
+    Armed,
+    /// The address has been handed out.
+    Conflict,
+}
+
+impl Rule {
+    /// Every rule, worst first.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::DuplicateAddress,
+        Self::GhostSandbox,
+        Self::NetnsTeardownStall,
+        Self::BlockedTask,
+        Self::EventsLost,
+    ];
+
+    /// The name in records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::DuplicateAddress => "duplicate-address",
+            Self::GhostSandbox => "ghost-sandbox",
+            Self::NetnsTeardownStall => "netns-teardown-stall",
+            Self::BlockedTask => "blocked-task",
+            Self::EventsLost => "events-lost",
+        }
+    }
+}
+
+impl Severity {
+    /// The name in records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl State {
+    /// The name in records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Updated => "updated",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+impl Phase {
+    /// The name in records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspected => "suspected",
+            Self::Armed => "armed",
+            Self::Conflict => "conflict",
+        }
+    }
+}
+
+/// The ID of a finding: the same for the same rule and subject on one boot.
+///
+/// `subject` must hold only what any run can see: an inode, a thread ID with
+/// its start time, a pod's UID, an address.
+pub(crate) fn finding_id(boot_id: &str, rule: Rule, subject: &str) -> String {
+    // FNV-1a, 64 bits: short to read aloud, and no secret is at stake.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for part in [boot_id, rule.as_str(), subject] {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_depends_on_boot_rule_and_subject_and_on_nothing_else() {
+        let id = |boot, rule, subject| finding_id(boot, rule, subject);
+        let one = id("b1", Rule::GhostSandbox, "4026532200");
+        assert_eq!(one, id("b1", Rule::GhostSandbox, "4026532200"));
+        assert_ne!(one, id("b2", Rule::GhostSandbox, "4026532200"));
+        assert_ne!(one, id("b1", Rule::BlockedTask, "4026532200"));
+        assert_ne!(one, id("b1", Rule::GhostSandbox, "4026532201"));
+    }
+
+    #[test]
+    fn rule_names_are_their_serde_names() {
+        for rule in Rule::ALL {
+            let json = serde_json::to_string(&rule).unwrap();
+            assert_eq!(json, format!("\"{}\"", rule.as_str()));
+        }
+    }
+}

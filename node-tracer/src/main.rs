@@ -1,0 +1,86 @@
+//! node-tracer: finds Kubernetes pod sandboxes whose network namespace
+//! outlives the pod and still holds its IP.
+//!
+//! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
+//! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
+//! the middle; [`trace`] and [`check`] are the commands and know both ends.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cli`], [`config`] | the command line as typed; what it means |
+//! | [`source`] | the kernel (eBPF), /proc, netlink, pods, reservations |
+//! | [`event`], [`clock`] | what happened, and when; the recording's form |
+//! | [`model`] | the node as the events tell it: no I/O, no clock |
+//! | [`detect`], [`finding`] | one rule a file; what it concludes |
+//! | [`engine`] | events in, changes of findings out |
+//! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`trace`], [`recording`], [`check`], [`coverage`] | the commands |
+
+mod check;
+mod cli;
+mod clock;
+mod config;
+mod coverage;
+mod detect;
+mod engine;
+mod event;
+mod finding;
+mod model;
+mod output;
+mod record;
+mod recording;
+mod report;
+mod sink;
+mod source;
+mod trace;
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::Parser as _;
+
+use crate::{
+    cli::{Cli, Command},
+    config::Config,
+    sink::escape::Printable,
+};
+
+/// Nothing of severity warning or above.
+const NOTHING: u8 = 0;
+/// Something.
+const SOMETHING: u8 = 1;
+/// The job could not be done.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr();
+    match run(&cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let text = report::chain(error.as_ref());
+            // Nothing is left to do if even this cannot be written.
+            let _ = writeln!(std::io::stderr(), "node-tracer: {}", Printable(text));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Trace(options) => {
+            trace::run(&Config::trace(options)?)?;
+            Ok(NOTHING)
+        }
+        Command::Check(options) => {
+            let whole = check::run(&Config::check(options)?)?;
+            Ok(if whole { NOTHING } else { SOMETHING })
+        }
+    }
+}
+
+/// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more.
+fn log_to_stderr() {
+    let level = std::env::var("NODE_TRACER_LOG").ok();
+    let level = level.and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::WARN);
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false).init();
+}

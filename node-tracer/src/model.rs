@@ -1,0 +1,314 @@
+//! What is known of the node: every event so far, folded into tables.
+//!
+//! [`Model::apply`] does no I/O and reads no clock: the same events give the
+//! same model. It draws no conclusions either; those are `detect`'s.
+//!
+//! Each table is bounded. What a full table does not take is counted under
+//! [`TABLE_FULL`], so that a finding says that there may be more:
+//!
+//! | table | holds | when full |
+//! |---|---|---|
+//! | network namespaces | [`netns::MAX_NETNS`] | the longest dying one makes room; if none is dying, the new one is left out |
+//! | addresses | [`netns::MAX_ADDRESSES`] | the new one is left out |
+//! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
+//! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
+//! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
+//! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
+//!
+//! What is old stays, because a ghost is older than what it harms.
+
+pub(crate) mod allocation;
+pub(crate) mod netns;
+pub(crate) mod pods;
+pub(crate) mod sandbox;
+#[cfg(test)]
+pub(crate) mod story;
+pub(crate) mod task;
+
+use std::collections::BTreeMap;
+
+use crate::{
+    clock::Timestamp,
+    event::{CniCall, Event, Netns, Task, What},
+};
+use allocation::Allocations;
+use netns::NetnsTable;
+use pods::Pods;
+use sandbox::CallEnd;
+use task::BlockedTasks;
+
+/// Cause under which entries are counted that a full table did not take.
+pub(crate) const TABLE_FULL: &str = "model-table-full";
+/// Cause under which losses are counted when there are too many causes.
+pub(crate) const OTHER: &str = "other";
+/// Causes of loss, and failed sources, that are kept by name.
+pub(crate) const MAX_NAMES: usize = 64;
+
+/// All that is known of the node.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    /// Network namespaces with their addresses, holders and sandboxes.
+    pub(crate) netns: NetnsTable,
+    /// Tasks in uninterruptible sleep.
+    pub(crate) blocked: BlockedTasks,
+    /// Pods as last listed, and those that went.
+    pub(crate) pods: Pods,
+    /// What stores of reservations said.
+    pub(crate) allocations: Allocations,
+    /// Records that never became events.
+    pub(crate) losses: Losses,
+    /// Sources that do not answer: since when, and what they say.
+    failed: BTreeMap<String, Failure>,
+}
+
+/// A source that does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Since when.
+    pub(crate) since: Timestamp,
+    /// What failed.
+    pub(crate) error: String,
+}
+
+/// Lost records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    /// How many, by cause.
+    pub(crate) by_cause: BTreeMap<String, u64>,
+    /// When the first loss was noticed.
+    pub(crate) first: Option<Timestamp>,
+    /// When the last was.
+    pub(crate) last: Option<Timestamp>,
+}
+
+impl Losses {
+    fn add(&mut self, cause: &str, count: u64, time: Timestamp) -> bool {
+        if count == 0 {
+            return false;
+        }
+        let known = self.by_cause.contains_key(cause) || self.by_cause.len() < MAX_NAMES;
+        let cause = if known { cause } else { OTHER };
+        let sum = self.by_cause.entry(cause.to_owned()).or_default();
+        *sum = sum.saturating_add(count);
+        self.first.get_or_insert(time);
+        self.last = Some(time);
+        true
+    }
+}
+
+impl Model {
+    /// Takes one event in. Returns whether anything changed by it that a
+    /// verdict may depend on.
+    pub(crate) fn apply(&mut self, event: &Event) -> bool {
+        let time = event.time;
+        let changed = self.take(time, &event.what);
+        let full = self.netns.take_dropped()
+            + self.blocked.take_dropped()
+            + self.pods.take_dropped()
+            + self.allocations.take_dropped();
+        self.losses.add(TABLE_FULL, full, time) || changed
+    }
+
+    /// How a source failed, if it does not answer at present.
+    pub(crate) fn failure(&self, source: &str) -> Option<&Failure> {
+        self.failed.get(source)
+    }
+
+    fn take(&mut self, time: Timestamp, what: &What) -> bool {
+        match what {
+            What::NetnsCreated { netns, task: _ } => self.netns.created(*netns, time),
+            What::NetnsFound { netns, host } => self.netns.found(*netns, *host, time),
+            What::NetnsDying { netns, task: _ } => self.netns.dying(*netns, time),
+            What::NetnsDestroyed { netns } => self.netns.destroyed(*netns, time),
+            What::NetnsHolders {
+                netns,
+                tasks,
+                task_count,
+                mounts,
+            } => {
+                self.netns.held(*netns, time, tasks, *task_count, mounts)
+                    | self.attribute(*netns, time, tasks)
+            }
+            What::AddressAdded {
+                netns,
+                address,
+                found,
+            } => self.netns.address_added(*netns, time, address, *found),
+            What::AddressRemoved { netns, address } => {
+                self.netns.address_removed(*netns, time, address)
+            }
+            What::TaskBlocked {
+                task,
+                since,
+                found,
+                netns,
+                wchan,
+                stack,
+            } => {
+                let changed = self.blocked.blocked(task::Blocked {
+                    task: task.clone(),
+                    since: *since,
+                    found: *found,
+                    netns: *netns,
+                    wchan: wchan.clone(),
+                    stack: stack.clone(),
+                });
+                let task = std::slice::from_ref(task);
+                netns.is_some_and(|netns| self.attribute(netns, time, task)) | changed
+            }
+            What::TaskUnblocked {
+                task,
+                since: _,
+                duration_ms: _,
+            } => self.blocked.unblocked(task),
+            What::CniStarted { call } => self.call(call, time, None),
+            What::CniCall {
+                call,
+                exit_code,
+                signal: _,
+                duration_ms: _,
+            } => self.call(
+                call,
+                time,
+                Some(CallEnd {
+                    at: time,
+                    exit_code: *exit_code,
+                }),
+            ),
+            What::Reservation {
+                address,
+                stores,
+                holder,
+            } => self
+                .allocations
+                .answer(*address, time, stores, holder.as_ref()),
+            What::PodsListed { source, at, pods } => {
+                // A list from the future would keep all later ones out.
+                self.pods.listed(source, (*at).min(time), pods) && self.stand_all()
+            }
+            What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(),
+            What::SourceFailed { source, error } => self.source_failed(source, error, time),
+            What::SourceRecovered { source } => self.failed.remove(source).is_some(),
+            What::EventsLost { cause, count } => self.losses.add(cause, *count, time),
+            What::Tick => false,
+        }
+    }
+
+    /// Which pod a namespace belongs to, by the cgroups of tasks in it.
+    fn attribute(&mut self, netns: Netns, time: Timestamp, tasks: &[Task]) -> bool {
+        let Some(entry) = self.netns.resolve(netns, time).filter(|entry| !entry.host) else {
+            return false;
+        };
+        // A task that sleeps in it is there, even if it is not in this event.
+        let stuck: Vec<&Task> = self.blocked.in_netns(entry.id).map(|b| &b.task).collect();
+        let changed = entry
+            .sandbox
+            .note_tasks(tasks.iter().chain(stuck), &self.pods, time);
+        changed | entry.sandbox.stand(&self.pods, entry.seen)
+    }
+
+    /// A CNI call, started or ended. Only a trusted one counts.
+    fn call(&mut self, call: &CniCall, time: Timestamp, end: Option<CallEnd>) -> bool {
+        if !call.trusted {
+            return false;
+        }
+        match call.command.as_str() {
+            "ADD" => {
+                let entry = call.netns.and_then(|netns| self.netns.resolve(netns, time));
+                let Some(entry) = entry.filter(|entry| !entry.host) else {
+                    return false;
+                };
+                entry.sandbox.note_add(call, time) | entry.sandbox.stand(&self.pods, entry.seen)
+            }
+            "DEL" => {
+                let inode = call.netns.map(|netns| netns.inode);
+                let mut changed = false;
+                for entry in self.netns.live_mut() {
+                    let its = entry.sandbox.has_container(&call.container_id)
+                        || (entry.sandbox.id.is_none() && inode == Some(entry.id.inode));
+                    changed |= its && entry.sandbox.note_del(call, time, end);
+                }
+                changed
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks every sandbox's pod up again.
+    fn stand_all(&mut self) -> bool {
+        let pods = &self.pods;
+        for entry in self.netns.live_mut() {
+            entry.sandbox.stand(pods, entry.seen);
+        }
+        true
+    }
+
+    fn source_failed(&mut self, source: &str, error: &str, time: Timestamp) -> bool {
+        if let Some(known) = self.failed.get_mut(source) {
+            let changed = known.error != error;
+            error.clone_into(&mut known.error);
+            return changed;
+        }
+        if self.failed.len() >= MAX_NAMES {
+            return false;
+        }
+        let failure = Failure {
+            since: time,
+            error: error.to_owned(),
+        };
+        self.failed.insert(source.to_owned(), failure);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{story::*, *};
+
+    #[test]
+    fn a_source_fails_until_it_answers_again() {
+        let mut model = Model::default();
+        let failed = |error: &str| What::SourceFailed {
+            source: "cri".into(),
+            error: error.into(),
+        };
+        assert!(model.apply(&at(1, failed("timed out"))));
+        assert!(!model.apply(&at(2, failed("timed out"))));
+        assert_eq!(model.failure("cri").unwrap().since, s(1));
+        assert!(model.apply(&at(
+            3,
+            What::SourceRecovered {
+                source: "cri".into()
+            }
+        )));
+        assert!(model.failure("cri").is_none());
+    }
+
+    #[test]
+    fn losses_add_up_by_cause_and_the_causes_are_bounded() {
+        let mut model = Model::default();
+        for i in 0..200 {
+            let lost = What::EventsLost {
+                cause: format!("cause {i}"),
+                count: 2,
+            };
+            model.apply(&at(i, lost));
+        }
+        assert_eq!(model.losses.by_cause.len(), MAX_NAMES + 1);
+        assert_eq!(model.losses.by_cause.values().sum::<u64>(), 400);
+        assert_eq!(
+            (model.losses.first, model.losses.last),
+            (Some(s(0)), Some(s(199)))
+        );
+    }
+
+    #[test]
+    fn an_event_that_says_nothing_new_changes_nothing() {
+        let mut model = Model::default();
+        for event in ghost_story() {
+            model.apply(&event);
+            let is_call = matches!(event.what, What::CniCall { .. } | What::PodsListed { .. });
+            assert!(is_call || !model.apply(&event), "{event:?}");
+        }
+    }
+}

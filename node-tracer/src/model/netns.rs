@@ -1,0 +1,464 @@
+//! Network namespaces: from creation to destruction, their addresses and what
+//! holds them.
+//!
+//! The kernel uses inode numbers again at once, cookies never. Where both
+//! sides have a cookie, it decides; where not, the order of times does: an
+//! inode that is created while an older namespace of that number is known
+//! means that the older one died unseen. (Cookies say nothing of the order:
+//! the kernel gives each CPU a batch of them.) Events of a namespace that is gone
+//! may come late; a short memory of the dead keeps them from raising it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::IpAddr,
+    path::PathBuf,
+};
+
+use super::sandbox::Sandbox;
+use crate::{
+    clock::Timestamp,
+    event::{Address, MAX_HOLDERS, Netns, Task},
+};
+
+/// Namespaces at most.
+pub(crate) const MAX_NETNS: usize = 16_384;
+/// Addresses at most, in all namespaces.
+pub(crate) const MAX_ADDRESSES: usize = 65_536;
+/// The dead that are remembered; the oldest are forgotten.
+const MAX_DEAD: usize = 1_024;
+/// Paths that are remembered of one namespace.
+const MAX_PATHS: usize = 8;
+
+/// Names an entry; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Serial(u64);
+
+/// One network namespace that is not destroyed.
+#[derive(Debug)]
+pub(crate) struct NetnsEntry {
+    /// Its identity; the cookie as soon as any event tells it.
+    pub(crate) id: Netns,
+    /// Its place in the table.
+    pub(crate) serial: Serial,
+    /// It is the host's own.
+    pub(crate) host: bool,
+    /// When it was created, or first heard of.
+    pub(crate) seen: Timestamp,
+    /// Its creation was seen; otherwise it is older than `seen`.
+    pub(crate) created: bool,
+    /// Since when its last reference is gone.
+    pub(crate) dying: Option<Timestamp>,
+    /// Its addresses, in the order in which they came.
+    pub(crate) addresses: Vec<HeldAddress>,
+    /// Tasks in it, as last told.
+    pub(crate) tasks: Vec<Task>,
+    /// How many there are.
+    pub(crate) task_count: usize,
+    /// Where it is mounted, as last told.
+    pub(crate) mounts: Vec<PathBuf>,
+    /// When `tasks` and `mounts` were last told anew.
+    pub(crate) held_at: Option<Timestamp>,
+    /// Where it is or was mounted.
+    pub(crate) paths: BTreeSet<PathBuf>,
+    /// What ties it to a pod.
+    pub(crate) sandbox: Sandbox,
+}
+
+/// An address in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldAddress {
+    /// The address.
+    pub(crate) address: Address,
+    /// Since when.
+    pub(crate) since: Timestamp,
+    /// It was there before the tracer looked.
+    pub(crate) found: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct NetnsTable {
+    entries: BTreeMap<Serial, NetnsEntry>,
+    by_inode: HashMap<u32, Serial>,
+    /// One element per address on a device.
+    by_address: HashMap<IpAddr, Vec<Serial>>,
+    /// Addresses that more than one namespace has.
+    shared: BTreeSet<IpAddr>,
+    address_count: usize,
+    dead: VecDeque<(Netns, Timestamp)>,
+    last_destroyed: Option<Timestamp>,
+    next: u64,
+    dropped: u64,
+}
+
+impl NetnsTable {
+    /// Those that are not dying, oldest first.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &NetnsEntry> {
+        self.entries.values().filter(|entry| entry.dying.is_none())
+    }
+
+    /// Like [`live`](Self::live).
+    pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut NetnsEntry> {
+        self.entries
+            .values_mut()
+            .filter(|entry| entry.dying.is_none())
+    }
+
+    /// Those that are dying, with the time since when.
+    pub(crate) fn all_dying(&self) -> impl Iterator<Item = (&NetnsEntry, Timestamp)> {
+        self.entries
+            .values()
+            .filter_map(|entry| Some((entry, entry.dying?)))
+    }
+
+    /// Which entry an identity names, if any that is not destroyed.
+    pub(crate) fn get(&self, netns: Netns) -> Option<&NetnsEntry> {
+        let entry = self.entries.get(self.by_inode.get(&netns.inode)?)?;
+        let differs = matches!((entry.id.cookie, netns.cookie), (Some(a), Some(b)) if a != b);
+        (!differs).then_some(entry)
+    }
+
+    /// Addresses that more than one namespace has.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = IpAddr> {
+        self.shared.iter().copied()
+    }
+
+    /// The namespaces that have an address, oldest first.
+    pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = &NetnsEntry> {
+        let serials: BTreeSet<Serial> = self
+            .by_address
+            .get(&address)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect();
+        serials
+            .into_iter()
+            .filter_map(|serial| self.entries.get(&serial))
+    }
+
+    /// When a namespace was last seen destroyed.
+    pub(crate) fn last_destroyed(&self) -> Option<Timestamp> {
+        self.last_destroyed
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn created(&mut self, netns: Netns, time: Timestamp) -> bool {
+        if let Some(&serial) = self.by_inode.get(&netns.inode)
+            && let Some(entry) = self.entries.get_mut(&serial)
+        {
+            let cookies = (entry.id.cookie, netns.cookie);
+            let differs = matches!(cookies, (Some(a), Some(b)) if a != b);
+            let late = time <= entry.seen;
+            if differs && late {
+                return false;
+            }
+            // Others may have told of it before its creation is told.
+            if late || (cookies.0.is_some() && cookies.0 == cookies.1) {
+                entry.id.cookie = entry.id.cookie.or(netns.cookie);
+                entry.seen = entry.seen.min(time);
+                return !std::mem::replace(&mut entry.created, true);
+            }
+            self.remove(serial, time);
+        }
+        if self.is_dead(netns, time) {
+            return false;
+        }
+        match self.insert(netns, time) {
+            Some(entry) => {
+                entry.created = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn found(&mut self, netns: Netns, host: bool, time: Timestamp) -> bool {
+        let known = self.by_inode.contains_key(&netns.inode);
+        let Some(entry) = self.resolve(netns, time) else {
+            return false;
+        };
+        let changed = !known || entry.host != host;
+        entry.host |= host;
+        changed
+    }
+
+    pub(super) fn dying(&mut self, netns: Netns, time: Timestamp) -> bool {
+        let serial = self
+            .get(netns)
+            .filter(|entry| !entry.host && !after(entry, time));
+        let Some(serial) = serial.map(|entry| entry.serial) else {
+            // Never heard of: late news of its life must not raise it.
+            self.bury(netns, time);
+            return false;
+        };
+        let Some(entry) = self
+            .entries
+            .get_mut(&serial)
+            .filter(|entry| entry.dying.is_none())
+        else {
+            return false;
+        };
+        entry.id.cookie = entry.id.cookie.or(netns.cookie);
+        entry.dying = Some(time);
+        // Nobody reaches them any more.
+        self.forget_addresses(serial);
+        true
+    }
+
+    pub(super) fn destroyed(&mut self, netns: Netns, time: Timestamp) -> bool {
+        self.last_destroyed = self.last_destroyed.max(Some(time));
+        match self
+            .get(netns)
+            .filter(|entry| !entry.host && !after(entry, time))
+        {
+            Some(entry) => {
+                let serial = entry.serial;
+                self.remove(serial, time);
+            }
+            None => self.bury(netns, time),
+        }
+        true
+    }
+
+    pub(super) fn held(
+        &mut self,
+        netns: Netns,
+        time: Timestamp,
+        tasks: &[Task],
+        task_count: usize,
+        mounts: &[PathBuf],
+    ) -> bool {
+        if task_count > 0 {
+            self.revive(netns, time);
+        }
+        let Some(entry) = self.resolve(netns, time) else {
+            return false;
+        };
+        let tasks = &tasks[..tasks.len().min(MAX_HOLDERS)];
+        let mounts = &mounts[..mounts.len().min(MAX_HOLDERS)];
+        let task_count = task_count.max(tasks.len());
+        if entry.held_at.is_some()
+            && entry.tasks == tasks
+            && entry.task_count == task_count
+            && entry.mounts == mounts
+        {
+            return false;
+        }
+        entry.held_at = Some(time);
+        entry.tasks = tasks.to_vec();
+        entry.task_count = task_count;
+        entry.mounts = mounts.to_vec();
+        let room = MAX_PATHS.saturating_sub(entry.paths.len());
+        entry.paths.extend(mounts.iter().take(room).cloned());
+        true
+    }
+
+    pub(super) fn address_added(
+        &mut self,
+        netns: Netns,
+        time: Timestamp,
+        address: &Address,
+        found: bool,
+    ) -> bool {
+        let full = self.address_count >= MAX_ADDRESSES;
+        let Some(entry) = self
+            .resolve(netns, time)
+            .filter(|entry| entry.dying.is_none())
+        else {
+            return false;
+        };
+        if let Some(held) = entry
+            .addresses
+            .iter_mut()
+            .find(|held| same_place(&held.address, address))
+        {
+            let changed = held.address != *address;
+            held.address = address.clone();
+            return changed;
+        }
+        if full {
+            self.dropped += 1;
+            return true;
+        }
+        entry.addresses.push(HeldAddress {
+            address: address.clone(),
+            since: time,
+            found,
+        });
+        let serial = entry.serial;
+        let holders = self.by_address.entry(address.address).or_default();
+        holders.push(serial);
+        if holders.iter().any(|other| *other != serial) {
+            self.shared.insert(address.address);
+        }
+        self.address_count += 1;
+        true
+    }
+
+    pub(super) fn address_removed(
+        &mut self,
+        netns: Netns,
+        time: Timestamp,
+        address: &Address,
+    ) -> bool {
+        let Some(entry) = self.get(netns).filter(|entry| !after(entry, time)) else {
+            return false;
+        };
+        let serial = entry.serial;
+        let Some(entry) = self.entries.get_mut(&serial) else {
+            return false;
+        };
+        let place = entry
+            .addresses
+            .iter()
+            .position(|held| same_place(&held.address, address));
+        let Some(place) = place else {
+            return false;
+        };
+        entry.addresses.remove(place);
+        self.forget(address.address, serial);
+        true
+    }
+
+    /// The entry that an event is about, made if it is not known yet; `None`
+    /// if the event is about one that is gone, or the table is full.
+    pub(super) fn resolve(&mut self, netns: Netns, time: Timestamp) -> Option<&mut NetnsEntry> {
+        if let Some(&serial) = self.by_inode.get(&netns.inode) {
+            let known = self.get(netns).map(|entry| after(entry, time));
+            match known {
+                Some(true) => return None,
+                Some(false) => {
+                    let entry = self.entries.get_mut(&serial)?;
+                    entry.id.cookie = entry.id.cookie.or(netns.cookie);
+                    return Some(entry);
+                }
+                // Another cookie: either one is gone.
+                None if self.is_dead(netns, time) => return None,
+                None if self
+                    .entries
+                    .get(&serial)
+                    .is_some_and(|entry| time < entry.seen) =>
+                {
+                    return None;
+                }
+                None => self.remove(serial, time),
+            }
+        }
+        if self.is_dead(netns, time) {
+            return None;
+        }
+        self.insert(netns, time)
+    }
+
+    /// A dying namespace with tasks in it was mistaken for dying, or is another
+    /// one of its number.
+    fn revive(&mut self, netns: Netns, time: Timestamp) {
+        let dying = self
+            .get(netns)
+            .filter(|entry| entry.dying.is_some_and(|end| time > end));
+        let Some((serial, cookie)) = dying.map(|entry| (entry.serial, entry.id.cookie)) else {
+            return;
+        };
+        if cookie.is_none() || cookie != netns.cookie {
+            self.remove(serial, time);
+        } else if let Some(entry) = self.entries.get_mut(&serial) {
+            entry.dying = None;
+        }
+    }
+
+    fn insert(&mut self, netns: Netns, time: Timestamp) -> Option<&mut NetnsEntry> {
+        if self.entries.len() >= MAX_NETNS {
+            self.dropped += 1;
+            let longest = self.all_dying().min_by_key(|(_, since)| *since);
+            let longest = longest.map(|(entry, _)| entry.serial)?;
+            self.remove(longest, time);
+        }
+        let serial = Serial(self.next);
+        self.next += 1;
+        self.by_inode.insert(netns.inode, serial);
+        let entry = NetnsEntry {
+            id: netns,
+            serial,
+            host: false,
+            seen: time,
+            created: false,
+            dying: None,
+            addresses: Vec::new(),
+            tasks: Vec::new(),
+            task_count: 0,
+            mounts: Vec::new(),
+            held_at: None,
+            paths: BTreeSet::new(),
+            sandbox: Sandbox::default(),
+        };
+        Some(self.entries.entry(serial).or_insert(entry))
+    }
+
+    fn remove(&mut self, serial: Serial, time: Timestamp) {
+        self.forget_addresses(serial);
+        if let Some(entry) = self.entries.remove(&serial) {
+            self.by_inode.remove(&entry.id.inode);
+            self.bury(entry.id, time);
+        }
+    }
+
+    fn forget_addresses(&mut self, serial: Serial) {
+        let entry = self.entries.get_mut(&serial);
+        let addresses = entry.map(|entry| std::mem::take(&mut entry.addresses));
+        for held in addresses.into_iter().flatten() {
+            self.forget(held.address.address, serial);
+        }
+    }
+
+    /// One address on one device is gone.
+    fn forget(&mut self, address: IpAddr, serial: Serial) {
+        let Some(holders) = self.by_address.get_mut(&address) else {
+            return;
+        };
+        if let Some(place) = holders.iter().position(|other| *other == serial) {
+            holders.swap_remove(place);
+            self.address_count -= 1;
+        }
+        if holders.windows(2).all(|pair| pair[0] == pair[1]) {
+            self.shared.remove(&address);
+        }
+        if holders.is_empty() {
+            self.by_address.remove(&address);
+        }
+    }
+
+    fn bury(&mut self, netns: Netns, time: Timestamp) {
+        if self.dead.len() >= MAX_DEAD {
+            self.dead.pop_front();
+        }
+        self.dead.push_back((netns, time));
+    }
+
+    /// Whether this is news of a namespace that is gone: by its cookie, or
+    /// because one of its number went no earlier.
+    fn is_dead(&self, netns: Netns, time: Timestamp) -> bool {
+        self.dead
+            .iter()
+            .filter(|(dead, _)| dead.inode == netns.inode)
+            .any(|(dead, end)| match (dead.cookie, netns.cookie) {
+                (Some(a), Some(b)) => a == b,
+                _ => time < *end,
+            })
+    }
+}
+
+/// Whether the namespace came into being after this time.
+fn after(entry: &NetnsEntry, time: Timestamp) -> bool {
+    entry.created && time < entry.seen
+}
+
+fn same_place(a: &Address, b: &Address) -> bool {
+    a.address == b.address && a.ifname == b.ifname
+}
+
+#[cfg(test)]
+mod tests;

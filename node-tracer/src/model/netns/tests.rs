@@ -1,0 +1,218 @@
+use super::*;
+use crate::{
+    event::Event,
+    model::{Model, TABLE_FULL, story::*},
+};
+
+impl NetnsTable {
+    /// What must be so whatever has happened.
+    pub(crate) fn check(&self) {
+        assert!(self.entries.len() <= MAX_NETNS && self.dead.len() <= MAX_DEAD);
+        assert_eq!(self.by_inode.len(), self.entries.len());
+        for (inode, serial) in &self.by_inode {
+            assert_eq!(self.entries[serial].id.inode, *inode);
+        }
+        let mut by_address: BTreeMap<IpAddr, Vec<Serial>> = BTreeMap::new();
+        for (serial, entry) in &self.entries {
+            assert!(entry.dying.is_none() || entry.addresses.is_empty());
+            for held in &entry.addresses {
+                by_address
+                    .entry(held.address.address)
+                    .or_default()
+                    .push(*serial);
+            }
+        }
+        let count: usize = by_address.values().map(Vec::len).sum();
+        assert_eq!(
+            (count, by_address.len()),
+            (self.address_count, self.by_address.len())
+        );
+        for (address, serials) in by_address {
+            let mut indexed = self.by_address[&address].clone();
+            indexed.sort_unstable();
+            let distinct = serials.iter().collect::<BTreeSet<_>>().len();
+            assert_eq!(indexed, serials);
+            assert_eq!(self.shared.contains(&address), distinct > 1);
+        }
+        assert!(
+            self.shared
+                .iter()
+                .all(|address| self.by_address.contains_key(address))
+        );
+    }
+}
+
+fn model(events: &[Event]) -> Model {
+    let mut model = Model::default();
+    for event in events {
+        model.apply(event);
+        model.netns.check();
+    }
+    model
+}
+
+/// Without cookies, as on old kernels.
+fn bare(inode: u32) -> Netns {
+    Netns {
+        inode,
+        cookie: None,
+    }
+}
+
+#[test]
+fn a_namespace_lives_from_creation_to_destruction() {
+    let model = model(&[created(1, 100), added(2, 100, 5), dying(3, 100)]);
+    let entry = model.netns.get(ns(100)).unwrap();
+    assert_eq!(
+        (entry.seen, entry.dying, entry.addresses.len()),
+        (s(1), Some(s(3)), 0)
+    );
+    let model = self::model(&[created(1, 100), dying(3, 100), destroyed(4, 100)]);
+    assert!(model.netns.get(ns(100)).is_none());
+    assert_eq!(model.netns.last_destroyed(), Some(s(4)));
+}
+
+#[test]
+fn an_inode_that_is_created_again_ends_the_older_one() {
+    let mut table = NetnsTable::default();
+    assert!(table.created(bare(100), s(1)));
+    table.address_added(bare(100), s(2), &address(5), false);
+    assert!(table.created(bare(100), s(3)));
+    table.check();
+    let entry = table.get(bare(100)).unwrap();
+    assert_eq!(
+        (entry.seen, entry.addresses.len(), table.address_count),
+        (s(3), 0, 0)
+    );
+}
+
+#[test]
+fn a_cookie_tells_namesakes_apart() {
+    let other = Netns {
+        inode: 100,
+        cookie: Some(7),
+    };
+    let mut table = NetnsTable::default();
+    table.created(ns(100), s(1));
+    assert!(table.get(other).is_none());
+    table.address_added(other, s(2), &address(5), false);
+    table.check();
+    assert_eq!(table.get(other).unwrap().addresses.len(), 1);
+    // Late news of the one that is gone raises nobody.
+    assert!(!table.address_added(ns(100), s(3), &address(6), false));
+    assert_eq!(table.get(bare(100)).unwrap().id, other);
+}
+
+#[test]
+fn a_cookie_that_is_told_later_is_kept() {
+    let mut table = NetnsTable::default();
+    table.created(bare(100), s(1));
+    table.found(ns(100), false, s(2));
+    assert_eq!(table.get(bare(100)).unwrap().id, ns(100));
+    assert_eq!(table.live().count(), 1);
+}
+
+#[test]
+fn late_news_of_the_dead_raises_nobody() {
+    for id in [ns(100), bare(100)] {
+        let mut table = NetnsTable::default();
+        table.created(id, s(1));
+        table.destroyed(id, s(5));
+        assert!(!table.address_added(id, s(4), &address(5), false));
+        assert!(!table.created(id, s(1)));
+        assert!(!table.held(id, s(4), &[task(7, "x")], 1, &[]));
+        assert_eq!(table.entries.len(), 0);
+        assert_eq!(
+            table.created(bare(100), s(6)),
+            true,
+            "the next one of the number"
+        );
+        assert!(
+            !table.destroyed(id, s(5)) || table.get(bare(100)).is_some(),
+            "told twice"
+        );
+    }
+}
+
+#[test]
+fn a_creation_that_is_told_late_is_of_the_one_that_is_known() {
+    let mut table = NetnsTable::default();
+    table.address_added(bare(100), s(3), &address(5), false);
+    table.created(bare(100), s(2));
+    let entry = table.get(bare(100)).unwrap();
+    assert_eq!(
+        (entry.seen, entry.created, entry.addresses.len()),
+        (s(2), true, 1)
+    );
+}
+
+#[test]
+fn destruction_without_dying_is_an_end_too() {
+    let model = model(&[
+        created(1, 100),
+        added(2, 100, 5),
+        destroyed(4, 100),
+        destroyed(4, 100),
+    ]);
+    assert_eq!(
+        (model.netns.entries.len(), model.netns.by_address.len()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_dying_namespace_with_tasks_in_it_is_not_dying() {
+    let tasks = [task(7, "x")];
+    let model = model(&[created(1, 100), dying(3, 100), holders(4, 100, &tasks, &[])]);
+    assert_eq!(model.netns.get(ns(100)).unwrap().dying, None);
+}
+
+#[test]
+fn the_hosts_namespace_does_not_die() {
+    let model = model(&[host(0), dying(1, 1), destroyed(2, 1)]);
+    assert!(
+        model
+            .netns
+            .get(ns(1))
+            .is_some_and(|entry| entry.host && entry.dying.is_none())
+    );
+}
+
+#[test]
+fn a_full_table_keeps_the_old_and_counts_the_new() {
+    let mut model = Model::default();
+    for inode in 0..MAX_NETNS as u32 {
+        model.apply(&created(1, 100 + inode));
+    }
+    assert_eq!(model.losses.first, None);
+    model.apply(&created(2, 50));
+    assert_eq!(model.losses.by_cause[TABLE_FULL], 1);
+    assert!(model.netns.get(ns(50)).is_none() && model.netns.get(ns(100)).is_some());
+    model.apply(&dying(3, 200));
+    model.apply(&created(4, 50));
+    assert!(model.netns.get(ns(50)).is_some() && model.netns.get(ns(200)).is_none());
+    model.netns.check();
+}
+
+#[test]
+fn addresses_are_bounded_and_what_is_left_out_is_counted() {
+    let mut model = Model::default();
+    let mut wide = address(0);
+    for i in 0..MAX_ADDRESSES as u32 + 2 {
+        wide.address = std::net::Ipv4Addr::from(0x0a00_0000 + i).into();
+        let netns = ns(100 + i % 4096);
+        model.apply(&at(
+            1,
+            crate::event::What::AddressAdded {
+                netns,
+                address: wide.clone(),
+                found: true,
+            },
+        ));
+    }
+    model.netns.check();
+    assert_eq!(
+        (model.netns.address_count, model.losses.by_cause[TABLE_FULL]),
+        (MAX_ADDRESSES, 2)
+    );
+}

@@ -1,0 +1,247 @@
+//! Pods as the API server has them, and those that it had.
+//!
+//! A list proves something only of pods that existed when it was true: one
+//! that is older than a sandbox proves nothing about that sandbox's pod.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::{
+    clock::Timestamp,
+    event::{Pod, PodRef},
+};
+
+/// Pods at most.
+pub(crate) const MAX_PODS: usize = 65_536;
+/// Pods that went; the ones that went first are forgotten, which costs a name
+/// and no verdict.
+const MAX_DEPARTED: usize = 4_096;
+
+/// Pods as last listed, and those that went.
+#[derive(Debug, Default)]
+pub(crate) struct Pods {
+    list: Option<List>,
+    departed: BTreeMap<String, Departed>,
+    order: VecDeque<String>,
+    dropped: u64,
+}
+
+/// The list in force: the latest one, whoever gave it.
+#[derive(Debug)]
+pub(crate) struct List {
+    /// Where it is from.
+    pub(crate) source: String,
+    /// The time for which it is true.
+    pub(crate) at: Timestamp,
+    /// Namespaces that pods on it are in.
+    pub(crate) namespaces: usize,
+    /// It is whole; only then it proves that a pod is not there.
+    whole: bool,
+    pods: Vec<Pod>,
+    by_uid: HashMap<String, usize>,
+}
+
+/// A pod that was on an earlier list.
+#[derive(Debug)]
+struct Departed {
+    /// As last listed.
+    pod: Pod,
+    /// When it was first missed.
+    at: Timestamp,
+}
+
+/// What the lists say of a sandbox's pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing: there is no list that could know.
+    #[default]
+    Unknown,
+    /// It is there.
+    Listed,
+    /// It is there and should be gone by then.
+    Terminating(Timestamp),
+    /// It is or was there, and its namespaces are not pod sandboxes to worry
+    /// about: it uses the host's network, or it has finished.
+    Exempt,
+    /// It was there and is not any more.
+    Gone(Timestamp),
+    /// It is not there, on the first list that could have had it.
+    Unlisted(Timestamp),
+}
+
+impl Pods {
+    /// The list in force.
+    pub(crate) fn list(&self) -> Option<&List> {
+        self.list.as_ref()
+    }
+
+    /// The pod of this UID, if it is listed.
+    pub(crate) fn listed_pod(&self, uid: &str) -> Option<&Pod> {
+        let list = self.list.as_ref()?;
+        list.pods.get(*list.by_uid.get(uid)?)
+    }
+
+    /// The pod of this UID, listed now or earlier.
+    pub(crate) fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.listed_pod(uid)
+            .or_else(|| Some(&self.departed.get(uid)?.pod))
+    }
+
+    /// A listed pod of the same name.
+    pub(crate) fn namesake(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        let mut pods = self.list.iter().flat_map(|list| &list.pods);
+        pods.find(|pod| pod.name == name && pod.namespace == namespace)
+    }
+
+    /// Whether the list has a pod on this node.
+    pub(crate) fn knows_node(&self, node: &str) -> bool {
+        let mut pods = self.list.iter().flat_map(|list| &list.pods);
+        pods.any(|pod| pod.node.as_deref() == Some(node))
+    }
+
+    /// What the lists say of a pod that existed at a time.
+    pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
+        if let Some(pod) = self.listed_pod(uid) {
+            return match pod.deletion {
+                _ if is_exempt(pod) => Standing::Exempt,
+                Some(by) => Standing::Terminating(by),
+                None => Standing::Listed,
+            };
+        }
+        if let Some(departed) = self.departed.get(uid) {
+            let host = departed.pod.host_network;
+            return if host {
+                Standing::Exempt
+            } else {
+                Standing::Gone(departed.at)
+            };
+        }
+        match &self.list {
+            // A static pod runs whether or not its mirror is in the API, and
+            // only its UID has no hyphens.
+            Some(list) if list.whole && list.at > existed && uid.contains('-') => {
+                Standing::Unlisted(list.at)
+            }
+            _ => Standing::Unknown,
+        }
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn listed(&mut self, source: &str, at: Timestamp, pods: &[Pod]) -> bool {
+        if self.list.as_ref().is_some_and(|list| at < list.at) {
+            return false;
+        }
+        let whole = pods.len() <= MAX_PODS;
+        self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
+        let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
+        let namespaces: BTreeSet<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
+        let namespaces = namespaces.len();
+        let mut by_uid = HashMap::new();
+        for (place, pod) in pods.iter().enumerate() {
+            by_uid.extend(pod.uids.iter().map(|uid| (uid.clone(), place)));
+        }
+        let source = source.to_owned();
+        let new = List {
+            source,
+            at,
+            namespaces,
+            whole,
+            pods,
+            by_uid,
+        };
+        for uid in new.by_uid.keys() {
+            self.departed.remove(uid);
+        }
+        let old = self.list.replace(new);
+        if let (true, Some(old)) = (whole, old) {
+            for pod in old.pods {
+                if self.list.as_ref().is_some_and(|new| new.lacks(&pod)) {
+                    self.depart(&pod, at);
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn deleted(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        let Some(uid) = &pod.uid else {
+            return false;
+        };
+        let Some(list) = &mut self.list else {
+            return false;
+        };
+        let Some(gone) = list
+            .by_uid
+            .get(uid)
+            .and_then(|place| list.pods.get(*place))
+            .cloned()
+        else {
+            return false;
+        };
+        for uid in &gone.uids {
+            list.by_uid.remove(uid);
+        }
+        // An empty pod keeps the places of the others.
+        if let Some(place) = list.pods.iter_mut().find(|pod| **pod == gone) {
+            *place = Pod::default();
+        }
+        self.depart(&gone, time);
+        true
+    }
+
+    fn depart(&mut self, pod: &Pod, at: Timestamp) {
+        for uid in &pod.uids {
+            let departed = Departed {
+                pod: pod.clone(),
+                at,
+            };
+            if self.departed.insert(uid.clone(), departed).is_none() {
+                self.order.push_back(uid.clone());
+            }
+        }
+        while self.order.len() > MAX_DEPARTED {
+            if let Some(first) = self.order.pop_front() {
+                self.departed.remove(&first);
+            }
+        }
+    }
+}
+
+impl List {
+    fn lacks(&self, pod: &Pod) -> bool {
+        !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
+    }
+}
+
+fn is_exempt(pod: &Pod) -> bool {
+    pod.host_network || matches!(pod.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The pods of one list that the next does not have, by UID.
+pub(crate) fn deleted(old: &[Pod], new: &[Pod]) -> Vec<PodRef> {
+    let kept: BTreeSet<&String> = new.iter().flat_map(|pod| &pod.uids).collect();
+    let gone = old
+        .iter()
+        .filter(|pod| !pod.uids.iter().any(|uid| kept.contains(uid)));
+    gone.map(reference).collect()
+}
+
+/// How a pod is named in records. A mirror pod has two UIDs; the static pod's
+/// own, without hyphens, is the one that its cgroup has.
+pub(crate) fn reference(pod: &Pod) -> PodRef {
+    let uid = pod
+        .uids
+        .iter()
+        .find(|uid| !uid.contains('-'))
+        .or_else(|| pod.uids.first());
+    PodRef {
+        namespace: Some(pod.namespace.clone()),
+        name: Some(pod.name.clone()),
+        uid: uid.cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+use crate::{
+    event::What,
+    model::{Model, story::*},
+};
+
+fn pods(lists: &[(i64, &[Pod])]) -> Pods {
+    let mut pods = Pods::default();
+    for (at, list) in lists {
+        pods.listed("pods", s(*at), list);
+    }
+    pods
+}
+
+#[test]
+fn a_list_says_who_is_there_and_who_was() {
+    let (a, b) = (pod("a", OLD, &[]), pod("b", NEW, &[]));
+    let pods = pods(&[(10, &[a, b.clone()]), (20, &[b])]);
+    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(20)));
+    assert_eq!(pods.standing(OTHER, s(0)), Standing::Unlisted(s(20)));
+    assert_eq!(
+        pods.standing(OTHER, s(20)),
+        Standing::Unknown,
+        "younger than the list"
+    );
+    assert_eq!(pods.pod(OLD).unwrap().name, "a");
+}
+
+#[test]
+fn an_older_list_does_not_replace_a_later_one() {
+    let a = pod("a", OLD, &[]);
+    let pods = pods(&[(20, &[]), (10, &[a])]);
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Unlisted(s(20)));
+}
+
+#[test]
+fn a_pod_that_comes_back_was_never_gone() {
+    let a = [pod("a", OLD, &[])];
+    let pods = pods(&[(10, &a), (20, &[]), (30, &a)]);
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+}
+
+#[test]
+fn a_deletion_needs_no_new_list() {
+    let mut pods = pods(&[(10, &[pod("a", OLD, &[]), pod("b", NEW, &[])])]);
+    let gone = reference(&pod("a", OLD, &[]));
+    assert!(pods.deleted(&gone, s(15)));
+    assert!(!pods.deleted(&gone, s(16)), "told twice");
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(15)));
+    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
+}
+
+#[test]
+fn a_mirror_pod_is_known_by_its_static_pods_uid() {
+    const HASH: &str = "0a1b2c3d00004000800000000000000f";
+    let mut mirror = pod("etcd", OLD, &[]);
+    mirror.uids.insert(HASH.to_owned());
+    assert_eq!(reference(&mirror).uid.as_deref(), Some(HASH));
+    let mut again = mirror.clone();
+    again.uids = [NEW.to_owned(), HASH.to_owned()].into();
+    assert_eq!(
+        deleted(&[mirror.clone()], &[again.clone()]),
+        [],
+        "only the mirror was made anew"
+    );
+    let pods = pods(&[(10, &[mirror]), (20, &[again])]);
+    assert_eq!(pods.standing(HASH, s(0)), Standing::Listed);
+}
+
+#[test]
+fn deleted_pods_are_those_that_the_next_list_lacks() {
+    let (a, b, c) = (pod("a", OLD, &[]), pod("b", NEW, &[]), pod("a", OTHER, &[]));
+    assert_eq!(deleted(&[a.clone(), b.clone()], &[b, c]), [reference(&a)]);
+}
+
+#[test]
+fn a_list_that_is_too_long_proves_no_absence() {
+    let many: Vec<Pod> = (0..=MAX_PODS)
+        .map(|i| pod("x", &format!("a-{i}"), &[]))
+        .collect();
+    let mut pods = pods(&[(10, &many)]);
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Unknown);
+    assert_eq!(pods.take_dropped(), 1);
+}
+
+#[test]
+fn the_memory_of_the_departed_is_bounded() {
+    let many: Vec<Pod> = (0..MAX_DEPARTED + 9)
+        .map(|i| pod("x", &format!("a-{i}"), &[]))
+        .collect();
+    let pods = pods(&[(10, &many), (20, &[])]);
+    assert_eq!(pods.departed.len(), MAX_DEPARTED);
+}
+
+#[test]
+fn a_list_from_the_future_does_not_keep_later_ones_out() {
+    let mut model = Model::default();
+    let list = |at, pods: &[Pod]| What::PodsListed {
+        source: "f".into(),
+        at,
+        pods: pods.to_vec(),
+    };
+    model.apply(&at(10, list(s(9_999), &[])));
+    model.apply(&at(20, list(s(20), &[pod("a", OLD, &[])])));
+    assert!(model.pods.listed_pod(OLD).is_some());
+}

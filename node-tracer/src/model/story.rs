@@ -1,0 +1,339 @@
+//! Events for tests, and the incident told with them.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use crate::{
+    clock::Timestamp,
+    engine::{Engine, Settings},
+    event::{Address, CniCall, Event, Netns, Pod, PodRef, ReservationHolder, Task, What},
+    finding::{Finding, Rule, State},
+};
+
+/// UID of the pod that is force-deleted.
+pub(crate) const OLD: &str = "0a1b2c3d-0000-4000-8000-000000000001";
+/// UID of the pod that gets its address.
+pub(crate) const NEW: &str = "0a1b2c3d-0000-4000-8000-000000000002";
+/// UID of a pod that has nothing to do with it.
+pub(crate) const OTHER: &str = "0a1b2c3d-0000-4000-8000-000000000003";
+/// Where the old sandbox is mounted.
+pub(crate) const MOUNT: &str = "/run/netns/cni-1";
+
+/// Seconds after the story's beginning.
+pub(crate) fn s(seconds: i64) -> Timestamp {
+    Timestamp::from_nanos((1_763_700_000 + seconds) * 1_000_000_000)
+}
+
+pub(crate) fn at(seconds: i64, what: What) -> Event {
+    Event {
+        time: s(seconds),
+        what,
+    }
+}
+
+/// A namespace with a cookie.
+pub(crate) fn ns(inode: u32) -> Netns {
+    Netns {
+        inode,
+        cookie: Some(u64::from(inode) + 1_000),
+    }
+}
+
+/// `10.0.0.LAST`
+pub(crate) fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+pub(crate) fn address(last: u8) -> Address {
+    Address {
+        address: ip(last),
+        prefix: 24,
+        ifname: String::from("eth0"),
+        link_kind: Some(String::from("veth")),
+    }
+}
+
+pub(crate) fn task(pid: u32, comm: &str) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        comm: comm.to_owned(),
+        state: Some('S'),
+        start_ticks: Some(u64::from(pid) * 100),
+        ..Task::default()
+    }
+}
+
+/// A task in a pod's container.
+pub(crate) fn pod_task(pid: u32, comm: &str, uid: &str, container: &str) -> Task {
+    Task {
+        pod_uid: Some(uid.to_owned()),
+        container_id: Some(container.to_owned()),
+        ..task(pid, comm)
+    }
+}
+
+pub(crate) fn host(seconds: i64) -> Event {
+    at(
+        seconds,
+        What::NetnsFound {
+            netns: ns(1),
+            host: true,
+        },
+    )
+}
+
+pub(crate) fn found(seconds: i64, inode: u32) -> Event {
+    at(
+        seconds,
+        What::NetnsFound {
+            netns: ns(inode),
+            host: false,
+        },
+    )
+}
+
+pub(crate) fn created(seconds: i64, inode: u32) -> Event {
+    at(
+        seconds,
+        What::NetnsCreated {
+            netns: ns(inode),
+            task: None,
+        },
+    )
+}
+
+pub(crate) fn dying(seconds: i64, inode: u32) -> Event {
+    at(
+        seconds,
+        What::NetnsDying {
+            netns: ns(inode),
+            task: None,
+        },
+    )
+}
+
+pub(crate) fn destroyed(seconds: i64, inode: u32) -> Event {
+    at(seconds, What::NetnsDestroyed { netns: ns(inode) })
+}
+
+pub(crate) fn added(seconds: i64, inode: u32, last: u8) -> Event {
+    let what = What::AddressAdded {
+        netns: ns(inode),
+        address: address(last),
+        found: false,
+    };
+    at(seconds, what)
+}
+
+pub(crate) fn removed(seconds: i64, inode: u32, last: u8) -> Event {
+    at(
+        seconds,
+        What::AddressRemoved {
+            netns: ns(inode),
+            address: address(last),
+        },
+    )
+}
+
+pub(crate) fn holders(seconds: i64, inode: u32, tasks: &[Task], mounts: &[&str]) -> Event {
+    let what = What::NetnsHolders {
+        netns: ns(inode),
+        tasks: tasks.to_vec(),
+        task_count: tasks.len(),
+        mounts: mounts.iter().map(PathBuf::from).collect(),
+    };
+    at(seconds, what)
+}
+
+/// The old pod's container sleeps in a FUSE read.
+pub(crate) fn stuck(seconds: i64, pid: u32, inode: u32) -> Event {
+    let what = What::TaskBlocked {
+        task: pod_task(pid, "checkout-api", OLD, "app-old"),
+        since: s(seconds),
+        found: false,
+        netns: Some(ns(inode)),
+        wchan: Some(String::from("request_wait_answer")),
+        stack: vec![
+            String::from("request_wait_answer+0x12d/0x220"),
+            String::from("__fuse_simple_request+0xd1/0x2f0"),
+        ],
+    };
+    at(seconds, what)
+}
+
+pub(crate) fn unstuck(seconds: i64, pid: u32) -> Event {
+    let task = pod_task(pid, "checkout-api", OLD, "app-old");
+    at(
+        seconds,
+        What::TaskUnblocked {
+            task,
+            since: s(0),
+            duration_ms: 1_000,
+        },
+    )
+}
+
+pub(crate) fn call(command: &str, container: &str, inode: u32, uid: &str, name: &str) -> CniCall {
+    CniCall {
+        command: command.to_owned(),
+        container_id: container.to_owned(),
+        ifname: String::from("eth0"),
+        netns_path: String::from(MOUNT),
+        netns: Some(ns(inode)),
+        plugin: String::from("bridge"),
+        pid: 77,
+        pod: Some(PodRef {
+            namespace: Some(String::from("shop")),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+        }),
+        trusted: true,
+        ..CniCall::default()
+    }
+}
+
+pub(crate) fn calls(seconds: i64, call: CniCall) -> Event {
+    at(seconds, What::CniStarted { call })
+}
+
+pub(crate) fn ended(seconds: i64, call: CniCall) -> Event {
+    at(
+        seconds,
+        What::CniCall {
+            call,
+            exit_code: Some(0),
+            signal: None,
+            duration_ms: 9.5,
+        },
+    )
+}
+
+pub(crate) fn pod(name: &str, uid: &str, ips: &[IpAddr]) -> Pod {
+    Pod {
+        namespace: String::from("shop"),
+        name: name.to_owned(),
+        uids: [uid.to_owned()].into(),
+        node: Some(String::from("node-1")),
+        phase: Some(String::from("Running")),
+        ips: ips.to_vec(),
+        ..Pod::default()
+    }
+}
+
+pub(crate) fn listed(seconds: i64, pods: &[Pod]) -> Event {
+    let source = String::from("pods");
+    at(
+        seconds,
+        What::PodsListed {
+            source,
+            at: s(seconds),
+            pods: pods.to_vec(),
+        },
+    )
+}
+
+pub(crate) fn reservation(container: &str) -> ReservationHolder {
+    ReservationHolder {
+        path: PathBuf::from("/var/lib/cni/networks/pods/10.0.0.5"),
+        container_id: container.to_owned(),
+        ifname: None,
+    }
+}
+
+/// What the host-local store says of 10.0.0.5.
+pub(crate) fn reserved(seconds: i64, holder: Option<&str>) -> Event {
+    let what = What::Reservation {
+        address: ip(5),
+        stores: vec![PathBuf::from("/var/lib/cni/networks/pods")],
+        holder: holder.map(reservation),
+    };
+    at(seconds, what)
+}
+
+/// The incident up to the ghost: the pod is set up, gets stuck, is
+/// force-deleted at 60; its address stays reserved.
+pub(crate) fn ghost_story() -> Vec<Event> {
+    let add = call("ADD", "sandbox-old", 100, OLD, "checkout-x8k2p");
+    let pause = pod_task(7, "pause", OLD, "sandbox-old");
+    let app = pod_task(9, "checkout-api", OLD, "app-old");
+    let others = [pod("other", OTHER, &[ip(9)])];
+    let all = [others[0].clone(), pod("checkout-x8k2p", OLD, &[ip(5)])];
+    vec![
+        host(0),
+        created(1, 100),
+        calls(2, add.clone()),
+        added(3, 100, 5),
+        ended(4, add),
+        holders(5, 100, &[pause, app.clone()], &[MOUNT]),
+        listed(6, &all),
+        listed(60, &others),
+        holders(61, 100, &[app], &[MOUNT]),
+        stuck(62, 9, 100),
+        reserved(63, Some("sandbox-old")),
+    ]
+}
+
+/// How it goes on: the new pod gets the address.
+pub(crate) fn successor(seconds: i64) -> Vec<Event> {
+    let add = call("ADD", "sandbox-new", 200, NEW, "checkout-q4w7z");
+    vec![
+        created(seconds, 200),
+        calls(seconds, add.clone()),
+        reserved(seconds, Some("sandbox-new")),
+        added(seconds, 200, 5),
+        ended(seconds, add),
+    ]
+}
+
+/// An engine to tell a story to.
+#[derive(Debug)]
+pub(crate) struct Node(pub(crate) Engine);
+
+impl Default for Node {
+    fn default() -> Self {
+        Self(Engine::new(Settings {
+            boot_id: String::from("boot"),
+            node: String::from("node-1"),
+            stall_threshold: Duration::from_secs(5),
+        }))
+    }
+}
+
+impl Node {
+    pub(crate) fn of(events: &[Event]) -> Self {
+        let mut node = Self::default();
+        node.tell_all(events);
+        node
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        assert_eq!(self.0.apply(&event), [], "only ticks are answered");
+    }
+
+    pub(crate) fn tell_all(&mut self, events: &[Event]) {
+        for event in events {
+            self.tell(event.clone());
+        }
+    }
+
+    pub(crate) fn tick(&mut self, seconds: i64) -> Vec<(Finding, State)> {
+        self.0.apply(&at(seconds, What::Tick))
+    }
+
+    /// What one rule says at a tick.
+    pub(crate) fn of_rule(&mut self, seconds: i64, rule: Rule) -> Vec<(Finding, State)> {
+        let mut told = self.tick(seconds);
+        told.retain(|(finding, _)| finding.rule == rule);
+        told
+    }
+
+    /// The one thing that one rule says at a tick.
+    pub(crate) fn only(&mut self, seconds: i64, rule: Rule, state: State) -> (Finding, State) {
+        let told = self.of_rule(seconds, rule);
+        let [one] = told.as_slice() else {
+            panic!("not one finding: {told:#?}")
+        };
+        assert_eq!(one.1, state, "{:#?}", one.0);
+        one.clone()
+    }
+}

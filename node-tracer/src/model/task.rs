@@ -1,0 +1,187 @@
+//! Tasks in uninterruptible sleep for longer than the threshold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    clock::Timestamp,
+    event::{Netns, Task},
+};
+
+/// Blocked tasks at most.
+pub(crate) const MAX_BLOCKED: usize = 8_192;
+
+/// One blocked task.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Blocked {
+    /// The task.
+    pub(crate) task: Task,
+    /// Since when it sleeps.
+    pub(crate) since: Timestamp,
+    /// It slept already when first seen: `since` is the latest possible time.
+    pub(crate) found: bool,
+    /// Its network namespace.
+    pub(crate) netns: Option<Netns>,
+    /// The kernel function that it sleeps in.
+    pub(crate) wchan: Option<String>,
+    /// Its kernel stack, innermost first.
+    pub(crate) stack: Vec<String>,
+}
+
+/// All of them, by thread ID: a task that is stuck cannot give its ID away.
+#[derive(Debug, Default)]
+pub(crate) struct BlockedTasks {
+    by_tid: BTreeMap<u32, Blocked>,
+    by_inode: HashMap<u32, BTreeSet<u32>>,
+    dropped: u64,
+}
+
+impl Blocked {
+    /// Whether this is the same task, not only the same thread ID.
+    pub(crate) fn is(&self, task: &Task) -> bool {
+        let start = (self.task.start_ticks, task.start_ticks);
+        self.task.tid == task.tid && !matches!(start, (Some(a), Some(b)) if a != b)
+    }
+}
+
+impl BlockedTasks {
+    /// All, by thread ID.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Blocked> {
+        self.by_tid.values()
+    }
+
+    /// The blocked state of a task.
+    pub(crate) fn get(&self, task: &Task) -> Option<&Blocked> {
+        self.by_tid
+            .get(&task.tid)
+            .filter(|blocked| blocked.is(task))
+    }
+
+    /// Those that sleep in a network namespace, by thread ID.
+    pub(crate) fn in_netns(&self, netns: Netns) -> impl Iterator<Item = &Blocked> {
+        let tids = self.by_inode.get(&netns.inode).into_iter().flatten();
+        tids.filter_map(|tid| self.by_tid.get(tid))
+            .filter(move |blocked| {
+                let cookies = (blocked.netns.and_then(|n| n.cookie), netns.cookie);
+                !matches!(cookies, (Some(a), Some(b)) if a != b)
+            })
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn blocked(&mut self, mut blocked: Blocked) -> bool {
+        let tid = blocked.task.tid;
+        match self.by_tid.get(&tid) {
+            Some(known) if *known == blocked => return false,
+            Some(known) if known.since == blocked.since && known.is(&blocked.task) => {
+                // The same stall told again: what was read once stays, a stack
+                // may be unreadable the second time.
+                if blocked.stack.is_empty() {
+                    blocked.stack.clone_from(&known.stack);
+                }
+                blocked.wchan = blocked.wchan.or_else(|| known.wchan.clone());
+                blocked.netns = blocked.netns.or(known.netns);
+            }
+            Some(_) => {}
+            None if self.by_tid.len() >= MAX_BLOCKED => {
+                self.dropped += 1;
+                return true;
+            }
+            None => {}
+        }
+        self.remove(tid);
+        if let Some(netns) = blocked.netns {
+            self.by_inode.entry(netns.inode).or_default().insert(tid);
+        }
+        self.by_tid.insert(tid, blocked);
+        true
+    }
+
+    pub(super) fn unblocked(&mut self, task: &Task) -> bool {
+        self.get(task).is_some() && self.remove(task.tid)
+    }
+
+    fn remove(&mut self, tid: u32) -> bool {
+        let Some(old) = self.by_tid.remove(&tid) else {
+            return false;
+        };
+        if let Some(inode) = old.netns.map(|netns| netns.inode)
+            && let Some(tids) = self.by_inode.get_mut(&inode)
+        {
+            tids.remove(&tid);
+            if tids.is_empty() {
+                self.by_inode.remove(&inode);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::story::*, *};
+
+    fn blocked(tid: u32, since: i64) -> Blocked {
+        Blocked {
+            task: task(tid, "reader"),
+            since: s(since),
+            found: false,
+            netns: Some(ns(100)),
+            wchan: None,
+            stack: vec!["request_wait_answer+0x1".into()],
+        }
+    }
+
+    #[test]
+    fn a_task_is_blocked_until_it_is_unblocked() {
+        let mut table = BlockedTasks::default();
+        assert!(table.blocked(blocked(7, 1)));
+        assert!(!table.blocked(blocked(7, 1)), "told twice");
+        assert_eq!(table.in_netns(ns(100)).count(), 1);
+        assert!(table.unblocked(&task(7, "reader")));
+        assert!(!table.unblocked(&task(7, "reader")));
+        assert_eq!((table.iter().count(), table.by_inode.len()), (0, 0));
+    }
+
+    #[test]
+    fn another_task_of_the_same_thread_id_does_not_unblock_it() {
+        let mut table = BlockedTasks::default();
+        table.blocked(blocked(7, 1));
+        let other = Task {
+            start_ticks: Some(1),
+            ..task(7, "reader")
+        };
+        assert!(!table.unblocked(&other));
+        assert!(table.unblocked(&Task {
+            start_ticks: None,
+            ..other
+        }));
+    }
+
+    #[test]
+    fn a_stack_that_was_read_once_stays() {
+        let mut table = BlockedTasks::default();
+        table.blocked(blocked(7, 1));
+        table.blocked(Blocked {
+            stack: Vec::new(),
+            wchan: Some("x".into()),
+            ..blocked(7, 1)
+        });
+        let kept = table.iter().next().unwrap();
+        assert_eq!((kept.stack.len(), kept.wchan.as_deref()), (1, Some("x")));
+    }
+
+    #[test]
+    fn a_full_table_leaves_new_ones_out_and_counts_them() {
+        let mut table = BlockedTasks::default();
+        for tid in 0..MAX_BLOCKED as u32 + 3 {
+            table.blocked(blocked(tid, 1));
+        }
+        assert_eq!(
+            (table.iter().count(), table.take_dropped()),
+            (MAX_BLOCKED, 3)
+        );
+        assert!(table.get(&task(0, "reader")).is_some());
+    }
+}

@@ -1,0 +1,45 @@
+//! From the outputs that were asked for to sinks.
+
+use std::io::{self, IsTerminal as _};
+
+use crate::{
+    cli::Output,
+    config::Config,
+    sink::{JournaldSink, JsonSink, Sink, SinkError, TextSink, journald},
+};
+
+/// One sink for each output.
+///
+/// # Errors
+/// journald was asked for and is not there.
+pub(crate) fn sinks(config: &Config) -> Result<Vec<Box<dyn Sink>>, SinkError> {
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    for output in &config.outputs {
+        sinks.push(match output {
+            Output::Text => Box::new(TextSink::new(io::stdout(), coloured())),
+            Output::Json => Box::new(JsonSink::new(io::stdout())),
+            Output::Journald => {
+                Box::new(JournaldSink::connect(&journald::socket(&config.node.root))?)
+            }
+        });
+    }
+    Ok(sinks)
+}
+
+/// Colours go to terminals only, or where they are forced
+/// (`CLICOLOR_FORCE`), and nowhere if they are unwanted (`NO_COLOR`).
+fn coloured() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    if set("NO_COLOR") {
+        return false;
+    }
+    set("CLICOLOR_FORCE") || io::stdout().is_terminal()
+}
+
+/// A reader that has gone away is no error.
+pub(crate) fn quietly(result: Result<(), SinkError>) -> Result<(), SinkError> {
+    match result {
+        Err(SinkError::Closed) => Ok(()),
+        other => other,
+    }
+}

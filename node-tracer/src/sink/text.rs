@@ -1,0 +1,224 @@
+//! Text for a person at a terminal on a bad night: aligned, short, the
+//! important thing first.
+//!
+//! Events are single quiet lines, findings are blocks set apart. A finding
+//! that changes prints only what is new; for that the sink remembers, within
+//! bounds, what it has printed. Colours come only if the caller says that the
+//! output is a terminal. All times are UTC, and the date is printed once a day.
+//! Nothing that the kernel, a pod or a plugin has named is printed unescaped.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    time::Duration,
+};
+
+use self::{
+    finding::Printed,
+    style::{Painter, Style},
+};
+use super::{Lines, Sink, SinkError, escape::Printable};
+use crate::{
+    clock::Timestamp,
+    event::Event,
+    finding::{Finding, Rule, Severity, State},
+    record::{Body, Count, CoverageItem, Record, Summary},
+};
+
+mod event;
+mod finding;
+mod stack;
+mod style;
+
+/// Findings whose printed lines are remembered. An update of one that has been
+/// forgotten is printed in full.
+const REMEMBERED: usize = 1024;
+
+/// Prints records as text.
+pub(crate) struct TextSink<W> {
+    lines: Lines<W>,
+    paint: Painter,
+    /// The date that was last printed.
+    date: String,
+    /// The last thing printed was a block, and what follows is set apart.
+    after_block: bool,
+    printed: HashMap<String, Printed>,
+    /// The keys of `printed`, oldest first.
+    order: VecDeque<String>,
+}
+
+impl<W: io::Write> TextSink<W> {
+    /// Prints to `out`, with colours if it is a terminal that has them.
+    pub(crate) fn new(out: W, colour: bool) -> Self {
+        Self {
+            lines: Lines::new(out),
+            paint: Painter { colour },
+            date: String::new(),
+            after_block: false,
+            printed: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// The date, if it is not the one last printed.
+    fn day(&mut self, record: &Record<'_>) -> String {
+        let today = style::date(record.time);
+        if today == self.date {
+            return String::new();
+        }
+        let first = self.date.is_empty();
+        self.date.clone_from(&today);
+        let line = match first {
+            true => format!("{today}, times are UTC; node {}", Printable(record.node)),
+            false => today,
+        };
+        self.paint.paint(Style::Title, line) + "\n"
+    }
+
+    fn finding(&mut self, now: Timestamp, finding: &Finding, state: State) -> String {
+        let before = self.printed.remove(&finding.id);
+        let known = before.is_some();
+        let (text, printed) = finding::block(self.paint, now, finding, state, before);
+        if state == State::Resolved {
+            if known {
+                self.order.retain(|id| *id != finding.id);
+            }
+            return text;
+        }
+        if !known {
+            if self.order.len() == REMEMBERED
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.printed.remove(&oldest);
+            }
+            self.order.push_back(finding.id.clone());
+        }
+        self.printed.insert(finding.id.clone(), printed);
+        text
+    }
+
+    fn event(&self, event: &Event) -> Option<String> {
+        let line = event::line(event)?;
+        let text = format!("{:<16}  {}", line.kind, line.text);
+        Some(format!(
+            "{}  {}\n",
+            event.time.time_of_day(),
+            self.paint.paint(line.style, text)
+        ))
+    }
+
+    fn coverage(&self, items: &[CoverageItem]) -> String {
+        let width = |cell: fn(&CoverageItem) -> usize| items.iter().map(cell).max().unwrap_or(0);
+        let signals = width(|item| Printable(&item.signal).to_string().chars().count());
+        let mut text = String::new();
+        for item in items {
+            let signal = format!("{:<signals$}", Printable(&item.signal).to_string());
+            let reason = item
+                .reason
+                .as_ref()
+                .map(|reason| Printable(reason).to_string());
+            text += &match (&item.mechanism, reason) {
+                (Some(how), None) => format!("sees   {signal}  {}\n", Printable(how)),
+                (Some(how), Some(why)) => format!("sees   {signal}  {} ({why})\n", Printable(how)),
+                (None, why) => {
+                    let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
+                    format!("{blind}  {}\n", why.as_deref().unwrap_or("no mechanism"))
+                }
+            };
+            for unknown in &item.unknown {
+                text += &format!("{:7}{:signals$}  unknown: {}\n", "", "", Printable(unknown));
+            }
+        }
+        text
+    }
+
+    fn summary(&self, summary: &Summary) -> String {
+        let Summary {
+            rules,
+            severities,
+            events_seen,
+            events_lost,
+            duration_ms,
+            worst_open,
+            worst_seen,
+        } = summary;
+        let took = style::length(Duration::from_millis(*duration_ms));
+        let style = worst_open.map_or(Style::Good, Style::from);
+        let open = match findings(severities.iter().rev(), Severity::as_str, |count| {
+            count.open
+        }) {
+            Some(list) => format!("open: {list}"),
+            None => "nothing open".to_owned(),
+        };
+        let mut text = format!("{}; ran for {took}", self.paint.paint(style, open));
+        if let (None, Some(worst)) = (worst_open, worst_seen) {
+            text += &format!("; the worst that was: {}", worst.as_str());
+        }
+        text.push('\n');
+        if let Some(list) = findings(rules.iter(), Rule::as_str, |count| count.open) {
+            text += &format!("  open      {list}\n");
+        }
+        if let Some(list) = findings(rules.iter(), Rule::as_str, |count| count.resolved) {
+            text += &format!("  resolved  {list}\n");
+        }
+        text += &format!("  {} seen, ", style::count(*events_seen, "event"));
+        text += &match events_lost.values().all(|count| *count == 0) {
+            true => "none lost\n".to_owned(),
+            false => {
+                let lost = format!("LOST {}", event::losses(events_lost));
+                format!(
+                    "{}: there may be more\n",
+                    self.paint.paint(Style::Warning, lost)
+                )
+            }
+        };
+        text
+    }
+}
+
+/// `2 ghost-sandbox, 1 blocked-task`: what `number` counts, worst first.
+fn findings<'a, K: Copy + 'a>(
+    counts: impl Iterator<Item = (&'a K, &'a Count)>,
+    name: fn(K) -> &'static str,
+    number: fn(&Count) -> u64,
+) -> Option<String> {
+    let list: Vec<_> = counts
+        .filter(|(_, count)| number(count) > 0)
+        .map(|(key, count)| format!("{} {}", style::grouped(number(count)), name(*key)))
+        .collect();
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
+impl<W: io::Write> Sink for TextSink<W> {
+    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+        // Blocks have an empty line on both sides, and never two.
+        let (text, is_block) = match record.body {
+            Body::Event(event) => match self.event(event) {
+                Some(line) => (line, false),
+                None => return Ok(()),
+            },
+            Body::Finding { finding, state } => (
+                self.finding(record.time, finding, state),
+                state != State::Resolved,
+            ),
+            Body::Coverage(items) => (self.coverage(items), true),
+            Body::Summary(summary) => (self.summary(summary), true),
+        };
+        let first = self.date.is_empty();
+        let day = self.day(record);
+        let apart = if !first && (is_block || self.after_block) {
+            "\n"
+        } else {
+            ""
+        };
+        self.after_block = is_block;
+        self.lines.put(format!("{apart}{day}{text}").as_bytes())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.lines.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

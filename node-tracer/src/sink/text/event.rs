@@ -1,0 +1,199 @@
+//! Events as single lines, and which of them are worth one.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
+use crate::{
+    event::{Address, CniCall, Event, Netns, Task, What},
+    sink::escape::Printable,
+};
+
+/// An event's line, without its time.
+pub(super) struct Line {
+    /// The event's name in records.
+    pub(super) kind: &'static str,
+    /// What happened.
+    pub(super) text: String,
+    /// Most events are quiet, so that trouble stands out.
+    pub(super) style: Style,
+}
+
+/// An event's line; `None` if nobody would want to read it.
+pub(super) fn line(event: &Event) -> Option<Line> {
+    let quiet = |kind, text| {
+        Some(Line {
+            kind,
+            text,
+            style: Style::Quiet,
+        })
+    };
+    let loud = |kind, text, style| Some(Line { kind, text, style });
+    match &event.what {
+        What::NetnsCreated { netns, task } => quiet("netns-created", by(*netns, task.as_ref())),
+        What::NetnsDying { netns, task } => quiet("netns-dying", by(*netns, task.as_ref())),
+        What::NetnsDestroyed { netns } => quiet("netns-destroyed", place(*netns)),
+        What::AddressAdded {
+            netns,
+            address,
+            found: false,
+        } if of_interest(address) => quiet("address-added", device(*netns, address)),
+        What::AddressRemoved { netns, address } if of_interest(address) => {
+            quiet("address-removed", device(*netns, address))
+        }
+        What::TaskBlocked {
+            task,
+            since,
+            found,
+            netns,
+            wchan,
+            stack: _,
+        } => {
+            let slept = length(event.time.since(*since));
+            let least = if *found { "at least " } else { "" };
+            let mut text = format!("{}  {least}{slept}", event_task(task));
+            if let Some(wchan) = wchan {
+                text += &format!(" in {}", Printable(wchan));
+            }
+            text += &owner(task);
+            if let Some(netns) = netns {
+                text += &format!("  {}", place(*netns));
+            }
+            loud("task-blocked", text, Style::Warning)
+        }
+        What::TaskUnblocked {
+            task,
+            since: _,
+            duration_ms,
+        } => {
+            let slept = length(Duration::from_millis(*duration_ms));
+            let text = format!("{}  after {slept}{}", event_task(task), owner(task));
+            loud("task-unblocked", text, Style::Plain)
+        }
+        What::CniCall {
+            call,
+            exit_code,
+            signal,
+            duration_ms,
+        } => {
+            let took = Duration::try_from_secs_f64(duration_ms / 1000.0).unwrap_or_default();
+            let (end, style) = match (exit_code, signal) {
+                (Some(0), _) => ("ok".to_owned(), Style::Quiet),
+                (Some(code), _) => (format!("exit {code}"), Style::Warning),
+                (None, Some(signal)) => (format!("killed by signal {signal}"), Style::Warning),
+                (None, None) => ("ended".to_owned(), Style::Quiet),
+            };
+            let style = if call.trusted { style } else { Style::Quiet };
+            loud(
+                "cni-call",
+                format!("{}  → {end} {}", cni(call), length(took)),
+                style,
+            )
+        }
+        What::PodDeleted { pod: gone } => loud("pod-deleted", pod(gone), Style::Plain),
+        What::SourceFailed { source, error } => {
+            let text = format!("{}  {}", Printable(source), Printable(error));
+            loud("source-failed", text, Style::Warning)
+        }
+        What::SourceRecovered { source } => loud(
+            "source-recovered",
+            Printable(source).to_string(),
+            Style::Plain,
+        ),
+        What::EventsLost { cause, count } => {
+            let text = format!("{}  {}", grouped(*count), Printable(cause));
+            loud("events-lost", text, Style::Warning)
+        }
+        // The state at the start and the engine's own book-keeping.
+        What::AddressAdded { .. }
+        | What::AddressRemoved { .. }
+        | What::NetnsFound { .. }
+        | What::NetnsHolders { .. }
+        | What::CniStarted { .. }
+        | What::Reservation { .. }
+        | What::PodsListed { .. }
+        | What::Tick => None,
+    }
+}
+
+/// Every namespace has these addresses, and no pod is ever reached by them.
+fn of_interest(address: &Address) -> bool {
+    match address.address {
+        IpAddr::V4(ip) => !ip.is_loopback(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    }
+}
+
+fn place(netns: Netns) -> String {
+    format!("netns {}", netns.inode)
+}
+
+fn by(netns: Netns, task: Option<&Task>) -> String {
+    match task {
+        Some(task) => format!("{} by {}{}", place(netns), event_task(task), owner(task)),
+        None => place(netns),
+    }
+}
+
+fn device(netns: Netns, address: &Address) -> String {
+    let kind = match &address.link_kind {
+        Some(kind) => format!(" ({})", Printable(kind)),
+        None => String::new(),
+    };
+    format!(
+        "{}  {address} on {}{kind}",
+        place(netns),
+        Printable(&address.ifname)
+    )
+}
+
+/// The pod and container that a task's cgroup names.
+fn owner(task: &Task) -> String {
+    let mut text = String::new();
+    if let Some(uid) = &task.pod_uid {
+        text += &format!("  pod uid {}", Printable(uid));
+    }
+    if let Some(id) = &task.container_id {
+        text += &format!("  container {}", short_id(id));
+    }
+    text
+}
+
+fn cni(call: &CniCall) -> String {
+    let mut text = format!(
+        "{:<4} {}",
+        Printable(&call.command).to_string(),
+        Printable(&call.plugin)
+    );
+    if call.delegated {
+        text += &format!(" for {}", Printable(&call.parent_comm));
+    }
+    if let Some(pod) = &call.pod {
+        text += &format!("  pod {}", Printable(pod.label()));
+    }
+    if !call.container_id.is_empty() {
+        text += &format!("  sandbox {}", short_id(&call.container_id));
+    }
+    text += &match call.netns {
+        Some(netns) => format!("  {}", place(netns)),
+        None if call.netns_path.is_empty() => String::new(),
+        None => format!("  netns {}", Printable(&call.netns_path)),
+    };
+    if !call.trusted {
+        let who = task(&call.parent_comm, call.parent_pid, call.parent_pid);
+        let why = call.distrust.as_deref().unwrap_or("reason not recorded");
+        text += &format!("  NOT BELIEVED, from {who}: {}", Printable(why));
+    }
+    text
+}
+
+/// What was lost, as one phrase: `37 events (ring-full: 30, map-full: 7)`.
+pub(super) fn losses(lost: &std::collections::BTreeMap<String, u64>) -> String {
+    let total = lost
+        .values()
+        .fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let causes: Vec<_> = lost
+        .iter()
+        .map(|(cause, count)| format!("{}: {}", Printable(cause), grouped(*count)))
+        .collect();
+    format!("{} ({})", count(total, "event"), causes.join(", "))
+}

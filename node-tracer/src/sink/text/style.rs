@@ -1,0 +1,202 @@
+//! How text looks: colours, durations, moments, short IDs.
+
+use std::{fmt::Display, time::Duration};
+
+use crate::{
+    clock::Timestamp,
+    event::{PodRef, Task},
+    finding::Severity,
+    sink::escape::Printable,
+};
+
+/// What a piece of text is, and thereby its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Hurts now.
+    Critical,
+    /// Will hurt.
+    Warning,
+    /// Worth knowing.
+    Info,
+    /// Over, in order.
+    Good,
+    /// The line to read first.
+    Title,
+    /// There if needed.
+    Quiet,
+    /// Neither.
+    Plain,
+}
+
+impl Style {
+    /// The SGR parameters (ECMA-48) of the style.
+    fn sgr(self) -> Option<&'static str> {
+        match self {
+            Self::Critical => Some("1;31"),
+            Self::Warning => Some("1;33"),
+            Self::Info => Some("36"),
+            Self::Good => Some("32"),
+            Self::Title => Some("1"),
+            Self::Quiet => Some("2"),
+            Self::Plain => None,
+        }
+    }
+}
+
+impl From<Severity> for Style {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Critical => Self::Critical,
+            Severity::Warning => Self::Warning,
+            Severity::Info => Self::Info,
+        }
+    }
+}
+
+/// Colours text, or leaves it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Painter {
+    /// The output is a terminal that shows colours.
+    pub(super) colour: bool,
+}
+
+impl Painter {
+    /// `text` in `style`. Padding belongs into `text`: a terminal's codes have
+    /// no width, but `format!` counts them.
+    pub(super) fn paint(self, style: Style, text: impl Display) -> String {
+        let text = text.to_string();
+        match style.sgr() {
+            Some(sgr) if self.colour && !text.trim().is_empty() => {
+                format!("\x1b[{sgr}m{text}\x1b[0m")
+            }
+            _ => text,
+        }
+    }
+}
+
+/// A length of time, in the two units that matter.
+pub(super) fn length(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        // 59.95 s and up would be rounded to 60.0 s.
+        _ if time < Duration::from_millis(1000) => format!("{} ms", time.as_millis()),
+        _ if time < Duration::from_millis(59_950) => format!("{:.1} s", time.as_secs_f64()),
+        0..3600 => format!(
+            "{} min {:02} s",
+            minutes.max(1),
+            if minutes == 0 { 0 } else { seconds % 60 }
+        ),
+        3600..86_400 => format!("{hours} h {:02} min", minutes % 60),
+        _ => format!("{days} d {:02} h", hours % 24),
+    }
+}
+
+/// A date, UTC.
+pub(super) fn date(time: Timestamp) -> String {
+    let text = time.to_string();
+    text.get(..10).unwrap_or(&text).to_owned()
+}
+
+/// A moment, with the date where it is not `today`'s.
+pub(super) fn moment(time: Timestamp, today: Timestamp) -> String {
+    match date(time) {
+        day if day == date(today) => time.time_of_day(),
+        day => format!("{day} {}", time.time_of_day()),
+    }
+}
+
+/// A sandbox or container ID as crictl(1) shortens it.
+pub(super) fn short_id(id: &str) -> String {
+    Printable(id.chars().take(13).collect::<String>()).to_string()
+}
+
+/// `comm[pid]`, with the thread where it is not the first.
+pub(super) fn task(comm: &str, pid: u32, tid: u32) -> String {
+    match tid == pid {
+        true => format!("{}[{pid}]", Printable(comm)),
+        false => format!("{}[{pid}/{tid}]", Printable(comm)),
+    }
+}
+
+/// An event's task: who, and in which pod.
+pub(super) fn event_task(of: &Task) -> String {
+    task(&of.comm, of.pid, of.tid)
+}
+
+/// A pod by name, with its UID.
+pub(super) fn pod(pod: &PodRef) -> String {
+    let label = Printable(pod.label()).to_string();
+    match (&pod.name, &pod.uid) {
+        (Some(_), Some(uid)) => format!("{label}  uid {}", Printable(uid)),
+        _ => label,
+    }
+}
+
+/// A number with its noun: `1 task`, `2 tasks`.
+pub(super) fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", grouped(number)),
+    }
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_said_in_the_units_that_matter() {
+        let said = |ms| length(Duration::from_millis(ms));
+        assert_eq!(said(35), "35 ms");
+        assert_eq!(said(5_040), "5.0 s");
+        assert_eq!(said(59_949), "59.9 s");
+        assert_eq!(said(59_950), "1 min 00 s");
+        assert_eq!(said(60_000), "1 min 00 s");
+        assert_eq!(said(292_000), "4 min 52 s");
+        assert_eq!(said(7_500_000), "2 h 05 min");
+        assert_eq!(said(273_600_000), "3 d 04 h");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!(grouped(7), "7");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_204), "1,204");
+        assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn a_moment_of_another_day_has_its_date() {
+        let time = |text| Timestamp::parse(text).unwrap();
+        let today = time("2025-11-21T00:00:01Z");
+        assert_eq!(
+            moment(time("2025-11-21T05:53:10.5Z"), today),
+            "05:53:10.500"
+        );
+        assert_eq!(
+            moment(time("2025-11-20T23:59:59Z"), today),
+            "2025-11-20 23:59:59.000"
+        );
+    }
+
+    #[test]
+    fn there_is_no_colour_unless_asked_for() {
+        let paint = |colour| Painter { colour }.paint(Style::Critical, "x");
+        assert_eq!(paint(false), "x");
+        assert_eq!(paint(true), "\x1b[1;31mx\x1b[0m");
+    }
+}

@@ -1,0 +1,111 @@
+//! Tests of what is printed when; how it looks is in the golden files.
+
+use std::time::Duration;
+
+use super::*;
+use crate::event::What;
+
+fn time(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
+}
+
+fn finding(id: &str, unknown: &[&str]) -> Finding {
+    serde_json::from_value(serde_json::json!({
+        "rule": "blocked-task", "severity": "warning", "id": id, "since": "2025-11-21T05:53:10Z",
+        "title": "stuck", "addresses": [], "holders": [], "evidence": [], "unknown": unknown,
+        "advice": ["wait"]
+    }))
+    .unwrap()
+}
+
+/// What a sink prints for one more record.
+fn printed(sink: &mut TextSink<Vec<u8>>, record: &Record<'_>) -> String {
+    sink.lines.out.clear();
+    sink.write(record).unwrap();
+    String::from_utf8(sink.lines.out.clone()).unwrap()
+}
+
+#[test]
+fn the_date_is_printed_once_a_day() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let mut print = |at: &str| {
+        let what = What::SourceRecovered {
+            source: "cri".to_owned(),
+        };
+        printed(
+            &mut sink,
+            &Record::event(
+                "n",
+                &Event {
+                    time: time(at),
+                    what,
+                },
+            ),
+        )
+    };
+    let line = "source-recovered  cri\n";
+    assert_eq!(
+        print("2025-11-21T23:59:59Z"),
+        format!("2025-11-21, times are UTC; node n\n23:59:59.000  {line}")
+    );
+    assert_eq!(
+        print("2025-11-21T23:59:59.5Z"),
+        format!("23:59:59.500  {line}")
+    );
+    assert_eq!(
+        print("2025-11-22T00:00:00Z"),
+        format!("2025-11-22\n00:00:00.000  {line}")
+    );
+}
+
+#[test]
+fn an_update_prints_only_what_is_new() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    let mut print =
+        |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
+    assert!(print(&finding("1", &["a"]), State::Open).contains("unknown   a\n"));
+    assert_eq!(
+        print(&finding("1", &["a", "b"]), State::Updated),
+        "\n06:00:00.000  WARNING   blocked-task  updated  stuck\n              unknown   b\n"
+    );
+    assert_eq!(
+        print(&finding("1", &["a", "b"]), State::Resolved),
+        "\n06:00:00.000  resolved          blocked-task  lasted 6 min 50 s  was: stuck  id 1\n"
+    );
+    // Over and back again: all of it is new.
+    assert!(print(&finding("1", &["a"]), State::Open).contains("unknown   a\n"));
+}
+
+#[test]
+fn an_update_of_something_never_printed_is_printed_in_full() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let finding = finding("1", &["a"]);
+    let now = finding.since.plus(Duration::from_secs(1));
+    let text = printed(
+        &mut sink,
+        &Record::finding("n", now, &finding, State::Updated),
+    );
+    assert!(text.contains("since     05:53:10.000 (1.0 s)"), "{text}");
+}
+
+#[test]
+fn what_is_remembered_is_bounded() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    for id in 0..REMEMBERED + 5 {
+        let finding = finding(&id.to_string(), &[]);
+        printed(&mut sink, &Record::finding("n", now, &finding, State::Open));
+    }
+    assert_eq!(sink.printed.len(), REMEMBERED);
+    assert_eq!(sink.order.len(), REMEMBERED);
+    assert!(!sink.printed.contains_key("0"));
+    for id in 0..REMEMBERED + 5 {
+        let finding = finding(&id.to_string(), &[]);
+        printed(
+            &mut sink,
+            &Record::finding("n", now, &finding, State::Resolved),
+        );
+    }
+    assert!(sink.printed.is_empty() && sink.order.is_empty());
+}

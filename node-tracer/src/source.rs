@@ -1,0 +1,10 @@
+//! Where events come from. Each source reads one thing and can be missing; it
+//! then says so, and what only it knows is unknown.
+
+pub(crate) mod cgroup;
+pub(crate) mod ebpf;
+pub(crate) mod hostlocal;
+pub(crate) mod live;
+pub(crate) mod netlink;
+pub(crate) mod pods;
+pub(crate) mod procfs;

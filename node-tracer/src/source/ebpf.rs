@@ -1,0 +1,17 @@
+//! The kernel side as a source: what the kernel offers ([`facts`]), what is
+//! made of that ([`plan`]), the loaded programs ([`Probes`]), their records
+//! ([`records`]) and what they are asked for ([`inventory`], [`stalls`]).
+//!
+//! Nothing here interprets: records are handed on as they are, and
+//! [`live`](super::live) makes events of them.
+
+pub(crate) mod btf;
+pub(crate) mod facts;
+pub(crate) mod inventory;
+pub(crate) mod plan;
+mod probes;
+pub(crate) mod records;
+pub(crate) mod stalls;
+pub(crate) mod symbols;
+
+pub(crate) use probes::{LoadError, ProbeError, Probes};

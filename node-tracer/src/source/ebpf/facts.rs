@@ -1,0 +1,404 @@
+//! What the running kernel offers: one struct of probed facts, each `None`
+//! where it is not known, which is not "no".
+//!
+//! Only [`Facts::probe`] reads files; what follows from the facts is decided
+//! in `plan`. No kernel version is read or compared: a member, a function or a
+//! tracepoint is there or it is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use node_tracer_ebpf::layout::{ABSENT, Layout, Settings};
+
+use super::btf::{Btf, BtfError};
+use super::symbols;
+
+/// Functions the tracer hooks or knows by address.
+const FUNCTIONS: &[&str] = &[
+    "copy_net_ns",
+    "__put_net",
+    "netns_put",
+    "cleanup_net",
+    "sysctl_net_exit",
+    "proc_free_inum",
+    "switch_task_namespaces",
+    "__inet_insert_ifa",
+    "__inet_del_ifa",
+    "ipv6_add_addr",
+    "ipv6_del_addr",
+    "fib_inetaddr_event",
+    "inetdev_event",
+];
+
+/// Tracepoints the tracer attaches to.
+const TRACEPOINTS: &[&str] = &[
+    "sched_switch",
+    "sched_waking",
+    "sched_process_exec",
+    "sched_process_exit",
+    "task_newtask",
+    "sys_exit",
+    "workqueue_queue_work",
+    "workqueue_execute_start",
+    "workqueue_execute_end",
+    "notifier_run",
+];
+
+/// Functions that stand for the targets of iterator programs.
+const ITERATORS: [&str; 2] = ["bpf_iter_task", "bpf_iter_bpf_map"];
+
+/// A kernel has one function of this name for each tracepoint, whether or not
+/// its BTF describes it.
+const TRACEPOINT_SYMBOL: &str = "__traceiter_";
+
+/// Bits of the task state that mean "not stuck" although `TASK_UNINTERRUPTIBLE`
+/// is set: `TASK_NOLOAD` (0x400, an idle kernel thread) and `TASK_FROZEN`
+/// (0x8000, in the freezer).
+///
+/// They are macros, so BTF does not tell them, and they need not be probed:
+/// `TASK_FROZEN` came with Linux 6.1, before which the bits ended at
+/// `TASK_STATE_MAX`, 0x1000 (5.10) or 0x2000 (until 6.0), so the bit was never
+/// set. For those kernels see [`Facts::frozen_looks_blocked`].
+pub(crate) const STATE_IGNORE: u32 = 0x400 | 0x8000;
+
+/// A fact that could not be probed, and why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FactError {
+    /// A file of the kernel could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of `open` or `read`.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel's type information makes no sense to us.
+    #[error("cannot understand {}", path.display())]
+    Btf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: BtfError,
+    },
+}
+
+/// What the running kernel offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Where struct members lie.
+    pub(crate) layout: Layout,
+    /// Functions in BTF, of those the tracer knows, with their number of
+    /// parameters. `None`: no BTF.
+    pub(crate) functions: Option<BTreeMap<&'static str, usize>>,
+    /// Tracepoints in BTF with the number of their arguments. `None`: no BTF.
+    pub(crate) tracepoints: Option<BTreeMap<&'static str, usize>>,
+    /// Functions in the symbol table: what a kprobe can be put on, and what an
+    /// fentry program can be linked to. `None`: the table is not readable.
+    pub(crate) symbols: Option<BTreeSet<&'static str>>,
+    /// Tracepoints by the symbol table. `None`: the table is not readable.
+    pub(crate) raw_tracepoints: Option<BTreeSet<&'static str>>,
+    /// `sched_switch` hands over the state of the task that leaves.
+    pub(crate) switch_has_state: Option<bool>,
+    /// Frozen tasks have the state of blocked ones, plain
+    /// `TASK_UNINTERRUPTIBLE`, and only `PF_FROZEN` in `task_struct.flags`
+    /// marks them.
+    pub(crate) frozen_looks_blocked: Option<bool>,
+    /// The kernel has kprobes.
+    pub(crate) kprobes: Option<bool>,
+    /// The kernel takes fentry and fexit programs.
+    pub(crate) fentry: Option<bool>,
+    /// The kernel has iterators over tasks and over BPF maps.
+    pub(crate) iterators: Option<bool>,
+    /// The helper `bpf_loop` exists.
+    pub(crate) bpf_loop: Option<bool>,
+    /// Address of the function that takes network namespaces down. `None`:
+    /// hidden, or not the only function of its name.
+    pub(crate) cleanup_net: Option<u64>,
+    /// Address of the routing table's notifier for IPv4 addresses.
+    pub(crate) fib_inetaddr_event: Option<u64>,
+    /// Address of IPv4's notifier for devices.
+    pub(crate) inetdev_event: Option<u64>,
+    /// The kernel's lockdown mode: `none`, `integrity`, `confidentiality`.
+    pub(crate) lockdown: Option<String>,
+    /// Programs that the kernel was given and did not take, and what it said.
+    pub(crate) refused: BTreeMap<&'static str, String>,
+}
+
+impl Facts {
+    /// Nothing is known.
+    pub(crate) const UNKNOWN: Self = Self {
+        layout: Layout::UNKNOWN,
+        functions: None,
+        tracepoints: None,
+        symbols: None,
+        raw_tracepoints: None,
+        switch_has_state: None,
+        frozen_looks_blocked: None,
+        kprobes: None,
+        fentry: None,
+        iterators: None,
+        bpf_loop: None,
+        cleanup_net: None,
+        fib_inetaddr_event: None,
+        inetdev_event: None,
+        lockdown: None,
+        refused: BTreeMap::new(),
+    };
+
+    /// Asks the kernel, given where its `/proc` and `/sys` are. What only the
+    /// loading of a program can tell, the caller has tried: whether an fentry
+    /// program loads and whether `bpf_loop` exists.
+    ///
+    /// Never fails as a whole; the errors say which facts are missing.
+    pub(crate) fn probe(
+        proc: &Path,
+        sys: &Path,
+        fentry: Option<bool>,
+        bpf_loop: Option<bool>,
+    ) -> (Self, Vec<FactError>) {
+        let mut facts = Self {
+            kprobes: kprobe_pmu(sys),
+            fentry,
+            bpf_loop,
+            refused: BTreeMap::new(),
+            lockdown: fs::read_to_string(sys.join("kernel/security/lockdown"))
+                .ok()
+                .and_then(|modes| lockdown(&modes)),
+            ..Self::UNKNOWN
+        };
+        let mut errors = Vec::new();
+
+        let path = sys.join("kernel/btf/vmlinux");
+        match fs::read(&path) {
+            Ok(bytes) => match Btf::parse(&bytes) {
+                Ok(btf) => facts.learn_types(&btf),
+                Err(source) => errors.push(FactError::Btf { path, source }),
+            },
+            Err(source) => errors.push(FactError::Read { path, source }),
+        }
+
+        let path = proc.join("kallsyms");
+        let learned = fs::File::open(&path).and_then(|file| facts.learn_symbols(file));
+        if let Err(source) = learned {
+            errors.push(FactError::Read { path, source });
+        }
+        (facts, errors)
+    }
+
+    /// Everything BTF tells.
+    fn learn_types(&mut self, btf: &Btf<'_>) {
+        self.layout = layout(btf);
+        self.functions = Some(
+            FUNCTIONS
+                .iter()
+                .filter_map(|&name| Some((name, btf.func_params(name)?)))
+                .collect(),
+        );
+        let tracepoints: BTreeMap<_, _> = TRACEPOINTS
+            .iter()
+            .filter_map(|&name| Some((name, btf.tracepoint_params(name)?)))
+            .collect();
+        self.switch_has_state = tracepoints
+            .get("sched_switch")
+            .map(|&arguments| arguments >= 4);
+        self.tracepoints = Some(tracepoints);
+        self.frozen_looks_blocked = Some(frozen_looks_blocked(btf));
+        self.iterators = Some(ITERATORS.iter().all(|target| btf.has_func(target)));
+    }
+
+    /// Everything the symbol table tells.
+    fn learn_symbols(&mut self, table: impl Read) -> io::Result<()> {
+        let mut functions = BTreeSet::new();
+        let mut tracepoints = BTreeSet::new();
+        let mut cleanup_net = Address::default();
+        let mut fib_inetaddr_event = Address::default();
+        let mut inetdev_event = Address::default();
+        symbols::scan(table, |symbol| {
+            if symbol.module.is_some() {
+                return;
+            }
+            match symbol.name {
+                "cleanup_net" => cleanup_net.see(symbol.address),
+                "fib_inetaddr_event" => fib_inetaddr_event.see(symbol.address),
+                "inetdev_event" => inetdev_event.see(symbol.address),
+                _ => {}
+            }
+            if let Some(tracepoint) = symbol.name.strip_prefix(TRACEPOINT_SYMBOL) {
+                tracepoints.extend(TRACEPOINTS.iter().filter(|&&name| name == tracepoint));
+            } else {
+                functions.extend(FUNCTIONS.iter().filter(|&&name| name == symbol.name));
+            }
+        })?;
+        self.symbols = Some(functions);
+        self.raw_tracepoints = Some(tracepoints);
+        self.cleanup_net = cleanup_net.only();
+        self.fib_inetaddr_event = fib_inetaddr_event.only();
+        self.inetdev_event = inetdev_event.only();
+        Ok(())
+    }
+
+    /// Number of parameters of `copy_net_ns`: where an fexit program finds
+    /// what it returned.
+    pub(crate) fn copy_net_ns_params(&self) -> Option<usize> {
+        self.functions.as_ref()?.get("copy_net_ns").copied()
+    }
+
+    /// The constants of the programs. An address that is not known is 0, which
+    /// no function has.
+    pub(crate) fn settings(&self, stall_threshold: Duration, own_tgid: u32) -> Settings {
+        Settings {
+            cleanup_net: self.cleanup_net.unwrap_or(0),
+            fib_inetaddr_event: self.fib_inetaddr_event.unwrap_or(0),
+            inetdev_event: self.inetdev_event.unwrap_or(0),
+            stall_threshold_ns: u64::try_from(stall_threshold.as_nanos()).unwrap_or(u64::MAX),
+            switch_has_state: u32::from(self.switch_has_state == Some(true)),
+            state_ignore: STATE_IGNORE,
+            sys_unshare: libc::SYS_unshare as u32,
+            own_tgid,
+        }
+    }
+}
+
+/// The address of a function that must be the only one of its name.
+#[derive(Clone, Copy, Default)]
+enum Address {
+    #[default]
+    Unseen,
+    One(u64),
+    Several,
+}
+
+impl Address {
+    fn see(&mut self, address: u64) {
+        *self = match *self {
+            Self::Unseen => Self::One(address),
+            Self::One(other) if other == address => *self,
+            _ => Self::Several,
+        };
+    }
+
+    fn only(self) -> Option<u64> {
+        match self {
+            Self::One(address) => Some(address).filter(|&address| address != 0),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the kernel has kprobes; not known where `/sys` shows no event
+/// sources at all.
+fn kprobe_pmu(sys: &Path) -> Option<bool> {
+    let sources = sys.join("bus/event_source/devices");
+    if !sources.try_exists().ok()? {
+        return None;
+    }
+    sources.join("kprobe/type").try_exists().ok()
+}
+
+/// The mode in brackets of `none [integrity] confidentiality`.
+fn lockdown(modes: &str) -> Option<String> {
+    let (_, rest) = modes.split_once('[')?;
+    let (mode, _) = rest.split_once(']')?;
+    Some(mode.to_owned())
+}
+
+/// The function that gives frozen tasks their own state came with that state
+/// (6.1), which is a macro and not in BTF.
+fn frozen_looks_blocked(btf: &Btf<'_>) -> bool {
+    btf.offset_of("task_struct", "__state").is_none()
+        || btf.has_func("__refrigerator") && !btf.has_func("__set_task_frozen")
+}
+
+/// Where the system call's number and first argument are in `pt_regs`.
+const REGS: (&str, &str) = if cfg!(target_arch = "aarch64") {
+    ("syscallno", "orig_x0")
+} else {
+    ("orig_ax", "di")
+};
+
+/// The byte offset of every member the programs read. Where kernels name a
+/// member differently, the names are tried newest first.
+pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
+    let at = |aggregate: &str, path: &str| btf.offset_of(aggregate, path).unwrap_or(ABSENT);
+    let first = |aggregate: &str, paths: &[&str]| {
+        let found = paths.iter().find_map(|path| btf.offset_of(aggregate, path));
+        found.unwrap_or(ABSENT)
+    };
+    // No `..UNKNOWN`: a member added to the layout must be looked up here.
+    let mut layout = Layout {
+        // Renamed in 5.14, when it became an unsigned int.
+        task_state: first("task_struct", &["__state", "state"]),
+        task_flags: at("task_struct", "flags"),
+        task_pid: at("task_struct", "pid"),
+        task_tgid: at("task_struct", "tgid"),
+        task_comm: at("task_struct", "comm"),
+        task_nsproxy: at("task_struct", "nsproxy"),
+        task_mm: at("task_struct", "mm"),
+        task_exit_code: at("task_struct", "exit_code"),
+        task_real_parent: at("task_struct", "real_parent"),
+        task_start_boottime: at("task_struct", "start_boottime"),
+        task_exec_start: at("task_struct", "se.exec_start"),
+        task_signal: at("task_struct", "signal"),
+        task_real_cred: at("task_struct", "real_cred"),
+        signal_live: at("signal_struct", "live"),
+        signal_group_exit_code: at("signal_struct", "group_exit_code"),
+        cred_euid: at("cred", "euid"),
+        cred_user_ns: at("cred", "user_ns"),
+        user_ns_level: at("user_namespace", "level"),
+        nsproxy_net_ns: at("nsproxy", "net_ns"),
+        nsproxy_mnt_ns: at("nsproxy", "mnt_ns"),
+        nsproxy_pid_ns: at("nsproxy", "pid_ns_for_children"),
+        mnt_ns_inum: at("mnt_namespace", "ns.inum"),
+        pid_ns_inum: at("pid_namespace", "ns.inum"),
+        net_inum: at("net", "ns.inum"),
+        // The count moved from `net` into `ns_common` in 5.11 and was renamed
+        // in 6.18. A struct around the integer does not move it.
+        net_refs: first("net", &["ns.__ns_ref", "ns.count", "count"]),
+        net_cookie: at("net", "net_cookie"),
+        net_list: at("net", "list"),
+        net_dev_base_head: at("net", "dev_base_head"),
+        net_ns_common: at("net", "ns"),
+        dev_list: at("net_device", "dev_list"),
+        // A struct around one pointer.
+        dev_net: at("net_device", "nd_net"),
+        dev_name: at("net_device", "name"),
+        dev_ifindex: at("net_device", "ifindex"),
+        dev_flags: at("net_device", "flags"),
+        dev_link_ops: at("net_device", "rtnl_link_ops"),
+        dev_ip_ptr: at("net_device", "ip_ptr"),
+        dev_ip6_ptr: at("net_device", "ip6_ptr"),
+        link_ops_kind: at("rtnl_link_ops", "kind"),
+        in_dev_dev: at("in_device", "dev"),
+        in_dev_ifa_list: at("in_device", "ifa_list"),
+        ifa_next: at("in_ifaddr", "ifa_next"),
+        ifa_dev: at("in_ifaddr", "ifa_dev"),
+        ifa_local: at("in_ifaddr", "ifa_local"),
+        ifa_prefixlen: at("in_ifaddr", "ifa_prefixlen"),
+        in6_dev_dev: at("inet6_dev", "dev"),
+        in6_dev_addr_list: at("inet6_dev", "addr_list"),
+        ifa6_list: at("inet6_ifaddr", "if_list"),
+        ifa6_idev: at("inet6_ifaddr", "idev"),
+        ifa6_addr: at("inet6_ifaddr", "addr"),
+        ifa6_prefix_len: at("inet6_ifaddr", "prefix_len"),
+        mm_env_start: at("mm_struct", "env_start"),
+        mm_env_end: at("mm_struct", "env_end"),
+        bprm_filename: at("linux_binprm", "filename"),
+        work_func: at("work_struct", "func"),
+        regs_syscall: at("pt_regs", REGS.0),
+        regs_arg0: at("pt_regs", REGS.1),
+    };
+    // The walk follows a device's IPv6 list by both of these. With one of them
+    // missing, as may be where IPv6 is a module, it must not start.
+    if layout.in6_dev_addr_list == ABSENT || layout.ifa6_list == ABSENT {
+        layout.dev_ip6_ptr = ABSENT;
+    }
+    layout
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,367 @@
+//! Loads the kernel programs, attaches what the plan says, and takes the plan
+//! one rung down where the kernel refuses.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+    path::Path,
+    time::Duration,
+};
+
+use aya::{
+    Btf as AyaBtf, Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{FEntry, Program, ProgramError, ProgramType},
+    sys::{BpfHelper, is_helper_supported},
+};
+use aya_log::EbpfLogger;
+use node_tracer_ebpf::{
+    layout::{Layout, Settings},
+    map,
+    record::{Blocked, WalkRequest, lost},
+};
+
+use super::{
+    facts::{FactError, Facts},
+    plan::{Attach, AttachKind, Mechanism, Plan},
+};
+
+/// Why the kernel programs are not to be had at all.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// The object was built without the programs.
+    #[error(
+        "this node-tracer was built without its kernel programs (AYA_BUILD_SKIP); build it with \
+         `cargo xtask setup` and `cargo build`"
+    )]
+    NoObject,
+    /// No BTF.
+    #[error(
+        "the kernel's type information cannot be read; node-tracer needs a kernel with \
+         CONFIG_DEBUG_INFO_BTF=y (uname -r; ls /sys/kernel/btf/vmlinux)"
+    )]
+    NoBtf(#[source] FactError),
+    /// BTF that aya cannot read.
+    #[error("the kernel's type information is not understood")]
+    Btf(#[source] aya::BtfError),
+    /// The kernel refuses maps or the object as a whole.
+    #[error("the kernel refuses the eBPF object; node-tracer needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN")]
+    Object(#[source] aya::EbpfError),
+    /// A map of the object is missing or not what it should be.
+    #[error("map {name} of the eBPF object cannot be used")]
+    Map {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: Option<MapError>,
+    },
+}
+
+/// As a global of the object; see [`Layout`].
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct LayoutGlobal(Layout);
+/// As a global of the object; see [`Settings`].
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct SettingsGlobal(Settings);
+
+// SAFETY: repr(C) structs of integers without padding (asserted in the ABI).
+unsafe impl aya::Pod for LayoutGlobal {}
+// SAFETY: as above.
+unsafe impl aya::Pod for SettingsGlobal {}
+
+/// A map value as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value<T>(pub(crate) T);
+
+// SAFETY: repr(C), integers only, no padding (asserted in the ABI).
+unsafe impl aya::Pod for Value<Blocked> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Value<WalkRequest> {}
+
+/// The loaded programs. They are detached when this is dropped.
+pub(crate) struct Probes {
+    pub(super) ebpf: Ebpf,
+    events: RingBuf<MapData>,
+    pub(super) walk: RingBuf<MapData>,
+    pub(super) walk_request: Array<MapData, Value<WalkRequest>>,
+    pub(super) blocked: HashMap<MapData, u32, Value<Blocked>>,
+    lost: PerCpuArray<MapData, u64>,
+    lost_reported: [u64; lost::CAUSES as usize],
+    /// What each signal rests on.
+    pub(crate) plan: Plan,
+    /// What was found out about the kernel.
+    pub(crate) facts: Facts,
+}
+
+impl Probes {
+    /// Probes the kernel, loads the object and attaches the programs.
+    ///
+    /// `limit` keeps every signal at or below a mechanism, for tests.
+    pub(crate) fn load(
+        proc: &Path,
+        stall_threshold: Duration,
+        limit: Option<Mechanism>,
+    ) -> Result<(Self, Vec<String>), LoadError> {
+        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/node-tracer-probes"));
+        if object.is_empty() {
+            return Err(LoadError::NoObject);
+        }
+        let bpf_loop = is_helper_supported(
+            ProgramType::Tracing,
+            BpfHelper::BPF_FUNC_loop,
+        )
+        .ok();
+        let (mut facts, errors) = Facts::probe(proc, Path::new("/sys"), None, bpf_loop);
+        if facts.functions.is_none() {
+            return Err(match errors.into_iter().next() {
+                Some(error) => LoadError::NoBtf(error),
+                None => LoadError::NoObject,
+            });
+        }
+        let mut warnings: Vec<String> = errors.iter().map(ToString::to_string).collect();
+
+        let btf = AyaBtf::from_sys_fs().map_err(LoadError::Btf)?;
+        let layout = LayoutGlobal(facts.layout);
+        let settings = SettingsGlobal(facts.settings(stall_threshold, std::process::id()));
+        let mut ebpf = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("LAYOUT", &layout, true)
+            .override_global("SETTINGS", &settings, true)
+            .load(object)
+            .map_err(LoadError::Object)?;
+        facts.fentry = Some(fentry_works(&mut ebpf, &btf));
+
+        let plan = attach(&mut ebpf, &btf, &mut facts, limit);
+        for (program, reason) in &facts.refused {
+            warnings.push(format!("the kernel refuses {program}: {reason}"));
+        }
+
+        let probes = Self {
+            events: take_map(&mut ebpf, map::EVENTS, RingBuf::try_from)?,
+            walk: take_map(&mut ebpf, map::WALK, RingBuf::try_from)?,
+            walk_request: take_map(&mut ebpf, map::WALK_REQUEST, Array::try_from)?,
+            blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
+            lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
+            lost_reported: [0; lost::CAUSES as usize],
+            ebpf,
+            plan,
+            facts,
+        };
+        Ok((probes, warnings))
+    }
+
+    /// Hands each waiting record to `each`, at most `limit` of them; whether
+    /// there may be more.
+    pub(crate) fn drain(&mut self, limit: usize, mut each: impl FnMut(&[u8])) -> bool {
+        for _ in 0..limit {
+            match self.events.next() {
+                Some(record) => each(&record),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// What was lost since the last call, by cause.
+    pub(crate) fn lost(&mut self) -> Vec<(&'static str, u64)> {
+        let mut new = Vec::new();
+        for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
+            let Ok(counts) = self.lost.get(&index, 0) else {
+                continue;
+            };
+            let total: u64 = counts.iter().sum();
+            let reported = &mut self.lost_reported[index as usize];
+            if total > *reported {
+                new.push((name, total - *reported));
+                *reported = total;
+            }
+        }
+        new
+    }
+
+    /// The programs' own log (aya-log), if they have any.
+    pub(crate) fn logger(&mut self) -> Option<EbpfLogger<&'static dyn log::Log>> {
+        EbpfLogger::init(&mut self.ebpf).ok()
+    }
+}
+
+impl AsRawFd for Probes {
+    /// Readable when there are records.
+    fn as_raw_fd(&self) -> RawFd {
+        self.events.as_raw_fd()
+    }
+}
+
+fn take_map<T>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    convert: impl FnOnce(aya::maps::Map) -> Result<T, MapError>,
+) -> Result<T, LoadError> {
+    let map = ebpf.take_map(name).ok_or(LoadError::Map { name, source: None })?;
+    convert(map).map_err(|source| LoadError::Map { name, source: Some(source) })
+}
+
+/// Whether the kernel lets functions be hooked by fentry: found out by
+/// loading one such program, for neither the configuration nor the version
+/// tells (a locked-down kernel has everything and refuses).
+fn fentry_works(ebpf: &mut Ebpf, btf: &AyaBtf) -> bool {
+    let Some(program) = ebpf.program_mut("nsfs_put_fentry") else {
+        return false;
+    };
+    <&mut FEntry>::try_from(program).is_ok_and(|program| program.load("netns_put", btf).is_ok())
+}
+
+/// Attaches what the plan says. A program that the kernel refuses is a fact
+/// like others: the plan is made again with it, until the kernel agrees.
+fn attach(
+    ebpf: &mut Ebpf,
+    btf: &AyaBtf,
+    facts: &mut Facts,
+    limit: Option<Mechanism>,
+) -> Plan {
+    let mut attached: Vec<&'static str> = Vec::new();
+    let plan = 'plan: loop {
+        let plan = Plan::from_facts(facts, limit);
+        for Attach { program, kind } in plan.attachments() {
+            if attached.contains(&program) {
+                continue;
+            }
+            let result = match ebpf.program_mut(program) {
+                Some(loaded) => load_and_attach(loaded, kind, btf).map_err(|error| describe(&error)),
+                None => Err(String::from("it is not in the object")),
+            };
+            match result {
+                Ok(()) => attached.push(program),
+                Err(reason) => {
+                    facts.refused.insert(program, reason);
+                    continue 'plan;
+                }
+            }
+        }
+        break plan;
+    };
+    // What a plan before the last wanted.
+    let wanted = plan.attachments();
+    for program in attached {
+        if !wanted.iter().any(|attach| attach.program == program)
+            && let Some(loaded) = ebpf.program_mut(program)
+            && let Err(error) = unload(loaded)
+        {
+            tracing::warn!(program, %error, "cannot be unloaded");
+        }
+    }
+    plan
+}
+
+fn unload(program: &mut Program) -> Result<(), ProgramError> {
+    match program {
+        Program::FEntry(program) => program.unload(),
+        Program::FExit(program) => program.unload(),
+        Program::KProbe(program) => program.unload(),
+        Program::BtfTracePoint(program) => program.unload(),
+        Program::RawTracePoint(program) => program.unload(),
+        Program::Iter(program) => program.unload(),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
+}
+
+fn load_and_attach(program: &mut Program, kind: AttachKind, btf: &AyaBtf) -> Result<(), ProgramError> {
+    /// A program that was loaded before, as a probe of the kernel, is fine.
+    fn once(result: Result<(), ProgramError>) -> Result<(), ProgramError> {
+        match result {
+            Err(ProgramError::AlreadyLoaded) => Ok(()),
+            other => other,
+        }
+    }
+    match (kind, program) {
+        (AttachKind::Fentry(function), Program::FEntry(program)) => {
+            once(program.load(function, btf))?;
+            program.attach()?;
+        }
+        (AttachKind::Fexit(function), Program::FExit(program)) => {
+            once(program.load(function, btf))?;
+            program.attach()?;
+        }
+        (AttachKind::Kprobe(function) | AttachKind::Kretprobe(function), Program::KProbe(program)) => {
+            once(program.load())?;
+            program.attach(function, 0)?;
+        }
+        (AttachKind::TpBtf(tracepoint), Program::BtfTracePoint(program)) => {
+            once(program.load(tracepoint, btf))?;
+            program.attach()?;
+        }
+        (AttachKind::RawTp(tracepoint), Program::RawTracePoint(program)) => {
+            once(program.load())?;
+            program.attach(tracepoint)?;
+        }
+        // Iterators are run on demand; here they are only loaded.
+        (AttachKind::Iter(target), Program::Iter(program)) => once(program.load(target, btf))?,
+        (_, program) => {
+            return Err(ProgramError::UnexpectedProgramType).inspect_err(|_| {
+                tracing::error!(kind = ?program.prog_type(), "the plan and the object disagree");
+            });
+        }
+    }
+    Ok(())
+}
+
+/// One line: what the kernel said, without the verifier's whole log.
+fn describe(error: &ProgramError) -> String {
+    match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let log = verifier_log.to_string();
+            tracing::debug!(%log, "verifier");
+            match log.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with("processed ")) {
+                Some(line) => format!("{io_error} ({})", line.trim()),
+                None => io_error.to_string(),
+            }
+        }
+        ProgramError::SyscallError(error) => format!("{}: {}", error.call, error.io_error),
+        other => other.to_string(),
+    }
+}
+
+/// What the iterators and maps can fail with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbeError {
+    /// A program that the plan did not load, or the kernel refuses to run.
+    #[error("iterator {name} cannot be run")]
+    Iterator {
+        /// Its name.
+        name: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: Option<ProgramError>,
+    },
+    /// Its file cannot be opened.
+    #[error("iterator {name} cannot be opened")]
+    Link {
+        /// Its name.
+        name: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: aya::programs::links::LinkError,
+    },
+    /// Its output cannot be read.
+    #[error("the output of iterator {name} cannot be read")]
+    Read {
+        /// Its name.
+        name: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A map operation failed.
+    #[error("map {name} cannot be accessed")]
+    Map {
+        /// Its name.
+        name: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: MapError,
+    },
+}

@@ -1,0 +1,352 @@
+use std::{fs, os::unix::fs::symlink};
+
+use super::*;
+
+const ID: &str = "3f2a9c0de1b4a5968778695a4b3c2d1e0f3f2a9c0de1b4a5968778695a4b3c2d";
+
+/// A host's root with the given files.
+fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    root
+}
+
+fn stores(root: &tempfile::TempDir) -> Stores {
+    Stores::discover(root.path()).unwrap()
+}
+
+fn look_up(root: &tempfile::TempDir, address: &str) -> Lookup {
+    stores(root).holder(address.parse().unwrap())
+}
+
+fn folders(lookup: &Lookup) -> Vec<&str> {
+    lookup
+        .stores
+        .iter()
+        .map(|path| path.to_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_reservation_is_found_with_its_container_and_interface() {
+    let root = host(&[
+        (
+            "var/lib/cni/networks/k8s/198.18.0.2",
+            &format!("{ID}\r\neth0"),
+        ),
+        ("var/lib/cni/networks/k8s/lock", ""),
+        ("var/lib/cni/networks/k8s/last_reserved_ip.0", "198.18.0.2"),
+    ]);
+    let lookup = look_up(&root, "198.18.0.2");
+    assert_eq!(
+        lookup.holder,
+        Some(ReservationHolder {
+            path: PathBuf::from("/var/lib/cni/networks/k8s/198.18.0.2"),
+            container_id: ID.to_owned(),
+            ifname: Some(String::from("eth0")),
+        })
+    );
+    assert_eq!(
+        folders(&lookup),
+        ["/var/lib/cni/networks", "/var/lib/cni/networks/k8s"]
+    );
+    let free = look_up(&root, "198.18.0.3");
+    assert_eq!(
+        (free.holder, free.unread.len(), free.stores.len()),
+        (None, 0, 2)
+    );
+}
+
+#[test]
+fn every_form_of_a_reservation_is_understood() {
+    for (content, id, ifname) in [
+        (format!("{ID}\r\neth0"), ID, Some("eth0")),
+        (format!("{ID}\neth0\n"), ID, Some("eth0")),
+        (format!("{ID}\r\n"), ID, None),
+        (ID.to_owned(), ID, None),
+        (String::new(), "", None),
+        (String::from("\r\n"), "", None),
+        (
+            String::from("test.container_1-a"),
+            "test.container_1-a",
+            None,
+        ),
+    ] {
+        let expected = (id.to_owned(), ifname.map(str::to_owned));
+        assert_eq!(
+            reservation(content.as_bytes()),
+            Some(expected),
+            "{content:?}"
+        );
+    }
+    for content in [
+        "{\"a\":1}",
+        "an id\r\neth0",
+        "id\r\neth0/x",
+        "id\r\neth0\r\nmore",
+        "\u{1b}[2J",
+    ] {
+        assert_eq!(reservation(content.as_bytes()), None, "{content:?}");
+    }
+    assert_eq!(reservation(b"\xff\xfe"), None);
+}
+
+#[test]
+fn an_address_of_ipv6_is_named_as_go_does() {
+    for (address, name) in [
+        ("2001:DB8:0:0:0:0:0:2", "2001:db8::2"),
+        ("2001:db8:0:1:0:0:0:2", "2001:db8:0:1::2"),
+        ("2001:db8:0:1:1:1:1:2", "2001:db8:0:1:1:1:1:2"),
+        ("2001:0:0:1:0:0:1:2", "2001::1:0:0:1:2"),
+        ("::ffff:198.18.0.2", "198.18.0.2"),
+        ("::1", "::1"),
+        ("fd00::", "fd00::"),
+        ("198.18.0.2", "198.18.0.2"),
+    ] {
+        assert_eq!(file_name(address.parse().unwrap()), name);
+    }
+    let root = host(&[("var/lib/cni/networks/k8s/fd00::2", ID)]);
+    assert_eq!(
+        look_up(&root, "fd00:0:0:0:0:0:0:2")
+            .holder
+            .unwrap()
+            .container_id,
+        ID
+    );
+}
+
+#[test]
+fn the_folders_that_the_configuration_names_are_looked_at_first() {
+    let root = host(&[
+        (
+            "etc/cni/net.d/10-k8s.conflist",
+            r#"{"name":"k8s","cniVersion":"1.0.0","plugins":[
+                {"type":"bridge","ipam":{"type":"host-local","dataDir":"/run/cni-ipam","ranges":[]}},
+                {"type":"portmap"}]}"#,
+        ),
+        (
+            "etc/cni/net.d/20-other.conf",
+            r#"{"name":"other","type":"ptp","ipam":{"type":"host-local"}}"#,
+        ),
+        ("run/cni-ipam/k8s/198.18.0.2", "first"),
+        ("var/lib/cni/networks/198.18.0.2", "flat"),
+        ("var/lib/cni/networks/other/198.18.0.2", "second"),
+        ("var/lib/cni/networks/other/198.18.0.3", "third"),
+    ]);
+    let lookup = look_up(&root, "198.18.0.2");
+    assert_eq!(lookup.holder.as_ref().unwrap().container_id, "first");
+    assert_eq!(
+        folders(&lookup),
+        [
+            "/run/cni-ipam/k8s",
+            "/var/lib/cni/networks/other",
+            "/var/lib/cni/networks"
+        ]
+    );
+    assert_eq!(
+        look_up(&root, "198.18.0.3").holder.unwrap().container_id,
+        "third"
+    );
+}
+
+#[test]
+fn terways_flat_layout_is_known() {
+    let root = host(&[("var/lib/cni/networks/198.18.0.2", &format!("{ID}\r\neth0"))]);
+    let lookup = look_up(&root, "198.18.0.2");
+    assert_eq!(
+        lookup.holder.unwrap().path,
+        Path::new("/var/lib/cni/networks/198.18.0.2")
+    );
+}
+
+#[test]
+fn networks_inside_multus_count_too() {
+    let root = host(&[
+        (
+            "etc/cni/net.d/00-multus.conf",
+            r#"{"name":"multus","type":"multus","kubeconfig":"/x","delegates":[
+                {"name":"inner","plugins":[{"type":"bridge","ipam":{"type":"host-local","dataDir":"/data"}}]}]}"#,
+        ),
+        ("data/inner/198.18.0.2", ID),
+    ]);
+    assert_eq!(
+        look_up(&root, "198.18.0.2").holder.unwrap().path,
+        Path::new("/data/inner/198.18.0.2")
+    );
+    let kind = stores(&root).cni_type().cloned().unwrap();
+    assert_eq!(
+        (kind.plugin, kind.ipam),
+        (Plugin::Bridge, Some(Ipam::HostLocal))
+    );
+    assert_eq!(kind.network, "inner");
+}
+
+#[test]
+fn a_store_made_after_the_start_is_found() {
+    let root = host(&[]);
+    let stores = stores(&root);
+    let address = "198.18.0.2".parse().unwrap();
+    assert!(stores.holder(address).stores.is_empty());
+    let folder = root.path().join("var/lib/cni/networks/new");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("198.18.0.2"), ID).unwrap();
+    assert_eq!(stores.holder(address).holder.unwrap().container_id, ID);
+}
+
+#[test]
+fn no_link_leads_out_of_the_root_and_none_is_taken_for_a_reservation() {
+    let outside = host(&[("secret", ID)]);
+    let root = host(&[
+        ("var/lib/cni/networks/k8s/198.18.0.9", ID),
+        ("real/198.18.0.4", ID),
+    ]);
+    let networks = root.path().join("var/lib/cni/networks");
+    symlink(
+        outside.path().join("secret"),
+        networks.join("k8s/198.18.0.2"),
+    )
+    .unwrap();
+    symlink("/real/198.18.0.4", networks.join("k8s/198.18.0.3")).unwrap();
+    symlink(outside.path(), networks.join("outside")).unwrap();
+    // Within the root, and absolute as on the host.
+    symlink("/real", networks.join("inside")).unwrap();
+    let stores = stores(&root);
+    for address in ["198.18.0.2", "198.18.0.3"] {
+        let lookup = stores.holder(address.parse().unwrap());
+        assert_eq!(lookup.holder, None, "{address}");
+        assert_eq!(lookup.unread.len(), 1, "{address}");
+        assert!(
+            !folders(&lookup).contains(&"/var/lib/cni/networks/k8s"),
+            "{address}"
+        );
+    }
+    let lookup = stores.holder("198.18.0.4".parse().unwrap());
+    assert_eq!(
+        lookup.holder.unwrap().path,
+        Path::new("/var/lib/cni/networks/inside/198.18.0.4")
+    );
+}
+
+#[test]
+fn what_is_no_reservation_leaves_the_answer_unknown_and_the_other_stores_known() {
+    let root = host(&[
+        (
+            "var/lib/cni/networks/a/198.18.0.2",
+            &"x".repeat(MAX_FILE + 1),
+        ),
+        (
+            "var/lib/cni/networks/b/198.18.0.2",
+            "some text\nof somebody",
+        ),
+        ("var/lib/cni/networks/c/198.18.0.2/folder", ""),
+        ("var/lib/cni/networks/d/198.18.0.2", ID),
+    ]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.path().join("var/lib/cni/networks/a/198.18.0.3"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    let lookup = look_up(&root, "198.18.0.2");
+    assert_eq!(lookup.holder.as_ref().unwrap().container_id, ID);
+    assert_eq!(lookup.unread.len(), 2);
+    let names = [
+        "/var/lib/cni/networks",
+        "/var/lib/cni/networks/c",
+        "/var/lib/cni/networks/d",
+    ];
+    assert_eq!(folders(&lookup), names);
+    assert_eq!(look_up(&root, "198.18.0.3").unread.len(), 1);
+}
+
+#[test]
+fn the_cni_is_that_of_the_first_usable_file() {
+    let calico = r#"{"name":"k8s-pod-network","plugins":[
+        {"type":"calico","datastore_type":"kubernetes","ipam":{"type":"calico-ipam"},
+         "kubernetes":{"k8s_api_token":"secret"}},{"type":"portmap"}]}"#;
+    for (config, plugin, ipam) in [
+        (calico, Plugin::Calico, Some(Ipam::Calico)),
+        (
+            r#"{"name":"k8s-pod-network","plugins":[{"type":"calico","ipam":{"type":"host-local","subnet":"usePodCidr"}}]}"#,
+            Plugin::Calico,
+            Some(Ipam::HostLocal),
+        ),
+        (
+            r#"{"name":"terway","type":"terway"}"#,
+            Plugin::Terway,
+            Some(Ipam::Daemon),
+        ),
+        (
+            r#"{"name":"terway-chainer","plugins":[{"type":"terway"},{"type":"cilium-cni"}]}"#,
+            Plugin::Terway,
+            Some(Ipam::Daemon),
+        ),
+        (
+            r#"{"name":"aws-cni","plugins":[{"name":"aws-cni","type":"aws-cni"},
+                {"name":"egress","type":"egress-cni","ipam":{"type":"host-local","dataDir":"/run/cni/v4"}}]}"#,
+            Plugin::AwsCni,
+            Some(Ipam::Daemon),
+        ),
+        (
+            r#"{"name":"cbr0","plugins":[{"type":"flannel","delegate":{"isDefaultGateway":true}},{"type":"portmap"}]}"#,
+            Plugin::Flannel,
+            Some(Ipam::HostLocal),
+        ),
+        (
+            r#"{"name":"cilium","plugins":[{"type":"cilium-cni"}]}"#,
+            Plugin::Cilium,
+            Some(Ipam::Daemon),
+        ),
+        (
+            r#"{"name":"w","type":"macvlan","ipam":{"type":"whereabouts"}}"#,
+            Plugin::Macvlan,
+            Some(Ipam::Whereabouts),
+        ),
+        (
+            r#"{"name":"z","type":"weave-net","ipam":{}}"#,
+            Plugin::Other(String::from("weave-net")),
+            None,
+        ),
+    ] {
+        let root = host(&[
+            ("etc/cni/net.d/05-broken.conf", "{"),
+            ("etc/cni/net.d/06-empty.json", "{}"),
+            ("etc/cni/net.d/10-first.conflist", config),
+            (
+                "etc/cni/net.d/09-no-config.conf.bak",
+                r#"{"type":"bridge"}"#,
+            ),
+            (
+                "etc/cni/net.d/87-podman-bridge.conflist",
+                r#"{"name":"podman","plugins":[{"type":"bridge"}]}"#,
+            ),
+        ]);
+        let stores = stores(&root);
+        let kind = stores.cni_type().unwrap();
+        assert_eq!((&kind.plugin, &kind.ipam), (&plugin, &ipam), "{config}");
+        assert_eq!(kind.file, Path::new("/etc/cni/net.d/10-first.conflist"));
+        let unread: Vec<String> = stores.unread.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            unread,
+            ["/etc/cni/net.d/05-broken.conf is no CNI configuration"]
+        );
+    }
+}
+
+#[test]
+fn a_node_without_configuration_is_no_error() {
+    let root = host(&[]);
+    let stores = stores(&root);
+    assert_eq!(stores.cni_type(), None);
+    assert!(stores.unread.is_empty());
+    assert!(matches!(
+        Stores::discover(&root.path().join("gone")),
+        Err(HostLocalError::Root { .. })
+    ));
+}

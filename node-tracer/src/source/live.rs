@@ -1,0 +1,563 @@
+//! The running kernel as a source of events: takes stock, then turns kernel
+//! records into events and looks again where a record only says that
+//! something has happened.
+
+mod cni;
+mod holders;
+mod nets;
+mod tasks;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    os::fd::{AsRawFd, RawFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use node_tracer_ebpf::record::{self, AddressRecord, Task as KernelTask};
+
+pub(crate) use self::cni::Host;
+use self::{
+    cni::{CniTable, Parent, Started},
+    holders::Holders,
+    nets::{Change, NetTable, Seen, Trust},
+    tasks::Owners,
+};
+use super::{
+    ebpf::{
+        LoadError, Probes,
+        inventory::{NetEntry, TaskEntry},
+        plan::{Mechanism, Signal},
+        records::{CniExec, DecodeError, Record},
+        symbols::Symbols,
+    },
+    procfs::Procfs,
+};
+use crate::{
+    clock::{KernelClock, Timestamp},
+    event::{Address, Event, What},
+};
+
+/// What the source is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The host's root folder.
+    pub(crate) root: PathBuf,
+    /// From when on a stall is reported.
+    pub(crate) stall_threshold: Duration,
+    /// Keeps every signal at or below a mechanism; for tests.
+    pub(crate) limit: Option<Mechanism>,
+}
+
+/// Why the source cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The kernel programs cannot be had.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The first look failed.
+    #[error("the kernel's tasks and namespaces cannot be listed")]
+    Inventory(#[source] super::ebpf::ProbeError),
+    /// Tasks are seen from inside a PID namespace.
+    #[error(
+        "the host's tasks cannot be seen: node-tracer must run in the host's PID namespace \
+         (hostPID: true, or --pid=host)"
+    )]
+    PidNamespace,
+}
+
+/// Records taken from the ring buffer before the caller gets a turn.
+const BATCH: usize = 4096;
+/// Pause between walks; more if a walk takes long.
+const WALK_PAUSE: u64 = 2_000_000;
+/// A walk takes at most one part in so many of the time.
+const WALK_SHARE: u64 = 20;
+/// When the list is looked at after a device change: a namespace is on it
+/// shortly after its loopback device is made.
+const AFTER_DEVICE: u64 = 10_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// The source. Kernel programs are attached while it lives.
+pub(crate) struct Live {
+    probes: Probes,
+    procfs: Procfs,
+    config: Config,
+    symbols: Option<Symbols>,
+    clock: KernelClock,
+    init_net: u64,
+    host_netns: u32,
+    nets: NetTable,
+    cni: CniTable,
+    owners: Owners,
+    holders: Holders,
+    /// Records that could not be handled, by cause.
+    dropped: HashMap<&'static str, u64>,
+    due: Due,
+}
+
+/// When what is to be done next, monotonic ns.
+#[derive(Debug, Default)]
+struct Due {
+    walk: Option<u64>,
+    walk_not_before: u64,
+    holders: Option<u64>,
+    stalls: u64,
+    second: u64,
+}
+
+impl Due {
+    fn walk_at(&mut self, time: u64) {
+        let time = time.max(self.walk_not_before);
+        self.walk = Some(self.walk.map_or(time, |due| due.min(time)));
+    }
+
+    fn holders_at(&mut self, time: u64) {
+        self.holders = Some(self.holders.map_or(time, |due| due.min(time)));
+    }
+
+    fn next(&self) -> u64 {
+        let optional = [self.walk, self.holders].into_iter().flatten();
+        optional.fold(self.stalls.min(self.second), u64::min)
+    }
+}
+
+/// The monotonic clock, which kernel records carry.
+fn now() -> u64 {
+    KernelClock::now().monotonic(Timestamp::now())
+}
+
+impl Live {
+    /// Attaches the programs and takes stock. Returns what was found as
+    /// events, and warnings for the user.
+    pub(crate) fn start(
+        config: Config,
+        procfs: Procfs,
+    ) -> Result<(Self, Vec<Event>, Vec<String>), StartError> {
+        let (mut probes, warnings) =
+            Probes::load(Path::new("/proc"), config.stall_threshold, config.limit)?;
+        let clock = KernelClock::now();
+        let all = probes.tasks(None).map_err(StartError::Inventory)?;
+        let kthreadd = all.iter().find(|entry| entry.row.task.tid == 2).map(|entry| entry.row);
+        let init_net = match kthreadd {
+            Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
+            _ => return Err(StartError::PidNamespace),
+        };
+        let trust = |signal| {
+            !matches!(probes.plan.mechanism(signal), Mechanism::Fentry | Mechanism::Kprobe)
+        };
+        let trust = Trust {
+            creations: trust(Signal::NetnsCreated),
+            ends: trust(Signal::NetnsDestroyed),
+            addresses: trust(Signal::Address),
+        };
+        let host = host(&procfs, &all);
+        let mut live = Self {
+            nets: NetTable::new(trust),
+            cni: CniTable::new(host.1),
+            owners: Owners::new(procfs.clone()),
+            holders: Holders::default(),
+            symbols: Symbols::load(Path::new("/proc/kallsyms")).ok(),
+            dropped: HashMap::new(),
+            due: Due::default(),
+            host_netns: host.0,
+            procfs,
+            config,
+            clock,
+            init_net,
+            probes,
+        };
+        let mut out = Vec::new();
+        live.take_stock(&all, &mut out)?;
+        Ok((live, out, warnings))
+    }
+
+    /// What each signal rests on.
+    pub(crate) fn probes(&mut self) -> &mut Probes {
+        &mut self.probes
+    }
+
+    /// Asks for a new look at what holds each namespace.
+    pub(crate) fn want_holders(&mut self) {
+        self.due.holders_at(now());
+    }
+
+    /// How long until [`run_due`](Self::run_due) has something to do.
+    pub(crate) fn pause(&self) -> Duration {
+        Duration::from_nanos(self.due.next().saturating_sub(now()))
+    }
+
+    fn time(&self, monotonic: u64) -> Timestamp {
+        self.clock.timestamp(monotonic)
+    }
+
+    fn is_host(&self, net: &record::Net) -> bool {
+        net.address == self.init_net || net.inum == self.host_netns
+    }
+
+    fn take_stock(&mut self, all: &[TaskEntry], out: &mut Vec<Event>) -> Result<(), StartError> {
+        let start = now();
+        let time = self.time(start);
+        let entries = self.probes.netns(self.init_net).map_err(StartError::Inventory)?;
+        let entries = entries.unwrap_or_default();
+        let seen: Vec<Seen> = entries.iter().map(seen).collect();
+        self.nets.seed(&seen, start);
+        for Seen { net, addresses } in seen {
+            let netns = nets::identity(net);
+            out.push(Event { time, what: What::NetnsFound { netns, host: self.is_host(&net) } });
+            for address in addresses {
+                out.push(Event { time, what: What::AddressAdded { netns, address, found: true } });
+            }
+            if net.refs == 0 {
+                out.push(Event { time, what: What::NetnsDying { netns, task: None } });
+            }
+        }
+        self.look_at_holders(all, true, out);
+        self.stock_of_stalls(all, start, out);
+        self.due = Due {
+            stalls: start + MILLISECOND,
+            second: start + SECOND,
+            ..Due::default()
+        };
+        Ok(())
+    }
+
+    /// Tasks that slept already. When a task last ran is known by the
+    /// scheduler's clock, which the tracer's own row sets against ours.
+    fn stock_of_stalls(&mut self, all: &[TaskEntry], start: u64, out: &mut Vec<Event>) {
+        let own = std::process::id();
+        let clock = all.iter().find(|entry| entry.row.task.tgid == own && entry.row.state == 0);
+        let clock = clock.or_else(|| all.iter().find(|entry| entry.row.task.tgid == own));
+        let scheduler_now = clock.map_or(0, |entry| entry.row.exec_start);
+        let threshold = u64::try_from(self.config.stall_threshold.as_nanos()).unwrap_or(u64::MAX);
+        for entry in all.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
+            let asleep = match entry.row.exec_start {
+                0 => 0,
+                last_ran => scheduler_now.saturating_sub(last_ran),
+            };
+            let since = start.saturating_sub(asleep);
+            let tid = entry.row.task.tid;
+            self.note(|probes| probes.add_blocked(tid, since));
+            if asleep >= threshold {
+                self.note(|probes| probes.mark_reported(tid, since));
+                out.push(self.blocked(entry, since, true));
+            }
+        }
+    }
+
+    /// Takes waiting records; whether there may be more.
+    pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> bool {
+        let mut records = Vec::new();
+        let more = self.probes.drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        let mut changes = Vec::new();
+        for record in records {
+            match record {
+                Ok(record) => self.take(record, &mut changes, out),
+                Err(DecodeError::Short { .. } | DecodeError::Kind(_)) => self.drop("undecodable", 1),
+            }
+        }
+        self.tell(changes, out);
+        more
+    }
+
+    fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
+        match record {
+            Record::NetnsCreated(made) => {
+                self.nets.created(made.net, made.header.time, made.task, changes);
+                self.due.holders_at(made.header.time + HOLDERS_AFTER);
+            }
+            Record::NetnsDying(dying) => {
+                self.nets.dying(dying.net, dying.header.time, dying.task, changes);
+            }
+            Record::NetnsDestroyed(gone) => {
+                self.nets.destroyed(gone.net, gone.header.time, changes);
+            }
+            Record::CleanupQueued(queued) => {
+                self.nets.cleanup_queued(queued.header.time, queued.task);
+                self.due.walk_at(queued.header.time);
+            }
+            Record::CleanupStarted(started) => {
+                self.nets.cleanup_started(started.header.time);
+                self.due.walk_at(started.header.time);
+            }
+            Record::CleanupEnded(ended) => {
+                self.nets.cleanup_ended(ended.header.time);
+                self.due.walk_at(ended.header.time);
+            }
+            Record::AddressAdded(added) => self.address(&added, true, changes),
+            Record::AddressRemoved(removed) => self.address(&removed, false, changes),
+            Record::AddressesChanged(changed) => self.due.walk_at(changed.header.time),
+            Record::DeviceChanged(changed) => {
+                self.nets.device_changed(changed.task);
+                self.due.walk_at(changed.header.time + AFTER_DEVICE);
+            }
+            Record::TaskUnblocked(unblocked) => {
+                let owner = self.owners.of(&unblocked.task);
+                let duration = unblocked.header.time.saturating_sub(unblocked.since);
+                out.push(Event {
+                    time: self.time(unblocked.header.time),
+                    what: What::TaskUnblocked {
+                        task: tasks::task(&unblocked.task, owner, self.clock),
+                        since: self.time(unblocked.since),
+                        duration_ms: duration / 1_000_000,
+                    },
+                });
+            }
+            Record::CniExec(exec) => self.cni_exec(&exec, out),
+            Record::CniExit(exit) => {
+                if let Some(ended) = self.cni.exit(&exit) {
+                    out.push(Event {
+                        time: self.time(exit.header.time),
+                        what: What::CniCall {
+                            call: ended.call,
+                            exit_code: ended.exit_code,
+                            signal: ended.signal,
+                            duration_ms: (ended.duration / 1000) as f64 / 1000.0,
+                        },
+                    });
+                    self.due.walk_at(exit.header.time);
+                    self.due.holders_at(exit.header.time + HOLDERS_AFTER);
+                }
+            }
+        }
+    }
+
+    fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {
+        if let Some(address) = address(record) {
+            self.nets.address(record.net, record.header.time, address, added, changes);
+        }
+    }
+
+    fn cni_exec(&mut self, exec: &CniExec, out: &mut Vec<Event>) {
+        if exec.truncated {
+            self.drop("cni-environment-truncated", 1);
+        }
+        let (procfs, owners) = (&self.procfs, &mut self.owners);
+        let parent = || Parent {
+            exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
+            in_pod: owners.of(&exec.parent).is_some(),
+        };
+        match self.cni.exec(exec, parent) {
+            Started::Call(mut call) => {
+                if call.trusted
+                    && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
+                {
+                    let netns = self.nets.by_inode(inode);
+                    let netns = netns.unwrap_or(crate::event::Netns { inode, cookie: None });
+                    self.cni.set_netns(call.pid, netns);
+                    call.netns = Some(netns);
+                }
+                let time = self.time(exec.time);
+                out.push(Event { time, what: What::CniStarted { call } });
+            }
+            Started::Nothing => {}
+            Started::TableFull => self.drop("cni-table-full", 1),
+        }
+    }
+
+    fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {
+        for change in changes {
+            let (time, what) = match change {
+                Change::Created(netns, time, task) => {
+                    let task = task.map(|task| self.task(&task));
+                    (time, What::NetnsCreated { netns, task })
+                }
+                Change::Dying(netns, time, task) => {
+                    let task = task.map(|task| self.task(&task));
+                    (time, What::NetnsDying { netns, task })
+                }
+                Change::Destroyed(netns, time) => {
+                    self.holders.forget(netns);
+                    (time, What::NetnsDestroyed { netns })
+                }
+                Change::AddressAdded(netns, time, address) => {
+                    self.due.holders_at(time + HOLDERS_AFTER);
+                    (time, What::AddressAdded { netns, address, found: false })
+                }
+                Change::AddressRemoved(netns, time, address) => {
+                    (time, What::AddressRemoved { netns, address })
+                }
+            };
+            out.push(Event { time: self.time(time), what });
+        }
+    }
+
+    /// Without a look at its cgroup: the tasks of storms are gone at once.
+    fn task(&self, task: &KernelTask) -> crate::event::Task {
+        tasks::task(task, None, self.clock)
+    }
+
+    /// Does what is due. `watched`: some finding wants fresh holders.
+    pub(crate) fn run_due(&mut self, watched: bool, out: &mut Vec<Event>) {
+        let time = now();
+        if time >= self.due.second {
+            self.clock = KernelClock::now();
+            self.due.second = time + SECOND;
+            self.due.walk_at(time);
+            if watched {
+                self.due.holders_at(time);
+            }
+            self.tell_losses(out);
+        }
+        if time >= self.due.stalls {
+            self.look_at_stalls(time, out);
+        }
+        if self.due.walk.is_some_and(|due| time >= due) {
+            self.look_at_nets(out);
+        }
+        if self.due.holders.is_some_and(|due| time >= due) {
+            self.due.holders = None;
+            if self.holders.may_look(time) {
+                match self.probes.tasks(Some(self.init_net)) {
+                    Ok(outside) => self.look_at_holders(&outside, false, out),
+                    Err(error) => self.failed(&error),
+                }
+            } else {
+                self.due.holders_at(self.holders.not_before());
+            }
+        }
+    }
+
+    fn look_at_nets(&mut self, out: &mut Vec<Event>) {
+        let start = now();
+        self.due.walk = None;
+        let entries = match self.probes.netns(self.init_net) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.failed(&error);
+                None
+            }
+        };
+        let end = now();
+        self.due.walk_not_before = end + WALK_PAUSE.max((end - start) * WALK_SHARE);
+        // Records from before the walk come first.
+        while self.drain(out) {}
+        match entries {
+            Some(entries) => {
+                let mut changes = Vec::new();
+                self.nets.walked(entries.iter().map(seen).collect(), start, &mut changes);
+                self.tell(changes, out);
+                let overflow = self.nets.take_overflow();
+                self.drop("netns-table-full", overflow);
+            }
+            None => self.due.walk_at(end + AFTER_DEVICE),
+        }
+    }
+
+    fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
+        let look = self.probes.blocked(time, self.config.stall_threshold);
+        self.due.stalls = look.next;
+        if look.due.is_empty() {
+            return;
+        }
+        let outside = match self.probes.tasks(Some(self.init_net)) {
+            Ok(outside) => outside,
+            Err(error) => return self.failed(&error),
+        };
+        let rows: HashMap<u32, &TaskEntry> =
+            outside.iter().map(|entry| (entry.row.task.tid, entry)).collect();
+        for (tid, since) in look.due {
+            match rows.get(&tid) {
+                Some(entry) if tasks::is_blocked(&entry.row) => {
+                    self.note(|probes| probes.mark_reported(tid, since));
+                    out.push(self.blocked(entry, since, false));
+                }
+                _ => self.probes.forget_blocked(tid),
+            }
+        }
+        self.look_at_holders(&outside, false, out);
+    }
+
+    fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
+        let row = &entry.row;
+        let tid = row.task.tid;
+        let owner = match tasks::is_kernel_thread(row) {
+            true => None,
+            false => self.owners.of(&row.task),
+        };
+        let mut stack = tasks::stack(entry, self.symbols.as_ref());
+        if stack.is_empty() {
+            stack = self.procfs.kernel_stack(tid).unwrap_or_default();
+        }
+        let wchan = self.procfs.wchan(tid).ok().flatten().or_else(|| tasks::wchan(&stack));
+        Event {
+            time: self.time(now()),
+            what: What::TaskBlocked {
+                task: tasks::task_of_row(row, owner, self.clock),
+                since: self.time(since),
+                found,
+                netns: tasks::netns_of_row(row),
+                wchan,
+                stack,
+            },
+        }
+    }
+
+    fn tell_losses(&mut self, out: &mut Vec<Event>) {
+        let time = Timestamp::now();
+        let kernel = self.probes.lost();
+        let own = self.dropped.drain();
+        for (cause, count) in kernel.into_iter().chain(own) {
+            out.push(Event { time, what: What::EventsLost { cause: cause.to_owned(), count } });
+        }
+    }
+
+    fn drop(&mut self, cause: &'static str, count: u64) {
+        if count > 0 {
+            *self.dropped.entry(cause).or_default() += count;
+        }
+    }
+
+    fn note(&mut self, write: impl FnOnce(&mut Probes) -> Result<(), super::ebpf::ProbeError>) {
+        if let Err(error) = write(&mut self.probes) {
+            self.failed(&error);
+        }
+    }
+
+    fn failed(&mut self, error: &super::ebpf::ProbeError) {
+        tracing::warn!("{:#}", crate::report::chain(error));
+        self.drop("kernel-look-failed", 1);
+    }
+}
+
+impl AsRawFd for Live {
+    /// Readable when there are records.
+    fn as_raw_fd(&self) -> RawFd {
+        self.probes.as_raw_fd()
+    }
+}
+
+const MILLISECOND: u64 = 1_000_000;
+/// Holders are looked at this long after a change, for all that belongs to it
+/// to have happened.
+const HOLDERS_AFTER: u64 = 20 * MILLISECOND;
+
+/// The host's namespaces: those of its first process.
+fn host(procfs: &Procfs, all: &[TaskEntry]) -> (u32, Host) {
+    let row = |pid: u32| all.iter().find(|e| e.row.task.tid == pid).map(|e| e.row.task);
+    let first = row(1).or_else(|| row(std::process::id())).unwrap_or_default();
+    let host = Host { pid_ns: first.pid_inum, mnt_ns: first.mnt_inum };
+    // With --root the host is what that root's first process is in.
+    (procfs.netns_of(1).unwrap_or(first.net_inum), host)
+}
+
+fn seen(entry: &NetEntry) -> Seen {
+    let addresses: BTreeSet<Address> = entry.addresses.iter().filter_map(address).collect();
+    Seen { net: entry.net, addresses }
+}
+
+/// The address of a record; `None` if it is of an unknown family.
+fn address(record: &AddressRecord) -> Option<Address> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(record::text(bytes)).into_owned();
+    let address = match record.family {
+        4 => IpAddr::from(record.address.first_chunk::<4>().copied()?),
+        6 => IpAddr::from(record.address),
+        _ => return None,
+    };
+    Some(Address {
+        address,
+        prefix: record.prefix,
+        ifname: text(&record.ifname),
+        link_kind: Some(text(&record.link_kind)).filter(|kind| !kind.is_empty()),
+    })
+}

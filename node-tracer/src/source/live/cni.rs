@@ -1,0 +1,383 @@
+//! CNI calls out of plugin starts and ends. No I/O but what the caller hands
+//! in.
+//!
+//! Not every program with `CNI_COMMAND` in its environment is a plugin: what a
+//! plugin runs (iptables, ip, modprobe) inherits its environment. A plugin is
+//! a program that was found in `CNI_PATH`, as libcni and the plugins look for
+//! each other; a wrapper that executes the real plugin is one call with it.
+
+use std::collections::HashMap;
+
+use node_tracer_ebpf::record::{self, CniExitRecord, Task as KernelTask};
+
+use crate::{
+    event::{CniCall, PodRef},
+    source::ebpf::records::CniExec,
+};
+
+/// Programs that call CNI plugins, by the name of their executable.
+const RUNTIMES: [&str; 14] = [
+    "containerd",
+    "crio",
+    "dockerd",
+    "cri-dockerd",
+    "kubelet",
+    "k3s",
+    "k3s-server",
+    "k3s-agent",
+    "k0s",
+    "rke2",
+    "microk8s",
+    "nerdctl",
+    "podman",
+    "multus-daemon",
+];
+
+/// Plugins that run at once; beyond, calls are counted as lost.
+const MAX_RUNNING: usize = 4096;
+/// Environment values are cut at this length; longer ones are no names.
+const MAX_VALUE: usize = 4096;
+
+/// The host as the tracer sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Host {
+    /// Inode number of the host's PID namespace.
+    pub(crate) pid_ns: u32,
+    /// Inode number of the host's mount namespace.
+    pub(crate) mnt_ns: u32,
+}
+
+/// What is known of a plugin's parent beyond the kernel's record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parent {
+    /// Name of its executable.
+    pub(crate) exe: Option<String>,
+    /// It is in a pod's cgroup.
+    pub(crate) in_pod: bool,
+}
+
+/// A call that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    /// The call.
+    pub(crate) call: CniCall,
+    /// Its exit status.
+    pub(crate) exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
+    /// From exec to exit, ns.
+    pub(crate) duration: u64,
+}
+
+/// What a plugin start means.
+#[derive(Debug)]
+pub(crate) enum Started {
+    /// A new call.
+    Call(CniCall),
+    /// No plugin, or a part of a call that is known.
+    Nothing,
+    /// There is no room to follow it.
+    TableFull,
+}
+
+#[derive(Debug)]
+struct Running {
+    call: CniCall,
+    started: u64,
+}
+
+/// Plugins that run, by process ID.
+#[derive(Debug)]
+pub(crate) struct CniTable {
+    host: Host,
+    running: HashMap<u32, Running>,
+}
+
+impl CniTable {
+    /// An empty table.
+    pub(crate) fn new(host: Host) -> Self {
+        Self { host, running: HashMap::new() }
+    }
+
+    /// A program with CNI variables was executed. `netns` looks up the
+    /// namespace at a trusted call's `CNI_NETNS`.
+    pub(crate) fn exec(&mut self, exec: &CniExec, parent: impl FnOnce() -> Parent) -> Started {
+        let env = Environment::parse(&exec.env);
+        let path = lossy(&exec.path);
+        let parent_pid = exec.parent.tgid;
+        if self.running.contains_key(&exec.task.tgid) || !env.finds(&path) {
+            // A wrapper became the plugin, or a plugin runs a helper.
+            return Started::Nothing;
+        }
+        if self.running.len() >= MAX_RUNNING {
+            return Started::TableFull;
+        }
+        let delegated = self.running.get(&parent_pid).map(|parent| parent.call.distrust.clone());
+        let distrust = match &delegated {
+            Some(distrust) => distrust.clone().or_else(|| distrust_task(&exec.task, self.host)),
+            None => distrust_task(&exec.task, self.host)
+                .or_else(|| distrust_parent(&exec.parent, &parent(), self.host)),
+        };
+        let call = CniCall {
+            command: env.get("CNI_COMMAND"),
+            container_id: env.get("CNI_CONTAINERID"),
+            ifname: env.get("CNI_IFNAME"),
+            netns_path: env.get("CNI_NETNS"),
+            netns: None,
+            plugin: path.rsplit('/').next().unwrap_or_default().to_owned(),
+            plugin_path: path,
+            pid: exec.task.tgid,
+            parent_pid,
+            parent_comm: lossy(record::text(&exec.parent.comm)),
+            delegated: delegated.is_some(),
+            pod: pod_of(&env.get("CNI_ARGS")),
+            trusted: distrust.is_none(),
+            distrust,
+        };
+        let running = Running { call: call.clone(), started: exec.time };
+        self.running.insert(exec.task.tgid, running);
+        Started::Call(call)
+    }
+
+    /// Writes the namespace at `CNI_NETNS` into a running call.
+    pub(crate) fn set_netns(&mut self, pid: u32, netns: crate::event::Netns) {
+        if let Some(running) = self.running.get_mut(&pid) {
+            running.call.netns = Some(netns);
+        }
+    }
+
+    /// A process that was executed with CNI variables has ended.
+    pub(crate) fn exit(&mut self, exit: &CniExitRecord) -> Option<Ended> {
+        let Running { call, started } = self.running.remove(&exit.tgid)?;
+        let signal = (exit.wait_status & 0x7f) as i32;
+        let (exit_code, signal) = match signal {
+            0 => (Some((exit.wait_status >> 8 & 0xff) as i32), None),
+            signal => (None, Some(signal)),
+        };
+        let duration = exit.header.time.saturating_sub(started);
+        Some(Ended { call, exit_code, signal, duration })
+    }
+
+    /// Calls under way.
+    pub(crate) fn running(&self) -> usize {
+        self.running.len()
+    }
+}
+
+fn distrust_task(task: &KernelTask, host: Host) -> Option<String> {
+    if task.euid != 0 || task.user_level != 0 {
+        return Some(format!("it runs as user {} in user namespace level {}", task.euid, task.user_level));
+    }
+    if task.pid_inum != host.pid_ns {
+        return Some(String::from("it runs in a PID namespace of its own"));
+    }
+    None
+}
+
+fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<String> {
+    let comm = lossy(record::text(&task.comm));
+    let name = parent.exe.as_deref().unwrap_or(&comm);
+    if !RUNTIMES.contains(&name) {
+        return Some(format!("its parent {name} is no container runtime"));
+    }
+    if parent.in_pod {
+        return Some(format!("its parent {name} runs in a pod"));
+    }
+    distrust_task(task, host).map(|why| format!("its parent {name}: {why}"))
+}
+
+/// The plugin's `CNI_*` variables. Everything else stayed in the kernel.
+struct Environment<'a> {
+    variables: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Environment<'a> {
+    fn parse(bytes: &'a [u8]) -> Self {
+        let variables = bytes
+            .split(|&byte| byte == 0)
+            .filter_map(|variable| {
+                let equals = variable.iter().position(|&byte| byte == b'=')?;
+                Some((&variable[..equals], &variable[equals + 1..]))
+            })
+            .collect();
+        Self { variables }
+    }
+
+    fn raw(&self, name: &str) -> Option<&'a [u8]> {
+        // The last one counts, as for getenv of a deduplicated environment.
+        let found = self.variables.iter().rev().find(|(key, _)| *key == name.as_bytes());
+        found.map(|(_, value)| *value)
+    }
+
+    fn get(&self, name: &str) -> String {
+        let value = self.raw(name).unwrap_or_default();
+        lossy(&value[..value.len().min(MAX_VALUE)])
+    }
+
+    /// Whether a program at `path` is one that `CNI_PATH` leads to.
+    fn finds(&self, path: &str) -> bool {
+        let Some((folder, _)) = path.rsplit_once('/') else {
+            return false;
+        };
+        let Some(search) = self.raw("CNI_PATH") else {
+            return false;
+        };
+        let tidy = |folder: &str| {
+            folder.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+        };
+        let folder = tidy(folder);
+        search.split(|&byte| byte == b':').any(|entry| tidy(&lossy(entry)) == folder)
+    }
+}
+
+/// The pod that `CNI_ARGS` names. Other keys may be secrets and are dropped.
+fn pod_of(args: &str) -> Option<PodRef> {
+    let mut pod = PodRef::default();
+    for pair in args.split(';') {
+        let Some((key, value)) = pair.split_once('=') else {
+            continue;
+        };
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        match key {
+            "K8S_POD_NAMESPACE" => pod.namespace = value,
+            "K8S_POD_NAME" => pod.name = value,
+            "K8S_POD_UID" => pod.uid = value,
+            _ => {}
+        }
+    }
+    (pod != PodRef::default()).then_some(pod)
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Host = Host { pid_ns: 1, mnt_ns: 2 };
+    const ENV: &[u8] = b"CNI_COMMAND=ADD\0CNI_CONTAINERID=abc\0CNI_NETNS=/run/netns/x\0\
+        CNI_IFNAME=eth0\0CNI_PATH=/usr/lib/cni:/opt/cni/bin/\0\
+        CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_API_TOKEN=secret\0";
+
+    fn root(pid: u32, comm: &str) -> KernelTask {
+        let mut task = KernelTask { tid: pid, tgid: pid, pid_inum: 1, mnt_inum: 2, ..KernelTask::default() };
+        task.comm[..comm.len()].copy_from_slice(comm.as_bytes());
+        task
+    }
+
+    fn exec(pid: u32, parent: KernelTask, path: &str) -> CniExec {
+        CniExec {
+            time: 1_000,
+            task: root(pid, "bridge"),
+            parent,
+            path: path.as_bytes().to_vec(),
+            env: ENV.to_vec(),
+            truncated: false,
+        }
+    }
+
+    fn containerd() -> Parent {
+        Parent { exe: Some(String::from("containerd")), in_pod: false }
+    }
+
+    fn exit(pid: u32, wait_status: u32) -> CniExitRecord {
+        let mut exit = CniExitRecord { tgid: pid, wait_status, ..CniExitRecord::default() };
+        exit.header.time = 36_000;
+        exit
+    }
+
+    fn call(started: Started) -> CniCall {
+        match started {
+            Started::Call(call) => call,
+            other => panic!("no call: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plugin_of_a_runtime_is_a_trusted_call() {
+        let mut table = CniTable::new(HOST);
+        let started = table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let call = call(started);
+        assert!(call.trusted, "{:?}", call.distrust);
+        assert_eq!(call.plugin, "bridge");
+        assert_eq!(call.pod.unwrap().label(), "default/web");
+        let ended = table.exit(&exit(5, 0x100)).unwrap();
+        assert_eq!((ended.exit_code, ended.signal, ended.duration), (Some(1), None, 35_000));
+        assert_eq!(table.running(), 0);
+    }
+
+    #[test]
+    fn a_signal_is_told_from_a_status() {
+        let mut table = CniTable::new(HOST);
+        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let ended = table.exit(&exit(5, 9)).unwrap();
+        assert_eq!((ended.exit_code, ended.signal), (None, Some(9)));
+    }
+
+    #[test]
+    fn a_plugin_called_by_a_plugin_is_delegated() {
+        let mut table = CniTable::new(HOST);
+        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let child = exec(6, root(5, "bridge"), "/opt/cni/bin/host-local");
+        let child = call(table.exec(&child, || panic!("the parent is known")));
+        assert!(child.delegated && child.trusted);
+    }
+
+    #[test]
+    fn a_helper_with_the_plugins_environment_is_no_call() {
+        let mut table = CniTable::new(HOST);
+        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let helper = exec(6, root(5, "bridge"), "/usr/sbin/iptables");
+        assert!(matches!(table.exec(&helper, containerd), Started::Nothing));
+        assert!(table.exit(&exit(6, 0)).is_none());
+    }
+
+    #[test]
+    fn a_wrapper_and_the_plugin_it_becomes_are_one_call() {
+        let mut table = CniTable::new(HOST);
+        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let again = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
+        assert!(matches!(table.exec(&again, containerd), Started::Nothing));
+        assert!(table.exit(&exit(5, 0)).is_some());
+    }
+
+    #[test]
+    fn a_container_that_plays_a_plugin_is_not_trusted() {
+        let runtime = || root(4, "containerd");
+        let path = "/opt/cni/bin/bridge";
+        let distrusted = |exec: CniExec, parent: Parent| {
+            call(CniTable::new(HOST).exec(&exec, || parent)).distrust.is_some()
+        };
+        let mut other_pid_ns = exec(5, runtime(), path);
+        other_pid_ns.task.pid_inum = 9;
+        assert!(distrusted(other_pid_ns, containerd()));
+        let mut not_root = exec(5, runtime(), path);
+        not_root.task.euid = 1000;
+        assert!(distrusted(not_root, containerd()));
+        let mut user_ns = exec(5, runtime(), path);
+        user_ns.task.user_level = 1;
+        assert!(distrusted(user_ns, containerd()));
+        let in_pod = Parent { in_pod: true, ..containerd() };
+        assert!(distrusted(exec(5, runtime(), path), in_pod));
+        let renamed = Parent { exe: Some(String::from("sh")), in_pod: false };
+        assert!(distrusted(exec(5, runtime(), path), renamed));
+    }
+
+    #[test]
+    fn tokens_in_the_arguments_are_dropped() {
+        let mut table = CniTable::new(HOST);
+        let call = call(table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd));
+        assert!(!serde_json::to_string(&call).unwrap().contains("secret"));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_kept_as_far_as_they_go() {
+        let mut start = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
+        start.env = b"CNI_COMMAND=A\xffD\0CNI_PATH=/opt/cni/bin\0=\0CNI_ARGS=;;=;K8S_POD_NAME=\0".to_vec();
+        let call = call(CniTable::new(HOST).exec(&start, containerd));
+        assert_eq!(call.command, "A\u{fffd}D");
+        assert_eq!(call.pod, None);
+    }
+}

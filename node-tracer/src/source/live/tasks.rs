@@ -1,0 +1,183 @@
+//! Kernel tasks as events name them: with pod and container, state letter,
+//! and a stack in words.
+
+use std::collections::HashMap;
+
+use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
+
+use crate::{
+    clock::KernelClock,
+    event::{Netns, Task},
+    source::{
+        cgroup::CgroupOwner,
+        ebpf::{
+            inventory::TaskEntry,
+            symbols::{Symbols, is_bpf_frame},
+        },
+        procfs::Procfs,
+    },
+};
+
+/// `PF_KTHREAD`
+const PF_KTHREAD: u32 = 0x0020_0000;
+/// `TASK_UNINTERRUPTIBLE`
+const UNINTERRUPTIBLE: u32 = 2;
+/// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
+const TICK: u64 = 10_000_000;
+/// Owners kept; beyond, all are looked up anew.
+const MAX_OWNERS: usize = 32_768;
+
+/// Whose tasks are, looked up once a task.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    procfs: Procfs,
+    known: HashMap<(u32, u64), Option<CgroupOwner>>,
+}
+
+impl Owners {
+    /// Nothing looked up yet.
+    pub(crate) fn new(procfs: Procfs) -> Self {
+        Self { procfs, known: HashMap::new() }
+    }
+
+    /// The owner of a task; `None` also if its cgroup cannot be read.
+    pub(crate) fn of(&mut self, task: &KernelTask) -> Option<CgroupOwner> {
+        self.look_up(&[key(task)]);
+        self.known.get(&key(task)).cloned().flatten()
+    }
+
+    /// Looks up all owners that are not known yet, in one go.
+    pub(crate) fn look_up(&mut self, tasks: &[(u32, u64)]) {
+        if self.known.len() > MAX_OWNERS {
+            self.known.clear();
+        }
+        let new: Vec<(u32, u64)> =
+            tasks.iter().filter(|task| !self.known.contains_key(task)).copied().collect();
+        if new.is_empty() {
+            return;
+        }
+        let owners = self.procfs.task_owners(new.iter().map(|(tid, _)| *tid).collect());
+        for (task, owner) in new.into_iter().zip(owners) {
+            self.known.insert(task, owner);
+        }
+    }
+}
+
+/// What names a task for good. By thread: a process whose first thread has
+/// ended keeps its cgroup in the others only.
+pub(crate) fn key(task: &KernelTask) -> (u32, u64) {
+    (task.tid, task.start_boottime)
+}
+
+/// Whether a row is of a kernel thread.
+pub(crate) fn is_kernel_thread(row: &TaskRow) -> bool {
+    row.flags & PF_KTHREAD != 0
+}
+
+/// Whether a row is of a task in uninterruptible sleep.
+pub(crate) fn is_blocked(row: &TaskRow) -> bool {
+    state_letter(row.state) == 'D'
+}
+
+/// The task of a kernel record. `owner` is that of its process.
+pub(crate) fn task(task: &KernelTask, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
+    let (pod_uid, container_id) = match owner {
+        Some(owner) => (Some(owner.pod_uid), owner.container_id),
+        None => (None, None),
+    };
+    Task {
+        pid: task.tgid,
+        tid: task.tid,
+        comm: String::from_utf8_lossy(record::text(&task.comm)).into_owned(),
+        state: None,
+        start_ticks: (task.start_boottime != 0).then_some(task.start_boottime / TICK),
+        started: (task.start_boottime != 0).then(|| clock.since_boot(task.start_boottime)),
+        pod_uid,
+        container_id,
+    }
+}
+
+/// The task of an iterator's row, with its state.
+pub(crate) fn task_of_row(row: &TaskRow, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
+    Task { state: Some(state_letter(row.state)), ..task(&row.task, owner, clock) }
+}
+
+/// The network namespace of an iterator's row.
+pub(crate) fn netns_of_row(row: &TaskRow) -> Option<Netns> {
+    (row.task.net_inum != 0).then_some(Netns {
+        inode: row.task.net_inum,
+        cookie: (row.net_cookie != 0).then_some(row.net_cookie),
+    })
+}
+
+/// The state letter of ps(1) for `task.__state`.
+fn state_letter(state: u32) -> char {
+    /// `TASK_NOLOAD`: an idle kernel thread.
+    const NOLOAD: u32 = 0x400;
+    match state {
+        0 => 'R',
+        _ if state & UNINTERRUPTIBLE != 0 && state & NOLOAD != 0 => 'I',
+        _ if state & UNINTERRUPTIBLE != 0 => 'D',
+        _ if state & 1 != 0 => 'S',
+        _ if state & 0x4 != 0 => 'T',
+        _ if state & 0x8 != 0 => 't',
+        _ => 'R',
+    }
+}
+
+/// A stack in words, without the tracer's own frames.
+pub(crate) fn stack(entry: &TaskEntry, symbols: Option<&Symbols>) -> Vec<String> {
+    let Some(symbols) = symbols else {
+        return Vec::new();
+    };
+    let frames = entry.stack.iter().map(|address| match symbols.resolve(*address) {
+        Some((name, offset)) => format!("{name}+{offset:#x}"),
+        None => format!("{address:#x}"),
+    });
+    frames.skip_while(|frame| is_bpf_frame(frame)).collect()
+}
+
+/// The function that a stack's task waits in: the first that is not the
+/// scheduler's own.
+pub(crate) fn wchan(stack: &[String]) -> Option<String> {
+    const SCHEDULER: [&str; 8] = [
+        "__schedule",
+        "schedule",
+        "schedule_timeout",
+        "schedule_preempt_disabled",
+        "schedule_hrtimeout_range",
+        "io_schedule",
+        "io_schedule_timeout",
+        "__switch_to",
+    ];
+    let names = stack.iter().map(|frame| frame.split('+').next().unwrap_or(frame));
+    names.into_iter().find(|name| !SCHEDULER.contains(name)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_bits_are_the_letters_of_ps() {
+        for (bits, letter) in
+            [(0, 'R'), (1, 'S'), (2, 'D'), (0x102, 'D'), (0x2102, 'D'), (0x402, 'I'), (4, 'T')]
+        {
+            assert_eq!(state_letter(bits), letter, "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn a_task_waits_in_the_first_function_outside_the_scheduler() {
+        let stack = ["__schedule+0x1", "schedule+0x2", "request_wait_answer+0x3", "fuse_read+0x4"];
+        let stack = stack.map(str::to_owned);
+        assert_eq!(wchan(&stack).as_deref(), Some("request_wait_answer"));
+        assert_eq!(wchan(&stack[..2]), None);
+    }
+
+    #[test]
+    fn a_start_is_told_in_the_ticks_of_proc() {
+        let kernel = KernelTask { start_boottime: 123_456_789_012, ..KernelTask::default() };
+        assert_eq!(task(&kernel, None, KernelClock::now()).start_ticks, Some(12_345));
+    }
+}

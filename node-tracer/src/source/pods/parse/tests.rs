@@ -1,0 +1,251 @@
+//! Lists as kubectl 1.20 to 1.34 and the API itself print them, shortened.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn read(text: &str) -> Result<Vec<Pod>, PodsError> {
+    pods(text.as_bytes(), "pods.json")
+}
+
+fn names(text: &str) -> Vec<String> {
+    read(text)
+        .unwrap()
+        .into_iter()
+        .map(|pod| pod.name)
+        .collect()
+}
+
+fn message(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+fn pod(name: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"shop","uid":"uid-{name}"}}}}"#
+    )
+}
+
+/// kubectl sorts the keys: the items come before the kind.
+const KUBECTL: &str = r#"{
+    "apiVersion": "v1",
+    "items": [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{\"a\":1}\n"},
+                "creationTimestamp": "2026-11-20T07:00:00Z",
+                "deletionGracePeriodSeconds": 30,
+                "deletionTimestamp": "2026-11-21T03:00:30Z",
+                "labels": {"app": "web"},
+                "name": "web-0",
+                "namespace": "shop",
+                "ownerReferences": [{"kind": "StatefulSet", "uid": "other"}],
+                "uid": "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11"
+            },
+            "spec": {"containers": [{"name": "web", "ports": [{"hostPort": 1}]}], "nodeName": "node-1"},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "hostIP": "192.0.2.1",
+                "phase": "Running",
+                "podIP": "198.18.0.2",
+                "podIPs": [{"ip": "198.18.0.2"}, {"ip": "2001:db8::2"}]
+            }
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "annotations": {
+                    "kubernetes.io/config.hash": "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958",
+                    "kubernetes.io/config.mirror": "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958",
+                    "kubernetes.io/config.source": "file"
+                },
+                "name": "kube-proxy-node-1",
+                "namespace": "kube-system",
+                "uid": "9e0a4f58-0000-4000-8000-000000000001"
+            },
+            "spec": {"hostNetwork": true, "nodeName": "node-1"},
+            "status": {"phase": "Pending", "podIP": ""}
+        }
+    ],
+    "kind": "List",
+    "metadata": {"resourceVersion": "", "selfLink": ""}
+}
+"#;
+
+#[test]
+fn a_list_of_kubectl_is_read_with_all_that_matters() {
+    let pods = read(KUBECTL).unwrap();
+    assert_eq!(
+        pods,
+        [
+            Pod {
+                namespace: String::from("shop"),
+                name: String::from("web-0"),
+                uids: BTreeSet::from([String::from("2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11")]),
+                node: Some(String::from("node-1")),
+                host_network: false,
+                phase: Some(String::from("Running")),
+                deletion: Timestamp::parse("2026-11-21T03:00:30Z"),
+                ips: vec![
+                    "198.18.0.2".parse().unwrap(),
+                    "2001:db8::2".parse().unwrap()
+                ],
+            },
+            Pod {
+                namespace: String::from("kube-system"),
+                name: String::from("kube-proxy-node-1"),
+                uids: BTreeSet::from([
+                    String::from("9e0a4f58-0000-4000-8000-000000000001"),
+                    String::from("a4f4d2f9b1c84e7f8e0f7c1d2b3a4958"),
+                ]),
+                node: Some(String::from("node-1")),
+                host_network: true,
+                phase: Some(String::from("Pending")),
+                deletion: None,
+                ips: Vec::new(),
+            },
+        ]
+    );
+    assert!(pods[0].deletion.is_some());
+}
+
+#[test]
+fn a_bare_pod_list_a_single_pod_and_several_pods_are_lists_too() {
+    let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},
+        "items":[{"metadata":{"name":"a","uid":"1"},"status":{"podIP":"198.18.0.2"}}]}"#;
+    assert_eq!(names(list), ["a"]);
+    assert_eq!(read(list).unwrap()[0].ips.len(), 1);
+    assert_eq!(names(&pod("a")), ["a"]);
+    assert_eq!(names(&(pod("b") + "\n" + &pod("a"))), ["a", "b"]);
+    assert_eq!(names(&(pod("a") + &pod("a"))), ["a"]);
+}
+
+#[test]
+fn a_watch_stream_is_followed_to_its_end() {
+    let event =
+        |kind: &str, name: &str| format!(r#"{{"type":"{kind}","object":{}}}"#, pod(name)) + "\n";
+    let stream = event("ADDED", "a")
+        + &event("ADDED", "b")
+        + &event("MODIFIED", "b")
+        + &event("DELETED", "a");
+    assert_eq!(names(&stream), ["b"]);
+    let bookmark =
+        r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9"}}}"#;
+    assert_eq!(names(&(stream + bookmark)), ["b"]);
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410}}"#;
+    assert!(message(gone).contains("a watch stream with ERROR"));
+}
+
+#[test]
+fn an_empty_list_is_a_list() {
+    for text in [
+        r#"{"kind":"List","items":[]}"#,
+        r#"{"kind":"PodList","items":null,"metadata":{}}"#,
+        r#"{"items":[]}"#,
+    ] {
+        assert_eq!(read(text).unwrap(), [], "{text}");
+    }
+}
+
+#[test]
+fn pods_among_other_things_are_found() {
+    let service = r#"{"kind":"Service","metadata":{"name":"s","uid":"9"},"spec":{"ports":[]},"status":"odd"}"#;
+    let text = format!(r#"{{"kind":"List","items":[{service},{}]}}"#, pod("a"));
+    assert_eq!(names(&text), ["a"]);
+}
+
+#[test]
+fn json_that_is_no_list_of_pods_is_called_what_it_is() {
+    for (text, what) in [
+        (r#"{"kind":"NodeList","items":[]}"#, "a NodeList"),
+        (
+            r#"{"kind":"Status","status":"Failure","metadata":{}}"#,
+            "a Status",
+        ),
+        (r#"{"kind":"Table","rows":[]}"#, "a Table"),
+        (r#"{"kind":"List"}"#, "a List without items"),
+        (
+            r#"{"kind":"List","items":[{"kind":"Node","metadata":{}}]}"#,
+            "a list of kind Node",
+        ),
+        (
+            r#"{"kind":"PodList","items":[{"metadata":{"name":"a"}}]}"#,
+            "a list whose item 1 has no metadata.uid",
+        ),
+        (
+            r#"{"kind":"Pod","metadata":{}}"#,
+            "a Pod without metadata.uid",
+        ),
+        (r#"{"apiVersion":"v1"}"#, "an object without kind and items"),
+        (r#"{"kind":"\u001b[2J"}"#, "a \\u{1b}[2J"),
+        ("[]", "a JSON value that is no object"),
+        ("null", "a JSON value that is no object"),
+        ("4711", "a JSON value that is no object"),
+    ] {
+        assert!(
+            message(text).contains(&format!("pods.json is no list of pods but {what};")),
+            "{}",
+            message(text)
+        );
+    }
+}
+
+#[test]
+fn text_that_is_no_json_is_refused_with_its_place() {
+    for (text, place) in [
+        ("NAME READY\n", "expected value at line 1 column 1;"),
+        (
+            "{\n  \"kind\": \"List\",\n  \"items\": [\n",
+            "EOF while parsing a list at line 4 column 0;",
+        ),
+        (
+            "{\"kind\":\"List\",\"items\":[]} trailing",
+            "at line 1 column 30;",
+        ),
+        (
+            "{\"items\":\"all\"}",
+            "invalid type: string \"all\", expected an array of pods at line 1 column 14;",
+        ),
+        ("\u{0}\u{0}", "at line 1 column 1;"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(matches!(error, PodsError::Json { .. }), "{text:?}: {error}");
+        assert!(error.to_string().contains(place), "{text:?}: {error}");
+    }
+    assert!(matches!(read(""), Err(PodsError::Empty { .. })));
+    assert!(matches!(read(" \n"), Err(PodsError::Empty { .. })));
+}
+
+#[test]
+fn one_page_of_a_list_is_not_taken_for_all_pods() {
+    let text =
+        r#"{"kind":"PodList","items":[],"metadata":{"continue":"eyJ2","remainingItemCount":9}}"#;
+    assert!(matches!(read(text), Err(PodsError::Partial { .. })));
+    assert_eq!(
+        read(r#"{"kind":"PodList","items":[],"metadata":{"continue":""}}"#).unwrap(),
+        []
+    );
+}
+
+#[test]
+fn a_stream_without_end_is_refused_at_the_limit() {
+    // A string that never ends.
+    let input = io::Cursor::new("{\"kind\":\"").chain(io::repeat(b'x'));
+    let mut input = Limited {
+        input,
+        left: 1 << 20,
+        exceeded: false,
+    };
+    let error = serde_json::from_reader::<_, IgnoredAny>(&mut input).unwrap_err();
+    assert!(error.is_io());
+    assert!(input.exceeded);
+}
+
+#[test]
+fn deep_nesting_is_refused_and_does_no_harm() {
+    let text = format!("{{\"kind\":\"List\",\"items\":{}", "[".repeat(100_000));
+    assert!(matches!(read(&text), Err(PodsError::Json { .. })));
+}

@@ -1,0 +1,431 @@
+//! What `/proc` says about tasks: whose they are, where they sleep, and what
+//! else keeps a network namespace alive (mounts, descriptors).
+//!
+//! The proc file system is that below the host's root, as the tracer may run
+//! in a container. Never read are `cmdline`, `environ` and `maps`: they wait
+//! for the memory map's lock, which a stuck task can hold. The files that are
+//! read can block too, though rarely; each read is therefore [`Bounded`].
+//!
+//! A process that vanishes while it is looked at is ordinary: it is left out,
+//! or the answer is `None`. A file that cannot be read for another reason is
+//! an error, so that it does not pass for "no".
+//!
+//! The `procfs` crate reads the two formats that are worth a parser, `stat`
+//! and mountinfo. The walk itself is direct: the crate opens three
+//! descriptors a task and reads `ns/` as a whole with a `stat` of each entry,
+//! which takes a reference of each namespace where a `readlink` takes none.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{self, Read as _},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ::procfs::{FromRead as _, ProcError, process::Stat};
+
+use super::cgroup::{self, CgroupOwner};
+
+pub(crate) use self::{
+    bounded::{Bounded, NoAnswer},
+    fds::{FdHolder, FdHolders},
+    mounts::{NsfsMount, NsfsMounts},
+    tasks::TaskEntry,
+};
+
+mod bounded;
+mod fds;
+mod mounts;
+mod tasks;
+
+/// How long one file may take; a healthy one takes microseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long a walk over all processes may take.
+const WALK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Largest file that is read as a whole; the kernel's are far smaller.
+const MAX_FILE: u64 = 256 << 10;
+
+/// Why `/proc` gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProcfsError {
+    /// A file or folder cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A read does not return.
+    #[error("{} does not answer", path.display())]
+    NoAnswer {
+        /// Of what.
+        path: PathBuf,
+        /// How it went.
+        #[source]
+        source: NoAnswer,
+    },
+    /// A file holds something else than the kernel's documentation says.
+    #[error("{} is not understood", path.display())]
+    Format {
+        /// Which.
+        path: PathBuf,
+        /// Where it went wrong.
+        #[source]
+        source: ProcError,
+    },
+    /// There is no process at all: not a proc file system.
+    #[error(
+        "no process in {}: it must be the host's proc file system (in a container: run in the host's PID namespace, with the host's root as --root)",
+        path.display()
+    )]
+    Empty {
+        /// Where processes were looked for.
+        path: PathBuf,
+    },
+}
+
+/// A proc file system.
+#[derive(Clone, Debug)]
+pub(crate) struct Procfs {
+    proc: PathBuf,
+    bounded: Bounded,
+    patience: Duration,
+}
+
+impl Procfs {
+    /// That below a root folder, of which each file may take [`PATIENCE`].
+    /// `bounded` counts the reads that hang, together with its clones'.
+    pub(crate) fn new(root: &Path, bounded: Bounded) -> Self {
+        Self {
+            proc: root.join("proc"),
+            bounded,
+            patience: PATIENCE,
+        }
+    }
+
+    /// The pod and container whose cgroup a task is in; `None` if it is in no
+    /// pod's, or gone.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not answer.
+    pub(crate) fn task_owner(&self, tid: u32) -> Result<Option<CgroupOwner>, ProcfsError> {
+        let text = self.task_file(tid, "cgroup")?;
+        Ok(text.as_deref().and_then(cgroup::owner))
+    }
+
+    /// The owners of many tasks, in their order, read in one go. One that
+    /// cannot be read has none.
+    pub(crate) fn task_owners(&self, tids: Vec<u32>) -> Vec<Option<CgroupOwner>> {
+        let count = tids.len();
+        let proc = self.proc.clone();
+        let owners = self.bounded.run(WALK_PATIENCE, move || {
+            let owner = |tid: u32| {
+                let bytes = read_file(&proc.join(tid.to_string()).join("cgroup")).ok()??;
+                cgroup::owner(&String::from_utf8_lossy(&bytes))
+            };
+            tids.into_iter().map(owner).collect()
+        });
+        owners.unwrap_or_else(|_| vec![None; count])
+    }
+
+    /// The network namespace at a path, as a process sees it; `None` if there
+    /// is none, or if it is not where runtimes put theirs: a path that a
+    /// plugin was given is not followed anywhere else.
+    pub(crate) fn netns_at(&self, pid: u32, path: &str) -> Option<u32> {
+        const PLACES: [&str; 3] = ["/run/netns/", "/var/run/netns/", "/proc/"];
+        if !PLACES.iter().any(|place| path.starts_with(place)) || path.contains("/../") {
+            return None;
+        }
+        let inside = self.proc.join(pid.to_string()).join("root").join(path.trim_start_matches('/'));
+        let inode = self.bounded(self.patience, inside, |path| {
+            Ok(fs::metadata(path).ok().map(|metadata| metadata.ino()))
+        });
+        u32::try_from(inode.ok()??).ok()
+    }
+
+    /// The network namespace of a process; `None` if it is gone or not to be
+    /// seen.
+    pub(crate) fn netns_of(&self, pid: u32) -> Option<u32> {
+        let path = self.task_path(pid, "ns/net");
+        let link = self.bounded(self.patience, path, |path| read_link(path)).ok()??;
+        namespace_inode(link.as_os_str(), "net")
+    }
+
+    /// The kernel function that a task sleeps in; `None` if it does not sleep,
+    /// or is gone.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not answer.
+    pub(crate) fn wchan(&self, tid: u32) -> Result<Option<String>, ProcfsError> {
+        let text = self.task_file(tid, "wchan")?;
+        Ok(text.filter(|name| !matches!(name.as_str(), "" | "0")))
+    }
+
+    /// A task's kernel stack, innermost function first, as `function+0xoffset`.
+    /// Empty if the kernel keeps no stacks, or the task is gone.
+    ///
+    /// # Errors
+    /// The file cannot be read (it needs `CAP_SYS_ADMIN`), or does not answer.
+    pub(crate) fn kernel_stack(&self, tid: u32) -> Result<Vec<String>, ProcfsError> {
+        let text = self.task_file(tid, "stack")?.unwrap_or_default();
+        Ok(text.lines().filter_map(frame).collect())
+    }
+
+    /// When a task started, in clock ticks since boot; `None` if it is gone.
+    ///
+    /// # Errors
+    /// The file cannot be read or understood, or does not answer.
+    pub(crate) fn start_ticks(&self, tid: u32) -> Result<Option<u64>, ProcfsError> {
+        let path = self.task_path(tid, "stat");
+        let stat = self.bounded(self.patience, path, read_stat)?;
+        Ok(stat.map(|stat| stat.starttime))
+    }
+
+    /// The name of the file that a process runs; `None` for a kernel thread
+    /// and for a process that is gone.
+    ///
+    /// # Errors
+    /// The link cannot be read, or does not answer.
+    pub(crate) fn exe_name(&self, pid: u32) -> Result<Option<String>, ProcfsError> {
+        let path = self.task_path(pid, "exe");
+        let target = self.bounded(self.patience, path, read_link)?;
+        Ok(target.as_deref().and_then(file_name))
+    }
+
+    fn task_path(&self, tid: u32, file: &str) -> PathBuf {
+        // Not listed by readdir, but every thread has its folder there too.
+        self.proc.join(tid.to_string()).join(file)
+    }
+
+    fn task_file(&self, tid: u32, file: &str) -> Result<Option<String>, ProcfsError> {
+        let path = self.task_path(tid, file);
+        let bytes = self.bounded(self.patience, path, read_file)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+    }
+
+    /// Runs a read of `path` that may hang.
+    fn bounded<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        path: PathBuf,
+        read: impl FnOnce(&Path) -> Result<T, ProcfsError> + Send + 'static,
+    ) -> Result<T, ProcfsError> {
+        let of = path.clone();
+        match self.bounded.run(timeout, move || read(&path)) {
+            Ok(result) => result,
+            Err(source) => Err(ProcfsError::NoAnswer { path: of, source }),
+        }
+    }
+}
+
+/// Drops what only says that a process is gone.
+fn unless_gone<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, ProcfsError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(source) => Err(ProcfsError::Read {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, ProcfsError> {
+    let mut bytes = Vec::with_capacity(1024);
+    let result = fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+    Ok(unless_gone(path, result)?.map(|_| bytes))
+}
+
+fn read_stat(path: &Path) -> Result<Option<Stat>, ProcfsError> {
+    let Some(bytes) = read_file(path)? else {
+        return Ok(None);
+    };
+    match Stat::from_read(bytes.as_slice()) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(source) => Err(ProcfsError::Format {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn read_link(path: &Path) -> Result<Option<PathBuf>, ProcfsError> {
+    unless_gone(path, fs::read_link(path))
+}
+
+/// The inode in a namespace's link, `net:[4026531840]`.
+fn namespace_inode(link: &OsStr, kind: &str) -> Option<u32> {
+    let inode = link.to_str()?.strip_prefix(kind)?.strip_prefix(":[")?;
+    inode.strip_suffix(']')?.parse().ok()
+}
+
+/// The numbers that a folder's entries are named by: processes, threads or
+/// descriptors. Other entries are skipped.
+fn numbers(folder: &Path) -> Result<Vec<u32>, ProcfsError> {
+    let names = |entry: io::Result<fs::DirEntry>| match entry {
+        Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
+        Err(error) => Some(Err(error)),
+    };
+    let result = fs::read_dir(folder).and_then(|entries| entries.filter_map(names).collect());
+    Ok(unless_gone(folder, result)?.unwrap_or_default())
+}
+
+/// All processes, by number.
+fn processes(proc: &Path) -> Result<Vec<u32>, ProcfsError> {
+    let mut pids = numbers(proc)?;
+    if pids.is_empty() {
+        return Err(ProcfsError::Empty {
+            path: proc.to_owned(),
+        });
+    }
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// `function+0x12` of `[<0>] function+0x12/0x34 [module]`; `None` for an
+/// address without a name, such as the end mark of old kernels.
+fn frame(line: &str) -> Option<String> {
+    let (_, call) = line.split_once("] ")?;
+    let call = call.split([' ', '/']).next()?;
+    (!call.is_empty() && !call.starts_with("0x")).then(|| call.to_owned())
+}
+
+fn file_name(target: &Path) -> Option<String> {
+    let name = target.file_name()?.as_bytes();
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A proc file system with the given files below `proc`.
+    fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Procfs) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = root.path().join("proc").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        (root, procfs)
+    }
+
+    #[test]
+    fn a_stack_is_its_functions_innermost_first() {
+        let (_root, procfs) = fixture(&[(
+            "7/stack",
+            "[<0>] request_wait_answer+0x12a/0x210 [fuse]\n\
+             [<0>] __x64_sys_read+0x1f/0x30\n\
+             [<ffffffff81c000ca>] entry_SYSCALL_64_after_hwframe+0x6e/0xd8\n\
+             [<ffffffffffffffff>] 0xffffffffffffffff\n",
+        )]);
+        assert_eq!(
+            procfs.kernel_stack(7).unwrap(),
+            [
+                "request_wait_answer+0x12a",
+                "__x64_sys_read+0x1f",
+                "entry_SYSCALL_64_after_hwframe+0x6e"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_awake_has_no_wait_channel() {
+        let (_root, procfs) = fixture(&[("7/wchan", "0"), ("8/wchan", "request_wait_answer")]);
+        assert_eq!(procfs.wchan(7).unwrap(), None);
+        assert_eq!(
+            procfs.wchan(8).unwrap().as_deref(),
+            Some("request_wait_answer")
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_gone_is_no_error() {
+        let (_root, procfs) = fixture(&[]);
+        assert_eq!(procfs.task_owner(7).unwrap(), None);
+        assert_eq!(procfs.wchan(7).unwrap(), None);
+        assert!(procfs.kernel_stack(7).unwrap().is_empty());
+        assert_eq!(procfs.start_ticks(7).unwrap(), None);
+        assert_eq!(procfs.exe_name(7).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_with_its_path() {
+        let (root, procfs) = fixture(&[("7/stat", "nonsense")]);
+        fs::create_dir(root.path().join("proc/7/cgroup")).unwrap();
+        let error = procfs.task_owner(7).unwrap_err();
+        assert!(matches!(error, ProcfsError::Read { .. }));
+        assert!(error.to_string().ends_with("proc/7/cgroup"), "{error}");
+        assert!(matches!(
+            procfs.start_ticks(7),
+            Err(ProcfsError::Format { .. })
+        ));
+    }
+
+    #[test]
+    fn the_owner_is_read_from_the_tasks_cgroups() {
+        let uid = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
+        let text = format!("1:name=systemd:/kubepods/pod{uid}\n0::/\n");
+        let (_root, procfs) = fixture(&[("7/cgroup", &text)]);
+        assert_eq!(procfs.task_owner(7).unwrap().unwrap().pod_uid, uid);
+    }
+
+    #[test]
+    fn a_read_that_hangs_ends_at_its_time_out() {
+        let (root, mut procfs) = fixture(&[("7/stat", "")]);
+        procfs.patience = Duration::from_millis(20);
+        // Opening a FIFO waits for a writer, who never comes in time.
+        let path = root.path().join("proc/7/wchan");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        let error = procfs.wchan(7).unwrap_err();
+        assert!(matches!(
+            error,
+            ProcfsError::NoAnswer {
+                source: NoAnswer::TimedOut { .. },
+                ..
+            }
+        ));
+        assert_eq!(procfs.bounded.abandoned(), 1);
+        fs::write(path, "").unwrap();
+    }
+
+    #[test]
+    fn the_name_of_a_program_is_that_of_its_file_also_once_it_is_deleted() {
+        let (root, procfs) = fixture(&[("7/stat", ""), ("8/stat", "")]);
+        let link = |target, pid| {
+            let path = root.path().join(format!("proc/{pid}/exe"));
+            std::os::unix::fs::symlink(target, path).unwrap();
+        };
+        link("/usr/local/bin/my app", 7);
+        link("/opt/cni/bin/terway (deleted)", 8);
+        assert_eq!(procfs.exe_name(7).unwrap().as_deref(), Some("my app"));
+        assert_eq!(procfs.exe_name(8).unwrap().as_deref(), Some("terway"));
+    }
+
+    #[test]
+    fn the_running_process_finds_itself() {
+        let procfs = Procfs::new(Path::new("/"), Bounded::default());
+        let pid = std::process::id();
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(
+            procfs.exe_name(pid).unwrap().as_deref(),
+            exe.file_name().unwrap().to_str()
+        );
+        assert!(procfs.start_ticks(pid).unwrap().unwrap() > 0);
+    }
+}

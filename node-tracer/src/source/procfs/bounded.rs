@@ -1,0 +1,198 @@
+//! Reads that may never return.
+//!
+//! A file of a task in uninterruptible sleep can block its reader in the same
+//! sleep: `/proc/TID/stack` waits for the lock that a stuck exec holds,
+//! `/proc/TID/cgroup` for one that a stuck cgroup operation holds, mountinfo
+//! for one that a stuck mount holds. No signal ends such a wait, so the reader
+//! must be somebody who can be left behind.
+//!
+//! The policy:
+//! * each read has a thread of its own, started for it and ended with it;
+//! * after the time-out the thread is abandoned: its answer, should it ever
+//!   come, is dropped, and nothing waits for the thread, not even exit;
+//! * abandoned threads are counted, and those that end are counted off again.
+//!   While there are [`MAX_ABANDONED`], no further read is started: the answer
+//!   is [`NoAnswer::Refused`] at once. A node on which nothing answers thus
+//!   costs a known number of threads and of time-outs, then nothing.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+/// Threads that may hang at the same time.
+pub(crate) const MAX_ABANDONED: usize = 8;
+
+/// Room for a directory walk and a netlink buffer; the memory is the kernel's
+/// to give page by page.
+const STACK_SIZE: usize = 512 << 10;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// It did not come in time; the thread is left behind.
+    #[error("no answer within {} ms", after.as_millis())]
+    TimedOut {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Too many earlier reads hang; this one was not tried.
+    #[error("not tried: {MAX_ABANDONED} earlier reads still hang")]
+    Refused,
+    /// The thread could not be started.
+    #[error("no thread to read with")]
+    Thread {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The read panicked, which is a bug; the tracer goes on.
+    #[error("the read failed inside")]
+    Panicked,
+}
+
+/// Starts reads and counts those that hang. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bounded {
+    abandoned: Arc<AtomicUsize>,
+}
+
+const RUNNING: u8 = 0;
+const DONE: u8 = 1;
+const ABANDONED: u8 = 2;
+
+/// The thread's side of the count: on any way out it says that it is done.
+struct Running {
+    state: Arc<AtomicU8>,
+    abandoned: Arc<AtomicUsize>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.state.swap(DONE, SeqCst) == ABANDONED {
+            self.abandoned.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl Bounded {
+    /// How many reads hang.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned.load(SeqCst)
+    }
+
+    /// Runs `read` in a thread of its own and waits at most `timeout` for it.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub(crate) fn run<T, F>(&self, timeout: Duration, read: F) -> Result<T, NoAnswer>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        if self.abandoned() >= MAX_ABANDONED {
+            return Err(NoAnswer::Refused);
+        }
+        let state = Arc::new(AtomicU8::new(RUNNING));
+        let running = Running {
+            state: Arc::clone(&state),
+            abandoned: Arc::clone(&self.abandoned),
+        };
+        let (sender, answer) = mpsc::sync_channel(1);
+        thread::Builder::new()
+            .name(String::from("bounded-read"))
+            .stack_size(STACK_SIZE)
+            .spawn(move || {
+                let _running = running;
+                // Nobody listens any more if it was abandoned.
+                let _ = sender.send(read());
+            })
+            .map_err(|source| NoAnswer::Thread { source })?;
+        match answer.recv_timeout(timeout) {
+            Ok(value) => return Ok(value),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(NoAnswer::Panicked),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        // Counted before the thread can see that it is abandoned and count
+        // itself off.
+        self.abandoned.fetch_add(1, SeqCst);
+        if state
+            .compare_exchange(RUNNING, ABANDONED, SeqCst, SeqCst)
+            .is_ok()
+        {
+            return Err(NoAnswer::TimedOut { after: timeout });
+        }
+        // It finished just now, so the answer is there.
+        self.abandoned.fetch_sub(1, SeqCst);
+        answer.try_recv().map_err(|_| NoAnswer::Panicked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        for _ in 0..2000 {
+            if condition() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("did not happen in 20 s");
+    }
+
+    #[test]
+    fn an_answer_in_time_is_returned_and_counts_for_nothing() {
+        let bounded = Bounded::default();
+        assert_eq!(bounded.run(LONG, || 7).unwrap(), 7);
+        assert_eq!(bounded.abandoned(), 0);
+    }
+
+    #[test]
+    fn reads_that_hang_are_left_behind_then_refused_and_forgotten_once_they_end() {
+        let bounded = Bounded::default();
+        let mut stuck = Vec::new();
+        for n in 0..MAX_ABANDONED {
+            let (release, wait) = mpsc::channel::<()>();
+            stuck.push(release);
+            let hang = bounded.run(SOON, move || wait.recv().is_ok());
+            assert!(matches!(hang, Err(NoAnswer::TimedOut { .. })));
+            assert_eq!(bounded.abandoned(), n + 1);
+        }
+        assert!(matches!(bounded.run(LONG, || ()), Err(NoAnswer::Refused)));
+        stuck.pop();
+        wait_until(|| bounded.abandoned() == MAX_ABANDONED - 1);
+        bounded.run(LONG, || ()).unwrap();
+        drop(stuck);
+        wait_until(|| bounded.abandoned() == 0);
+    }
+
+    #[test]
+    fn a_read_that_panics_is_an_error_of_its_own() {
+        let bounded = Bounded::default();
+        let result = bounded.run(LONG, || std::panic::resume_unwind(Box::new("test")));
+        assert!(matches!(result, Err::<(), _>(NoAnswer::Panicked)));
+        assert_eq!(bounded.abandoned(), 0);
+    }
+
+    #[test]
+    fn the_count_stays_true_when_answers_come_just_at_the_time_out() {
+        let bounded = Bounded::default();
+        for _ in 0..50 {
+            let _ = bounded.run(Duration::from_millis(1), || {
+                thread::sleep(Duration::from_millis(1));
+            });
+        }
+        wait_until(|| bounded.abandoned() == 0);
+    }
+}

@@ -1,0 +1,347 @@
+//! `node-tracer trace`: attach, take stock, then stream until stopped.
+
+mod lock;
+mod pods;
+mod reservations;
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use self::{lock::Lock, pods::PodsSource, reservations::Reservations};
+use crate::{
+    clock::Timestamp,
+    config::{Config, Node},
+    coverage,
+    engine::{Engine, Settings},
+    event::{Event, What},
+    output,
+    record::{CoverageItem, Record, Summary},
+    recording::Recorder,
+    report,
+    sink::{Sink, SinkError},
+    source::{
+        live::{self, Live},
+        procfs::{Bounded, Procfs},
+    },
+};
+
+/// Rules are applied at most this often, and at least once a second.
+const TICK: Duration = Duration::from_millis(10);
+const SLOW_TICK: Duration = Duration::from_secs(1);
+/// How often files are looked at.
+const POLL: Duration = Duration::from_millis(250);
+/// Batches of records taken before timers get a turn.
+const BATCHES: usize = 16;
+
+/// Streams until a signal or the end of `--duration`.
+pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    runtime.block_on(stream(config))
+}
+
+async fn stream(config: &Config) -> anyhow::Result<()> {
+    // Signals first: one that comes during the start must still end it well.
+    let mut stop = Stop::new(config.duration)?;
+    let _lock = Lock::take(&config.node)?;
+    let mut pods = PodsSource::new(&config.pods);
+    let listed = pods.first()?;
+    let mut out = Out::new(config)?;
+
+    let procfs = Procfs::new(&config.node.root, Bounded::default());
+    let live_config = live::Config {
+        root: config.node.root.clone(),
+        stall_threshold: config.stall_threshold,
+        limit: config.limit,
+    };
+    let (mut live, stock, warnings) = Live::start(live_config, procfs)?;
+    for warning in warnings {
+        tracing::info!("{warning}");
+    }
+    let mut reservations = Reservations::new(&config.node.root);
+
+    let mut items = coverage::of_plan(&live.probes().plan);
+    items.push(coverage::of_pods(&config.pods, pods.name().as_deref()));
+    items.push(reservations.coverage());
+    items.push(coverage::of_cri());
+    out.coverage(&items);
+    out.take(stock.into_iter().chain(listed))?;
+    out.tick()?;
+
+    let readable = Readable(live.as_raw_fd());
+    // SAFETY: the descriptor is the ring buffer's, which `live` keeps open
+    // until after `ring` is dropped.
+    let ring = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE) }
+        .context("cannot wait for kernel records")?;
+    let mut events = Vec::new();
+    let mut next_poll = Instant::now() + POLL;
+    let mut more = false;
+    let logger = live.probes().logger();
+    while !out.closed {
+        if !more {
+            let until_poll = next_poll.saturating_duration_since(Instant::now());
+            let pause = live.pause().min(until_poll).min(out.until_tick());
+            tokio::select! {
+                guard = ring.readable() => {
+                    guard.context("cannot wait for kernel records")?.clear_ready();
+                }
+                () = tokio::time::sleep(pause) => {}
+                () = stop.wait() => break,
+            }
+        }
+        more = false;
+        for _ in 0..BATCHES {
+            more = live.drain(&mut events);
+            if !more {
+                break;
+            }
+        }
+        let watch = out.engine.watched().clone();
+        live.run_due(!watch.netns.is_empty(), &mut events);
+        if Instant::now() >= next_poll {
+            next_poll = Instant::now() + POLL;
+            if pods.poll(&mut events) {
+                live.want_holders();
+            }
+            reservations.poll(&watch.addresses, &mut events);
+        }
+        out.take(events.drain(..))?;
+        if out.until_tick().is_zero() {
+            out.tick()?;
+        }
+        if stop.is_now() {
+            break;
+        }
+    }
+    drop(logger);
+    while live.drain(&mut events) {}
+    live.run_due(false, &mut events);
+    out.take(events.drain(..))?;
+    out.tick()?;
+    out.finish()
+}
+
+/// The ring buffer's descriptor, for waiting only.
+struct Readable(RawFd);
+
+impl AsRawFd for Readable {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+/// What ends the stream.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    deadline: Option<tokio::time::Instant>,
+}
+
+impl Stop {
+    fn new(after: Option<Duration>) -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            // A terminal that goes away ends the stream like Ctrl-C.
+            hangup: listen(SignalKind::hangup())?,
+            deadline: after.map(|after| tokio::time::Instant::now() + after),
+        })
+    }
+
+    async fn wait(&mut self) {
+        let deadline = self.deadline;
+        let deadline = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+            () = deadline => {}
+        }
+    }
+
+    /// For a stream so busy that it never waits.
+    fn is_now(&mut self) -> bool {
+        use std::task::{Context, Poll, Waker};
+        let mut context = Context::from_waker(Waker::noop());
+        self.deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline)
+            || [&mut self.interrupt, &mut self.terminate, &mut self.hangup]
+                .into_iter()
+                .any(|signal| matches!(signal.poll_recv(&mut context), Poll::Ready(_)))
+    }
+}
+
+/// Events on their way out: through the engine, into sinks and recording.
+struct Out<'a> {
+    node: &'a Node,
+    engine: Engine,
+    sinks: Vec<SinkState>,
+    recorder: Option<Recorder>,
+    started: Instant,
+    last_tick: Instant,
+    dirty: bool,
+    /// The reader of standard output has gone.
+    closed: bool,
+}
+
+/// A sink, and whether it failed last time.
+struct SinkState {
+    sink: Box<dyn Sink>,
+    failing: bool,
+    lost: u64,
+}
+
+impl<'a> Out<'a> {
+    fn new(config: &'a Config) -> anyhow::Result<Self> {
+        let sinks = output::sinks(config)?;
+        let recorder = config.record.as_deref().map(|path| {
+            let Node { name, boot_id, .. } = &config.node;
+            Recorder::create(path, name, boot_id, config.stall_threshold)
+        });
+        Ok(Self {
+            node: &config.node,
+            engine: Engine::new(Settings {
+                boot_id: config.node.boot_id.clone(),
+                node: config.node.name.clone(),
+                stall_threshold: config.stall_threshold,
+            }),
+            sinks: sinks
+                .into_iter()
+                .map(|sink| SinkState { sink, failing: false, lost: 0 })
+                .collect(),
+            recorder: recorder.transpose()?,
+            started: Instant::now(),
+            last_tick: Instant::now(),
+            dirty: false,
+            closed: false,
+        })
+    }
+
+    fn coverage(&mut self, items: &[CoverageItem]) {
+        let node = self.node.name.clone();
+        self.write(&Record::coverage(&node, Timestamp::now(), items));
+    }
+
+    fn take(&mut self, events: impl IntoIterator<Item = Event>) -> anyhow::Result<()> {
+        for event in events {
+            self.dirty = true;
+            self.one(&event)?;
+        }
+        Ok(())
+    }
+
+    /// When rules should be applied next.
+    fn until_tick(&self) -> Duration {
+        let pause = if self.dirty { TICK } else { SLOW_TICK };
+        (self.last_tick + pause).saturating_duration_since(Instant::now())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.last_tick = Instant::now();
+        self.dirty = false;
+        self.tell_lost()?;
+        self.one(&Event { time: Timestamp::now(), what: What::Tick })?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush()?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, event: &Event) -> anyhow::Result<()> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write(event)?;
+        }
+        let node = self.node;
+        self.write(&Record::event(&node.name, event));
+        for (finding, state) in self.engine.apply(event) {
+            self.write(&Record::finding(&node.name, event.time, &finding, state));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, record: &Record<'_>) {
+        for state in &mut self.sinks {
+            match state.sink.write(record) {
+                Ok(()) => {
+                    if std::mem::take(&mut state.failing) {
+                        tracing::warn!("the output works again");
+                    }
+                }
+                Err(SinkError::Closed) => self.closed = true,
+                Err(error) => {
+                    state.lost += 1;
+                    if !std::mem::replace(&mut state.failing, true) {
+                        tracing::warn!("{}", report::chain(&error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records that a sink did not take, once it takes some again.
+    fn tell_lost(&mut self) -> anyhow::Result<()> {
+        let working = self.sinks.iter_mut().filter(|state| !state.failing);
+        let count: u64 = working.map(|state| std::mem::take(&mut state.lost)).sum();
+        if count > 0 {
+            let what = What::EventsLost { cause: String::from("output-failed"), count };
+            self.one(&Event { time: Timestamp::now(), what })?;
+        }
+        Ok(())
+    }
+
+    /// The run in numbers.
+    fn summary(&self) -> Summary {
+        let engine = self.engine.summary();
+        let mut summary = Summary {
+            events_seen: engine.events,
+            worst_seen: engine.worst(),
+            events_lost: engine.lost,
+            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ..Summary::default()
+        };
+        for finding in self.engine.open() {
+            summary.rules.entry(finding.rule).or_default().open += 1;
+            summary.severities.entry(finding.severity).or_default().open += 1;
+            summary.worst_open = summary.worst_open.max(Some(finding.severity));
+        }
+        for (rule, severities) in engine.findings {
+            for (severity, seen) in severities {
+                // Counted under the worst severity that each has had.
+                summary.rules.entry(rule).or_default().resolved += seen;
+                summary.severities.entry(severity).or_default().resolved += seen;
+            }
+        }
+        for count in summary.rules.values_mut().chain(summary.severities.values_mut()) {
+            count.resolved = count.resolved.saturating_sub(count.open);
+        }
+        summary
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        let summary = self.summary();
+        self.write(&Record::summary(&self.node.name, Timestamp::now(), &summary));
+        for state in &mut self.sinks {
+            output::quietly(state.sink.flush())?;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! The real CNI plugins, called as a runtime calls them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::netns::Netns;
+use crate::pods::Pod;
+use crate::runtime::Runtime;
+use crate::scratch::own_prefix;
+
+/// Where Debian's package and everyone else have the plugins.
+const FOLDERS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
+/// What is needed of them.
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+/// The bridge that the plugin makes in the node's network namespace.
+pub(crate) const BRIDGE: &str = "nt-br0";
+
+/// The folder that has all plugins that are needed.
+pub fn folder() -> Option<&'static Path> {
+    let complete = |folder: &&Path| PLUGINS.iter().all(|plugin| folder.join(plugin).is_file());
+    FOLDERS.map(Path::new).into_iter().find(complete)
+}
+
+/// A pod network by `bridge` and `host-local`, with its own store of
+/// reservations.
+#[derive(Debug)]
+pub struct Cni {
+    runtime: Runtime,
+    plugins: &'static Path,
+    name: String,
+    data: PathBuf,
+    subnet: String,
+}
+
+/// What an attachment is called in CNI: who and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Attachment<'a> {
+    /// The sandbox.
+    pub container_id: &'a str,
+    /// Its network namespace.
+    pub netns: &'a Netns,
+    /// Its pod.
+    pub pod: &'a Pod,
+}
+
+impl Cni {
+    /// Starts the stand-in runtime in `node`. Reservations go below `scratch`.
+    pub fn start(node: &Netns, scratch: &Path, subnet: &str) -> anyhow::Result<Self> {
+        let plugins = folder().context("the CNI plugins are not installed")?;
+        Ok(Self {
+            runtime: Runtime::start(node, scratch)?,
+            plugins,
+            name: own_prefix(),
+            data: scratch.join("cni"),
+            subnet: subnet.to_owned(),
+        })
+    }
+
+    /// Process ID of the stand-in runtime.
+    pub fn runtime_pid(&self) -> u32 {
+        self.runtime.pid()
+    }
+
+    /// The host-local store of this network.
+    pub fn store(&self) -> PathBuf {
+        self.data.join(&self.name)
+    }
+
+    fn config(&self, plugin: &str) -> Value {
+        if plugin == "loopback" {
+            return json!({ "cniVersion": "1.0.0", "name": "cni-loopback", "type": "loopback" });
+        }
+        json!({
+            "cniVersion": "1.0.0",
+            "name": self.name,
+            "type": plugin,
+            "bridge": BRIDGE,
+            "isGateway": true,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": self.data,
+                "ranges": [[{ "subnet": self.subnet }]],
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            },
+        })
+    }
+
+    fn call(
+        &mut self,
+        command: &str,
+        plugin: &str,
+        ifname: &str,
+        attachment: Attachment<'_>,
+    ) -> anyhow::Result<Value> {
+        let Attachment {
+            container_id,
+            netns,
+            pod,
+        } = attachment;
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={container_id};K8S_POD_UID={}",
+            pod.namespace, pod.name, pod.uid
+        );
+        let environment = BTreeMap::from([
+            ("CNI_COMMAND", command.to_owned()),
+            ("CNI_CONTAINERID", container_id.to_owned()),
+            ("CNI_NETNS", netns.path().display().to_string()),
+            ("CNI_IFNAME", ifname.to_owned()),
+            ("CNI_ARGS", args),
+            ("CNI_PATH", self.plugins.display().to_string()),
+        ]);
+        let config = self.config(plugin);
+        let run = self
+            .runtime
+            .run(&self.plugins.join(plugin), &environment, &config)?;
+        anyhow::ensure!(
+            run.code == Some(0),
+            "CNI {command} by {plugin}: exit code {:?}: {} {}",
+            run.code,
+            run.stdout.trim(),
+            run.stderr.trim()
+        );
+        if run.stdout.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&run.stdout)
+            .with_context(|| format!("CNI {command} by {plugin}: {}", run.stdout.trim()))
+    }
+
+    /// ADD: `lo`, then `eth0`. Returns the address, and the result as printed.
+    pub fn add(&mut self, attachment: Attachment<'_>) -> anyhow::Result<(Ipv4Addr, Value)> {
+        self.call("ADD", "loopback", "lo", attachment)?;
+        let result = self.call("ADD", "bridge", "eth0", attachment)?;
+        let address = result["ips"][0]["address"]
+            .as_str()
+            .and_then(|address| address.split('/').next()?.parse().ok())
+            .with_context(|| format!("no address in the CNI result {result}"))?;
+        Ok((address, result))
+    }
+
+    /// DEL: in the reverse order.
+    pub fn del(&mut self, attachment: Attachment<'_>) -> anyhow::Result<()> {
+        self.call("DEL", "bridge", "eth0", attachment)?;
+        self.call("DEL", "loopback", "lo", attachment)?;
+        Ok(())
+    }
+
+    /// Frees an address as a collector does that trusts the API server alone:
+    /// the reservation goes, and this address is the next to be given out.
+    pub fn collect(&self, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
+        let reservation = self.store().join(address.to_string());
+        fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
+        let before = Ipv4Addr::from(u32::from(address) - 1);
+        fs::write(self.store().join("last_reserved_ip.0"), before.to_string())
+            .context("set last_reserved_ip.0 back")?;
+        Ok(reservation)
+    }
+}

@@ -1,0 +1,117 @@
+//! A file system with one file whose read never returns.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::scratch::Scratch;
+use crate::{fuse, helper, wait};
+
+/// A mounted file system of [`fuse`](crate::hangfs), served by a child process.
+///
+/// Who reads [`file`](Self::file) and is then killed stays in uninterruptible
+/// sleep until [`release`](Self::release), or until this guard or the process
+/// that holds it is gone: the server ends when its stdin is closed, and the
+/// kernel then fails all its open requests.
+#[derive(Debug)]
+pub struct HangFs {
+    server: Option<Child>,
+    said: Receiver<String>,
+    readers: Vec<u32>,
+    mount_point: PathBuf,
+    // Dropped last: the mount point is in it.
+    _folder: Scratch,
+}
+
+impl HangFs {
+    /// Mounts it in a folder of its own.
+    pub fn mount() -> anyhow::Result<Self> {
+        let folder = Scratch::create()?;
+        let mount_point = folder.path().join("volume");
+        fs::create_dir(&mount_point).context("the mount point")?;
+        let mut server = helper::command(None, None, "fuse")
+            .arg(&mount_point)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the FUSE server")?;
+        let lines = BufReader::new(server.stdout.take().context("no pipe")?).lines();
+        let (say, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .try_for_each(|line| say.send(line))
+        });
+        let mut this = Self {
+            server: Some(server),
+            said,
+            readers: Vec::new(),
+            mount_point,
+            _folder: folder,
+        };
+        wait::until("the FUSE server", Duration::from_secs(10), || {
+            Ok(this.line()?.filter(|line| line == "ready"))
+        })?;
+        Ok(this)
+    }
+
+    /// The file whose read hangs.
+    pub fn file(&self) -> PathBuf {
+        self.mount_point.join(fuse::FILE)
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// A line from the server, if there is one.
+    fn line(&mut self) -> anyhow::Result<Option<String>> {
+        match self.said.recv_timeout(Duration::from_millis(1)) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the FUSE server has ended (its message is above)")
+            }
+        }
+    }
+
+    /// Waits until the server has taken in a read of this process.
+    pub fn wait_for_reader(&mut self, pid: u32) -> anyhow::Result<()> {
+        let what = format!("process {pid} to read {}", self.file().display());
+        wait::until(&what, Duration::from_secs(10), || {
+            if let Some(line) = self.line()? {
+                self.readers.extend(
+                    line.strip_prefix("read ")
+                        .and_then(|pid| pid.parse::<u32>().ok()),
+                );
+            }
+            Ok(self.readers.contains(&pid).then_some(()))
+        })
+    }
+
+    /// Ends the server: every stuck reader gets an error and goes on.
+    pub fn release(&mut self) {
+        let Some(mut server) = self.server.take() else {
+            return;
+        };
+        drop(server.stdin.take());
+        let ended = |server: &mut Child| matches!(server.try_wait(), Ok(Some(_)) | Err(_));
+        if !wait::settle(Duration::from_secs(3), || ended(&mut server)) {
+            // Not fatal for the readers either: the device is closed with it.
+            let _ = server.kill();
+            wait::settle(Duration::from_secs(3), || ended(&mut server));
+        }
+        fuse::detach(&self.mount_point);
+    }
+}
+
+impl Drop for HangFs {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

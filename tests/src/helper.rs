@@ -1,0 +1,87 @@
+//! The helper processes: this same program again, with `stage-helper ROLE …`.
+//!
+//! A fresh exec, not a fork, because the programs that use the stage have
+//! threads. Each helper has its own process group, so that Ctrl-C in a
+//! terminal reaches only the program that cleans up; and each ends when its
+//! stdin is closed, so that none outlives that program.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use crate::netns::Netns;
+use crate::{fuse, runtime};
+
+const MARK: &str = "stage-helper";
+
+/// Acts as a helper and ends the process, if that is what the program was
+/// started for. To be called first thing in `main`.
+pub fn act_if_asked() {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() != Some(MARK) {
+        return;
+    }
+    let role = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    match act(&role, &rest) {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("stage-helper {role}: {error:#}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
+    match (role, args) {
+        ("fuse", [mount_point]) => fuse::serve(Path::new(mount_point)),
+        ("runtime", []) => runtime::serve(),
+        ("pause", [comm, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            println!("in");
+            std::io::stdin()
+                .read_to_end(&mut Vec::new())
+                .context("stdin")?;
+            Ok(())
+        }
+        ("read", [comm, file, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            // One read(2). It fails once the file system is gone, which is the end that is wanted.
+            let mut file = fs::File::open(file).with_context(|| format!("open {file}"))?;
+            let _ = file.read(&mut [0; 16]);
+            Ok(())
+        }
+        _ => anyhow::bail!("unknown role or wrong number of arguments"),
+    }
+}
+
+/// Takes the name and the cgroups of the container process that it plays.
+fn settle_in(comm: &str, cgroups: &[String]) -> anyhow::Result<()> {
+    for procs in cgroups {
+        fs::write(procs, "0").with_context(|| format!("write {procs}"))?;
+    }
+    let comm = CString::new(comm)?;
+    // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
+    Ok(())
+}
+
+/// A command that starts a helper, from `program` (a copy of this one) or
+/// from this program itself, in `netns` or where the caller is.
+pub(crate) fn command(program: Option<&Path>, netns: Option<&Netns>, role: &str) -> Command {
+    let program: &OsStr = program.map_or(OsStr::new("/proc/self/exe"), Path::as_os_str);
+    let mut command = match netns {
+        Some(netns) => netns.command(program),
+        None => Command::new(program),
+    };
+    command
+        .args([MARK, role])
+        .stdin(Stdio::piped())
+        .process_group(0);
+    command
+}

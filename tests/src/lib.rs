@@ -1,0 +1,45 @@
+//! The stage: real kernel objects for the tests and for `cargo xtask demo`.
+//!
+//! Everything here is made in the kernel for real: network namespaces, veth
+//! pairs, cgroups, a file system whose read never returns, processes in
+//! uninterruptible sleep, runs of the real CNI plugins. Each object is a guard
+//! that removes it when it is dropped, so that a failure, a panic and Ctrl-C
+//! ([`wait::catch_signals`]) all leave the machine as it was. All names carry
+//! the process ID (`nt-test-PID-…`); all devices and all traffic are inside
+//! namespaces made here, never in the host's own.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`incident`] | the whole story of a force-deleted pod, step by step |
+//! | [`stage`] | what the stage needs; what a run left behind |
+//! | [`netns`], [`cgroup`], [`hangfs`], [`process`] | one kind of kernel object each |
+//! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
+//! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
+//! | [`tracer`] | the tracer under test |
+//! | [`harness`] | runs the integration tests |
+//!
+//! A program that uses the stage calls [`helper::act_if_asked`] first thing in
+//! `main`: the helper processes are that same program again.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the harness and the helper processes speak on stdout and stderr"
+)]
+
+pub mod cgroup;
+pub mod cni;
+mod fuse;
+pub mod hangfs;
+pub mod harness;
+pub mod helper;
+pub mod incident;
+pub mod netns;
+pub mod network;
+pub mod pods;
+pub mod process;
+pub mod runtime;
+pub mod scratch;
+pub mod stage;
+pub mod tracer;
+pub mod wait;

@@ -1,0 +1,145 @@
+//! The processes of a pod: the one that only holds the sandbox open, and the
+//! one that ends up in uninterruptible sleep.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::cgroup::Cgroup;
+use crate::hangfs::HangFs;
+use crate::netns::Netns;
+use crate::{helper, wait};
+
+/// State letter of a process (`S`, `D`, `Z`, …); `None` when it is gone.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Where in the kernel a process sleeps; empty if that cannot be read.
+pub fn wchan(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default()
+}
+
+/// Kernel stack of a process, function names only; empty if it cannot be read.
+pub fn stack(pid: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
+    let name = |line: &str| {
+        Some(
+            line.split_whitespace()
+                .nth(1)?
+                .split('+')
+                .next()?
+                .to_owned(),
+        )
+    };
+    text.lines().filter_map(name).collect()
+}
+
+/// A process inside a pod's network namespace and cgroup. Killed on drop; one
+/// that cannot end yet is waited for briefly and then left to its release.
+#[derive(Debug)]
+pub struct PodProcess {
+    child: Child,
+    pid: u32,
+}
+
+impl PodProcess {
+    fn spawn(
+        role: &str,
+        comm: &str,
+        netns: &Netns,
+        cgroup: Option<&Cgroup>,
+        file: Option<&HangFs>,
+    ) -> anyhow::Result<Self> {
+        let child = helper::command(None, Some(netns), role)
+            .arg(comm)
+            .args(file.map(HangFs::file))
+            .args(cgroup.map(Cgroup::procs).unwrap_or_default())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {comm} in {}", netns.name()))?;
+        Ok(Self {
+            pid: child.id(),
+            child,
+        })
+    }
+
+    /// One that only waits, as a sandbox's pause container does.
+    pub fn pause(netns: &Netns, cgroup: Option<&Cgroup>) -> anyhow::Result<Self> {
+        let mut this = Self::spawn("pause", "pause", netns, cgroup, None)?;
+        let stdout = this.child.stdout.take().context("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("the pause process")?;
+        anyhow::ensure!(line == "in\n", "the pause process did not start");
+        Ok(this)
+    }
+
+    /// One that reads the file that hangs; back when its read is under way.
+    pub fn reader(
+        comm: &str,
+        netns: &Netns,
+        cgroup: Option<&Cgroup>,
+        file: &mut HangFs,
+    ) -> anyhow::Result<Self> {
+        let this = Self::spawn("read", comm, netns, cgroup, Some(&*file))?;
+        file.wait_for_reader(this.pid)?;
+        Ok(this)
+    }
+
+    /// Its process ID.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends SIGKILL. (The child is not reaped yet, so the PID is its own.)
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child
+            .kill()
+            .with_context(|| format!("kill {}", self.pid))
+    }
+
+    /// Kills a reader and waits until it is in uninterruptible sleep.
+    pub fn kill_into_d(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        let pid = self.pid;
+        wait::until(
+            &format!("process {pid} to be in state D"),
+            Duration::from_secs(10),
+            || match state(pid) {
+                Some('D') => Ok(Some(())),
+                None | Some('Z' | 'X') => anyhow::bail!("process {pid} died instead of blocking"),
+                Some(_) => Ok(None),
+            },
+        )
+    }
+
+    /// Waits until it has ended, and reaps it.
+    pub fn wait_for_end(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let ended = wait::settle(limit, || {
+            matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+        });
+        anyhow::ensure!(
+            ended,
+            "process {} has not ended (state {})",
+            self.pid,
+            state(self.pid).unwrap_or('?')
+        );
+        Ok(())
+    }
+}
+
+impl Drop for PodProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        if let Err(error) = self.wait_for_end(Duration::from_secs(5)) {
+            eprintln!("stage: {error:#}");
+        }
+    }
+}

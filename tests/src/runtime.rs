@@ -1,0 +1,140 @@
+//! A stand-in for the container runtime.
+//!
+//! The tracer believes a CNI call only if a container runtime makes it, so the
+//! plugins need a parent that looks like one: a copy of this program named
+//! `containerd`, which runs in the node's network namespace and starts the
+//! plugins it is told to. The plugins are the real ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::netns::Netns;
+use crate::{helper, wait};
+
+/// A running stand-in.
+#[derive(Debug)]
+pub struct Runtime {
+    child: Child,
+    replies: BufReader<ChildStdout>,
+}
+
+/// How a plugin ended.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Its result, or its error, as JSON.
+    pub stdout: String,
+    /// Free text.
+    pub stderr: String,
+}
+
+impl Runtime {
+    /// Starts it in `node`; the copy is put into `folder`.
+    pub fn start(node: &Netns, folder: &Path) -> anyhow::Result<Self> {
+        let program = folder.join("containerd");
+        fs::copy("/proc/self/exe", &program)
+            .with_context(|| format!("copy this program to {}", program.display()))?;
+        let mut child = helper::command(Some(&program), Some(node), "runtime")
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let replies = BufReader::new(child.stdout.take().context("no pipe")?);
+        Ok(Self { child, replies })
+    }
+
+    /// Its process ID, the parent of the plugins.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it run a plugin.
+    pub fn run(
+        &mut self,
+        plugin: &Path,
+        environment: &BTreeMap<&str, String>,
+        config: &Value,
+    ) -> anyhow::Result<Run> {
+        let order = json!({ "plugin": plugin, "environment": environment, "config": config });
+        let stdin = self
+            .child
+            .stdin
+            .as_mut()
+            .context("the runtime was stopped")?;
+        writeln!(stdin, "{order}").context("the stand-in runtime has ended")?;
+        let mut line = String::new();
+        self.replies
+            .read_line(&mut line)
+            .context("the stand-in runtime")?;
+        let reply: Value = serde_json::from_str(&line)
+            .with_context(|| format!("{}: no reply from the stand-in runtime", plugin.display()))?;
+        let text = |key: &str| reply[key].as_str().unwrap_or_default().to_owned();
+        Ok(Run {
+            code: reply["code"].as_i64().map(|code| code as i32),
+            stdout: text("stdout"),
+            stderr: text("stderr"),
+        })
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let ended = wait::settle(Duration::from_secs(3), || {
+            matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+        });
+        if !ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The stand-in itself: one order a line on stdin, one reply a line on stdout.
+pub(crate) fn serve() -> anyhow::Result<()> {
+    for line in std::io::stdin().lines() {
+        let order: Value = serde_json::from_str(&line.context("stdin")?)?;
+        println!(
+            "{}",
+            obey(&order).unwrap_or_else(|error| json!({ "stderr": format!("{error:#}") }))
+        );
+    }
+    Ok(())
+}
+
+fn obey(order: &Value) -> anyhow::Result<Value> {
+    let plugin = order["plugin"]
+        .as_str()
+        .context("an order without a plugin")?;
+    let environment = order["environment"].as_object().into_iter().flatten();
+    // As libcni does: the runtime's own environment and the CNI variables,
+    // the configuration on stdin.
+    let mut child = Command::new(plugin)
+        .envs(environment.filter_map(|(name, value)| Some((name, value.as_str()?))))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {plugin}"))?;
+    let config = order["config"].to_string();
+    child
+        .stdin
+        .take()
+        .context("no pipe")?
+        .write_all(config.as_bytes())?;
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("wait for {plugin}"))?;
+    Ok(json!({
+        "code": output.status.code(),
+        "stdout": String::from_utf8_lossy(&output.stdout),
+        "stderr": String::from_utf8_lossy(&output.stderr),
+    }))
+}

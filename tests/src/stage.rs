@@ -1,0 +1,185 @@
+//! What the stage needs, and what is left of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::fuse::detach;
+use crate::scratch::{PREFIX, maker_of, own_prefix};
+use crate::{cgroup, netns};
+
+/// One thing that a test or the demo cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The user is root.
+    Root,
+    /// /dev/fuse, for the read that hangs.
+    Fuse,
+    /// A cgroup hierarchy is mounted.
+    Cgroup,
+    /// The CNI plugins bridge, host-local and loopback.
+    Cni,
+    /// A program in PATH, and the Debian package that has it.
+    Program(&'static str, &'static str),
+    /// The tracer itself, named by `NODE_TRACER_BIN`.
+    Tracer,
+}
+
+/// `ip`, of which the stage's networks are made.
+pub const IP: Need = Need::Program("ip", "iproute2");
+
+/// All that an [`Incident`](crate::incident::Incident) needs.
+pub const INCIDENT: &[Need] = &[Need::Root, Need::Fuse, Need::Cgroup, IP];
+
+impl Need {
+    /// What is missing and how to mend it, in one line; `None` if all is well.
+    pub fn missing(self) -> Option<String> {
+        // SAFETY: geteuid takes nothing and cannot fail.
+        let root = || unsafe { libc::geteuid() } == 0;
+        let missing = match self {
+            Self::Root if !root() => "needs root: run it with sudo -E",
+            Self::Fuse if !Path::new("/dev/fuse").exists() => {
+                "needs /dev/fuse: modprobe fuse (in a container: --device /dev/fuse)"
+            }
+            Self::Cgroup if cgroup::roots().is_empty() => {
+                "needs cgroups: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+            }
+            Self::Cni if crate::cni::folder().is_none() => {
+                "needs the CNI plugins bridge, host-local and loopback in /opt/cni/bin or /usr/lib/cni (Debian: containernetworking-plugins)"
+            }
+            Self::Program(program, package) if in_path(program).is_none() => {
+                return Some(format!("needs {program}: install it (Debian: {package})"));
+            }
+            Self::Tracer if std::env::var_os("NODE_TRACER_BIN").is_none() => {
+                "needs the tracer: run `cargo xtask test`, or set NODE_TRACER_BIN"
+            }
+            _ => return None,
+        };
+        Some(missing.to_owned())
+    }
+}
+
+/// Where a program is.
+pub fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// What of `needs` is missing, one line each, with the remedy.
+pub fn missing(needs: &[Need]) -> Vec<String> {
+    needs.iter().filter_map(|need| need.missing()).collect()
+}
+
+/// Things on this machine whose name starts with `prefix`.
+fn named(prefix: &str) -> Vec<PathBuf> {
+    let mut folders = cgroup::roots();
+    folders.extend([PathBuf::from(netns::FOLDER), std::env::temp_dir()]);
+    let mut found: Vec<PathBuf> = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+        })
+        .collect();
+    found.extend(mounts(prefix));
+    found
+}
+
+/// Mount points whose source or folder starts with `prefix`.
+fn mounts(prefix: &str) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let ours = |line: &str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?;
+        let source = file_system.split(' ').nth(1)?;
+        (source.starts_with(prefix) || point.contains(&format!("/{prefix}")))
+            .then(|| PathBuf::from(point))
+    };
+    text.lines().filter_map(ours).collect()
+}
+
+/// What this process made on the stage and is still there: paths of mounts,
+/// namespaces, cgroups and folders, and helper processes.
+pub fn leftovers() -> Vec<String> {
+    let own = own_prefix();
+    let exactly_own = |path: &PathBuf| {
+        path.components()
+            .filter_map(|part| maker_of(&part.as_os_str().to_string_lossy()))
+            .any(|maker| maker == std::process::id())
+    };
+    let mut left: Vec<String> = named(&own)
+        .iter()
+        .filter(|path| exactly_own(path))
+        .map(|path| path.display().to_string())
+        .collect();
+    left.extend(children().iter().map(|pid| format!("process {pid}")));
+    left
+}
+
+/// Helper processes: children of this one that run this program or its copy.
+fn children() -> Vec<u32> {
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    let own = fs::read_link("/proc/self/exe").unwrap_or_default();
+    let helper = |pid: u32| {
+        fs::read_link(format!("/proc/{pid}/exe"))
+            .is_ok_and(|exe| exe == own || exe.to_string_lossy().contains(PREFIX))
+    };
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .filter(|pid| parent(*pid) == Some(std::process::id()) && helper(*pid))
+        .collect()
+}
+
+/// Removes what runs that were killed (and so could not clean up) have left.
+/// Returns the paths. What belongs to a process that is alive stays.
+pub fn sweep() -> Vec<PathBuf> {
+    let maker = |path: &Path| {
+        path.components()
+            .find_map(|part| maker_of(&part.as_os_str().to_string_lossy()))
+    };
+    let dead =
+        |path: &Path| maker(path).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+    let gone: Vec<PathBuf> = mounts(PREFIX)
+        .into_iter()
+        .filter(|path| dead(path))
+        .collect();
+    gone.iter().for_each(|mount| detach(mount));
+    let mut swept = gone;
+    for path in named(PREFIX).into_iter().filter(|path| dead(path)) {
+        let cgroup = path.starts_with("/sys/fs/cgroup");
+        let removed = match path.is_dir() {
+            true if cgroup => remove_cgroups(&path),
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+        if removed.is_ok() {
+            swept.push(path);
+        }
+    }
+    swept.sort();
+    swept.dedup();
+    swept
+}
+
+/// rmdir from the leaves up: the files of a cgroup cannot be removed.
+fn remove_cgroups(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)?
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+    {
+        remove_cgroups(&entry.path())?;
+    }
+    fs::remove_dir(folder)
+}

@@ -1,0 +1,253 @@
+//! Bad input and a node that lacks something: one clear message, exit code 2.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::tracer::{SOON, Tracer, binary, command};
+
+const ROOT: &[Need] = &[Need::Root, Need::Tracer];
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "unknown_option_is_refused",
+        needs: &[Need::Tracer],
+        run: unknown_option,
+    },
+    Test {
+        name: "unknown_command_is_refused",
+        needs: &[Need::Tracer],
+        run: unknown_command,
+    },
+    Test {
+        name: "bad_durations_are_refused",
+        needs: &[Need::Tracer],
+        run: bad_durations,
+    },
+    Test {
+        name: "unreadable_pods_file_is_named",
+        needs: ROOT,
+        run: unreadable_pods,
+    },
+    Test {
+        name: "malformed_pods_file_is_named",
+        needs: ROOT,
+        run: malformed_pods,
+    },
+    Test {
+        name: "trace_without_root_says_so",
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Program("setpriv", "util-linux"),
+        ],
+        run: without_root,
+    },
+    Test {
+        name: "second_instance_is_told_of_the_first",
+        needs: ROOT,
+        run: second_instance,
+    },
+    Test {
+        name: "check_tells_each_signal",
+        needs: ROOT,
+        run: check,
+    },
+];
+
+/// Runs to the end. A tracer that accepts what it should refuse would run for
+/// ever, so `trace` is given a duration.
+fn run(args: &[&str]) -> anyhow::Result<Output> {
+    command(args)?
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .output()
+        .context("the tracer")
+}
+
+/// Exit code 2, and one clear message on stderr that has all of `words`.
+fn refused(output: &Output, words: &[&str]) -> anyhow::Result<()> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(2),
+        "exit {}: {stderr}",
+        output.status
+    );
+    ensure!(
+        !stderr.contains("panicked") && !stderr.contains("RUST_BACKTRACE"),
+        "{stderr}"
+    );
+    for word in words {
+        ensure!(
+            stderr.to_lowercase().contains(&word.to_lowercase()),
+            "no {word:?} in: {stderr}"
+        );
+    }
+    ensure!(
+        output.stdout.is_empty(),
+        "stdout: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    Ok(())
+}
+
+fn unknown_option() -> anyhow::Result<()> {
+    refused(&run(&["trace", "--no-such-option"])?, &["--no-such-option"])
+}
+
+fn unknown_command() -> anyhow::Result<()> {
+    refused(&run(&["no-such-command"])?, &["no-such-command"])
+}
+
+fn bad_durations() -> anyhow::Result<()> {
+    for bad in ["x", "-1s", "5 parsecs", ""] {
+        refused(
+            &run(&[
+                "trace",
+                "--duration",
+                "1s",
+                &format!("--stall-threshold={bad}"),
+            ])?,
+            &["--stall-threshold"],
+        )?;
+    }
+    Ok(())
+}
+
+fn unreadable_pods() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder
+        .path()
+        .join("no-such-file.json")
+        .display()
+        .to_string();
+    refused(
+        &run(&[
+            "trace",
+            "--duration",
+            "1s",
+            "--cri",
+            "none",
+            "--pods",
+            &path,
+        ])?,
+        &[&path],
+    )?;
+    let path = folder.path().display().to_string();
+    refused(
+        &run(&[
+            "trace",
+            "--duration",
+            "1s",
+            "--cri",
+            "none",
+            "--pods",
+            &path,
+        ])?,
+        &[&path],
+    )
+}
+
+fn malformed_pods() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("pods.json");
+    let named = path.display().to_string();
+    for content in [
+        "",
+        "{",
+        "[]",
+        "null",
+        r#"{"kind":"List","items":7}"#,
+        "No resources found\n",
+    ] {
+        fs::write(&path, content)?;
+        refused(
+            &run(&[
+                "trace",
+                "--duration",
+                "1s",
+                "--cri",
+                "none",
+                "--pods",
+                &named,
+            ])?,
+            &[&named],
+        )
+        .with_context(|| format!("with the content {content:?}"))?;
+    }
+    Ok(())
+}
+
+fn without_root() -> anyhow::Result<()> {
+    // The build folder may be closed to other users.
+    let folder = Scratch::create()?;
+    let copy = folder.path().join("node-tracer");
+    fs::copy(binary()?, &copy)?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), open)?;
+    let output = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&copy)
+        .args([
+            "trace",
+            "--duration",
+            "1s",
+            "--cri",
+            "none",
+            "--pods",
+            "none",
+        ])
+        .stdin(Stdio::null())
+        .current_dir("/")
+        .output()?;
+    refused(&output, &["root"])
+}
+
+fn second_instance() -> anyhow::Result<()> {
+    let first = Tracer::trace(&[])?;
+    let second = run(&[
+        "trace",
+        "--duration",
+        "1s",
+        "--cri",
+        "none",
+        "--pods",
+        "none",
+    ])?;
+    refused(&second, &["already"])?;
+    let ended = first.stop()?;
+    ensure!(
+        ended.code == Some(0),
+        "the first goes on: {:?} {}",
+        ended.code,
+        ended.stderr
+    );
+    // And the place is free again.
+    let third = Tracer::trace(&["--duration", "1s"])?.wait_for_end(SOON)?;
+    ensure!(
+        third.code == Some(0),
+        "a third: {:?} {}",
+        third.code,
+        third.stderr
+    );
+    Ok(())
+}
+
+fn check() -> anyhow::Result<()> {
+    let output = run(&["check"])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let code = output.status.code();
+    ensure!(
+        matches!(code, Some(0 | 1)),
+        "exit {code:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    ensure!(
+        text.lines().count() > 3 && text.to_lowercase().contains("netns"),
+        "{text}"
+    );
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! The whole incident, as the tracer tells it.
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::incident::{Incident, READER, Sandbox};
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer::{
+    Ended, SOON, Tracer, is_event, is_finding, names_address, netns_of,
+};
+use serde_json::Value;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Cgroup, IP, Need::Tracer];
+const CNI: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Cgroup,
+    IP,
+    Need::Tracer,
+    Need::Cni,
+];
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "incident_is_told_in_order",
+        needs: CNI,
+        run: told_in_order,
+    },
+    Test {
+        name: "incident_without_cni_is_told_too",
+        needs: NEEDS,
+        run: told_without_cni,
+    },
+    Test {
+        name: "incident_without_a_netns_file_is_found",
+        needs: CNI,
+        run: without_a_name,
+    },
+    Test {
+        name: "cni_calls_name_pod_and_result",
+        needs: CNI,
+        run: cni_calls,
+    },
+    Test {
+        name: "healthy_pods_are_no_findings",
+        needs: CNI,
+        run: healthy,
+    },
+];
+
+fn trace(incident: &Incident) -> anyhow::Result<Tracer> {
+    let pods = incident.pods_file().display().to_string();
+    Tracer::trace(&["--pods", &pods, "--stall-threshold", "1s"])
+}
+
+fn is_ghost(record: &Value, sandbox: &Sandbox) -> bool {
+    is_finding(record, "ghost-sandbox") && netns_of(record) == Some(sandbox.netns_inode)
+}
+
+/// `resolved`, or the phase.
+fn stage_of(record: &Value) -> &str {
+    match record["state"].as_str() {
+        Some("resolved") => "resolved",
+        _ => record["phase"].as_str().unwrap_or_default(),
+    }
+}
+
+fn wait_for_stage(tracer: &mut Tracer, old: &Sandbox, stage: &str) -> anyhow::Result<Value> {
+    tracer.wait_for(&format!("ghost-sandbox: {stage}"), SOON, |record| {
+        is_ghost(record, old) && stage_of(record) == stage
+    })
+}
+
+/// The stages that one ghost went through, each once, in order.
+fn stages(ended: &Ended, old: &Sandbox) -> Vec<String> {
+    let mut stages: Vec<String> = ended
+        .records
+        .iter()
+        .filter(|record| is_ghost(record, old))
+        .map(|record| stage_of(record).to_owned())
+        .collect();
+    stages.dedup();
+    stages
+}
+
+fn told_in_order() -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let mut tracer = trace(&incident)?;
+    let old = incident.start_old_pod()?;
+    let address = old.address.to_string();
+    tracer.wait_for("netns-created", SOON, |record| {
+        is_event(record, "netns-created") && netns_of(record) == Some(old.netns_inode)
+    })?;
+    tracer.wait_for("address-added", SOON, |record| {
+        is_event(record, "address-added")
+            && names_address(record, &address)
+            && netns_of(record) == Some(old.netns_inode)
+    })?;
+
+    let stuck = incident.force_delete()?;
+    let ghost = wait_for_stage(&mut tracer, &old, "suspected")?;
+    ensure!(
+        names_address(&ghost, &address),
+        "it names {address}: {ghost}"
+    );
+    ensure!(
+        ghost["pod"]["uid"] == old.pod.uid.as_str(),
+        "it names the pod: {ghost}"
+    );
+    let holds = |ghost: &Value| {
+        let mut holders = ghost["holders"].as_array().into_iter().flatten();
+        holders.any(|holder| {
+            holder["kind"] == "task" && holder["pid"] == stuck.pid && holder["comm"] == READER
+        })
+    };
+    tracer.wait_for("the ghost's holder", SOON, |record| {
+        is_ghost(record, &old) && holds(record)
+    })?;
+
+    incident.garbage_collect()?;
+    wait_for_stage(&mut tracer, &old, "armed")?;
+    let new = incident.start_new_pod()?;
+    ensure!(
+        new.address == old.address,
+        "the stage gives out the same address"
+    );
+    let conflict = wait_for_stage(&mut tracer, &old, "conflict")?;
+    ensure!(
+        !conflict["advice"].as_array().is_none_or(Vec::is_empty),
+        "it says what to do: {conflict}"
+    );
+    tracer.wait_for("duplicate-address", SOON, |record| {
+        is_finding(record, "duplicate-address") && names_address(record, &address)
+    })?;
+    let wrong = tracer
+        .records()
+        .into_iter()
+        .find(|record| is_ghost(record, &new));
+    ensure!(
+        wrong.is_none(),
+        "the new pod is no ghost: {}",
+        wrong.context("none")?
+    );
+
+    incident.release()?;
+    let resolved = wait_for_stage(&mut tracer, &old, "resolved")?;
+    ensure!(resolved["id"] == ghost["id"], "one finding all along");
+    let ended = tracer.stop()?;
+    ensure!(
+        stages(&ended, &old) == ["suspected", "armed", "conflict", "resolved"],
+        "in order and each once: {:?}",
+        stages(&ended, &old)
+    );
+    incident.clean()
+}
+
+/// Without reservations nothing says when the address can be given out, so
+/// only the beginning and the end are the same.
+fn told_without_cni() -> anyhow::Result<()> {
+    let mut incident = Incident::without_cni()?;
+    let mut tracer = trace(&incident)?;
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    tracer.wait_for("ghost-sandbox", SOON, |record| {
+        is_ghost(record, &old) && record["state"] != "resolved"
+    })?;
+    incident.garbage_collect()?;
+    incident.start_new_pod()?;
+    wait_for_stage(&mut tracer, &old, "conflict")?;
+    incident.release()?;
+    wait_for_stage(&mut tracer, &old, "resolved")?;
+    drop(tracer);
+    incident.clean()
+}
+
+/// The name is gone, as after MNT_DETACH: only the task holds the namespace.
+fn without_a_name() -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let mut tracer = trace(&incident)?;
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    incident.drop_old_name()?;
+    tracer.wait_for("ghost-sandbox", SOON, |record| {
+        is_ghost(record, &old) && record["state"] != "resolved"
+    })?;
+    incident.release()?;
+    wait_for_stage(&mut tracer, &old, "resolved")?;
+    drop(tracer);
+    incident.clean()
+}
+
+fn cni_calls() -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let mut tracer = trace(&incident)?;
+    let old = incident.start_old_pod()?;
+    let is_call = |record: &Value, command: &str, plugin: &str| {
+        is_event(record, "cni-call")
+            && record["command"] == command
+            && record["plugin"] == plugin
+            && record["container_id"] == old.id.as_str()
+    };
+    // The record comes when the plugin has ended.
+    let add = tracer.wait_for("the ADD", SOON, |record| {
+        is_call(record, "ADD", "bridge") && record["exit_code"] == 0
+    })?;
+    ensure!(add["ifname"] == "eth0" && add["trusted"] == true, "{add}");
+    ensure!(add["delegated"] == false, "bridge is no delegate: {add}");
+    ensure!(
+        add["netns_path"] == old.netns_path.display().to_string(),
+        "{add}"
+    );
+    ensure!(add["pod"]["name"] == old.pod.name.as_str(), "{add}");
+    ensure!(
+        add["pod"]["namespace"] == old.pod.namespace.as_str(),
+        "{add}"
+    );
+    ensure!(add["pod"]["uid"] == old.pod.uid.as_str(), "{add}");
+    ensure!(
+        add["result"].to_string().contains(&old.address.to_string()),
+        "{add}"
+    );
+    let delegate = tracer.wait_for("the delegate's ADD", SOON, |record| {
+        is_call(record, "ADD", "host-local")
+    })?;
+    ensure!(
+        delegate["delegated"] == true,
+        "host-local is a delegate: {delegate}"
+    );
+
+    incident.force_delete()?;
+    incident.release()?;
+    let del = tracer.wait_for("the DEL", SOON, |record| {
+        is_call(record, "DEL", "bridge") && record["exit_code"] == 0
+    })?;
+    ensure!(del["pod"]["uid"] == old.pod.uid.as_str(), "{del}");
+    drop(tracer);
+    incident.clean()
+}
+
+/// A pod that runs, and one whose deletion goes well, are worth no finding.
+fn healthy() -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let tracer = trace(&incident)?;
+    let old = incident.start_old_pod()?;
+    let new = incident.start_new_pod()?;
+    node_tracer_tests::wait::pause(std::time::Duration::from_secs(3))?;
+    let ended = tracer.stop()?;
+    let inodes = [old.netns_inode, new.netns_inode, incident.node().inode()];
+    let wrong = ended.records.iter().find(|record| {
+        record["type"] == "finding" && netns_of(record).is_some_and(|inode| inodes.contains(&inode))
+    });
+    ensure!(wrong.is_none(), "a false alarm: {}", wrong.context("none")?);
+    incident.clean()
+}

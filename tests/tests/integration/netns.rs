@@ -1,0 +1,161 @@
+//! Creation and destruction of network namespaces.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::netns::{Netns, connect};
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
+use node_tracer_tests::wait;
+use serde_json::Value;
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "netns_storm_loses_nothing",
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: storm,
+    },
+    Test {
+        name: "netns_is_never_kept_alive_by_the_tracer",
+        needs: &[Need::Root, Need::Tracer, IP],
+        run: never_kept_alive,
+    },
+];
+
+/// (created, destroyed) by inode, and whether each inode's events alternate
+/// in that order.
+fn lives(records: &[Value]) -> BTreeMap<u64, (usize, usize, bool)> {
+    let mut lives = BTreeMap::new();
+    for record in records {
+        let Some(inode) = netns_of(record) else {
+            continue;
+        };
+        let (created, destroyed, in_order) = lives.entry(inode).or_insert((0, 0, true));
+        if is_event(record, "netns-created") {
+            *in_order &= created == destroyed;
+            *created += 1;
+        } else if is_event(record, "netns-destroyed") {
+            *destroyed += 1;
+            *in_order &= created == destroyed;
+        }
+    }
+    lives.retain(|_, (created, destroyed, _)| *created + *destroyed > 0);
+    lives
+}
+
+fn total(lives: &BTreeMap<u64, (usize, usize, bool)>) -> (usize, usize) {
+    lives
+        .values()
+        .fold((0, 0), |sum, life| (sum.0 + life.0, sum.1 + life.1))
+}
+
+/// 200 namespaces in a row. Other programs on the machine may make some too,
+/// so the inodes that each `unshare` had are what is looked for.
+fn storm() -> anyhow::Result<()> {
+    const COUNT: usize = 200;
+    let tracer = Tracer::trace(&[])?;
+    let mut expected: BTreeMap<u64, usize> = BTreeMap::new();
+    for _ in 0..COUNT {
+        let output = Command::new("unshare")
+            .args(["-n", "stat", "-Lc", "%i", "/proc/self/ns/net"])
+            .output()
+            .context("unshare")?;
+        let inode = String::from_utf8(output.stdout)?
+            .trim()
+            .parse()
+            .context("an inode")?;
+        *expected.entry(inode).or_default() += 1;
+    }
+    let complete = |lives: &BTreeMap<u64, (usize, usize, bool)>| {
+        expected.iter().all(|(inode, count)| {
+            lives
+                .get(inode)
+                .is_some_and(|life| life.0 >= *count && life.1 >= *count)
+        })
+    };
+    // The kernel destroys namespaces a moment later; what is missing is reported below.
+    let _ = wait::until("all of them", SOON, || {
+        Ok(complete(&lives(&tracer.records())).then_some(()))
+    });
+    let ended = tracer.stop()?;
+    let lives = lives(&ended.records);
+    ensure!(
+        complete(&lives),
+        "{COUNT} made; seen (created, destroyed): {:?}; stderr: {}",
+        total(&lives),
+        ended.stderr.trim()
+    );
+    for inode in expected.keys() {
+        ensure!(
+            lives[inode].2,
+            "netns {inode}: created and destroyed do not alternate"
+        );
+    }
+    let (created, destroyed) = total(&lives);
+    println!("        {COUNT} made: {created} created, {destroyed} destroyed were reported");
+    let summary = ended.records.last().context("no summary")?;
+    ensure!(summary["type"] == "summary", "the last record is {summary}");
+    ensure!(
+        !ended
+            .records
+            .iter()
+            .any(|record| record["rule"] == "events-lost"),
+        "events were lost: {summary}"
+    );
+    Ok(())
+}
+
+/// A tracer that held a descriptor or a socket would delay the end of every
+/// namespace that it looks at; one with addresses gets looked at.
+fn never_kept_alive() -> anyhow::Result<()> {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let mut tracer = Tracer::trace(&[])?;
+    for round in 0..50 {
+        let mut netns = Netns::create()?;
+        let inode = netns.inode();
+        let peer = if round % 2 == 0 {
+            let peer = Netns::create()?;
+            connect(
+                (&netns, "eth0", &format!("198.18.255.{}/24", 10 + round)),
+                (&peer, "eth0", &format!("198.18.255.{}/24", 100 + round)),
+            )?;
+            tracer.wait_for("the address", SOON, |record| {
+                is_event(record, "address-added") && netns_of(record) == Some(inode)
+            })?;
+            Some(peer)
+        } else {
+            None
+        };
+        let before = tracer.records().len();
+        netns.delete()?;
+        // Counted from here: an inode number may have been used before.
+        wait::until(
+            &format!("netns {inode} (round {round}) to be destroyed"),
+            LIMIT,
+            || {
+                Ok(tracer.records()[before..]
+                    .iter()
+                    .any(|record| {
+                        is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
+                    })
+                    .then_some(()))
+            },
+        )?;
+        drop(peer);
+    }
+    let ended = tracer.stop()?;
+    ensure!(
+        ended.code == Some(0),
+        "exit code {:?}: {}",
+        ended.code,
+        ended.stderr
+    );
+    Ok(())
+}

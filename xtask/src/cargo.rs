@@ -1,0 +1,66 @@
+//! Calls of cargo.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// The repository.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// Where cargo puts the programs that it installs.
+pub(crate) fn home() -> anyhow::Result<PathBuf> {
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    let home = std::env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(Path::new(&home).join(".cargo"))
+}
+
+/// PATH with cargo's own programs first, so that builds find bpf-linker.
+fn path() -> anyhow::Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(home()?.join("bin")).chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).context("PATH")
+}
+
+/// `cargo ARGS` in the repository.
+pub(crate) fn cargo(args: &[&str]) -> anyhow::Result<Command> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root()).env("PATH", path()?);
+    Ok(command)
+}
+
+/// Builds, and returns the path of the program `node-tracer`. One that
+/// `NODE_TRACER_BIN` names is taken as it is.
+pub(crate) fn build_tracer(args: &[&str]) -> anyhow::Result<PathBuf> {
+    if let Some(tracer) = std::env::var_os("NODE_TRACER_BIN") {
+        println!(
+            "NODE_TRACER_BIN is set: not built, {} is used",
+            Path::new(&tracer).display()
+        );
+        return Ok(tracer.into());
+    }
+    let mut child = cargo(&["build", "--message-format", "json-render-diagnostics"])?
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start cargo")?;
+    let messages = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+    let executable = messages
+        .map_while(Result::ok)
+        .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
+        .filter(|message| message["target"]["name"] == "node-tracer")
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .last();
+    let status = child.wait().context("wait for cargo")?;
+    anyhow::ensure!(status.success(), "the build failed");
+    executable.context("cargo has built no program node-tracer")
+}

@@ -1,0 +1,215 @@
+//! `demo`: the tracer watches a real incident, and the terminal shows it.
+//!
+//! The story is [`Incident`]'s; the tracer's own text is passed through as it
+//! comes, and each step waits until the tracer has seen the one before. At the
+//! end, after a failure and after Ctrl-C everything that was made is removed.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use node_tracer_tests::incident::{Incident, Sandbox};
+use node_tracer_tests::stage::{self, Need};
+use node_tracer_tests::tracer::{Tracer, is_event, is_finding, names_address, netns_of};
+use node_tracer_tests::wait::{self, Interrupted};
+use serde_json::Value;
+
+use crate::{cargo, setup};
+
+/// For the tracer to see a step.
+const LIMIT: Duration = Duration::from_secs(10);
+/// For a person to read what it said.
+const READ: Duration = Duration::from_millis(1500);
+
+fn say(line: &str) {
+    println!("── demo: {line}");
+}
+
+/// Says what this machine cannot do; whether that is nothing.
+fn possible(needs: &[Need]) -> bool {
+    let missing = stage::missing(needs);
+    missing.iter().for_each(|line| eprintln!("demo {line}"));
+    missing.is_empty()
+}
+
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    // First what setup cannot mend.
+    if !possible(&[Need::Root, Need::Fuse, Need::Cgroup]) {
+        return Ok(ExitCode::from(2));
+    }
+    setup::run()?;
+    if !possible(stage::INCIDENT) {
+        return Ok(ExitCode::from(2));
+    }
+    let tracer = cargo::build_tracer(&["--release", "--package", "node-tracer"])?;
+
+    wait::catch_signals()?;
+    for path in stage::sweep() {
+        say(&format!(
+            "removed {}, left by a run that was killed",
+            path.display()
+        ));
+    }
+    let told = tell(&tracer);
+    // All guards are gone here.
+    let left = stage::leftovers();
+    match left.is_empty() {
+        true => say("everything that was made is removed"),
+        false => say(&format!("could not remove {}", left.join(", "))),
+    }
+    match told {
+        Ok(()) if left.is_empty() => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(ExitCode::FAILURE),
+        Err(error) if error.is::<Interrupted>() || wait::interrupted() => {
+            say("interrupted");
+            Ok(ExitCode::FAILURE)
+        }
+        Err(error) => {
+            eprintln!("demo failed: {error:#}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// The tracer's text goes to the terminal; its records, which come in the same
+/// stream, tell the demo how far it is.
+fn watch(tracer: &Path, pods: &Path) -> anyhow::Result<Tracer> {
+    let mut command = Command::new(tracer);
+    command
+        .args([
+            "trace",
+            "-o",
+            "text",
+            "-o",
+            "json",
+            "--cri",
+            "none",
+            "--stall-threshold",
+            "2s",
+        ])
+        .arg("--pods")
+        .arg(pods);
+    if std::io::stdout().is_terminal() {
+        command.env("CLICOLOR_FORCE", "1");
+    }
+    let mut tracer = Tracer::start(&mut command, |line| println!("{line}"))?;
+    tracer.wait_until_ready()?;
+    Ok(tracer)
+}
+
+fn tell(tracer: &Path) -> anyhow::Result<()> {
+    let mut incident = Incident::new().context("cannot set the stage")?;
+    say(&format!(
+        "a small node in {}: {}",
+        incident.node().path().display(),
+        incident.network().describe()
+    ));
+    let mut tracer = watch(tracer, incident.pods_file())?;
+    wait::pause(READ)?;
+
+    let old = first_pod(&mut incident, &mut tracer)?;
+    deletion(&mut incident, &mut tracer, &old)?;
+    collection(&mut incident, &mut tracer, &old)?;
+    second_pod(&mut incident, &mut tracer, &old)?;
+
+    say("the volume fails the read at last; the process dies; the runtime removes the old sandbox");
+    incident.release()?;
+    wait_for_ghost(&mut tracer, &old, "resolved")?;
+    wait::pause(READ)?;
+
+    let ended = tracer.stop()?;
+    anyhow::ensure!(
+        ended.code == Some(0),
+        "node-tracer ended with {:?}: {}",
+        ended.code,
+        ended.stderr.trim()
+    );
+    incident.clean()?;
+    say("what you saw, all of it real kernel objects:");
+    say(&format!(
+        "  1. pod {}/{} was force-deleted while a process of it was in the kernel, unkillable",
+        old.pod.namespace, old.pod.name
+    ));
+    say(&format!(
+        "  2. its network namespace {} lived on and kept {}; a collector freed the address",
+        old.netns_inode, old.address
+    ));
+    say(
+        "  3. the next pod got the same address: node-tracer named the ghost and its holder before that",
+    );
+    say("  4. when the process could die the namespace went away, and the finding was resolved");
+    Ok(())
+}
+
+fn first_pod(incident: &mut Incident, tracer: &mut Tracer) -> anyhow::Result<Sandbox> {
+    say("a pod starts, and its process reads from a volume that will not answer");
+    let old = incident.start_old_pod()?;
+    tracer.wait_for("netns-created", LIMIT, |record| {
+        is_event(record, "netns-created") && netns_of(record) == Some(old.netns_inode)
+    })?;
+    tracer.wait_for("address-added", LIMIT, |record| {
+        is_event(record, "address-added") && names_address(record, &old.address.to_string())
+    })?;
+    if incident.network().is_cni() {
+        tracer.wait_for("the CNI call", LIMIT, |record| {
+            is_event(record, "cni-call") && record["container_id"] == old.id.as_str()
+        })?;
+    }
+    wait::pause(READ)?;
+    Ok(old)
+}
+
+fn deletion(incident: &mut Incident, tracer: &mut Tracer, old: &Sandbox) -> anyhow::Result<()> {
+    say(&format!(
+        "kubectl delete pod {} --force --grace-period=0",
+        old.pod.name
+    ));
+    let stuck = incident.force_delete()?;
+    say(&format!(
+        "the API has forgotten it; process {} got SIGKILL and is in state D ({})",
+        stuck.pid, stuck.wchan
+    ));
+    tracer.wait_for("blocked-task", LIMIT, |record| {
+        is_finding(record, "blocked-task") && record["holders"][0]["pid"] == stuck.pid
+    })?;
+    wait_for_ghost(tracer, old, "suspected")?;
+    wait::pause(READ)
+}
+
+fn collection(incident: &mut Incident, tracer: &mut Tracer, old: &Sandbox) -> anyhow::Result<()> {
+    match incident.garbage_collect()? {
+        Some(path) => say(&format!(
+            "a collector that trusts the API frees {}",
+            path.display()
+        )),
+        None => say(&format!(
+            "a collector that trusts the API frees {}",
+            old.address
+        )),
+    }
+    if incident.network().is_cni() {
+        wait_for_ghost(tracer, old, "armed")?;
+    }
+    wait::pause(READ)
+}
+
+fn second_pod(incident: &mut Incident, tracer: &mut Tracer, old: &Sandbox) -> anyhow::Result<()> {
+    say("another pod starts");
+    let new = incident.start_new_pod()?;
+    say(&format!(
+        "{}/{} got {} too",
+        new.pod.namespace, new.pod.name, new.address
+    ));
+    wait_for_ghost(tracer, old, "conflict")?;
+    wait::pause(2 * READ)
+}
+
+fn wait_for_ghost(tracer: &mut Tracer, old: &Sandbox, stage: &str) -> anyhow::Result<Value> {
+    tracer.wait_for(&format!("ghost-sandbox: {stage}"), LIMIT, |record| {
+        is_finding(record, "ghost-sandbox")
+            && netns_of(record) == Some(old.netns_inode)
+            && (record["phase"] == stage || record["state"] == stage)
+    })
+}

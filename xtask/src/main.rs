@@ -1,0 +1,74 @@
+//! Development commands: `cargo xtask COMMAND`. One module a command.
+//!
+//! | module | command |
+//! |---|---|
+//! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`]) |
+//! | [`demo`] | stages an incident and shows what the tracer says |
+//! | [`mod@test`] | runs all tests |
+//! | [`lint`] | rustfmt, clippy, rustdoc |
+//! | [`run`] | builds the tracer and runs it |
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line tool for people"
+)]
+
+mod bpf_linker;
+mod cargo;
+mod demo;
+mod lint;
+mod packages;
+mod run;
+mod setup;
+mod test;
+mod toolchain;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Development commands of node-tracer.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what the build and the tests need (does nothing where all is there)
+    Setup,
+    /// Stage a real incident and show what the tracer says about it (root)
+    Demo,
+    /// Run all tests; those that this machine cannot run are named
+    Test {
+        /// Run only the tests with this in their name
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
+    /// rustfmt, clippy and rustdoc, with warnings as errors
+    Lint,
+    /// Build node-tracer and run it
+    Run {
+        /// Arguments of node-tracer
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    node_tracer_tests::helper::act_if_asked();
+    let done = match Cli::parse().command {
+        Command::Setup => setup::run().map(|()| ExitCode::SUCCESS),
+        Command::Demo => demo::run(),
+        Command::Test { filter } => test::run(&filter),
+        Command::Lint => lint::run(),
+        Command::Run { args } => run::run(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}

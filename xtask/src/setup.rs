@@ -1,0 +1,38 @@
+//! `setup`: what the build and the tests need. Idempotent; one line an item.
+
+use crate::toolchain::Toolchain;
+use crate::{bpf_linker, packages};
+
+fn say(state: &str, item: &str, detail: &str) {
+    println!("setup: {state:<11} {item:<11} {detail}");
+}
+
+/// An item is there.
+pub(crate) fn ok(item: &str, detail: &str) {
+    say("ok", item, detail);
+}
+
+/// An item is being installed.
+pub(crate) fn installing(item: &str, detail: &str) {
+    say("installing", item, detail);
+}
+
+/// An item is missing and stays so; `detail` says what to do.
+pub(crate) fn missing(item: &str, detail: &str) {
+    say("missing", item, detail);
+}
+
+/// What the build needs.
+pub(crate) fn for_build() -> anyhow::Result<Toolchain> {
+    let toolchain = Toolchain::current()?;
+    toolchain.bring("rust-src")?;
+    bpf_linker::bring(&toolchain)?;
+    Ok(toolchain)
+}
+
+/// What the build and the tests need.
+pub(crate) fn run() -> anyhow::Result<()> {
+    for_build()?;
+    packages::bring();
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! `test`: unit tests and integration tests, and their counts in one line.
+
+use std::io::{BufRead as _, BufReader};
+use std::ops::AddAssign;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::Context as _;
+
+use crate::cargo::{build_tracer, cargo};
+use crate::setup;
+
+/// Tests that passed, failed, and were skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// The closing line of a test program: Rust's own harness, or ours.
+fn closing(line: &str) -> Option<Counts> {
+    let counts = match line.strip_prefix("test result: ") {
+        Some(rest) => rest.split_once(". ")?.1,
+        None if line.ends_with(" skipped") => line,
+        None => return None,
+    };
+    let mut numbers = counts.split([';', ',']).map(|part| {
+        let (number, what) = part.trim().split_once(' ')?;
+        Some((number.parse().ok()?, what))
+    });
+    let mut next = |names: &[&str]| {
+        numbers
+            .next()
+            .flatten()
+            .and_then(|(number, what)| names.contains(&what).then_some(number))
+    };
+    Some(Counts {
+        passed: next(&["passed"])?,
+        failed: next(&["failed"])?,
+        skipped: next(&["ignored", "skipped"])?,
+    })
+}
+
+pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
+    setup::run()?;
+    println!("── test: build");
+    let tracer = build_tracer(&["--workspace"])?;
+    let built = cargo(&["test", "--workspace", "--no-run", "--quiet"])?.status()?;
+    anyhow::ensure!(built.success(), "the build of the tests failed");
+
+    println!("── test: run");
+    let mut child = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--"])?
+        .args(filter)
+        .env("NODE_TRACER_BIN", &tracer)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start cargo")?;
+    let mut total = Counts::default();
+    for line in BufReader::new(child.stdout.take().context("no pipe")?).lines() {
+        let line = line.context("the output of cargo test")?;
+        match closing(&line) {
+            Some(counts) => total += counts,
+            None if line.is_empty() || line.starts_with("running ") => {}
+            None => println!("{line}"),
+        }
+    }
+    let status = child.wait().context("wait for cargo")?;
+    let Counts {
+        passed,
+        failed,
+        skipped,
+    } = total;
+    if !status.success() && failed == 0 {
+        println!("cargo test: {status}");
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, closing};
+
+    #[test]
+    fn both_harnesses_are_counted() {
+        let rust = "test result: FAILED. 11 passed; 2 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.00s";
+        assert_eq!(
+            closing(rust),
+            Some(Counts {
+                passed: 11,
+                failed: 2,
+                skipped: 1
+            })
+        );
+        let ours = "3 passed, 0 failed, 28 skipped";
+        assert_eq!(
+            closing(ours),
+            Some(Counts {
+                passed: 3,
+                failed: 0,
+                skipped: 28
+            })
+        );
+    }
+
+    #[test]
+    fn other_lines_are_not() {
+        for line in [
+            "",
+            "running 3 tests",
+            "skipped: x: needs root",
+            "test a ... ok",
+            "it was skipped",
+        ] {
+            assert_eq!(closing(line), None, "{line}");
+        }
+    }
+}

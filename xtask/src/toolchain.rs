@@ -1,0 +1,95 @@
+//! The Rust toolchain in use: what it is, and parts of it that are missing.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use crate::setup::{installing, ok};
+
+/// What `rustc -vV` and `rustc --print sysroot` say.
+#[derive(Debug)]
+pub(crate) struct Toolchain {
+    pub(crate) release: String,
+    pub(crate) llvm_major: u32,
+    pub(crate) sysroot: PathBuf,
+}
+
+fn rustc(args: &[&str]) -> anyhow::Result<String> {
+    let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .context("start rustc")?;
+    anyhow::ensure!(output.status.success(), "rustc {args:?}: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// (release, major version of LLVM) in the output of `rustc -vV`.
+fn parse(version: &str) -> Option<(String, u32)> {
+    let field = |name: &str| version.lines().find_map(|line| line.strip_prefix(name));
+    let major = field("LLVM version: ")?.split('.').next()?.parse().ok()?;
+    Some((field("release: ")?.to_owned(), major))
+}
+
+impl Toolchain {
+    /// Asks rustc.
+    pub(crate) fn current() -> anyhow::Result<Self> {
+        let version = rustc(&["-vV"])?;
+        let (release, llvm_major) =
+            parse(&version).with_context(|| format!("cannot read `rustc -vV`:\n{version}"))?;
+        let sysroot = PathBuf::from(rustc(&["--print", "sysroot"])?.trim_end());
+        Ok(Self {
+            release,
+            llvm_major,
+            sysroot,
+        })
+    }
+
+    fn has(&self, component: &str) -> bool {
+        let inside = match component {
+            "rust-src" => "lib/rustlib/src/rust/library/core/src/lib.rs",
+            "rustfmt" => "bin/rustfmt",
+            _ => "bin/cargo-clippy",
+        };
+        self.sysroot.join(inside).exists()
+    }
+
+    /// Adds a component, if it is missing.
+    pub(crate) fn bring(&self, component: &str) -> anyhow::Result<()> {
+        if self.has(component) {
+            ok(component, &format!("of rustc {}", self.release));
+            return Ok(());
+        }
+        installing(component, &format!("of rustc {}, by rustup", self.release));
+        // rustup takes RUSTUP_TOOLCHAIN from the environment, where its own
+        // cargo has put it: the toolchain in use, not the default one.
+        let added = Command::new("rustup")
+            .args(["component", "add", component])
+            .stdin(Stdio::null())
+            .output();
+        match added {
+            Err(_) => anyhow::bail!(
+                "{component} is missing and there is no rustup: install Rust by https://rustup.rs, or the {component} of rustc {}",
+                self.release
+            ),
+            Ok(output) if output.status.success() && self.has(component) => Ok(()),
+            Ok(output) => anyhow::bail!(
+                "rustup component add {component}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn the_version_of_llvm_is_found() {
+        let version = "rustc 1.95.0 (59807616e 2026-04-14)\nhost: x86_64-unknown-linux-gnu\nrelease: 1.95.0\nLLVM version: 22.1.2\n";
+        assert_eq!(parse(version), Some((String::from("1.95.0"), 22)));
+        assert_eq!(parse("release: 1.95.0\n"), None);
+    }
+}
