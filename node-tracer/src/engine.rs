@@ -123,11 +123,6 @@ impl Engine {
         self.evaluate(now)
     }
 
-    /// What is known.
-    pub(crate) fn model(&self) -> &Model {
-        &self.model
-    }
-
     /// What the source is to look at while it matters, as of the last tick.
     pub(crate) fn watched(&self) -> &Watch {
         &self.watch
@@ -146,7 +141,7 @@ impl Engine {
     /// Findings that are not over, worst first.
     pub(crate) fn open(&self) -> Vec<&Finding> {
         let mut open: Vec<&Finding> = self.open.values().map(|open| &open.latest).collect();
-        open.sort_by(|a, b| order(a).cmp(&order(b)));
+        open.sort_by_key(|finding| order(finding));
         open
     }
 
@@ -301,7 +296,6 @@ fn watch(view: &View<'_>) -> Watch {
 
 fn gaps(view: &View<'_>) -> Vec<String> {
     let list = view.model.pods.list();
-    let failed = list.and_then(|list| Some((&list.source, view.model.failure(&list.source)?)));
     let mut gaps = Vec::new();
     match list {
         None => gaps.push(String::from("ghost-sandbox: there is no pod list")),
@@ -311,9 +305,9 @@ fn gaps(view: &View<'_>) -> Vec<String> {
         )),
         Some(_) => {}
     }
-    if let Some((source, failure)) = failed {
+    if let Some(failure) = view.model.pods_failure() {
         gaps.push(format!(
-            "ghost-sandbox: the pods are as of earlier; {source}: {}",
+            "ghost-sandbox: the pods are as of earlier: {}",
             failure.error
         ));
     }

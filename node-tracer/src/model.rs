@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, Netns, Task, What},
+    event::{CniCall, Event, MAX_HOLDERS, Netns, Task, What},
 };
 use allocation::Allocations;
 use netns::NetnsTable;
@@ -109,9 +109,12 @@ impl Model {
         self.losses.add(TABLE_FULL, full, time) || changed
     }
 
-    /// How a source failed, if it does not answer at present.
-    pub(crate) fn failure(&self, source: &str) -> Option<&Failure> {
-        self.failed.get(source)
+    /// How the source of pods failed, if it does not answer at present: by the
+    /// list's name, or by the one that all sources of pods share.
+    pub(crate) fn pods_failure(&self) -> Option<&Failure> {
+        let name = self.pods.list().map(|list| list.source.as_str());
+        let own = name.and_then(|name| self.failed.get(name));
+        own.or_else(|| self.failed.get("pods"))
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
@@ -200,10 +203,9 @@ impl Model {
             return false;
         };
         // A task that sleeps in it is there, even if it is not in this event.
-        let stuck: Vec<&Task> = self.blocked.in_netns(entry.id).map(|b| &b.task).collect();
-        let changed = entry
-            .sandbox
-            .note_tasks(tasks.iter().chain(stuck), &self.pods, time);
+        let stuck = self.blocked.in_netns(entry.id).take(MAX_HOLDERS);
+        let tasks = tasks.iter().chain(stuck.map(|blocked| &blocked.task));
+        let changed = entry.sandbox.note_tasks(tasks, &self.pods, time);
         changed | entry.sandbox.stand(&self.pods, entry.seen)
     }
 
@@ -269,19 +271,19 @@ mod tests {
     fn a_source_fails_until_it_answers_again() {
         let mut model = Model::default();
         let failed = |error: &str| What::SourceFailed {
-            source: "cri".into(),
+            source: "pods".into(),
             error: error.into(),
         };
         assert!(model.apply(&at(1, failed("timed out"))));
         assert!(!model.apply(&at(2, failed("timed out"))));
-        assert_eq!(model.failure("cri").unwrap().since, s(1));
+        assert_eq!(model.pods_failure().unwrap().since, s(1));
         assert!(model.apply(&at(
             3,
             What::SourceRecovered {
-                source: "cri".into()
+                source: "pods".into()
             }
         )));
-        assert!(model.failure("cri").is_none());
+        assert!(model.pods_failure().is_none());
     }
 
     #[test]

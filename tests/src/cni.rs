@@ -26,15 +26,36 @@ pub fn folder() -> Option<&'static Path> {
     FOLDERS.map(Path::new).into_iter().find(complete)
 }
 
-/// A pod network by `bridge` and `host-local`, with its own store of
-/// reservations.
+/// A pod network by `bridge` and `host-local`, with a name of its own and so
+/// its own reservations.
 #[derive(Debug)]
 pub struct Cni {
     runtime: Runtime,
     plugins: &'static Path,
     name: String,
-    data: PathBuf,
+    store: Store,
     subnet: String,
+}
+
+/// Where host-local keeps reservations unless told otherwise, which is where
+/// the tracer looks; each network has a folder of its own there.
+pub(crate) const STORES: &str = "/var/lib/cni/networks";
+
+/// This network's reservations, removed at the end.
+#[derive(Debug)]
+struct Store(PathBuf);
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // It is not there if no plugin was ever called.
+        let _ = fs::remove_dir_all(&self.0);
+        // The folders above only if they are empty, and so nobody's.
+        for above in self.0.ancestors().skip(1).take(2) {
+            if fs::remove_dir(above).is_err() {
+                break;
+            }
+        }
+    }
 }
 
 /// What an attachment is called in CNI: who and where.
@@ -49,14 +70,14 @@ pub struct Attachment<'a> {
 }
 
 impl Cni {
-    /// Starts the stand-in runtime in `node`. Reservations go below `scratch`.
+    /// Starts the stand-in runtime in `node`.
     pub fn start(node: &Netns, scratch: &Path, subnet: &str) -> anyhow::Result<Self> {
         let plugins = folder().context("the CNI plugins are not installed")?;
         Ok(Self {
             runtime: Runtime::start(node, scratch)?,
             plugins,
             name: own_prefix(),
-            data: scratch.join("cni"),
+            store: Store(Path::new(STORES).join(own_prefix())),
             subnet: subnet.to_owned(),
         })
     }
@@ -67,8 +88,8 @@ impl Cni {
     }
 
     /// The host-local store of this network.
-    pub fn store(&self) -> PathBuf {
-        self.data.join(&self.name)
+    pub fn store(&self) -> &Path {
+        &self.store.0
     }
 
     fn config(&self, plugin: &str) -> Value {
@@ -83,7 +104,6 @@ impl Cni {
             "isGateway": true,
             "ipam": {
                 "type": "host-local",
-                "dataDir": self.data,
                 "ranges": [[{ "subnet": self.subnet }]],
                 "routes": [{ "dst": "0.0.0.0/0" }],
             },

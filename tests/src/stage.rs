@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, netns};
+use crate::{cgroup, cni, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub fn missing(needs: &[Need]) -> Vec<String> {
 /// Things on this machine whose name starts with `prefix`.
 fn named(prefix: &str) -> Vec<PathBuf> {
     let mut folders = cgroup::roots();
-    folders.extend([PathBuf::from(netns::FOLDER), std::env::temp_dir()]);
+    folders.extend([PathBuf::from(netns::FOLDER), PathBuf::from(cni::STORES), std::env::temp_dir()]);
     let mut found: Vec<PathBuf> = folders
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())

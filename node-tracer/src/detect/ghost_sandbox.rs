@@ -12,6 +12,7 @@
 //!
 //! What it leads to depends on the address's reservation: see [`Phase`].
 
+mod advice;
 mod telling;
 
 use std::{net::IpAddr, time::Duration};
@@ -143,10 +144,8 @@ pub(crate) fn addresses(entry: &NetnsEntry) -> Vec<IpAddr> {
 
 fn fate<'a>(view: &View<'a>, ghost: &Ghost<'a>, address: IpAddr) -> Fate<'a> {
     let owners = duplicate_address::owners(view, address);
-    let others = owners
-        .iter()
-        .filter(|(entry, _)| entry.serial != ghost.entry.serial);
-    if let Some((other, held)) = others.filter(|(entry, _)| !entry.host).last() {
+    let is_other = |entry: &NetnsEntry| !entry.host && entry.serial != ghost.entry.serial;
+    if let Some((other, held)) = owners.iter().rfind(|(entry, _)| is_other(entry)) {
         return Fate::TakenBy(other, held.since);
     }
     let Some(known) = view.model.allocations.get(address) else {

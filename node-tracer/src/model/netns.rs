@@ -5,15 +5,21 @@
 //! sides have a cookie, it decides; where not, the order of times does: an
 //! inode that is created while an older namespace of that number is known
 //! means that the older one died unseen. (Cookies say nothing of the order:
-//! the kernel gives each CPU a batch of them.) Events of a namespace that is gone
-//! may come late; a short memory of the dead keeps them from raising it.
+//! the kernel gives each CPU a batch of them.) Events of a namespace that is
+//! gone may come late; a short memory of the dead keeps them from raising it.
+
+mod entry;
+mod index;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     net::IpAddr,
     path::PathBuf,
 };
 
+pub(crate) use self::entry::{HeldAddress, NetnsEntry};
+
+use self::index::AddressIndex;
 use super::sandbox::Sandbox;
 use crate::{
     clock::Timestamp,
@@ -33,58 +39,12 @@ const MAX_PATHS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Serial(u64);
 
-/// One network namespace that is not destroyed.
-#[derive(Debug)]
-pub(crate) struct NetnsEntry {
-    /// Its identity; the cookie as soon as any event tells it.
-    pub(crate) id: Netns,
-    /// Its place in the table.
-    pub(crate) serial: Serial,
-    /// It is the host's own.
-    pub(crate) host: bool,
-    /// When it was created, or first heard of.
-    pub(crate) seen: Timestamp,
-    /// Its creation was seen; otherwise it is older than `seen`.
-    pub(crate) created: bool,
-    /// Since when its last reference is gone.
-    pub(crate) dying: Option<Timestamp>,
-    /// Its addresses, in the order in which they came.
-    pub(crate) addresses: Vec<HeldAddress>,
-    /// Tasks in it, as last told.
-    pub(crate) tasks: Vec<Task>,
-    /// How many there are.
-    pub(crate) task_count: usize,
-    /// Where it is mounted, as last told.
-    pub(crate) mounts: Vec<PathBuf>,
-    /// When `tasks` and `mounts` were last told anew.
-    pub(crate) held_at: Option<Timestamp>,
-    /// Where it is or was mounted.
-    pub(crate) paths: BTreeSet<PathBuf>,
-    /// What ties it to a pod.
-    pub(crate) sandbox: Sandbox,
-}
-
-/// An address in a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeldAddress {
-    /// The address.
-    pub(crate) address: Address,
-    /// Since when.
-    pub(crate) since: Timestamp,
-    /// It was there before the tracer looked.
-    pub(crate) found: bool,
-}
-
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct NetnsTable {
     entries: BTreeMap<Serial, NetnsEntry>,
     by_inode: HashMap<u32, Serial>,
-    /// One element per address on a device.
-    by_address: HashMap<IpAddr, Vec<Serial>>,
-    /// Addresses that more than one namespace has.
-    shared: BTreeSet<IpAddr>,
-    address_count: usize,
+    addresses: AddressIndex,
     dead: VecDeque<(Netns, Timestamp)>,
     last_destroyed: Option<Timestamp>,
     next: u64,
@@ -120,21 +80,13 @@ impl NetnsTable {
 
     /// Addresses that more than one namespace has.
     pub(crate) fn shared(&self) -> impl Iterator<Item = IpAddr> {
-        self.shared.iter().copied()
+        self.addresses.shared.iter().copied()
     }
 
     /// The namespaces that have an address, oldest first.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = &NetnsEntry> {
-        let serials: BTreeSet<Serial> = self
-            .by_address
-            .get(&address)
-            .into_iter()
-            .flatten()
-            .copied()
-            .collect();
-        serials
-            .into_iter()
-            .filter_map(|serial| self.entries.get(&serial))
+        let serials = self.addresses.with(address).into_iter();
+        serials.filter_map(|serial| self.entries.get(&serial))
     }
 
     /// When a namespace was last seen destroyed.
@@ -189,7 +141,7 @@ impl NetnsTable {
     pub(super) fn dying(&mut self, netns: Netns, time: Timestamp) -> bool {
         let serial = self
             .get(netns)
-            .filter(|entry| !entry.host && !after(entry, time));
+            .filter(|entry| !entry.host && !entry.is_after(time));
         let Some(serial) = serial.map(|entry| entry.serial) else {
             // Never heard of: late news of its life must not raise it.
             self.bury(netns, time);
@@ -213,7 +165,7 @@ impl NetnsTable {
         self.last_destroyed = self.last_destroyed.max(Some(time));
         match self
             .get(netns)
-            .filter(|entry| !entry.host && !after(entry, time))
+            .filter(|entry| !entry.host && !entry.is_after(time))
         {
             Some(entry) => {
                 let serial = entry.serial;
@@ -241,11 +193,7 @@ impl NetnsTable {
         let tasks = &tasks[..tasks.len().min(MAX_HOLDERS)];
         let mounts = &mounts[..mounts.len().min(MAX_HOLDERS)];
         let task_count = task_count.max(tasks.len());
-        if entry.held_at.is_some()
-            && entry.tasks == tasks
-            && entry.task_count == task_count
-            && entry.mounts == mounts
-        {
+        if entry.is_held_by(tasks, task_count, mounts) {
             return false;
         }
         entry.held_at = Some(time);
@@ -264,18 +212,14 @@ impl NetnsTable {
         address: &Address,
         found: bool,
     ) -> bool {
-        let full = self.address_count >= MAX_ADDRESSES;
+        let full = self.addresses.count >= MAX_ADDRESSES;
         let Some(entry) = self
             .resolve(netns, time)
             .filter(|entry| entry.dying.is_none())
         else {
             return false;
         };
-        if let Some(held) = entry
-            .addresses
-            .iter_mut()
-            .find(|held| same_place(&held.address, address))
-        {
+        if let Some(held) = entry.addresses.iter_mut().find(|held| held.is_at(address)) {
             let changed = held.address != *address;
             held.address = address.clone();
             return changed;
@@ -290,12 +234,7 @@ impl NetnsTable {
             found,
         });
         let serial = entry.serial;
-        let holders = self.by_address.entry(address.address).or_default();
-        holders.push(serial);
-        if holders.iter().any(|other| *other != serial) {
-            self.shared.insert(address.address);
-        }
-        self.address_count += 1;
+        self.addresses.add(address.address, serial);
         true
     }
 
@@ -305,22 +244,19 @@ impl NetnsTable {
         time: Timestamp,
         address: &Address,
     ) -> bool {
-        let Some(entry) = self.get(netns).filter(|entry| !after(entry, time)) else {
+        let Some(entry) = self.get(netns).filter(|entry| !entry.is_after(time)) else {
             return false;
         };
         let serial = entry.serial;
         let Some(entry) = self.entries.get_mut(&serial) else {
             return false;
         };
-        let place = entry
-            .addresses
-            .iter()
-            .position(|held| same_place(&held.address, address));
+        let place = entry.addresses.iter().position(|held| held.is_at(address));
         let Some(place) = place else {
             return false;
         };
         entry.addresses.remove(place);
-        self.forget(address.address, serial);
+        self.addresses.remove(address.address, serial);
         true
     }
 
@@ -328,7 +264,7 @@ impl NetnsTable {
     /// if the event is about one that is gone, or the table is full.
     pub(super) fn resolve(&mut self, netns: Netns, time: Timestamp) -> Option<&mut NetnsEntry> {
         if let Some(&serial) = self.by_inode.get(&netns.inode) {
-            let known = self.get(netns).map(|entry| after(entry, time));
+            let known = self.get(netns).map(|entry| entry.is_after(time));
             match known {
                 Some(true) => return None,
                 Some(false) => {
@@ -380,21 +316,7 @@ impl NetnsTable {
         let serial = Serial(self.next);
         self.next += 1;
         self.by_inode.insert(netns.inode, serial);
-        let entry = NetnsEntry {
-            id: netns,
-            serial,
-            host: false,
-            seen: time,
-            created: false,
-            dying: None,
-            addresses: Vec::new(),
-            tasks: Vec::new(),
-            task_count: 0,
-            mounts: Vec::new(),
-            held_at: None,
-            paths: BTreeSet::new(),
-            sandbox: Sandbox::default(),
-        };
+        let entry = NetnsEntry::new(netns, serial, time);
         Some(self.entries.entry(serial).or_insert(entry))
     }
 
@@ -410,24 +332,7 @@ impl NetnsTable {
         let entry = self.entries.get_mut(&serial);
         let addresses = entry.map(|entry| std::mem::take(&mut entry.addresses));
         for held in addresses.into_iter().flatten() {
-            self.forget(held.address.address, serial);
-        }
-    }
-
-    /// One address on one device is gone.
-    fn forget(&mut self, address: IpAddr, serial: Serial) {
-        let Some(holders) = self.by_address.get_mut(&address) else {
-            return;
-        };
-        if let Some(place) = holders.iter().position(|other| *other == serial) {
-            holders.swap_remove(place);
-            self.address_count -= 1;
-        }
-        if holders.windows(2).all(|pair| pair[0] == pair[1]) {
-            self.shared.remove(&address);
-        }
-        if holders.is_empty() {
-            self.by_address.remove(&address);
+            self.addresses.remove(held.address.address, serial);
         }
     }
 
@@ -449,15 +354,6 @@ impl NetnsTable {
                 _ => time < *end,
             })
     }
-}
-
-/// Whether the namespace came into being after this time.
-fn after(entry: &NetnsEntry, time: Timestamp) -> bool {
-    entry.created && time < entry.seen
-}
-
-fn same_place(a: &Address, b: &Address) -> bool {
-    a.address == b.address && a.ifname == b.ifname
 }
 
 #[cfg(test)]

@@ -162,7 +162,6 @@ impl Sandbox {
                 && self.existed.is_none_or(|known| started < known)
             {
                 self.existed = Some(started);
-                changed = true;
             }
         }
         changed

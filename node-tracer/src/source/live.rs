@@ -437,6 +437,9 @@ impl Live {
                 let mut changes = Vec::new();
                 self.nets.walked(entries.iter().map(seen).collect(), start, &mut changes);
                 self.tell(changes, out);
+                if let Some(time) = self.nets.unannounced() {
+                    self.due.walk_at(time);
+                }
                 let overflow = self.nets.take_overflow();
                 self.drop("netns-table-full", overflow);
             }

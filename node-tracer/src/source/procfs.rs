@@ -39,6 +39,8 @@ mod bounded;
 mod fds;
 mod mounts;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 /// How long one file may take; a healthy one takes microseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
@@ -142,7 +144,11 @@ impl Procfs {
         if !PLACES.iter().any(|place| path.starts_with(place)) || path.contains("/../") {
             return None;
         }
-        let inside = self.proc.join(pid.to_string()).join("root").join(path.trim_start_matches('/'));
+        let inside = self
+            .proc
+            .join(pid.to_string())
+            .join("root")
+            .join(path.trim_start_matches('/'));
         let inode = self.bounded(self.patience, inside, |path| {
             Ok(fs::metadata(path).ok().map(|metadata| metadata.ino()))
         });
@@ -153,7 +159,7 @@ impl Procfs {
     /// seen.
     pub(crate) fn netns_of(&self, pid: u32) -> Option<u32> {
         let path = self.task_path(pid, "ns/net");
-        let link = self.bounded(self.patience, path, |path| read_link(path)).ok()??;
+        let link = self.bounded(self.patience, path, read_link).ok()??;
         namespace_inode(link.as_os_str(), "net")
     }
 
@@ -300,132 +306,4 @@ fn file_name(target: &Path) -> Option<String> {
     let name = target.file_name()?.as_bytes();
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     Some(String::from_utf8_lossy(name).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A proc file system with the given files below `proc`.
-    fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Procfs) {
-        let root = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = root.path().join("proc").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        let procfs = Procfs::new(root.path(), Bounded::default());
-        (root, procfs)
-    }
-
-    #[test]
-    fn a_stack_is_its_functions_innermost_first() {
-        let (_root, procfs) = fixture(&[(
-            "7/stack",
-            "[<0>] request_wait_answer+0x12a/0x210 [fuse]\n\
-             [<0>] __x64_sys_read+0x1f/0x30\n\
-             [<ffffffff81c000ca>] entry_SYSCALL_64_after_hwframe+0x6e/0xd8\n\
-             [<ffffffffffffffff>] 0xffffffffffffffff\n",
-        )]);
-        assert_eq!(
-            procfs.kernel_stack(7).unwrap(),
-            [
-                "request_wait_answer+0x12a",
-                "__x64_sys_read+0x1f",
-                "entry_SYSCALL_64_after_hwframe+0x6e"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_task_that_is_awake_has_no_wait_channel() {
-        let (_root, procfs) = fixture(&[("7/wchan", "0"), ("8/wchan", "request_wait_answer")]);
-        assert_eq!(procfs.wchan(7).unwrap(), None);
-        assert_eq!(
-            procfs.wchan(8).unwrap().as_deref(),
-            Some("request_wait_answer")
-        );
-    }
-
-    #[test]
-    fn a_task_that_is_gone_is_no_error() {
-        let (_root, procfs) = fixture(&[]);
-        assert_eq!(procfs.task_owner(7).unwrap(), None);
-        assert_eq!(procfs.wchan(7).unwrap(), None);
-        assert!(procfs.kernel_stack(7).unwrap().is_empty());
-        assert_eq!(procfs.start_ticks(7).unwrap(), None);
-        assert_eq!(procfs.exe_name(7).unwrap(), None);
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_an_error_with_its_path() {
-        let (root, procfs) = fixture(&[("7/stat", "nonsense")]);
-        fs::create_dir(root.path().join("proc/7/cgroup")).unwrap();
-        let error = procfs.task_owner(7).unwrap_err();
-        assert!(matches!(error, ProcfsError::Read { .. }));
-        assert!(error.to_string().ends_with("proc/7/cgroup"), "{error}");
-        assert!(matches!(
-            procfs.start_ticks(7),
-            Err(ProcfsError::Format { .. })
-        ));
-    }
-
-    #[test]
-    fn the_owner_is_read_from_the_tasks_cgroups() {
-        let uid = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
-        let text = format!("1:name=systemd:/kubepods/pod{uid}\n0::/\n");
-        let (_root, procfs) = fixture(&[("7/cgroup", &text)]);
-        assert_eq!(procfs.task_owner(7).unwrap().unwrap().pod_uid, uid);
-    }
-
-    #[test]
-    fn a_read_that_hangs_ends_at_its_time_out() {
-        let (root, mut procfs) = fixture(&[("7/stat", "")]);
-        procfs.patience = Duration::from_millis(20);
-        // Opening a FIFO waits for a writer, who never comes in time.
-        let path = root.path().join("proc/7/wchan");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap();
-        let error = procfs.wchan(7).unwrap_err();
-        assert!(matches!(
-            error,
-            ProcfsError::NoAnswer {
-                source: NoAnswer::TimedOut { .. },
-                ..
-            }
-        ));
-        assert_eq!(procfs.bounded.abandoned(), 1);
-        fs::write(path, "").unwrap();
-    }
-
-    #[test]
-    fn the_name_of_a_program_is_that_of_its_file_also_once_it_is_deleted() {
-        let (root, procfs) = fixture(&[("7/stat", ""), ("8/stat", "")]);
-        let link = |target, pid| {
-            let path = root.path().join(format!("proc/{pid}/exe"));
-            std::os::unix::fs::symlink(target, path).unwrap();
-        };
-        link("/usr/local/bin/my app", 7);
-        link("/opt/cni/bin/terway (deleted)", 8);
-        assert_eq!(procfs.exe_name(7).unwrap().as_deref(), Some("my app"));
-        assert_eq!(procfs.exe_name(8).unwrap().as_deref(), Some("terway"));
-    }
-
-    #[test]
-    fn the_running_process_finds_itself() {
-        let procfs = Procfs::new(Path::new("/"), Bounded::default());
-        let pid = std::process::id();
-        let exe = std::env::current_exe().unwrap();
-        assert_eq!(
-            procfs.exe_name(pid).unwrap().as_deref(),
-            exe.file_name().unwrap().to_str()
-        );
-        assert!(procfs.start_ticks(pid).unwrap().unwrap() > 0);
-    }
 }

@@ -6,8 +6,8 @@ use super::{Fate, Ghost, fate};
 use crate::{
     clock::Timestamp,
     detect::{
-        View, duplicate_address::label, evidence, holders_of, joined, kubectl_words, netns_of,
-        pod_of, release_advice, shell_word, sleeps_in, task_label,
+        View, duplicate_address::label, evidence, holders_of, joined, netns_of, pod_of, sleeps_in,
+        task_label,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Phase, Rule, Severity, finding_id},
@@ -22,12 +22,12 @@ use crate::{
 const TOLD: usize = 3;
 
 /// What the finding's parts are written from.
-struct Told<'a> {
-    view: &'a View<'a>,
-    ghost: &'a Ghost<'a>,
+pub(super) struct Told<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) ghost: &'a Ghost<'a>,
     pod: PodRef,
-    fates: Vec<(IpAddr, Fate<'a>)>,
-    phase: Phase,
+    pub(super) fates: Vec<(IpAddr, Fate<'a>)>,
+    pub(super) phase: Phase,
     due: Option<Timestamp>,
 }
 
@@ -138,7 +138,7 @@ impl Told<'_> {
             .any(|(_, fate)| matches!(fate, Fate::Free(..)))
     }
 
-    fn is_reserved(&self) -> bool {
+    pub(super) fn is_reserved(&self) -> bool {
         self.fates
             .iter()
             .any(|(_, fate)| matches!(fate, Fate::Reserved(_)))
@@ -300,14 +300,8 @@ impl Told<'_> {
                 "when the pod was deleted: no list that was seen had it",
             ));
         }
-        let source = self.view.model.pods.list().map(|list| list.source.as_str());
-        if let Some((source, failure)) =
-            source.and_then(|source| Some((source, self.view.model.failure(source)?)))
-        {
-            unknown.push(format!(
-                "the pods as they are now: {source} fails: {}",
-                failure.error
-            ));
+        if let Some(failure) = self.view.model.pods_failure() {
+            unknown.push(format!("the pods as they are now: {}", failure.error));
         }
         if entry.held_at.is_none() {
             unknown.push(String::from("what else keeps the namespace"));
@@ -345,66 +339,6 @@ impl Told<'_> {
                 "whether {id:?}, which {address} is reserved for, is this sandbox"
             ));
         }
-    }
-
-    fn advice(&self) -> Vec<String> {
-        let mut advice = Vec::new();
-        let Ghost {
-            entry,
-            stuck,
-            addresses,
-            ..
-        } = self.ghost;
-        if self.phase >= Phase::Armed {
-            let node = &self.view.settings.node;
-            advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
-        }
-        if let Some(first) = stuck.first() {
-            advice.push(release_advice(first));
-        } else if entry.task_count > 0 {
-            advice.push(String::from(
-                "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \
-                 -u kubelet); if nothing needs them any more, end them: they take signals",
-            ));
-        } else if let Some(path) = entry.mounts.first() {
-            advice.push(format!(
-                "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
-                 it: umount {}",
-                shell_word(path),
-            ));
-        }
-        for (address, fate) in &self.fates {
-            if let Fate::TakenBy(other, _) = fate {
-                let pod = pod_of(self.view.model, other);
-                let delete = pod.as_ref().and_then(kubectl_words);
-                let how = delete.map(|words| format!(": kubectl delete pod {words}"));
-                advice.push(format!(
-                    "{} loses packets of {address}; once the node is cordoned, have it replaced{}",
-                    label(self.view.model, other),
-                    how.unwrap_or_default(),
-                ));
-            }
-        }
-        if self.is_reserved() {
-            advice.push(format!(
-                "leave the reservation of {} where it is: without it the address is given to \
-                 another pod while this one still has it",
-                joined(addresses),
-            ));
-        }
-        if let Some(id) = &entry.sandbox.id {
-            let short = id.get(..13).unwrap_or(id);
-            advice.push(format!(
-                "when the holder has gone, have the runtime finish: crictl stopp {short} && crictl \
-                 rmp {short}"
-            ));
-        }
-        if !stuck.is_empty() {
-            advice.push(String::from(
-                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
-            ));
-        }
-        advice
     }
 }
 

@@ -1,4 +1,6 @@
-//! The incident told whole, then with one fact taken away at a time.
+//! The incident with one fact taken away at a time.
+
+mod fate;
 
 use std::net::Ipv6Addr;
 
@@ -35,82 +37,6 @@ fn bent(mut bend: impl FnMut(&mut What)) -> Vec<Event> {
 
 fn phase(finding: &Finding) -> Phase {
     finding.detail.phase.unwrap()
-}
-
-#[test]
-fn the_whole_story_is_told_in_order_and_each_phase_once() {
-    let mut node = Node::of(&ghost_story());
-    let (first, _) = node.only(67, GHOST, State::Open);
-    assert_eq!(
-        (phase(&first), first.severity),
-        (Phase::Suspected, Severity::Warning)
-    );
-    assert_eq!((first.since, first.addresses.clone()), (s(60), vec![ip(5)]));
-    assert_eq!(first.sandbox_id.as_deref(), Some("sandbox-old"));
-    assert_eq!(first.pod.as_ref().unwrap().label(), "shop/checkout-x8k2p");
-    assert!(matches!(
-        &first.holders[0],
-        Holder::Task {
-            pid: 9,
-            state: Some('D'),
-            ..
-        }
-    ));
-    assert_eq!(first.unknown, [String::new(); 0]);
-    assert!(
-        first
-            .advice
-            .iter()
-            .any(|advice| advice.contains("leave the reservation"))
-    );
-
-    node.tell(reserved(90, None));
-    let (armed, _) = node.only(91, GHOST, State::Updated);
-    assert_eq!(
-        (phase(&armed), armed.severity),
-        (Phase::Armed, Severity::Critical)
-    );
-    assert_eq!(armed.detail.due, Some(s(90)));
-    assert!(
-        armed.advice[0].contains("kubectl cordon node-1"),
-        "{:?}",
-        armed.advice
-    );
-
-    node.tell_all(&successor(92));
-    let told = node.tick(92);
-    let rules: Vec<Rule> = told.iter().map(|(finding, _)| finding.rule).collect();
-    assert_eq!(rules, [Rule::DuplicateAddress, GHOST], "worst first");
-    let conflict = &told[1].0;
-    assert_eq!(phase(conflict), Phase::Conflict);
-    assert!(
-        conflict.title.contains("shop/checkout-q4w7z"),
-        "{}",
-        conflict.title
-    );
-
-    node.tell(unstuck(100, 9));
-    node.tell(removed(101, 100, 5));
-    let told = node.tick(101);
-    assert!(
-        told.iter().all(|(_, state)| *state == State::Resolved),
-        "{told:#?}"
-    );
-    let over = told
-        .iter()
-        .find(|(finding, _)| finding.rule == GHOST)
-        .unwrap();
-    assert_eq!(over.0.id, first.id);
-}
-
-#[test]
-fn when_the_other_namespace_goes_the_ghost_is_armed_again() {
-    let mut node = Node::of(&ghost_story());
-    node.tell_all(&successor(64));
-    assert_eq!(phase(&node.only(67, GHOST, State::Open).0), Phase::Conflict);
-    node.tell(dying(70, 200));
-    node.tell(reserved(70, None));
-    assert_eq!(phase(&node.only(71, GHOST, State::Updated).0), Phase::Armed);
 }
 
 #[test]
@@ -295,73 +221,6 @@ fn the_cgroup_alone_is_enough() {
         finding.pod.unwrap().label(),
         "shop/checkout-x8k2p",
         "named by the list"
-    );
-}
-
-#[test]
-fn a_reservation_for_nobody_known_is_not_another_containers() {
-    let mut story = without(|what| {
-        matches!(
-            what,
-            What::CniStarted { .. } | What::CniCall { .. } | What::Reservation { .. }
-        )
-    });
-    story.push(reserved(64, Some("who-knows")));
-    let finding = ghost(&story, 67).unwrap();
-    assert_eq!(phase(&finding), Phase::Suspected);
-    assert!(
-        finding
-            .unknown
-            .iter()
-            .any(|unknown| unknown.contains("who-knows"))
-    );
-    story.push(created(65, 200));
-    story.push(holders(
-        65,
-        200,
-        &[pod_task(20, "pause", NEW, "who-knows")],
-        &[],
-    ));
-    assert_eq!(
-        phase(&ghost(&story, 67).unwrap()),
-        Phase::Armed,
-        "another sandbox's"
-    );
-}
-
-#[test]
-fn stores_that_say_nothing_leave_it_to_the_garbage_collector() {
-    let story = without(|what| matches!(what, What::Reservation { .. }));
-    let early = ghost(&story, 61).unwrap();
-    assert_eq!(
-        phase(&early),
-        Phase::Suspected,
-        "there was no time to answer"
-    );
-    let late = ghost(&story, 67).unwrap();
-    assert_eq!(
-        (phase(&late), late.detail.due),
-        (Phase::Armed, Some(s(60 + 300)))
-    );
-    assert!(
-        late.unknown
-            .iter()
-            .any(|unknown| unknown.contains("which IPAM"))
-    );
-    let silence = What::Reservation {
-        address: ip(5),
-        stores: vec![],
-        holder: None,
-    };
-    let mut story = ghost_story();
-    story.push(at(64, silence.clone()));
-    let finding = ghost(&story, 67).unwrap();
-    assert_eq!(phase(&finding), Phase::Suspected, "the last word stays");
-    assert!(
-        finding
-            .unknown
-            .iter()
-            .any(|unknown| unknown.contains("no store answers"))
     );
 }
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::{
     event::Event,
@@ -25,19 +27,20 @@ impl NetnsTable {
         let count: usize = by_address.values().map(Vec::len).sum();
         assert_eq!(
             (count, by_address.len()),
-            (self.address_count, self.by_address.len())
+            (self.addresses.count, self.addresses.by_address.len())
         );
         for (address, serials) in by_address {
-            let mut indexed = self.by_address[&address].clone();
+            let mut indexed = self.addresses.by_address[&address].clone();
             indexed.sort_unstable();
             let distinct = serials.iter().collect::<BTreeSet<_>>().len();
             assert_eq!(indexed, serials);
-            assert_eq!(self.shared.contains(&address), distinct > 1);
+            assert_eq!(self.addresses.shared.contains(&address), distinct > 1);
         }
         assert!(
-            self.shared
+            self.addresses
+                .shared
                 .iter()
-                .all(|address| self.by_address.contains_key(address))
+                .all(|address| self.addresses.by_address.contains_key(address))
         );
     }
 }
@@ -81,7 +84,7 @@ fn an_inode_that_is_created_again_ends_the_older_one() {
     table.check();
     let entry = table.get(bare(100)).unwrap();
     assert_eq!(
-        (entry.seen, entry.addresses.len(), table.address_count),
+        (entry.seen, entry.addresses.len(), table.addresses.count),
         (s(3), 0, 0)
     );
 }
@@ -155,7 +158,10 @@ fn destruction_without_dying_is_an_end_too() {
         destroyed(4, 100),
     ]);
     assert_eq!(
-        (model.netns.entries.len(), model.netns.by_address.len()),
+        (
+            model.netns.entries.len(),
+            model.netns.addresses.by_address.len()
+        ),
         (0, 0)
     );
 }
@@ -212,7 +218,10 @@ fn addresses_are_bounded_and_what_is_left_out_is_counted() {
     }
     model.netns.check();
     assert_eq!(
-        (model.netns.address_count, model.losses.by_cause[TABLE_FULL]),
+        (
+            model.netns.addresses.count,
+            model.losses.by_cause[TABLE_FULL]
+        ),
         (MAX_ADDRESSES, 2)
     );
 }

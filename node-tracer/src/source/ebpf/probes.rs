@@ -110,11 +110,9 @@ impl Probes {
         if object.is_empty() {
             return Err(LoadError::NoObject);
         }
-        let bpf_loop = is_helper_supported(
-            ProgramType::Tracing,
-            BpfHelper::BPF_FUNC_loop,
-        )
-        .ok();
+        // Every type has it or none; this one needs nothing to attach to.
+        let bpf_loop =
+            is_helper_supported(ProgramType::SocketFilter, BpfHelper::BPF_FUNC_loop).ok();
         let (mut facts, errors) = Facts::probe(proc, Path::new("/sys"), None, bpf_loop);
         if facts.functions.is_none() {
             return Err(match errors.into_iter().next() {

@@ -52,7 +52,7 @@ pub(crate) struct Trust {
 
 /// A namespace that is not announced within this time of being seen on the
 /// list is reported on the list's word, ns.
-const ANNOUNCEMENT_GRACE: u64 = 15_000_000;
+const ANNOUNCEMENT_GRACE: u64 = 60_000_000;
 /// Where ends are announced: one that has been missing from the list for so
 /// long was announced in a record that got lost, ns.
 const LOST_AFTER: u64 = 30_000_000_000;
@@ -126,6 +126,12 @@ impl NetTable {
     pub(crate) fn living(&self) -> impl Iterator<Item = Netns> {
         let living = self.known.values().filter(|known| known.reported && !known.dying);
         living.map(|known| identity(known.net))
+    }
+
+    /// When a walk is wanted for namespaces that wait to be announced.
+    pub(crate) fn unannounced(&self) -> Option<u64> {
+        let waiting = self.known.values().filter(|known| !known.reported);
+        waiting.map(|known| known.first_seen + ANNOUNCEMENT_GRACE).min()
     }
 
     fn insert(&mut self, net: Net, now: u64, maker: Option<KernelTask>) -> Option<&mut Known> {
@@ -424,7 +430,7 @@ mod tests {
         let mut table = NetTable::new(TRACEPOINTS);
         let mut out = Vec::new();
         table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        table.walked(vec![seen(net(1, 10, 100, 1))], 50_000_000, &mut out);
+        table.walked(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
         table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
         assert_eq!(out, [Change::Created(id(10, 100), 5, Some(task(7)))]);
     }
@@ -436,7 +442,7 @@ mod tests {
         table.device_changed(task(7));
         table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
         assert_eq!(out, []);
-        table.walked(vec![seen(net(1, 10, 100, 1))], 20_000_000, &mut out);
+        table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
         assert_eq!(out, [Change::Created(id(10, 100), 1_000_000, Some(task(7)))]);
     }
 

@@ -1,13 +1,26 @@
 //! Who holds a descriptor of a network namespace: such a process keeps the
 //! namespace alive without being in it.
+//!
+//! A descriptor that was opened by `/proc/PID/ns/net` has a link of the form
+//! `net:[inode]`. One that was opened by a mount (`/run/netns/NAME`, as the
+//! runtimes and `ip netns exec` do) has that path, or `/` once it is no longer
+//! mounted, and is known by its `fdinfo` alone. The file behind a descriptor
+//! is not touched before `fdinfo` says that it is of interest: it can lie on a
+//! file system that hangs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use super::{Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use super::{
+    Procfs, ProcfsError, WALK_PATIENCE, mounts, namespace_inode, numbers, processes, read_file,
+    read_link,
+};
 
 /// How long the search may go on. Nodes with a hundred thousand open files
 /// take a fraction of this.
@@ -55,7 +68,7 @@ impl Procfs {
                     break;
                 }
                 if pid != std::process::id() {
-                    found.search(&proc.join(pid.to_string()).join("fd"), pid, &inodes);
+                    found.search(&proc.join(pid.to_string()), pid, &inodes);
                 }
             }
             Ok(found)
@@ -64,49 +77,125 @@ impl Procfs {
 }
 
 impl FdHolders {
-    fn search(&mut self, folder: &Path, pid: u32, inodes: &BTreeSet<u32>) {
-        let Ok(fds) = numbers(folder) else {
+    fn search(&mut self, process: &Path, pid: u32, inodes: &BTreeSet<u32>) {
+        let Ok((folder, fds)) = descriptors(process) else {
             self.complete = false;
             return;
         };
         for fd in fds {
-            let Ok(link) = read_link(&folder.join(fd.to_string())) else {
-                self.complete = false;
-                return;
-            };
-            let inode = link.and_then(|link| namespace_inode(link.as_os_str(), "net"));
-            if let Some(inode) = inode.filter(|inode| inodes.contains(inode)) {
-                let holders = self.holders.entry(inode).or_default();
-                if holders.len() < MAX_HOLDERS {
-                    holders.push(FdHolder { pid, fd });
+            match namespace(&folder, fd, inodes) {
+                Ok(Some(inode)) if inodes.contains(&inode) => {
+                    let holders = self.holders.entry(inode).or_default();
+                    if holders.len() < MAX_HOLDERS {
+                        holders.push(FdHolder { pid, fd });
+                    }
                 }
+                Ok(_) => {}
+                Err(_) => self.complete = false,
             }
         }
     }
 }
 
+/// The descriptors of a process, and the folder of a task that has them: the
+/// leader, or another thread if the leader is a zombie.
+fn descriptors(process: &Path) -> Result<(PathBuf, Vec<u32>), ProcfsError> {
+    let fds = numbers(&process.join("fd"))?;
+    if !fds.is_empty() {
+        return Ok((process.to_owned(), fds));
+    }
+    let tasks = process.join("task");
+    for tid in numbers(&tasks)? {
+        let folder = tasks.join(tid.to_string());
+        let fds = numbers(&folder.join("fd"))?;
+        if !fds.is_empty() {
+            return Ok((folder, fds));
+        }
+    }
+    Ok((process.to_owned(), fds))
+}
+
+/// The network namespace that a descriptor is of; if it is not one of those
+/// asked for, the answer may be `None`.
+fn namespace(task: &Path, fd: u32, inodes: &BTreeSet<u32>) -> Result<Option<u32>, ProcfsError> {
+    let path = task.join("fd").join(fd.to_string());
+    let Some(link) = read_link(&path)? else {
+        return Ok(None);
+    };
+    if !link.as_os_str().as_bytes().starts_with(b"/") {
+        return Ok(namespace_inode(link.as_os_str(), "net"));
+    }
+    let Some(info) = read_file(&task.join("fdinfo").join(fd.to_string()))? else {
+        return Ok(None);
+    };
+    let info = String::from_utf8_lossy(&info);
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<u64>().ok()
+    };
+    match field("ino:") {
+        Some(inode) => {
+            let wanted = u32::try_from(inode)
+                .ok()
+                .filter(|inode| inodes.contains(inode));
+            // Another file system can have a file of the same number.
+            Ok(wanted.filter(|_| is_namespace(&path)))
+        }
+        // Linux before 5.14 tells the mount alone.
+        None => {
+            let mounts = mounts::nsfs_lines(&task.join("mountinfo"))?.unwrap_or_default();
+            let mount = mounts
+                .into_iter()
+                .find(|mount| field("mnt_id:") == Some(mount.id));
+            Ok(mount.map(|mount| mount.inode))
+        }
+    }
+}
+
+/// Whether the file at the end of a link is on the kernel's file system of
+/// namespaces, which is one for all.
+fn is_namespace(path: &Path) -> bool {
+    let device = |path: &Path| {
+        // Not asking a server for fresh attributes.
+        let flags = AtFlags::STATX_DONT_SYNC;
+        let file = statx(CWD, path, flags, StatxFlags::INO).ok()?;
+        Some((file.stx_dev_major, file.stx_dev_minor))
+    };
+    device(path).is_some_and(|found| device(Path::new("/proc/self/ns/net")) == Some(found))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{fmt::Display, fs, os::unix::fs::symlink};
 
     use super::*;
     use crate::source::procfs::Bounded;
 
-    fn fd(root: &Path, pid: u32, fd: u32, target: &str) {
-        let folder = root.join(format!("proc/{pid}/fd"));
-        fs::create_dir_all(&folder).unwrap();
-        symlink(target, folder.join(fd.to_string())).unwrap();
+    fn fd(root: &Path, pid: impl Display, fd: u32, target: &str, info: &str) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(folder.join("fd")).unwrap();
+        fs::create_dir_all(folder.join("fdinfo")).unwrap();
+        symlink(target, folder.join(format!("fd/{fd}"))).unwrap();
+        fs::write(folder.join(format!("fdinfo/{fd}")), info).unwrap();
+    }
+
+    fn own_netns() -> u32 {
+        let link = fs::read_link("/proc/self/ns/net").unwrap();
+        namespace_inode(link.as_os_str(), "net").unwrap()
     }
 
     #[test]
     fn the_holders_of_the_namespaces_asked_for_are_found_in_one_walk() {
         let root = tempfile::tempdir().unwrap();
-        fd(root.path(), 7, 3, "net:[4026532157]");
-        fd(root.path(), 7, 4, "socket:[4026532157]");
-        fd(root.path(), 7, 5, "/tmp/net:[4026532157]");
-        fd(root.path(), 8, 9, "net:[4026532261]");
-        fd(root.path(), 9, 1, "net:[4026532999]");
-        fs::create_dir_all(root.path().join("proc/10")).unwrap();
+        fd(root.path(), 7, 3, "net:[4026532157]", "");
+        fd(root.path(), 7, 4, "socket:[4026532157]", "");
+        fd(root.path(), 7, 5, "/tmp/net:[4026532157]", "");
+        fd(root.path(), 8, 9, "net:[4026532261]", "");
+        fd(root.path(), 9, 1, "net:[4026532999]", "");
+        // A thread under a leader that is a zombie.
+        fs::create_dir_all(root.path().join("proc/10/fd")).unwrap();
+        fd(root.path(), "10/task/12", 6, "net:[4026532261]", "");
+        fs::create_dir_all(root.path().join("proc/11")).unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
         let found = procfs
             .fd_holders(&BTreeSet::from([4_026_532_157, 4_026_532_261]))
@@ -116,7 +205,10 @@ mod tests {
             FdHolders {
                 holders: BTreeMap::from([
                     (4_026_532_157, vec![FdHolder { pid: 7, fd: 3 }]),
-                    (4_026_532_261, vec![FdHolder { pid: 8, fd: 9 }]),
+                    (
+                        4_026_532_261,
+                        vec![FdHolder { pid: 8, fd: 9 }, FdHolder { pid: 10, fd: 6 }]
+                    ),
                 ]),
                 complete: true,
             }
@@ -126,11 +218,42 @@ mod tests {
     #[test]
     fn a_process_that_cannot_be_searched_leaves_the_answer_incomplete() {
         let root = tempfile::tempdir().unwrap();
-        fd(root.path(), 7, 3, "net:[5]");
+        fd(root.path(), 7, 3, "net:[5]", "");
         fs::create_dir_all(root.path().join("proc/8")).unwrap();
         fs::write(root.path().join("proc/8/fd"), "").unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
         let found = procfs.fd_holders(&BTreeSet::from([5])).unwrap();
         assert_eq!((found.holders.len(), found.complete), (1, false));
+    }
+
+    #[test]
+    fn a_descriptor_of_a_mounted_namespace_is_known_by_its_inode_and_file_system() {
+        let root = tempfile::tempdir().unwrap();
+        let own = own_netns();
+        let info = format!("pos:\t0\nflags:\t0100000\nmnt_id:\t33\nino:\t{own}\n");
+        // The link stands for the magic one, which leads to the namespace
+        // whatever path it shows.
+        fd(root.path(), 7, 3, "/proc/self/ns/net", &info);
+        fd(root.path(), 8, 3, "/etc/passwd", &info);
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let found = procfs.fd_holders(&BTreeSet::from([own])).unwrap();
+        let mine = vec![FdHolder { pid: 7, fd: 3 }];
+        assert_eq!(found.holders, BTreeMap::from([(own, mine)]));
+        assert!(found.complete);
+    }
+
+    #[test]
+    fn before_linux_5_14_the_mount_tells_the_namespace() {
+        let root = tempfile::tempdir().unwrap();
+        fd(root.path(), 7, 3, "/run/netns/a", "pos:\t0\nmnt_id:\t612\n");
+        fd(root.path(), 7, 4, "/etc/passwd", "pos:\t0\nmnt_id:\t22\n");
+        let mountinfo = "612 25 0:4 net:[5] /run/netns/a rw shared:310 - nsfs nsfs rw\n";
+        fs::write(root.path().join("proc/7/mountinfo"), mountinfo).unwrap();
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let found = procfs.fd_holders(&BTreeSet::from([5])).unwrap();
+        assert_eq!(
+            found.holders,
+            BTreeMap::from([(5, vec![FdHolder { pid: 7, fd: 3 }])])
+        );
     }
 }

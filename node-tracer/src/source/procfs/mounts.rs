@@ -16,7 +16,8 @@ use std::{
 use ::procfs::process::MountInfo;
 
 use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link, unless_gone,
+    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link, read_stat,
+    unless_gone,
 };
 
 /// Paths that are kept of one namespace. A container may mount its own
@@ -36,7 +37,7 @@ pub(crate) struct NsfsMount {
     pub(crate) mount_ns: u32,
     /// A process in it, by which it was read.
     pub(crate) pid: u32,
-    /// It is the host's own: that of process 1.
+    /// It is the host's own: that of process 1 and of the kernel's threads.
     pub(crate) host: bool,
 }
 
@@ -59,17 +60,16 @@ impl Procfs {
     /// The processes cannot be listed. A single mount namespace that cannot be
     /// read is among [`NsfsMounts::unread`].
     pub(crate) fn nsfs_mounts(&self) -> Result<NsfsMounts, ProcfsError> {
-        let walk = |proc: &Path| -> Result<Vec<_>, ProcfsError> {
-            let pids = processes(proc)?;
-            Ok(pids
-                .into_iter()
-                .map(|pid| (pid, mount_namespace(proc, pid)))
-                .collect())
+        let walk = |proc: &Path| -> Result<_, ProcfsError> {
+            let pids = processes(proc)?.into_iter();
+            let members = pids.map(|pid| (pid, mount_namespace(proc, pid)));
+            Ok((members.collect::<Vec<_>>(), first_process(proc)))
         };
-        let members = self.bounded(WALK_PATIENCE, self.proc.clone(), walk)?;
+        let (mut members, first) = self.bounded(WALK_PATIENCE, self.proc.clone(), walk)?;
+        // Stable: the host's mount namespace first, the others as they come.
+        members.sort_by_key(|(pid, _)| Some(*pid) != first);
         let mut found = NsfsMounts::default();
         let mut seen = BTreeSet::new();
-        // Process 1 comes first, and with it the host's mount namespace.
         for (pid, member) in members {
             let (folder, mount_ns) = match member {
                 Ok(Some(member)) => member,
@@ -83,7 +83,7 @@ impl Procfs {
                 continue;
             }
             match self.bounded(self.patience, folder.join("mountinfo"), nsfs_lines) {
-                Ok(Some(mounts)) => found.add(mounts, mount_ns, pid),
+                Ok(Some(mounts)) => found.add(mounts, mount_ns, pid, Some(pid) == first),
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
                 Err(error) => found.unread.push(error),
@@ -92,6 +92,16 @@ impl Procfs {
         }
         Ok(found)
     }
+}
+
+/// A process in the host's mount namespace: 1, or if that one is guarded from
+/// the tracer the kernel's own 2.
+fn first_process(proc: &Path) -> Option<u32> {
+    if matches!(mount_namespace(proc, 1), Ok(Some(_))) {
+        return Some(1);
+    }
+    let stat = read_stat(&proc.join("2/stat")).ok()??;
+    (stat.comm == "kthreadd" && stat.ppid == 0).then_some(2)
 }
 
 /// The mount namespace of a process, and the folder of a task in it: the
@@ -116,35 +126,44 @@ fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<(PathBuf, u32)>, Proc
 }
 
 impl NsfsMounts {
-    fn add(&mut self, mounts: Vec<(u32, PathBuf)>, mount_ns: u32, pid: u32) {
-        for (inode, path) in mounts {
+    fn add(&mut self, mounts: Vec<NsfsLine>, mount_ns: u32, pid: u32, host: bool) {
+        for NsfsLine { inode, path, .. } in mounts {
             let paths = self.mounts.entry(inode).or_default();
             if paths.len() < MAX_PATHS {
                 paths.push(NsfsMount {
                     path,
                     mount_ns,
                     pid,
-                    host: pid == 1,
+                    host,
                 });
             }
         }
     }
 }
 
+/// One line of mountinfo, of a network namespace.
+pub(super) struct NsfsLine {
+    /// The mount's number.
+    pub(super) id: u64,
+    /// The network namespace's inode.
+    pub(super) inode: u32,
+    path: PathBuf,
+}
+
 /// The network namespaces that a mountinfo file lists, and where; `None` if
 /// the process is gone.
-fn nsfs_lines(path: &Path) -> Result<Option<Vec<(u32, PathBuf)>>, ProcfsError> {
-    let read = || -> io::Result<Vec<(u32, PathBuf)>> {
+pub(super) fn nsfs_lines(path: &Path) -> Result<Option<Vec<NsfsLine>>, ProcfsError> {
+    let read = || -> io::Result<Vec<NsfsLine>> {
         let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
         let mut mounts = Vec::new();
         let mut kept: BTreeMap<u32, usize> = BTreeMap::new();
         let mut line = Vec::new();
         while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
-            if let Some((inode, path)) = nsfs_mount(&line) {
-                let count = kept.entry(inode).or_default();
+            if let Some(mount) = nsfs_mount(&line) {
+                let count = kept.entry(mount.inode).or_default();
                 *count += 1;
                 if *count <= MAX_PATHS {
-                    mounts.push((inode, path));
+                    mounts.push(mount);
                 }
             }
             line.clear();
@@ -155,7 +174,7 @@ fn nsfs_lines(path: &Path) -> Result<Option<Vec<(u32, PathBuf)>>, ProcfsError> {
 }
 
 /// What one line says, if it is of a network namespace.
-fn nsfs_mount(line: &[u8]) -> Option<(u32, PathBuf)> {
+fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
     // Most lines are of other file systems: they are not worth parsing.
     const KIND: &[u8] = b" - nsfs ";
     line.windows(KIND.len()).find(|window| *window == KIND)?;
@@ -167,7 +186,11 @@ fn nsfs_mount(line: &[u8]) -> Option<(u32, PathBuf)> {
     if path.ends_with(b"//deleted") {
         path.truncate(path.len() - b"//deleted".len());
     }
-    Some((inode, PathBuf::from(OsString::from_vec(path))))
+    Some(NsfsLine {
+        id: u64::try_from(mount.mnt_id).ok()?,
+        inode,
+        path: PathBuf::from(OsString::from_vec(path)),
+    })
 }
 
 /// Undoes the kernel's `\ooo`, which stands for white space, `\` and `#`.

@@ -1,0 +1,71 @@
+//! What to do about a ghost, in order: first keep it from doing more harm, then
+//! end it, then clean up.
+
+use super::{Fate, Ghost, telling::Told};
+use crate::{
+    detect::{duplicate_address::label, joined, kubectl_words, pod_of, release_advice, shell_word},
+    finding::Phase,
+};
+
+impl Told<'_> {
+    /// See the module's documentation.
+    pub(super) fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        let Ghost {
+            entry,
+            stuck,
+            addresses,
+            ..
+        } = self.ghost;
+        if self.phase >= Phase::Armed {
+            let node = &self.view.settings.node;
+            advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
+        }
+        if let Some(first) = stuck.first() {
+            advice.push(release_advice(first));
+        } else if entry.task_count > 0 {
+            advice.push(String::from(
+                "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \
+                 -u kubelet); if nothing needs them any more, end them: they take signals",
+            ));
+        } else if let Some(path) = entry.mounts.first() {
+            advice.push(format!(
+                "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
+                 it: umount {}",
+                shell_word(path),
+            ));
+        }
+        for (address, fate) in &self.fates {
+            if let Fate::TakenBy(other, _) = fate {
+                let pod = pod_of(self.view.model, other);
+                let delete = pod.as_ref().and_then(kubectl_words);
+                let how = delete.map(|words| format!(": kubectl delete pod {words}"));
+                advice.push(format!(
+                    "{} loses packets of {address}; once the node is cordoned, have it replaced{}",
+                    label(self.view.model, other),
+                    how.unwrap_or_default(),
+                ));
+            }
+        }
+        if self.is_reserved() {
+            advice.push(format!(
+                "leave the reservation of {} where it is: without it the address is given to \
+                 another pod while this one still has it",
+                joined(addresses),
+            ));
+        }
+        if let Some(id) = &entry.sandbox.id {
+            let short = id.get(..13).unwrap_or(id);
+            advice.push(format!(
+                "when the holder has gone, have the runtime finish: crictl stopp {short} && crictl \
+                 rmp {short}"
+            ));
+        }
+        if !stuck.is_empty() {
+            advice.push(String::from(
+                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
+            ));
+        }
+        advice
+    }
+}

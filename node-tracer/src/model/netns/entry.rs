@@ -1,0 +1,110 @@
+//! One network namespace.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use super::Serial;
+use crate::{
+    clock::Timestamp,
+    event::{Address, Netns, Task},
+    model::sandbox::Sandbox,
+};
+
+/// One network namespace that is not destroyed.
+#[derive(Debug)]
+pub(crate) struct NetnsEntry {
+    /// Its identity; the cookie as soon as any event tells it.
+    pub(crate) id: Netns,
+    /// Its place in the table.
+    pub(crate) serial: Serial,
+    /// It is the host's own.
+    pub(crate) host: bool,
+    /// When it was created, or first heard of.
+    pub(crate) seen: Timestamp,
+    /// Its creation was seen; otherwise it is older than `seen`.
+    pub(crate) created: bool,
+    /// Since when its last reference is gone.
+    pub(crate) dying: Option<Timestamp>,
+    /// Its addresses, in the order in which they came.
+    pub(crate) addresses: Vec<HeldAddress>,
+    /// Tasks in it, as last told.
+    pub(crate) tasks: Vec<Task>,
+    /// How many there are.
+    pub(crate) task_count: usize,
+    /// Where it is mounted, as last told.
+    pub(crate) mounts: Vec<PathBuf>,
+    /// When `tasks` and `mounts` were last told anew.
+    pub(crate) held_at: Option<Timestamp>,
+    /// Where it is or was mounted.
+    pub(crate) paths: BTreeSet<PathBuf>,
+    /// What ties it to a pod.
+    pub(crate) sandbox: Sandbox,
+}
+
+/// An address in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldAddress {
+    /// The address.
+    pub(crate) address: Address,
+    /// Since when.
+    pub(crate) since: Timestamp,
+    /// It was there before the tracer looked.
+    pub(crate) found: bool,
+}
+
+impl NetnsEntry {
+    /// One of which nothing else is known yet.
+    pub(super) fn new(id: Netns, serial: Serial, seen: Timestamp) -> Self {
+        Self {
+            id,
+            serial,
+            host: false,
+            seen,
+            created: false,
+            dying: None,
+            addresses: Vec::new(),
+            tasks: Vec::new(),
+            task_count: 0,
+            mounts: Vec::new(),
+            held_at: None,
+            paths: BTreeSet::new(),
+            sandbox: Sandbox::default(),
+        }
+    }
+
+    /// Whether it came into being after a time.
+    pub(super) fn is_after(&self, time: Timestamp) -> bool {
+        self.created && time < self.seen
+    }
+
+    /// Whether this is what was told of its holders last.
+    pub(super) fn is_held_by(&self, tasks: &[Task], count: usize, mounts: &[PathBuf]) -> bool {
+        self.held_at.is_some()
+            && self.task_count == count
+            && self.mounts == mounts
+            && self.tasks.len() == tasks.len()
+            && self.tasks.iter().zip(tasks).all(|(a, b)| same_task(a, b))
+    }
+}
+
+impl HeldAddress {
+    /// Whether this is the same address on the same device.
+    pub(super) fn is_at(&self, other: &Address) -> bool {
+        self.address.address == other.address && self.address.ifname == other.ifname
+    }
+}
+
+/// The start as a point in time moves a little with every look at the clock.
+fn same_task(a: &Task, b: &Task) -> bool {
+    let Task {
+        pid,
+        tid,
+        comm,
+        state,
+        start_ticks,
+        started: _,
+        pod_uid,
+        container_id,
+    } = a;
+    (pid, tid, comm, state) == (&b.pid, &b.tid, &b.comm, &b.state)
+        && (start_ticks, pod_uid, container_id) == (&b.start_ticks, &b.pod_uid, &b.container_id)
+}
