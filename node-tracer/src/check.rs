@@ -6,7 +6,13 @@ use crate::{
     config::{Config, Pods},
     coverage, output,
     record::{CoverageItem, Record},
-    source::{ebpf::Probes, pods::PodsFile},
+    source::{
+        ebpf::{
+            Probes,
+            plan::{Mechanism, Signal},
+        },
+        pods::PodsFile,
+    },
 };
 
 /// Whether every signal of the kernel can be seen somehow.
@@ -19,7 +25,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     }
     let mut items = coverage::of_plan(&probes.plan);
     let whole = items.iter().all(|item| item.mechanism.is_some());
-    items.push(try_inventory(&mut probes));
+    if probes.plan.mechanism(Signal::Inventory) == Mechanism::Iterator {
+        items.push(try_inventory(&mut probes));
+    }
     let pods = match &config.pods {
         Pods::File(path) => match PodsFile::new(path).poll() {
             Some(Ok(listing)) => Some(format!("{} ({} pods)", listing.source, listing.pods.len())),

@@ -231,7 +231,7 @@ fn release_advice(blocked: &Blocked) -> String {
         ),
         None => format!(
             "find out what {task} waits for (cat /proc/{tid}/stack; its mounts: \
-             cat /proc/{tid}/mountinfo) and end that wait; no signal can"
+             cat /proc/{tid}/mountinfo) and end that wait; it may take no signal until then"
         ),
     }
 }

@@ -208,9 +208,9 @@ impl Engine {
             open.latest = finding;
             self.open.insert(open.latest.id.clone(), open);
         }
-        told.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+        told.sort_by_key(|(finding, _)| order(finding));
         let mut over: Vec<Finding> = before.into_values().map(|open| open.latest).collect();
-        over.sort_by(|a, b| order(a).cmp(&order(b)));
+        over.sort_by_key(order);
         told.extend(over.into_iter().map(|finding| (finding, State::Resolved)));
         told
     }

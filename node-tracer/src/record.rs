@@ -74,6 +74,9 @@ pub(crate) struct Summary {
     pub(crate) events_seen: u64,
     /// Events that it should have been given, by cause of the loss.
     pub(crate) events_lost: BTreeMap<String, u64>,
+    /// What could not be told at the end, and why.
+    #[serde(default)]
+    pub(crate) unknown: Vec<String>,
     /// How long the run took, ms.
     pub(crate) duration_ms: u64,
     /// The worst finding that is open at the end.

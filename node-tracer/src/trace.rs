@@ -249,7 +249,12 @@ impl<'a> Out<'a> {
     /// When rules should be applied next.
     fn until_tick(&self) -> Duration {
         let pause = if self.dirty { TICK } else { SLOW_TICK };
-        (self.last_tick + pause).saturating_duration_since(Instant::now())
+        let regular = (self.last_tick + pause).saturating_duration_since(Instant::now());
+        let now = Timestamp::now();
+        // Never more often than TICK, whatever is pending.
+        let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
+        let pending = self.engine.pending().map(|time| time.since(now).max(soonest));
+        pending.map_or(regular, |pending| regular.min(pending))
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {
@@ -312,6 +317,7 @@ impl<'a> Out<'a> {
             events_seen: engine.events,
             worst_seen: engine.worst(),
             events_lost: engine.lost,
+            unknown: self.engine.gaps().to_vec(),
             duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             ..Summary::default()
         };

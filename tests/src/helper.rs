@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{fuse, runtime};
+use crate::{fuse, journald, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -41,6 +41,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
     match (role, args) {
         ("fuse", [mount_point]) => fuse::serve(Path::new(mount_point)),
         ("runtime", []) => runtime::serve(),
+        ("journald", [folder]) => journald::serve(Path::new(folder)),
         ("pause", [comm, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
             println!("in");

@@ -15,6 +15,7 @@
 //! | [`netns`], [`cgroup`], [`hangfs`], [`process`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
+//! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`] | the tracer under test |
 //! | [`harness`] | runs the integration tests |
 //!
@@ -34,6 +35,7 @@ pub mod hangfs;
 pub mod harness;
 pub mod helper;
 pub mod incident;
+pub mod journald;
 pub mod netns;
 pub mod network;
 pub mod pods;
@@ -41,5 +43,6 @@ pub mod process;
 pub mod runtime;
 pub mod scratch;
 pub mod stage;
+mod syscall;
 pub mod tracer;
 pub mod wait;

@@ -58,8 +58,14 @@ impl Netns {
     /// Makes an empty one (`lo`, down).
     pub fn create() -> anyhow::Result<Self> {
         fs::create_dir_all(FOLDER).with_context(|| format!("mkdir {FOLDER}"))?;
+        Self::create_in(Path::new(FOLDER))
+    }
+
+    /// Makes one whose name is in another folder. (`ip` knows it by
+    /// [`path`](Self::path) alone.)
+    pub fn create_in(folder: &Path) -> anyhow::Result<Self> {
         let name = unique_name();
-        let path = Path::new(FOLDER).join(&name);
+        let path = folder.join(&name);
         fs::File::create_new(&path).with_context(|| format!("create {}", path.display()))?;
         let mut this = Self {
             name,
@@ -74,7 +80,7 @@ impl Netns {
         Ok(this)
     }
 
-    /// Its name below [`FOLDER`].
+    /// Its name in its folder, [`FOLDER`] if nothing else was said.
     pub fn name(&self) -> &str {
         &self.name
     }

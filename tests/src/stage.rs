@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, cni, netns};
+use crate::{cgroup, cni, journald, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Need {
     Cni,
     /// A program in PATH, and the Debian package that has it.
     Program(&'static str, &'static str),
+    /// systemd-journald, and journalctl to read what it wrote.
+    Journald,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
     Tracer,
 }
@@ -45,6 +47,15 @@ impl Need {
             }
             Self::Cni if crate::cni::folder().is_none() => {
                 "needs the CNI plugins bridge, host-local and loopback in /opt/cni/bin or /usr/lib/cni (Debian: containernetworking-plugins)"
+            }
+            Self::Journald if !Path::new(journald::PROGRAM).exists() => {
+                "needs systemd-journald: install it (Debian: systemd)"
+            }
+            Self::Journald if in_path("journalctl").is_none() => {
+                "needs journalctl: install it (Debian: systemd)"
+            }
+            Self::Journald if !Path::new(journald::MACHINE_ID).exists() => {
+                "needs /etc/machine-id: run systemd-machine-id-setup (Debian: systemd)"
             }
             Self::Program(program, package) if in_path(program).is_none() => {
                 return Some(format!("needs {program}: install it (Debian: {package})"));

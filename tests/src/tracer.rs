@@ -1,5 +1,6 @@
 //! The tracer under test, as a child process whose records are read as they come.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ struct Said {
     records: Vec<(Instant, Value)>,
     /// Lines on stdout that are not records.
     text: Vec<String>,
+    /// Lines on stdout that act on a terminal.
+    unsafe_lines: Vec<String>,
     stderr: String,
 }
 
@@ -44,6 +47,8 @@ pub struct Ended {
     pub records: Vec<Value>,
     /// Lines on stdout that are not records.
     pub text: Vec<String>,
+    /// Lines on stdout, records too, that hold a control character.
+    pub unsafe_lines: Vec<String>,
     /// All of stderr.
     pub stderr: String,
 }
@@ -70,13 +75,18 @@ impl Tracer {
     /// Starts `trace -o json ARGS` with no source but the kernel, and waits
     /// until it watches.
     pub fn trace(args: &[&str]) -> anyhow::Result<Self> {
+        Self::trace_with(args, &[])
+    }
+
+    /// The same with variables in its environment.
+    pub fn trace_with(args: &[&str], environment: &[(&str, &OsStr)]) -> anyhow::Result<Self> {
         let mut all = vec!["trace", "-o", "json", "--cri", "none"];
         if !args.contains(&"--pods") {
             all.extend(["--pods", "none"]);
         }
         all.extend(args);
         let mut command = Command::new(binary()?);
-        command.args(&all);
+        command.args(&all).envs(environment.iter().copied());
         let mut this = Self::start(&mut command, |_| ())?;
         this.wait_until_ready()?;
         Ok(this)
@@ -104,6 +114,9 @@ impl Tracer {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line);
+                    if line.chars().any(char::is_control) {
+                        lock(&out).unsafe_lines.push(line.to_string());
+                    }
                     match serde_json::from_str(&line) {
                         Ok(record @ Value::Object(_)) => {
                             lock(&out).records.push((Instant::now(), record));
@@ -244,6 +257,7 @@ impl Tracer {
             signal: status.signal(),
             records: said.records.into_iter().map(|(_, record)| record).collect(),
             text: said.text,
+            unsafe_lines: said.unsafe_lines,
             stderr: said.stderr,
         })
     }

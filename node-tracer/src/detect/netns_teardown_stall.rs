@@ -148,6 +148,8 @@ fn waiting<'a>(view: &View<'a>) -> (Vec<&'a Blocked>, Vec<&'a Blocked>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::{
         event::What,
         finding::{Rule, Severity, State},
@@ -187,6 +189,14 @@ mod tests {
             node.tell(destroyed(2 + 4 * i, 100 + i as u32));
             assert_eq!(node.tick(3 + 4 * i), []);
         }
+    }
+
+    #[test]
+    fn a_teardown_may_take_longer_than_a_tasks_stall() {
+        let mut node = Node::with_threshold(Duration::from_secs(1));
+        node.tell_all(&[created(1, 100), dying(2, 100)]);
+        assert_eq!(node.tick(6), []);
+        assert_eq!(node.tick(7).len(), 1);
     }
 
     #[test]

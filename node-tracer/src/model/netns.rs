@@ -20,7 +20,6 @@ use std::{
 pub(crate) use self::entry::{HeldAddress, NetnsEntry};
 
 use self::index::AddressIndex;
-use super::sandbox::Sandbox;
 use crate::{
     clock::Timestamp,
     event::{Address, MAX_HOLDERS, Netns, Task},

@@ -268,8 +268,8 @@ pub(crate) fn ghost_story() -> Vec<Event> {
         listed(6, &all),
         listed(60, &others),
         holders(61, 100, &[app], &[MOUNT]),
+        reserved(61, Some("sandbox-old")),
         stuck(62, 9, 100),
-        reserved(63, Some("sandbox-old")),
     ]
 }
 
@@ -291,15 +291,19 @@ pub(crate) struct Node(pub(crate) Engine);
 
 impl Default for Node {
     fn default() -> Self {
-        Self(Engine::new(Settings {
-            boot_id: String::from("boot"),
-            node: String::from("node-1"),
-            stall_threshold: Duration::from_secs(5),
-        }))
+        Self::with_threshold(Duration::from_secs(5))
     }
 }
 
 impl Node {
+    pub(crate) fn with_threshold(stall_threshold: Duration) -> Self {
+        Self(Engine::new(Settings {
+            boot_id: String::from("boot"),
+            node: String::from("node-1"),
+            stall_threshold,
+        }))
+    }
+
     pub(crate) fn of(events: &[Event]) -> Self {
         let mut node = Self::default();
         node.tell_all(events);

@@ -138,6 +138,7 @@ impl<W: io::Write> TextSink<W> {
             severities,
             events_seen,
             events_lost,
+            unknown,
             duration_ms,
             worst_open,
             worst_seen,
@@ -172,6 +173,9 @@ impl<W: io::Write> TextSink<W> {
                 )
             }
         };
+        for unknown in unknown {
+            text += &format!("  unknown   {}\n", Printable(unknown));
+        }
         text
     }
 }

@@ -4,6 +4,7 @@
 
 mod cni;
 mod holders;
+mod inventory;
 mod nets;
 mod tasks;
 
@@ -21,6 +22,7 @@ pub(crate) use self::cni::Host;
 use self::{
     cni::{CniTable, Parent, Started},
     holders::Holders,
+    inventory::{InventoryError, Iterators, Polled},
     nets::{Change, NetTable, Seen, Trust},
     tasks::Owners,
 };
@@ -35,7 +37,7 @@ use super::{
     procfs::Procfs,
 };
 use crate::{
-    clock::{KernelClock, Timestamp},
+    clock::{KernelClock, Timestamp, monotonic_now as now},
     event::{Address, Event, What},
 };
 
@@ -58,7 +60,10 @@ pub(crate) enum StartError {
     Load(#[from] LoadError),
     /// The first look failed.
     #[error("the kernel's tasks and namespaces cannot be listed")]
-    Inventory(#[source] super::ebpf::ProbeError),
+    Inventory(#[source] InventoryError),
+    /// Namespaces come and go faster than they can be listed.
+    #[error("the kernel's list of network namespaces does not hold still; try again")]
+    Restless,
     /// Tasks are seen from inside a PID namespace.
     #[error(
         "the host's tasks cannot be seen: node-tracer must run in the host's PID namespace \
@@ -71,6 +76,10 @@ pub(crate) enum StartError {
 const BATCH: usize = 4096;
 /// Pause between walks; more if a walk takes long.
 const WALK_PAUSE: u64 = 2_000_000;
+/// The same for a comparison, which takes longer.
+const COMPARISON_PAUSE: u64 = 100_000_000;
+/// How often the first listing is tried.
+const STOCK_ATTEMPTS: usize = 5;
 /// A walk takes at most one part in so many of the time.
 const WALK_SHARE: u64 = 20;
 /// When the list is looked at after a device change: a namespace is on it
@@ -91,6 +100,9 @@ pub(crate) struct Live {
     cni: CniTable,
     owners: Owners,
     holders: Holders,
+    iterators: Iterators,
+    /// Stalls, where no hook tells of them.
+    polled: Option<Polled>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
     due: Due,
@@ -122,10 +134,6 @@ impl Due {
     }
 }
 
-/// The monotonic clock, which kernel records carry.
-fn now() -> u64 {
-    KernelClock::now().monotonic(Timestamp::now())
-}
 
 impl Live {
     /// Attaches the programs and takes stock. Returns what was found as
@@ -137,36 +145,47 @@ impl Live {
         let (mut probes, warnings) =
             Probes::load(Path::new("/proc"), config.stall_threshold, config.limit)?;
         let clock = KernelClock::now();
-        let all = probes.tasks(None).map_err(StartError::Inventory)?;
-        let kthreadd = all.iter().find(|entry| entry.row.task.tid == 2).map(|entry| entry.row);
-        let init_net = match kthreadd {
-            Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
-            _ => return Err(StartError::PidNamespace),
+        let planned: Vec<&str> =
+            probes.plan.attachments().iter().map(|attach| attach.program).collect();
+        let iterators = Iterators {
+            tasks: planned.contains(&"task_rows"),
+            nets: planned.contains(&"net_walk"),
         };
-        let trust = |signal| {
-            !matches!(probes.plan.mechanism(signal), Mechanism::Fentry | Mechanism::Kprobe)
+        let hooked = |signal| {
+            matches!(probes.plan.mechanism(signal), Mechanism::Fentry | Mechanism::Kprobe)
         };
         let trust = Trust {
-            creations: trust(Signal::NetnsCreated),
-            ends: trust(Signal::NetnsDestroyed),
-            addresses: trust(Signal::Address),
+            creations: !hooked(Signal::NetnsCreated),
+            ends: !hooked(Signal::NetnsDestroyed),
+            addresses: !hooked(Signal::Address),
         };
-        let host = host(&procfs, &all);
+        let polled = !planned.iter().any(|program| program.starts_with("task_switch"));
         let mut live = Self {
             nets: NetTable::new(trust),
-            cni: CniTable::new(host.1),
+            cni: CniTable::new(Host::default()),
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
             symbols: Symbols::load(Path::new("/proc/kallsyms")).ok(),
             dropped: HashMap::new(),
             due: Due::default(),
-            host_netns: host.0,
+            host_netns: 0,
+            init_net: 0,
+            polled: polled.then(Polled::default),
+            iterators,
             procfs,
             config,
             clock,
-            init_net,
             probes,
         };
+        let all = live.list_tasks(false).map_err(StartError::Inventory)?;
+        let kthreadd = all.iter().find(|entry| entry.row.task.tid == 2).map(|entry| entry.row);
+        live.init_net = match kthreadd {
+            Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
+            _ => return Err(StartError::PidNamespace),
+        };
+        let host;
+        (live.host_netns, host) = self::host(&live.procfs, &all);
+        live.cni = CniTable::new(host);
         let mut out = Vec::new();
         live.take_stock(&all, &mut out)?;
         Ok((live, out, warnings))
@@ -198,9 +217,14 @@ impl Live {
     fn take_stock(&mut self, all: &[TaskEntry], out: &mut Vec<Event>) -> Result<(), StartError> {
         let start = now();
         let time = self.time(start);
-        let entries = self.probes.netns(self.init_net).map_err(StartError::Inventory)?;
-        let entries = entries.unwrap_or_default();
-        let seen: Vec<Seen> = entries.iter().map(seen).collect();
+        let mut seen = None;
+        for _ in 0..STOCK_ATTEMPTS {
+            seen = self.list_nets(Some(all)).map_err(StartError::Inventory)?;
+            if seen.is_some() {
+                break;
+            }
+        }
+        let seen = seen.ok_or(StartError::Restless)?;
         self.nets.seed(&seen, start);
         for Seen { net, addresses } in seen {
             let netns = nets::identity(net);
@@ -237,9 +261,15 @@ impl Live {
             };
             let since = start.saturating_sub(asleep);
             let tid = entry.row.task.tid;
-            self.note(|probes| probes.add_blocked(tid, since));
-            if asleep >= threshold {
-                self.note(|probes| probes.mark_reported(tid, since));
+            let reported = asleep >= threshold;
+            match &mut self.polled {
+                Some(polled) => polled.seed(entry.row.task, since, reported),
+                None => self.note(|probes| probes.add_blocked(tid, since)),
+            }
+            if reported {
+                if self.polled.is_none() {
+                    self.note(|probes| probes.mark_reported(tid, since));
+                }
                 out.push(self.blocked(entry, since, true));
             }
         }
@@ -291,17 +321,9 @@ impl Live {
                 self.nets.device_changed(changed.task);
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
             }
-            Record::TaskUnblocked(unblocked) => {
-                let owner = self.owners.of(&unblocked.task);
-                let duration = unblocked.header.time.saturating_sub(unblocked.since);
-                out.push(Event {
-                    time: self.time(unblocked.header.time),
-                    what: What::TaskUnblocked {
-                        task: tasks::task(&unblocked.task, owner, self.clock),
-                        since: self.time(unblocked.since),
-                        duration_ms: duration / 1_000_000,
-                    },
-                });
+            Record::TaskUnblocked(record) => {
+                let event = self.unblocked(&record.task, record.since, record.header.time);
+                out.push(event);
             }
             Record::CniExec(exec) => self.cni_exec(&exec, out),
             Record::CniExit(exit) => {
@@ -408,7 +430,7 @@ impl Live {
         if self.due.holders.is_some_and(|due| time >= due) {
             self.due.holders = None;
             if self.holders.may_look(time) {
-                match self.probes.tasks(Some(self.init_net)) {
+                match self.list_tasks(true) {
                     Ok(outside) => self.look_at_holders(&outside, false, out),
                     Err(error) => self.failed(&error),
                 }
@@ -421,21 +443,22 @@ impl Live {
     fn look_at_nets(&mut self, out: &mut Vec<Event>) {
         let start = now();
         self.due.walk = None;
-        let entries = match self.probes.netns(self.init_net) {
-            Ok(entries) => entries,
+        let seen = match self.list_nets(None) {
+            Ok(seen) => seen,
             Err(error) => {
                 self.failed(&error);
                 None
             }
         };
         let end = now();
-        self.due.walk_not_before = end + WALK_PAUSE.max((end - start) * WALK_SHARE);
+        let pause = if self.iterators.nets { WALK_PAUSE } else { COMPARISON_PAUSE };
+        self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
         // Records from before the walk come first.
         while self.drain(out) {}
-        match entries {
-            Some(entries) => {
+        match seen {
+            Some(seen) => {
                 let mut changes = Vec::new();
-                self.nets.walked(entries.iter().map(seen).collect(), start, &mut changes);
+                self.nets.walked(seen, start, &mut changes);
                 self.tell(changes, out);
                 if let Some(time) = self.nets.unannounced() {
                     self.due.walk_at(time);
@@ -448,27 +471,68 @@ impl Live {
     }
 
     fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
-        let look = self.probes.blocked(time, self.config.stall_threshold);
-        self.due.stalls = look.next;
-        if look.due.is_empty() {
+        let threshold = self.config.stall_threshold;
+        if self.polled.is_none() {
+            let look = self.probes.blocked(time, threshold);
+            self.due.stalls = look.next;
+            if look.due.is_empty() {
+                return;
+            }
+            match self.list_tasks(true) {
+                Ok(outside) => self.tell_stalls(&outside, look.due, out),
+                Err(error) => self.failed(&error),
+            }
             return;
         }
-        let outside = match self.probes.tasks(Some(self.init_net)) {
+        let threshold = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+        self.due.stalls = time + (threshold / 4).clamp(50 * MILLISECOND, SECOND);
+        let outside = match self.list_tasks(true) {
             Ok(outside) => outside,
             Err(error) => return self.failed(&error),
         };
+        let look = self.polled.as_mut().map(|polled| polled.look(&outside, time, threshold));
+        let look = look.unwrap_or_default();
+        for (task, since) in look.awake {
+            let event = self.unblocked(&task, since, time);
+            out.push(event);
+        }
+        if !look.due.is_empty() {
+            self.tell_stalls(&outside, look.due, out);
+        }
+    }
+
+    fn tell_stalls(
+        &mut self,
+        outside: &[TaskEntry],
+        due: HashMap<u32, u64>,
+        out: &mut Vec<Event>,
+    ) {
         let rows: HashMap<u32, &TaskEntry> =
             outside.iter().map(|entry| (entry.row.task.tid, entry)).collect();
-        for (tid, since) in look.due {
+        for (tid, since) in due {
             match rows.get(&tid) {
                 Some(entry) if tasks::is_blocked(&entry.row) => {
-                    self.note(|probes| probes.mark_reported(tid, since));
+                    if self.polled.is_none() {
+                        self.note(|probes| probes.mark_reported(tid, since));
+                    }
                     out.push(self.blocked(entry, since, false));
                 }
                 _ => self.probes.forget_blocked(tid),
             }
         }
-        self.look_at_holders(&outside, false, out);
+        self.look_at_holders(outside, false, out);
+    }
+
+    fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
+        let owner = self.owners.of(task);
+        Event {
+            time: self.time(time),
+            what: What::TaskUnblocked {
+                task: tasks::task(task, owner, self.clock),
+                since: self.time(since),
+                duration_ms: time.saturating_sub(since) / MILLISECOND,
+            },
+        }
     }
 
     fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
@@ -517,8 +581,8 @@ impl Live {
         }
     }
 
-    fn failed(&mut self, error: &super::ebpf::ProbeError) {
-        tracing::warn!("{:#}", crate::report::chain(error));
+    fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!("{}", crate::report::chain(error));
         self.drop("kernel-look-failed", 1);
     }
 }

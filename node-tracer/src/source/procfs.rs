@@ -155,6 +155,22 @@ impl Procfs {
         u32::try_from(inode.ok()??).ok()
     }
 
+    /// The file of a task's network namespace.
+    pub(crate) fn task_netns_path(&self, tid: u32) -> PathBuf {
+        self.task_path(tid, "ns/net")
+    }
+
+    /// Where a mount can be reached from here.
+    pub(crate) fn mount_path(&self, mount: &NsfsMount) -> PathBuf {
+        let inside = mount.path.strip_prefix("/").unwrap_or(&mount.path);
+        self.task_path(mount.pid, "root").join(inside)
+    }
+
+    /// The reads that may hang, for other sources to count theirs with.
+    pub(crate) fn bounded_reads(&self) -> &Bounded {
+        &self.bounded
+    }
+
     /// The network namespace of a process; `None` if it is gone or not to be
     /// seen.
     pub(crate) fn netns_of(&self, pid: u32) -> Option<u32> {

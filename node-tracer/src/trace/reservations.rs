@@ -68,6 +68,9 @@ impl Reservations {
                 });
                 self.failing = failing;
             }
+            // What could not be read may hold it: that is no "free".
+            let answered = holder.is_some() || self.failing.is_none();
+            let stores = if answered { stores } else { Vec::new() };
             let what = What::Reservation { address: *address, stores, holder };
             if self.told.get(address) != Some(&what) {
                 self.told.insert(*address, what.clone());

@@ -226,7 +226,7 @@ impl Told<'_> {
         } = self.ghost;
         for blocked in stuck.iter().take(TOLD) {
             let claim = format!(
-                "{} is in it, in uninterruptible sleep{}: no signal ends it",
+                "{} is in it, in uninterruptible sleep{}",
                 task_label(&blocked.task),
                 sleeps_in(blocked),
             );

@@ -123,6 +123,38 @@ fn a_pod_that_is_listed_is_no_ghost() {
 }
 
 #[test]
+fn a_pod_that_terminates_late_is_no_ghost_while_nothing_is_stuck_or_it_has_finished() {
+    let late = |phase: &str| {
+        let pod = pod("checkout-x8k2p", OLD, &[ip(5)]);
+        let pod = Pod {
+            deletion: Some(s(70)),
+            phase: Some(phase.into()),
+            ..pod
+        };
+        listed(64, &[pod])
+    };
+    let mut story = ghost_story();
+    story.push(late("Running"));
+    assert!(ghost(&story, 500).is_some());
+    story.push(late("Failed"));
+    assert!(ghost(&story, 500).is_none());
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    story.push(late("Running"));
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
+fn what_a_host_network_pod_leaves_behind_is_no_ghost() {
+    let story = bent(|what| {
+        if let What::PodsListed { pods, .. } = what {
+            let old = pods.iter_mut().filter(|pod| pod.uids.contains(OLD));
+            old.for_each(|pod| pod.host_network = true);
+        }
+    });
+    assert!(ghost(&story, 500).is_none());
+}
+
+#[test]
 fn a_pod_of_the_same_name_is_another_one() {
     let mut story = ghost_story();
     story.push(listed(64, &[pod("checkout-x8k2p", NEW, &[])]));
@@ -276,13 +308,19 @@ fn a_static_pod_needs_no_mirror() {
 
 #[test]
 fn a_namespace_that_the_pod_made_for_itself_is_no_sandbox() {
-    let mut story = ghost_story();
-    story.insert(7, created(6, 300));
-    story.insert(8, added(6, 300, 77));
-    story.insert(
-        9,
-        holders(6, 300, &[pod_task(31, "dind", OLD, "app-old")], &[]),
-    );
-    let mut node = Node::of(&story);
-    assert_eq!(node.of_rule(500, GHOST).len(), 1, "only the sandbox");
+    for ips in [vec![ip(5)], vec![]] {
+        let mut story = bent(|what| {
+            if let What::PodsListed { pods, .. } = what {
+                pods.iter_mut().for_each(|pod| pod.ips.clone_from(&ips));
+            }
+        });
+        let inner = [
+            created(6, 300),
+            added(6, 300, 77),
+            holders(6, 300, &[pod_task(31, "dind", OLD, "app-old")], &[]),
+        ];
+        story.splice(7..7, inner);
+        let told = Node::of(&story).of_rule(500, GHOST);
+        assert_eq!(told.len(), 1, "only the sandbox: {told:#?}");
+    }
 }

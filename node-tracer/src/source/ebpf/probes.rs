@@ -122,10 +122,14 @@ impl Probes {
         }
         let mut warnings: Vec<String> = errors.iter().map(ToString::to_string).collect();
 
+        // A new loader reads the type information on its own; without this it
+        // would be in memory twice.
+        let mut loader = EbpfLoader::new();
+        loader.btf(None);
         let btf = AyaBtf::from_sys_fs().map_err(LoadError::Btf)?;
         let layout = LayoutGlobal(facts.layout);
         let settings = SettingsGlobal(facts.settings(stall_threshold, std::process::id()));
-        let mut ebpf = EbpfLoader::new()
+        let mut ebpf = loader
             .btf(Some(&btf))
             .override_global("LAYOUT", &layout, true)
             .override_global("SETTINGS", &settings, true)
@@ -149,6 +153,8 @@ impl Probes {
             plan,
             facts,
         };
+        drop(btf);
+        give_back_memory();
         Ok((probes, warnings))
     }
 
@@ -191,6 +197,16 @@ impl AsRawFd for Probes {
     /// Readable when there are records.
     fn as_raw_fd(&self) -> RawFd {
         self.events.as_raw_fd()
+    }
+}
+
+/// Reading the kernel's type information takes some 20 MB once. The allocator
+/// would keep them for as long as the tracer runs.
+fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

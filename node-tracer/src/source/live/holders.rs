@@ -6,8 +6,9 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Live, now, tasks};
+use super::{Live, tasks};
 use crate::{
+    clock::monotonic_now as now,
     event::{Event, MAX_HOLDERS, Netns, Task, What},
     source::ebpf::inventory::TaskEntry,
 };

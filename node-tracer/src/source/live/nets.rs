@@ -151,6 +151,26 @@ impl NetTable {
         Some(self.known.entry(net.address).insert_entry(known).into_mut())
     }
 
+    /// The entry of `net`. One that was known by its number alone gets the
+    /// address that is told now.
+    fn entry(&mut self, net: Net) -> Option<&mut Known> {
+        let by_number = u64::from(net.inum);
+        if net.address != by_number && !self.known.contains_key(&net.address) {
+            if let Some(mut known) = self.known.remove(&by_number) {
+                known.net.address = net.address;
+                self.known.insert(net.address, known);
+            }
+        } else if net.address == by_number && !self.known.contains_key(&by_number) {
+            // Listed by number: whoever has it, by whatever address.
+            let address = self.known.values().find(|known| known.net.inum == net.inum);
+            let address = address?.net.address;
+            let known = self.known.get_mut(&address)?;
+            return Self::same(known, net).then_some(known);
+        }
+        let known = self.known.get_mut(&net.address)?;
+        Self::same(known, net).then_some(known)
+    }
+
     /// Whether `net` is the namespace known at its address, and not a later
     /// one in the same place. A cookie given after creation is taken over.
     fn same(known: &mut Known, net: Net) -> bool {
@@ -199,9 +219,7 @@ impl NetTable {
 
     /// A record says that `net` was made by `task`.
     pub(crate) fn created(&mut self, net: Net, time: u64, task: KernelTask, out: &mut Vec<Change>) {
-        if let Some(known) = self.known.get_mut(&net.address)
-            && Self::same(known, net)
-        {
+        if let Some(known) = self.entry(net) {
             // The walk was quicker.
             known.maker = Some(task);
             known.first_seen = known.first_seen.min(time);
@@ -216,9 +234,7 @@ impl NetTable {
 
     /// A record says that the last reference to `net` is gone.
     pub(crate) fn dying(&mut self, net: Net, time: u64, task: KernelTask, out: &mut Vec<Change>) {
-        let is_known =
-            self.known.get_mut(&net.address).is_some_and(|known| Self::same(known, net));
-        if !is_known {
+        if self.entry(net).is_none() {
             // Its creation was lost; its end need not be.
             self.evict(net, time, out);
             self.insert(net, time, None);
@@ -233,8 +249,9 @@ impl NetTable {
 
     /// A record says that `net` was taken down.
     pub(crate) fn destroyed(&mut self, net: Net, time: u64, out: &mut Vec<Change>) {
-        if self.known.get_mut(&net.address).is_some_and(|known| Self::same(known, net)) {
-            self.end(net.address, time, out);
+        if let Some(known) = self.entry(net) {
+            let address = known.net.address;
+            self.end(address, time, out);
         }
     }
 
@@ -271,12 +288,9 @@ impl NetTable {
         added: bool,
         out: &mut Vec<Change>,
     ) {
-        let Some(known) = self.known.get_mut(&net.address) else {
+        let Some(known) = self.entry(net) else {
             return;
         };
-        if !Self::same(known, net) {
-            return;
-        }
         let netns = identity(known.net);
         if added && known.addresses.insert(address.clone()) {
             out.push(Change::AddressAdded(netns, time, address));
@@ -288,7 +302,10 @@ impl NetTable {
     /// A walk of the kernel's list, begun at `time`. All records written
     /// before it must have been taken in.
     pub(crate) fn walked(&mut self, seen: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
-        let listed: HashMap<u64, Net> = seen.iter().map(|s| (s.net.address, s.net)).collect();
+        let listed: HashMap<u64, Net> = seen
+            .iter()
+            .flat_map(|s| [(s.net.address, s.net), (u64::from(s.net.inum), s.net)])
+            .collect();
         self.missing(&listed, time, out);
         let maker = match self.makers.as_slice() {
             [only] => Some(*only),
@@ -320,16 +337,14 @@ impl NetTable {
         dying: &mut Vec<Netns>,
         out: &mut Vec<Change>,
     ) {
-        let is_known =
-            self.known.get_mut(&net.address).is_some_and(|known| Self::same(known, net));
-        if !is_known {
+        if self.entry(net).is_none() {
             self.evict(net, time, out);
             if self.insert(net, time, maker).is_none() {
                 return;
             }
         }
         let trust = self.trust;
-        let Some(known) = self.known.get_mut(&net.address) else {
+        let Some(known) = self.entry(net) else {
             return;
         };
         known.missing_since = None;
@@ -361,7 +376,12 @@ impl NetTable {
         let busy = self.cleanup_since.is_some_and(|since| since <= time);
         let mut ended = Vec::new();
         for (address, known) in &mut self.known {
-            if listed.get(address).is_some_and(|net| Self::same(known, *net)) {
+            let net = listed.get(address).or_else(|| {
+                // A list by numbers has no addresses.
+                let net = listed.get(&u64::from(known.net.inum));
+                net.filter(|net| net.address == u64::from(net.inum))
+            });
+            if net.is_some_and(|net| Self::same(known, *net)) {
                 continue;
             }
             let since = *known.missing_since.get_or_insert(time);
@@ -533,6 +553,31 @@ mod tests {
         table.walked(vec![], 10, &mut out);
         assert_eq!(out, []);
         table.walked(vec![], 11 + LOST_AFTER, &mut out);
+        assert!(matches!(out.as_slice(), [Change::Dying(..), Change::Destroyed(..)]));
+    }
+
+    #[test]
+    fn a_namespace_known_by_number_gets_the_address_that_a_record_tells() {
+        let mut table = NetTable::new(HOOKS);
+        let mut out = Vec::new();
+        table.seed(&[seen(net(100, 0, 100, -1))], 0);
+        table.dying(net(0xffff_8880_0000_1000, 7, 100, 0), 5, task(1), &mut out);
+        table.destroyed(net(0xffff_8880_0000_1000, 7, 100, 0), 6, &mut out);
+        assert_eq!(
+            out,
+            [Change::Dying(id(7, 100), 5, Some(task(1))), Change::Destroyed(id(7, 100), 6)]
+        );
+    }
+
+    #[test]
+    fn a_list_by_numbers_finds_those_known_by_address() {
+        let mut table = NetTable::new(TRACEPOINTS);
+        let mut out = Vec::new();
+        table.created(net(0xffff_8880_0000_1000, 7, 100, 1), 5, task(1), &mut out);
+        out.clear();
+        table.walked(vec![seen(net(100, 0, 100, -1))], 10, &mut out);
+        assert_eq!(out, []);
+        table.walked(vec![], 20, &mut out);
         assert!(matches!(out.as_slice(), [Change::Dying(..), Change::Destroyed(..)]));
     }
 

@@ -125,6 +125,18 @@ fn state_letter(state: u32) -> char {
     }
 }
 
+/// Some state bits that have this letter.
+pub(crate) fn state_bits(letter: char) -> u32 {
+    match letter {
+        'R' => 0,
+        'D' => UNINTERRUPTIBLE,
+        'T' => 0x4,
+        't' => 0x8,
+        'I' => 0x402,
+        _ => 1,
+    }
+}
+
 /// A stack in words, without the tracer's own frames.
 pub(crate) fn stack(entry: &TaskEntry, symbols: Option<&Symbols>) -> Vec<String> {
     let Some(symbols) = symbols else {
@@ -164,6 +176,13 @@ mod tests {
             [(0, 'R'), (1, 'S'), (2, 'D'), (0x102, 'D'), (0x2102, 'D'), (0x402, 'I'), (4, 'T')]
         {
             assert_eq!(state_letter(bits), letter, "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn bits_and_letters_agree() {
+        for letter in ['R', 'S', 'D', 'T', 't', 'I'] {
+            assert_eq!(state_letter(state_bits(letter)), letter);
         }
     }
 

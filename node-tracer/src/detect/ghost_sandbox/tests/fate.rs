@@ -144,3 +144,27 @@ fn stores_that_say_nothing_leave_it_to_the_garbage_collector() {
             .any(|unknown| unknown.contains("no store answers"))
     );
 }
+
+#[test]
+fn a_reservation_for_another_container_arms_it() {
+    let mut story = ghost_story();
+    story.push(reserved(64, Some("who-knows")));
+    let finding = ghost(&story, 67).unwrap();
+    assert_eq!(phase(&finding), Phase::Armed, "its own ID is known");
+}
+
+#[test]
+fn while_the_pod_is_in_the_api_silence_arms_nothing() {
+    let mut story = without(|what| matches!(what, What::Reservation { .. }));
+    let terminating = pod("checkout-x8k2p", OLD, &[ip(5)]);
+    let terminating = Pod {
+        deletion: Some(s(400)),
+        ..terminating
+    };
+    story.push(listed(64, &[terminating]));
+    let finding = ghost(&story, 500).unwrap();
+    assert_eq!(
+        (phase(&finding), finding.detail.due),
+        (Phase::Suspected, None)
+    );
+}

@@ -1,0 +1,73 @@
+//! System calls that std does not have.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// Moves the calling thread into new namespaces.
+pub(crate) fn unshare(kinds: libc::c_int) -> anyhow::Result<()> {
+    // SAFETY: unshare takes no pointers; it moves this thread alone.
+    match unsafe { libc::unshare(kinds) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).context("unshare"),
+    }
+}
+
+/// mount(2) without data. No source is `none`.
+pub(crate) fn mount(
+    source: Option<&Path>,
+    target: &Path,
+    kind: Option<&str>,
+    flags: libc::c_ulong,
+) -> anyhow::Result<()> {
+    let c = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let from = c(source.unwrap_or(Path::new("none")))?;
+    let onto = c(target)?;
+    let kind = CString::new(kind.unwrap_or("none"))?;
+    // SAFETY: mount reads NUL-terminated strings, which outlive the call, and no data.
+    let result = unsafe {
+        libc::mount(
+            from.as_ptr(),
+            onto.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            std::ptr::null(),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).with_context(|| format!("mount on {}", target.display())),
+    }
+}
+
+/// The calling process gets this signal when its parent (thread) ends.
+pub(crate) fn set_parent_death_signal(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes a number.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sends SIGTERM to a child that was not waited for yet, so the PID is its own.
+pub(crate) fn terminate(child: &Child) {
+    // SAFETY: kill takes no pointers.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+}
+
+/// Whether stdin has something within this time, if only its end.
+pub(crate) fn wait_for_input(limit: Duration) -> bool {
+    let mut stdin = libc::pollfd {
+        fd: libc::STDIN_FILENO,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let limit = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: poll reads and writes the one entry that it is told of.
+    unsafe { libc::poll(&raw mut stdin, 1, limit) > 0 }
+}
