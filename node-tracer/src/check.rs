@@ -17,7 +17,7 @@ use crate::{
 
 /// Whether every signal of the kernel can be seen somehow.
 pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
-    let mut sinks = output::sinks(config)?;
+    let mut sinks = output::sinks(config, false)?;
     let proc = std::path::Path::new("/proc");
     let (mut probes, warnings) = Probes::load(proc, config.stall_threshold, config.limit)?;
     for warning in warnings {

@@ -24,13 +24,9 @@ impl Timestamp {
     }
 
     /// From nanoseconds since 1970.
+    #[cfg(test)]
     pub(crate) fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
-    }
-
-    /// Nanoseconds since 1970.
-    pub(crate) fn nanos(self) -> i64 {
-        self.0
     }
 
     /// How long after `earlier` this is; zero if it is before.

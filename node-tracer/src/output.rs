@@ -8,14 +8,15 @@ use crate::{
     sink::{JournaldSink, JsonSink, Sink, SinkError, TextSink, journald},
 };
 
-/// One sink for each output.
+/// One sink for each output; a `stream` keeps its preliminaries short.
 ///
 /// # Errors
 /// journald was asked for and is not there.
-pub(crate) fn sinks(config: &Config) -> Result<Vec<Box<dyn Sink>>, SinkError> {
+pub(crate) fn sinks(config: &Config, stream: bool) -> Result<Vec<Box<dyn Sink>>, SinkError> {
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     for output in &config.outputs {
         sinks.push(match output {
+            Output::Text if stream => Box::new(TextSink::new(io::stdout(), coloured()).brief()),
             Output::Text => Box::new(TextSink::new(io::stdout(), coloured())),
             Output::Json => Box::new(JsonSink::new(io::stdout())),
             Output::Journald => {

@@ -60,7 +60,6 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
 
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let live_config = live::Config {
-        root: config.node.root.clone(),
         stall_threshold: config.stall_threshold,
         limit: config.limit,
     };
@@ -86,7 +85,6 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let mut events = Vec::new();
     let mut next_poll = Instant::now() + POLL;
     let mut more = false;
-    let logger = live.probes().logger();
     while !out.closed {
         if !more {
             let until_poll = next_poll.saturating_duration_since(Instant::now());
@@ -123,7 +121,6 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
             break;
         }
     }
-    drop(logger);
     while live.drain(&mut events) {}
     live.run_due(false, &mut events);
     out.take(events.drain(..))?;
@@ -209,7 +206,7 @@ struct SinkState {
 
 impl<'a> Out<'a> {
     fn new(config: &'a Config) -> anyhow::Result<Self> {
-        let sinks = output::sinks(config)?;
+        let sinks = output::sinks(config, true)?;
         let recorder = config.record.as_deref().map(|path| {
             let Node { name, boot_id, .. } = &config.node;
             Recorder::create(path, name, boot_id, config.stall_threshold)

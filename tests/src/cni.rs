@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::netns::Netns;
 use crate::pods::Pod;
-use crate::runtime::Runtime;
+use crate::runtime::{Run, Runtime};
 use crate::scratch::own_prefix;
 
 /// Where Debian's package and everyone else have the plugins.
@@ -82,6 +82,11 @@ impl Cni {
         })
     }
 
+    /// The folder of the real plugins.
+    pub fn plugins(&self) -> &'static Path {
+        self.plugins
+    }
+
     /// Process ID of the stand-in runtime.
     pub fn runtime_pid(&self) -> u32 {
         self.runtime.pid()
@@ -92,7 +97,8 @@ impl Cni {
         &self.store.0
     }
 
-    fn config(&self, plugin: &str) -> Value {
+    /// A plugin's configuration as it should be.
+    pub fn config(&self, plugin: &str) -> Value {
         if plugin == "loopback" {
             return json!({ "cniVersion": "1.0.0", "name": "cni-loopback", "type": "loopback" });
         }
@@ -110,13 +116,15 @@ impl Cni {
         })
     }
 
-    fn call(
+    /// Has the runtime call a plugin, wherever it is, with this configuration.
+    pub fn run(
         &mut self,
         command: &str,
-        plugin: &str,
+        plugin: &Path,
         ifname: &str,
         attachment: Attachment<'_>,
-    ) -> anyhow::Result<Value> {
+        config: &Value,
+    ) -> anyhow::Result<Run> {
         let Attachment {
             container_id,
             netns,
@@ -126,18 +134,33 @@ impl Cni {
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={container_id};K8S_POD_UID={}",
             pod.namespace, pod.name, pod.uid
         );
+        let mut folders = vec![self.plugins];
+        folders.extend(plugin.parent().filter(|folder| *folder != self.plugins));
+        let folders: Vec<String> = folders
+            .iter()
+            .map(|folder| folder.display().to_string())
+            .collect();
         let environment = BTreeMap::from([
             ("CNI_COMMAND", command.to_owned()),
             ("CNI_CONTAINERID", container_id.to_owned()),
             ("CNI_NETNS", netns.path().display().to_string()),
             ("CNI_IFNAME", ifname.to_owned()),
             ("CNI_ARGS", args),
-            ("CNI_PATH", self.plugins.display().to_string()),
+            ("CNI_PATH", folders.join(":")),
         ]);
+        self.runtime.run(plugin, &environment, config)
+    }
+
+    fn call(
+        &mut self,
+        command: &str,
+        plugin: &str,
+        ifname: &str,
+        attachment: Attachment<'_>,
+    ) -> anyhow::Result<Value> {
         let config = self.config(plugin);
-        let run = self
-            .runtime
-            .run(&self.plugins.join(plugin), &environment, &config)?;
+        let path = self.plugins.join(plugin);
+        let run = self.run(command, &path, ifname, attachment, &config)?;
         anyhow::ensure!(
             run.code == Some(0),
             "CNI {command} by {plugin}: exit code {:?}: {} {}",

@@ -6,8 +6,10 @@
 //! plugins it is told to. The plugins are the real ones.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -55,14 +57,23 @@ impl Runtime {
         self.child.id()
     }
 
-    /// Has it run a plugin.
+    /// Has it run a plugin, with these variables added to its own.
     pub fn run(
         &mut self,
         plugin: &Path,
         environment: &BTreeMap<&str, String>,
         config: &Value,
     ) -> anyhow::Result<Run> {
-        let order = json!({ "plugin": plugin, "environment": environment, "config": config });
+        self.order(&json!({ "plugin": plugin, "environment": environment, "config": config }))
+    }
+
+    /// Has it run a plugin with exactly this environment: `NAME=value`, in
+    /// this order.
+    pub fn run_exactly(&mut self, plugin: &Path, environment: &[String]) -> anyhow::Result<Run> {
+        self.order(&json!({ "plugin": plugin, "exactly": environment, "config": {} }))
+    }
+
+    fn order(&mut self, order: &Value) -> anyhow::Result<Run> {
         let stdin = self
             .child
             .stdin
@@ -74,7 +85,7 @@ impl Runtime {
             .read_line(&mut line)
             .context("the stand-in runtime")?;
         let reply: Value = serde_json::from_str(&line)
-            .with_context(|| format!("{}: no reply from the stand-in runtime", plugin.display()))?;
+            .with_context(|| format!("{}: no reply from the stand-in runtime", order["plugin"]))?;
         let text = |key: &str| reply[key].as_str().unwrap_or_default().to_owned();
         Ok(Run {
             code: reply["code"].as_i64().map(|code| code as i32),
@@ -109,26 +120,79 @@ pub(crate) fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Pointers for execve, with what they point to.
+struct Strings {
+    pointers: Vec<*const libc::c_char>,
+    _owned: Vec<CString>,
+}
+
+// SAFETY: the pointers are to heap memory that the struct owns and nobody changes.
+unsafe impl Send for Strings {}
+// SAFETY: as above.
+unsafe impl Sync for Strings {}
+
+impl Strings {
+    fn new<'a>(strings: impl Iterator<Item = &'a str>) -> anyhow::Result<Self> {
+        let owned: Vec<CString> = strings.map(CString::new).collect::<Result<_, _>>()?;
+        let end = std::iter::once(std::ptr::null());
+        Ok(Self {
+            pointers: owned.iter().map(|string| string.as_ptr()).chain(end).collect(),
+            _owned: owned,
+        })
+    }
+}
+
+/// A command with exactly this environment. (`Command` would sort it.)
+fn exactly(plugin: &str, environment: &[Value]) -> anyhow::Result<Command> {
+    let path = CString::new(plugin)?;
+    let argv = Strings::new(std::iter::once(plugin))?;
+    let envp = Strings::new(environment.iter().filter_map(Value::as_str))?;
+    let exec = move || {
+        // The whole structs, not the fields alone, which are not Send.
+        let (argv, envp) = (&argv, &envp);
+        // SAFETY: both arrays end with a null pointer; they and what they
+        // point to are owned by the closure.
+        unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+        Err(std::io::Error::last_os_error())
+    };
+    let mut command = Command::new(plugin);
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(exec) };
+    Ok(command)
+}
+
 fn obey(order: &Value) -> anyhow::Result<Value> {
     let plugin = order["plugin"]
         .as_str()
         .context("an order without a plugin")?;
-    let environment = order["environment"].as_object().into_iter().flatten();
     // As libcni does: the runtime's own environment and the CNI variables,
     // the configuration on stdin.
-    let mut child = Command::new(plugin)
-        .envs(environment.filter_map(|(name, value)| Some((name, value.as_str()?))))
+    let mut child = match order["exactly"].as_array() {
+        Some(environment) => exactly(plugin, environment)?,
+        None => {
+            let environment = order["environment"].as_object().into_iter().flatten();
+            let mut command = Command::new(plugin);
+            command.envs(environment.filter_map(|(name, value)| Some((name, value.as_str()?))));
+            command
+        }
+    };
+    let mut child = child
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {plugin}"))?;
     let config = order["config"].to_string();
-    child
+    // One that ends without reading it has its reasons.
+    match child
         .stdin
         .take()
         .context("no pipe")?
-        .write_all(config.as_bytes())?;
+        .write_all(config.as_bytes())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
     let output = child
         .wait_with_output()
         .with_context(|| format!("wait for {plugin}"))?;

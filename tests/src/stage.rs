@@ -45,7 +45,7 @@ impl Need {
             Self::Cgroup if cgroup::roots().is_empty() => {
                 "needs cgroups: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
             }
-            Self::Cni if crate::cni::folder().is_none() => {
+            Self::Cni if cni::folder().is_none() => {
                 "needs the CNI plugins bridge, host-local and loopback in /opt/cni/bin or /usr/lib/cni (Debian: containernetworking-plugins)"
             }
             Self::Journald if !Path::new(journald::PROGRAM).exists() => {

@@ -48,7 +48,7 @@ pub(crate) fn mount(
 /// The calling process gets this signal when its parent (thread) ends.
 pub(crate) fn set_parent_death_signal(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a number.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } {
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

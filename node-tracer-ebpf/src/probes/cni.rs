@@ -13,6 +13,7 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
     programs::BtfTracePointContext,
 };
+use aya_log_ebpf::warn;
 use node_tracer_ebpf::record::{
     CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, VAR_LEN, kind, lost,
 };
@@ -167,6 +168,8 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     record.truncated = search.truncated | search.unreadable;
     if CNI_RUNNING.insert(record.task.tgid, record.header.time, 0).is_err() {
         count_lost(lost::CNI_FULL);
+        let tgid = record.task.tgid;
+        warn!(ctx, "no room to follow CNI plugin {}: its end will not be seen", tgid);
     }
     let length = CNI_EXEC_FIXED + kept as usize;
     // SAFETY: within the scratch, by the mask.

@@ -38,6 +38,8 @@ const REMEMBERED: usize = 1024;
 pub(crate) struct TextSink<W> {
     lines: Lines<W>,
     paint: Painter,
+    /// Coverage is told in a few lines.
+    brief: bool,
     /// The date that was last printed.
     date: String,
     /// The last thing printed was a block, and what follows is set apart.
@@ -53,11 +55,18 @@ impl<W: io::Write> TextSink<W> {
         Self {
             lines: Lines::new(out),
             paint: Painter { colour },
+            brief: false,
             date: String::new(),
             after_block: false,
             printed: HashMap::new(),
             order: VecDeque::new(),
         }
+    }
+
+    /// The same, with coverage in a few lines: for a stream, where it is not
+    /// what the reader came for.
+    pub(crate) fn brief(self) -> Self {
+        Self { brief: true, ..self }
     }
 
     /// The date, if it is not the one last printed.
@@ -107,7 +116,41 @@ impl<W: io::Write> TextSink<W> {
         ))
     }
 
+    /// Signals by mechanism in one line; then what is not seen, and what that
+    /// leaves unknown.
+    fn brief_coverage(&self, items: &[CoverageItem]) -> String {
+        let mut ways: Vec<(&str, Vec<String>)> = Vec::new();
+        for item in items {
+            let Some(how) = &item.mechanism else {
+                continue;
+            };
+            let signal = Printable(&item.signal).to_string();
+            match ways.iter_mut().find(|(way, _)| way == how) {
+                Some((_, signals)) => signals.push(signal),
+                None => ways.push((how, vec![signal])),
+            }
+        }
+        let ways: Vec<String> = ways
+            .into_iter()
+            .map(|(how, signals)| format!("{} ({})", signals.join(", "), Printable(how)))
+            .collect();
+        let mut text = format!("sees   {}\n", ways.join("; "));
+        for item in items.iter().filter(|item| item.mechanism.is_none()) {
+            let signal = Printable(&item.signal);
+            let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
+            let why = item.reason.as_deref().unwrap_or("no mechanism");
+            text += &format!("{blind}: {}\n", Printable(why));
+            for unknown in &item.unknown {
+                text += &format!("       unknown: {}\n", Printable(unknown));
+            }
+        }
+        text
+    }
+
     fn coverage(&self, items: &[CoverageItem]) -> String {
+        if self.brief {
+            return self.brief_coverage(items);
+        }
         let width = |cell: fn(&CoverageItem) -> usize| items.iter().map(cell).max().unwrap_or(0);
         let signals = width(|item| Printable(&item.signal).to_string().chars().count());
         let mut text = String::new();

@@ -19,7 +19,7 @@ use std::{
 use self::root::{Found, Root};
 use crate::event::ReservationHolder;
 
-pub(crate) use self::config::{CniKind, Ipam, Plugin};
+pub(crate) use self::config::CniKind;
 
 mod config;
 mod root;

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
     os::fd::{AsRawFd, RawFd},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -44,8 +44,6 @@ use crate::{
 /// What the source is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The host's root folder.
-    pub(crate) root: PathBuf,
     /// From when on a stall is reported.
     pub(crate) stall_threshold: Duration,
     /// Keeps every signal at or below a mechanism; for tests.
@@ -142,7 +140,7 @@ impl Live {
         config: Config,
         procfs: Procfs,
     ) -> Result<(Self, Vec<Event>, Vec<String>), StartError> {
-        let (mut probes, warnings) =
+        let (probes, warnings) =
             Probes::load(Path::new("/proc"), config.stall_threshold, config.limit)?;
         let clock = KernelClock::now();
         let planned: Vec<&str> =
@@ -370,7 +368,7 @@ impl Live {
                     call.netns = Some(netns);
                 }
                 let time = self.time(exec.time);
-                out.push(Event { time, what: What::CniStarted { call } });
+                out.push(Event { time, what: What::CniStarted { call: *call } });
             }
             Started::Nothing => {}
             Started::TableFull => self.drop("cni-table-full", 1),
@@ -562,6 +560,7 @@ impl Live {
 
     fn tell_losses(&mut self, out: &mut Vec<Event>) {
         let time = Timestamp::now();
+        self.probes.flush_log();
         let kernel = self.probes.lost();
         let own = self.dropped.drain();
         for (cause, count) in kernel.into_iter().chain(own) {

@@ -111,16 +111,6 @@ impl Procfs {
         }
     }
 
-    /// The pod and container whose cgroup a task is in; `None` if it is in no
-    /// pod's, or gone.
-    ///
-    /// # Errors
-    /// The file cannot be read, or does not answer.
-    pub(crate) fn task_owner(&self, tid: u32) -> Result<Option<CgroupOwner>, ProcfsError> {
-        let text = self.task_file(tid, "cgroup")?;
-        Ok(text.as_deref().and_then(cgroup::owner))
-    }
-
     /// The owners of many tasks, in their order, read in one go. One that
     /// cannot be read has none.
     pub(crate) fn task_owners(&self, tids: Vec<u32>) -> Vec<Option<CgroupOwner>> {
@@ -197,16 +187,6 @@ impl Procfs {
     pub(crate) fn kernel_stack(&self, tid: u32) -> Result<Vec<String>, ProcfsError> {
         let text = self.task_file(tid, "stack")?.unwrap_or_default();
         Ok(text.lines().filter_map(frame).collect())
-    }
-
-    /// When a task started, in clock ticks since boot; `None` if it is gone.
-    ///
-    /// # Errors
-    /// The file cannot be read or understood, or does not answer.
-    pub(crate) fn start_ticks(&self, tid: u32) -> Result<Option<u64>, ProcfsError> {
-        let path = self.task_path(tid, "stat");
-        let stat = self.bounded(self.patience, path, read_stat)?;
-        Ok(stat.map(|stat| stat.starttime))
     }
 
     /// The name of the file that a process runs; `None` for a kernel thread

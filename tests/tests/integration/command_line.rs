@@ -47,6 +47,15 @@ pub(crate) const TESTS: &[Test] = &[
         run: without_root,
     },
     Test {
+        name: "no_btf_is_told",
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: without_btf,
+    },
+    Test {
         name: "second_instance_is_told_of_the_first",
         needs: ROOT,
         run: second_instance,
@@ -60,7 +69,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// Runs to the end. A tracer that accepts what it should refuse would run for
 /// ever, so `trace` is given a duration.
-fn run(args: &[&str]) -> anyhow::Result<Output> {
+pub(crate) fn run(args: &[&str]) -> anyhow::Result<Output> {
     command(args)?
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())
@@ -69,7 +78,7 @@ fn run(args: &[&str]) -> anyhow::Result<Output> {
 }
 
 /// Exit code 2, and one clear message on stderr that has all of `words`.
-fn refused(output: &Output, words: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn refused(output: &Output, words: &[&str]) -> anyhow::Result<()> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(2),
@@ -204,6 +213,29 @@ fn without_root() -> anyhow::Result<()> {
         .current_dir("/")
         .output()?;
     refused(&output, &["root"])
+}
+
+/// A kernel without BTF has no such folder or an empty one.
+fn without_btf() -> anyhow::Result<()> {
+    const COVERED: &str = r#"test ! -d /sys/kernel/btf || mount --bind "$1" /sys/kernel/btf
+        shift
+        exec "$@""#;
+    let empty = Scratch::create()?;
+    let bare = ["--cri", "none", "--pods", "none"];
+    for command in [&["trace", "--duration", "1s"][..], &["check"]] {
+        let output = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-ec", COVERED, "sh"])
+            .arg(empty.path())
+            .arg(binary()?)
+            .args(command)
+            .args(bare)
+            .stdin(Stdio::null())
+            .output()
+            .context("unshare")?;
+        refused(&output, &["type information", "CONFIG_DEBUG_INFO_BTF"])
+            .with_context(|| format!("{command:?}"))?;
+    }
+    Ok(())
 }
 
 fn second_instance() -> anyhow::Result<()> {

@@ -36,11 +36,6 @@ pub(crate) const TESTS: &[Test] = &[
         run: without_a_name,
     },
     Test {
-        name: "cni_calls_name_pod_and_result",
-        needs: CNI,
-        run: cni_calls,
-    },
-    Test {
         name: "healthy_pods_are_no_findings",
         needs: CNI,
         run: healthy,
@@ -184,54 +179,6 @@ fn without_a_name() -> anyhow::Result<()> {
     })?;
     incident.release()?;
     wait_for_stage(&mut tracer, &old, "resolved")?;
-    drop(tracer);
-    incident.clean()
-}
-
-fn cni_calls() -> anyhow::Result<()> {
-    let mut incident = Incident::new()?;
-    let mut tracer = trace(&incident)?;
-    let old = incident.start_old_pod()?;
-    let is_call = |record: &Value, command: &str, plugin: &str| {
-        is_event(record, "cni-call")
-            && record["command"] == command
-            && record["plugin"] == plugin
-            && record["container_id"] == old.id.as_str()
-    };
-    // The record comes when the plugin has ended.
-    let add = tracer.wait_for("the ADD", SOON, |record| {
-        is_call(record, "ADD", "bridge") && record["exit_code"] == 0
-    })?;
-    ensure!(add["ifname"] == "eth0" && add["trusted"] == true, "{add}");
-    ensure!(add["delegated"] == false, "bridge is no delegate: {add}");
-    ensure!(
-        add["netns_path"] == old.netns_path.display().to_string(),
-        "{add}"
-    );
-    ensure!(add["pod"]["name"] == old.pod.name.as_str(), "{add}");
-    ensure!(
-        add["pod"]["namespace"] == old.pod.namespace.as_str(),
-        "{add}"
-    );
-    ensure!(add["pod"]["uid"] == old.pod.uid.as_str(), "{add}");
-    ensure!(
-        add["result"].to_string().contains(&old.address.to_string()),
-        "{add}"
-    );
-    let delegate = tracer.wait_for("the delegate's ADD", SOON, |record| {
-        is_call(record, "ADD", "host-local")
-    })?;
-    ensure!(
-        delegate["delegated"] == true,
-        "host-local is a delegate: {delegate}"
-    );
-
-    incident.force_delete()?;
-    incident.release()?;
-    let del = tracer.wait_for("the DEL", SOON, |record| {
-        is_call(record, "DEL", "bridge") && record["exit_code"] == 0
-    })?;
-    ensure!(del["pod"]["uid"] == old.pod.uid.as_str(), "{del}");
     drop(tracer);
     incident.clean()
 }

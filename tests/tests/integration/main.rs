@@ -7,10 +7,14 @@
 #![expect(clippy::print_stdout, reason = "tests report what they measured")]
 
 mod address;
+mod cni;
 mod command_line;
+mod hostile;
 mod incident;
+mod journald;
 mod lifecycle;
 mod netns;
+mod recording;
 mod stage;
 mod task;
 
@@ -18,14 +22,18 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 7] = [
+    let groups: [&[Test]; 11] = [
         stage::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
+        recording::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,
+        cni::TESTS,
         incident::TESTS,
+        hostile::TESTS,
+        journald::TESTS,
     ];
     harness::run(&groups.concat())
 }

@@ -1,8 +1,8 @@
 //! Creation and destruction of network namespaces.
 
 use std::collections::BTreeMap;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::harness::Test;
@@ -21,6 +21,15 @@ pub(crate) const TESTS: &[Test] = &[
             Need::Program("unshare", "util-linux"),
         ],
         run: storm,
+    },
+    Test {
+        name: "tracer_memory_and_losses_in_a_storm",
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: memory_in_a_storm,
     },
     Test {
         name: "netns_is_never_kept_alive_by_the_tracer",
@@ -109,6 +118,109 @@ fn storm() -> anyhow::Result<()> {
             .any(|record| record["rule"] == "events-lost"),
         "events were lost: {summary}"
     );
+    Ok(())
+}
+
+/// Runs `unshare -n true` until `end`; the process ID of each.
+fn make_until(end: Instant) -> anyhow::Result<Vec<u32>> {
+    let mut made = Vec::new();
+    while Instant::now() < end {
+        // It becomes `true` itself, so the ID is that of who made the namespace.
+        let mut child = Command::new("unshare")
+            .args(["-n", "true"])
+            .stdin(Stdio::null())
+            .spawn()
+            .context("unshare")?;
+        made.push(child.id());
+        ensure!(child.wait()?.success(), "unshare");
+    }
+    Ok(made)
+}
+
+/// A size from /proc/PID/status, KiB.
+fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.trim_matches(':').split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).context(key.to_owned())
+}
+
+/// Namespaces made as fast as the machine can. Others on the machine may make
+/// some too, so those of the storm's own processes are counted.
+fn memory_in_a_storm() -> anyhow::Result<()> {
+    const LIMIT_KIB: u64 = 30 << 10;
+    let tracer = Tracer::trace(&[])?;
+    let pid = tracer.pid();
+    let at_rest = memory(pid, "VmRSS")?;
+    let end = Instant::now() + Duration::from_secs(5);
+    let makers = std::thread::scope(|scope| {
+        let makers = [(); 2].map(|()| scope.spawn(|| make_until(end)));
+        makers.map(|maker| maker.join())
+    });
+    let mut made: BTreeMap<u32, usize> = BTreeMap::new();
+    for maker in makers {
+        let pids = maker.map_err(|_| anyhow::anyhow!("a storm's thread panicked"))??;
+        pids.into_iter().for_each(|pid| *made.entry(pid).or_default() += 1);
+    }
+    let count: usize = made.values().sum();
+
+    let of_storm = |records: &[Value]| -> (usize, BTreeMap<String, usize>) {
+        let mut destroyed: BTreeMap<String, usize> = BTreeMap::new();
+        let mut created = 0;
+        for record in records {
+            let netns = record["netns"].to_string();
+            let maker = record["task"]["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+            if is_event(record, "netns-created")
+                && maker.is_some_and(|pid: u32| made.contains_key(&pid))
+            {
+                created += 1;
+                destroyed.entry(netns).or_default();
+            } else if is_event(record, "netns-destroyed")
+                && let Some(count) = destroyed.get_mut(&netns)
+            {
+                *count += 1;
+            }
+        }
+        (created, destroyed)
+    };
+    let gone = |destroyed: &BTreeMap<String, usize>| destroyed.values().sum::<usize>();
+    // The kernel destroys them a moment later; what is missing is reported below.
+    for _ in 0..20 {
+        let (created, destroyed) = of_storm(&tracer.records());
+        if created >= count && gone(&destroyed) >= count {
+            break;
+        }
+        wait::pause(Duration::from_secs(1))?;
+    }
+    let (peak, after) = (memory(pid, "VmHWM")?, memory(pid, "VmRSS")?);
+    let ended = tracer.stop()?;
+    let (created, destroyed) = of_storm(&ended.records);
+    let binary = node_tracer_tests::tracer::binary()?;
+    let release = binary.components().any(|part| part.as_os_str() == "release");
+    println!(
+        "        {count} made in 5 s: {created} created, {} destroyed were reported; memory: {:.1} MiB \
+         at rest, {:.1} MiB at most, {:.1} MiB after{}",
+        gone(&destroyed),
+        at_rest as f64 / 1024.0,
+        peak as f64 / 1024.0,
+        after as f64 / 1024.0,
+        if release { "" } else { " (a debug build: not judged)" },
+    );
+    ensure!(
+        created == count && gone(&destroyed) == count,
+        "{count} made, {created} created, {} destroyed; stderr: {}",
+        gone(&destroyed),
+        ended.stderr.trim()
+    );
+    ensure!(
+        destroyed.values().all(|count| *count == 1),
+        "each is destroyed once"
+    );
+    let lost = ended.records.iter().find(|record| {
+        is_event(record, "events-lost") || record["rule"] == "events-lost"
+    });
+    ensure!(lost.is_none(), "{}", lost.context("none")?);
+    ensure!(!release || peak < LIMIT_KIB, "{peak} KiB at most");
     Ok(())
 }
 

@@ -109,3 +109,20 @@ fn what_is_remembered_is_bounded() {
     }
     assert!(sink.printed.is_empty() && sink.order.is_empty());
 }
+
+#[test]
+fn a_stream_tells_coverage_in_a_line_and_what_is_missing_in_one_each() {
+    let item = |signal: &str, mechanism: Option<&str>| CoverageItem {
+        signal: signal.to_owned(),
+        mechanism: mechanism.map(str::to_owned),
+        reason: mechanism.is_none().then(|| "asleep".to_owned()),
+        unknown: vec!["much".to_owned()],
+    };
+    let items =
+        [item("a", Some("tp_btf")), item("b", Some("tp_btf")), item("c", Some("x")), item("d", None)];
+    let mut sink = TextSink::new(Vec::new(), false).brief();
+    sink.write(&Record::coverage("n", Timestamp::from_nanos(0), &items)).unwrap();
+    let text = String::from_utf8(sink.lines.out).unwrap();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(lines, ["sees   a, b (tp_btf); c (x)", "BLIND  d: asleep", "       unknown: much"]);
+}

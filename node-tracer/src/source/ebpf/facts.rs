@@ -242,12 +242,6 @@ impl Facts {
         Ok(())
     }
 
-    /// Number of parameters of `copy_net_ns`: where an fexit program finds
-    /// what it returned.
-    pub(crate) fn copy_net_ns_params(&self) -> Option<usize> {
-        self.functions.as_ref()?.get("copy_net_ns").copied()
-    }
-
     /// The constants of the programs. An address that is not known is 0, which
     /// no function has.
     pub(crate) fn settings(&self, stall_threshold: Duration, own_tgid: u32) -> Settings {

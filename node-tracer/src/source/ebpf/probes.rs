@@ -91,10 +91,9 @@ pub(crate) struct Probes {
     pub(super) blocked: HashMap<MapData, u32, Value<Blocked>>,
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
+    log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// What each signal rests on.
     pub(crate) plan: Plan,
-    /// What was found out about the kernel.
-    pub(crate) facts: Facts,
 }
 
 impl Probes {
@@ -142,6 +141,8 @@ impl Probes {
             warnings.push(format!("the kernel refuses {program}: {reason}"));
         }
 
+        // An object without log statements has no log.
+        let log = EbpfLogger::init(&mut ebpf).ok();
         let probes = Self {
             events: take_map(&mut ebpf, map::EVENTS, RingBuf::try_from)?,
             walk: take_map(&mut ebpf, map::WALK, RingBuf::try_from)?,
@@ -149,9 +150,9 @@ impl Probes {
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
+            log,
             ebpf,
             plan,
-            facts,
         };
         drop(btf);
         give_back_memory();
@@ -187,9 +188,11 @@ impl Probes {
         new
     }
 
-    /// The programs' own log (aya-log), if they have any.
-    pub(crate) fn logger(&mut self) -> Option<EbpfLogger<&'static dyn log::Log>> {
-        EbpfLogger::init(&mut self.ebpf).ok()
+    /// Passes on what the programs have logged (aya-log).
+    pub(crate) fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 }
 

@@ -145,6 +145,7 @@ impl Symbols {
 
     /// The address of a function, the first in memory where several modules
     /// have one of that name. A linear search: not for hot paths.
+    #[cfg(test)]
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
         let at = (0..self.addresses.len()).find(|&at| self.name(at) == Some(name))?;
         self.addresses.get(at).copied().filter(|&found| found != 0)

@@ -1,6 +1,9 @@
 use std::{fs, os::unix::fs::symlink};
 
-use super::*;
+use super::{
+    config::{Ipam, Plugin},
+    *,
+};
 
 const ID: &str = "3f2a9c0de1b4a5968778695a4b3c2d1e0f3f2a9c0de1b4a5968778695a4b3c2d";
 

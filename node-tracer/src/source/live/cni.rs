@@ -73,7 +73,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) enum Started {
     /// A new call.
-    Call(CniCall),
+    Call(Box<CniCall>),
     /// No plugin, or a part of a call that is known.
     Nothing,
     /// There is no room to follow it.
@@ -118,6 +118,8 @@ impl CniTable {
             None => distrust_task(&exec.task, self.host)
                 .or_else(|| distrust_parent(&exec.parent, &parent(), self.host)),
         };
+        let distrust =
+            distrust.or_else(|| distrust_mounts(&exec.task, &exec.parent, self.host));
         let call = CniCall {
             command: env.get("CNI_COMMAND"),
             container_id: env.get("CNI_CONTAINERID"),
@@ -136,7 +138,7 @@ impl CniTable {
         };
         let running = Running { call: call.clone(), started: exec.time };
         self.running.insert(exec.task.tgid, running);
-        Started::Call(call)
+        Started::Call(Box::new(call))
     }
 
     /// Writes the namespace at `CNI_NETNS` into a running call.
@@ -158,20 +160,24 @@ impl CniTable {
         Some(Ended { call, exit_code, signal, duration })
     }
 
-    /// Calls under way.
-    pub(crate) fn running(&self) -> usize {
-        self.running.len()
-    }
 }
 
 fn distrust_task(task: &KernelTask, host: Host) -> Option<String> {
     if task.euid != 0 || task.user_level != 0 {
         return Some(format!("it runs as user {} in user namespace level {}", task.euid, task.user_level));
     }
-    if task.pid_inum != host.pid_ns {
+    if task.pid_inum == 0 || task.pid_inum != host.pid_ns {
         return Some(String::from("it runs in a PID namespace of its own"));
     }
     None
+}
+
+/// A plugin runs where its runtime runs, which need not be the host's mount
+/// namespace (containerd can be a container itself); a container's is another.
+fn distrust_mounts(task: &KernelTask, parent: &KernelTask, host: Host) -> Option<String> {
+    let with_runtime = task.mnt_inum == parent.mnt_inum || task.mnt_inum == host.mnt_ns;
+    (task.mnt_inum == 0 || !with_runtime)
+        .then(|| String::from("it runs in a mount namespace of its own"))
 }
 
 fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<String> {
@@ -290,7 +296,7 @@ mod tests {
 
     fn call(started: Started) -> CniCall {
         match started {
-            Started::Call(call) => call,
+            Started::Call(call) => *call,
             other => panic!("no call: {other:?}"),
         }
     }
@@ -305,7 +311,7 @@ mod tests {
         assert_eq!(call.pod.unwrap().label(), "default/web");
         let ended = table.exit(&exit(5, 0x100)).unwrap();
         assert_eq!((ended.exit_code, ended.signal, ended.duration), (Some(1), None, 35_000));
-        assert_eq!(table.running(), 0);
+        assert!(table.exit(&exit(5, 0)).is_none());
     }
 
     #[test]
@@ -353,6 +359,9 @@ mod tests {
         let mut other_pid_ns = exec(5, runtime(), path);
         other_pid_ns.task.pid_inum = 9;
         assert!(distrusted(other_pid_ns, containerd()));
+        let mut other_mnt_ns = exec(5, runtime(), path);
+        other_mnt_ns.task.mnt_inum = 9;
+        assert!(distrusted(other_mnt_ns, containerd()));
         let mut not_root = exec(5, runtime(), path);
         not_root.task.euid = 1000;
         assert!(distrusted(not_root, containerd()));

@@ -107,12 +107,11 @@ impl NetTable {
     /// Takes in what was there at the start, without a word.
     pub(crate) fn seed(&mut self, seen: &[Seen], now: u64) {
         for Seen { net, addresses } in seen {
-            self.insert(*net, now, None).is_some_and(|known| {
+            if let Some(known) = self.insert(*net, now, None) {
                 known.reported = true;
                 known.addresses.clone_from(addresses);
                 known.dying = net.refs == 0;
-                true
-            });
+            }
         }
     }
 

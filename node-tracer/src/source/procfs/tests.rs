@@ -44,32 +44,29 @@ fn a_task_that_is_awake_has_no_wait_channel() {
 #[test]
 fn a_task_that_is_gone_is_no_error() {
     let (_root, procfs) = fixture(&[]);
-    assert_eq!(procfs.task_owner(7).unwrap(), None);
+    assert_eq!(procfs.task_owners(vec![7]), [None]);
     assert_eq!(procfs.wchan(7).unwrap(), None);
     assert!(procfs.kernel_stack(7).unwrap().is_empty());
-    assert_eq!(procfs.start_ticks(7).unwrap(), None);
     assert_eq!(procfs.exe_name(7).unwrap(), None);
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_an_error_with_its_path() {
-    let (root, procfs) = fixture(&[("7/stat", "nonsense")]);
-    fs::create_dir(root.path().join("proc/7/cgroup")).unwrap();
-    let error = procfs.task_owner(7).unwrap_err();
+    let (root, procfs) = fixture(&[]);
+    fs::create_dir_all(root.path().join("proc/7/wchan")).unwrap();
+    let error = procfs.wchan(7).unwrap_err();
     assert!(matches!(error, ProcfsError::Read { .. }));
-    assert!(error.to_string().ends_with("proc/7/cgroup"), "{error}");
-    assert!(matches!(
-        procfs.start_ticks(7),
-        Err(ProcfsError::Format { .. })
-    ));
+    assert!(error.to_string().ends_with("proc/7/wchan"), "{error}");
 }
 
 #[test]
 fn the_owner_is_read_from_the_tasks_cgroups() {
     let uid = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
     let text = format!("1:name=systemd:/kubepods/pod{uid}\n0::/\n");
-    let (_root, procfs) = fixture(&[("7/cgroup", &text)]);
-    assert_eq!(procfs.task_owner(7).unwrap().unwrap().pod_uid, uid);
+    let (_root, procfs) = fixture(&[("7/cgroup", &text), ("8/cgroup", "0::/\n")]);
+    let owners = procfs.task_owners(vec![8, 7, 9]);
+    let uids: Vec<_> = owners.into_iter().map(|owner| owner.map(|owner| owner.pod_uid)).collect();
+    assert_eq!(uids, [None, Some(uid.to_owned()), None]);
 }
 
 #[test]
@@ -120,5 +117,4 @@ fn the_running_process_finds_itself() {
         procfs.exe_name(pid).unwrap().as_deref(),
         exe.file_name().unwrap().to_str()
     );
-    assert!(procfs.start_ticks(pid).unwrap().unwrap() > 0);
 }

@@ -62,13 +62,18 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
     }
     let mut b = Builder::new();
     let int = b.int();
+    let entity = b.structure("sched_entity", &[("exec_start", int, 0)]);
     for (name, fields) in STRUCTS {
         let fields: Vec<&str> = fields
             .iter()
             .copied()
             .filter(|field| !missing.contains(&format!("{name}.{field}").as_str()))
             .collect();
-        b.structure(name, &members(&fields, int));
+        let mut fields = members(&fields, int);
+        if *name == "task_struct" {
+            fields.push(("se", entity, 64 * fields.len() as u32));
+        }
+        b.structure(name, &fields);
     }
     let inum = members(&[&["inum"], common].concat(), int);
     let common = b.structure("ns_common", &inum);
@@ -205,7 +210,7 @@ fn frozen_tasks_look_blocked_until_they_have_a_state_of_their_own() {
 #[test]
 fn types_tell_functions_tracepoints_and_iterators() {
     let facts = learned(&kernel(&[], &["count"], &[]));
-    assert_eq!(facts.copy_net_ns_params(), Some(3));
+    assert_eq!(facts.functions.as_ref().unwrap()["copy_net_ns"], 3);
     let functions = facts.functions.unwrap();
     assert!(functions.contains_key("__put_net"));
     assert!(!functions.contains_key("cleanup_net"));
