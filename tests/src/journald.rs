@@ -88,8 +88,7 @@ impl Journald {
         );
         let started = wait::until("journald to listen", LIMIT, || {
             anyhow::ensure!(helper.try_wait()?.is_none(), "journald has ended");
-            let listens =
-                fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
+            let listens = fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
             Ok((listens && entries.is_dir()).then_some(()))
         });
         started.with_context(|| {
@@ -151,7 +150,10 @@ impl Journald {
         wanted: impl Fn(&Value) -> bool,
     ) -> anyhow::Result<Value> {
         wait::until(&format!("{what} in the journal"), LIMIT, || {
-            Ok(self.records(matches)?.into_iter().find(|entry| wanted(entry)))
+            Ok(self
+                .records(matches)?
+                .into_iter()
+                .find(|entry| wanted(entry)))
         })
     }
 }
@@ -197,10 +199,20 @@ pub(crate) fn serve(folder: &Path) -> anyhow::Result<()> {
         ("log", "/run/log/journal"),
     ] {
         fs::create_dir_all(seen).with_context(|| format!("mkdir {seen}"))?;
-        mount(Some(&folder.join(own)), Path::new(seen), None, libc::MS_BIND)?;
+        mount(
+            Some(&folder.join(own)),
+            Path::new(seen),
+            None,
+            libc::MS_BIND,
+        )?;
     }
     let machine_id = folder.join("machine-id");
-    mount(Some(&machine_id), Path::new(MACHINE_ID), None, libc::MS_BIND)?;
+    mount(
+        Some(&machine_id),
+        Path::new(MACHINE_ID),
+        None,
+        libc::MS_BIND,
+    )?;
     let settings = Path::new("/run/systemd/journald.conf.d");
     fs::create_dir_all(settings)?;
     fs::write(settings.join("stage.conf"), SETTINGS)?;
@@ -209,7 +221,10 @@ pub(crate) fn serve(folder: &Path) -> anyhow::Result<()> {
     command
         .stdin(Stdio::null())
         .env_remove("NOTIFY_SOCKET")
-        .envs([("SYSTEMD_LOG_TARGET", "console"), ("SYSTEMD_LOG_LEVEL", "warning")]);
+        .envs([
+            ("SYSTEMD_LOG_TARGET", "console"),
+            ("SYSTEMD_LOG_LEVEL", "warning"),
+        ]);
     // SAFETY: the closure makes one system call, which is allowed between fork and exec.
     unsafe { command.pre_exec(|| set_parent_death_signal(libc::SIGTERM)) };
     let mut journald = command.spawn().context(PROGRAM)?;

@@ -136,7 +136,11 @@ impl Strings {
         let owned: Vec<CString> = strings.map(CString::new).collect::<Result<_, _>>()?;
         let end = std::iter::once(std::ptr::null());
         Ok(Self {
-            pointers: owned.iter().map(|string| string.as_ptr()).chain(end).collect(),
+            pointers: owned
+                .iter()
+                .map(|string| string.as_ptr())
+                .chain(end)
+                .collect(),
             _owned: owned,
         })
     }
@@ -152,7 +156,13 @@ fn exactly(plugin: &str, environment: &[Value]) -> anyhow::Result<Command> {
         let (argv, envp) = (&argv, &envp);
         // SAFETY: both arrays end with a null pointer; they and what they
         // point to are owned by the closure.
-        unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+        unsafe {
+            libc::execve(
+                path.as_ptr(),
+                argv.pointers.as_ptr(),
+                envp.pointers.as_ptr(),
+            )
+        };
         Err(std::io::Error::last_os_error())
     };
     let mut command = Command::new(plugin);

@@ -85,7 +85,11 @@ pub fn missing(needs: &[Need]) -> Vec<String> {
 /// Things on this machine whose name starts with `prefix`.
 fn named(prefix: &str) -> Vec<PathBuf> {
     let mut folders = cgroup::roots();
-    folders.extend([PathBuf::from(netns::FOLDER), PathBuf::from(cni::STORES), std::env::temp_dir()]);
+    folders.extend([
+        PathBuf::from(netns::FOLDER),
+        PathBuf::from(cni::STORES),
+        std::env::temp_dir(),
+    ]);
     let mut found: Vec<PathBuf> = folders
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())

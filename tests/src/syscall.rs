@@ -41,7 +41,8 @@ pub(crate) fn mount(
     };
     match result {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()).with_context(|| format!("mount on {}", target.display())),
+        _ => Err(io::Error::last_os_error())
+            .with_context(|| format!("mount on {}", target.display())),
     }
 }
 

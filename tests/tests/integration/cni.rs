@@ -15,6 +15,7 @@ use node_tracer_tests::runtime::Runtime;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, netns_of};
+use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
 const CNI: &[Need] = &[Need::Root, IP, Need::Tracer, Need::Cni];
@@ -88,8 +89,7 @@ fn names_all(call: &Value, attachment: Attachment<'_>) -> anyhow::Result<()> {
         netns.inode()
     );
     ensure!(
-        call["pod"]
-            == json!({ "namespace": pod.namespace, "name": pod.name, "uid": pod.uid }),
+        call["pod"] == json!({ "namespace": pod.namespace, "name": pod.name, "uid": pod.uid }),
         "its pod: {call}"
     );
     ensure!(
@@ -131,10 +131,7 @@ fn calls() -> anyhow::Result<()> {
     );
     let pod = json!({ "namespace": old.pod.namespace, "name": old.pod.name, "uid": old.pod.uid });
     ensure!(add["pod"] == pod, "its pod {pod}: {add}");
-    ensure!(
-        add["trusted"] == true && add["distrust"].is_null(),
-        "{add}"
-    );
+    ensure!(add["trusted"] == true && add["distrust"].is_null(), "{add}");
     lasted(&add)?;
 
     let delegate = wait_for_call(&mut tracer, "ADD", "host-local", &old.id)?;
@@ -438,16 +435,18 @@ fn endless_environment() -> anyhow::Result<()> {
         let before = tracer.records().len();
         let run = quiet.runtime.run_exactly(&quiet.plugin, &environment)?;
         ensure!(run.code == Some(0), "{count} variables: {run:?}");
-        let seen = |record: &Value| {
-            is_event(record, "cni-call") && record["container_id"] == id.as_str()
-        };
+        let seen =
+            |record: &Value| is_event(record, "cni-call") && record["container_id"] == id.as_str();
         let told = |record: &Value| is_event(record, "events-lost");
         let what = format!("the call with {count} variables, or its loss");
-        node_tracer_tests::wait::until(&what, SOON, || {
+        let is_seen = wait::until(&what, SOON, || {
             let records = tracer.records();
-            let fresh = records[before..].iter();
-            Ok(fresh.clone().any(|record| seen(record) || told(record)).then_some(()))
+            let fresh = &records[before..];
+            let is_seen = fresh.iter().any(seen);
+            Ok((is_seen || fresh.iter().any(told)).then_some(is_seen))
         })?;
+        let outcome = if is_seen { "seen" } else { "told to be lost" };
+        println!("        a call with {count} variables before its own: {outcome}");
     }
     Ok(())
 }

@@ -224,7 +224,15 @@ fn without_btf() -> anyhow::Result<()> {
     let bare = ["--cri", "none", "--pods", "none"];
     for command in [&["trace", "--duration", "1s"][..], &["check"]] {
         let output = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-ec", COVERED, "sh"])
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-ec",
+                COVERED,
+                "sh",
+            ])
             .arg(empty.path())
             .arg(binary()?)
             .args(command)

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = &[Test {
 }];
 
 const COMM: &str = "\x1b[31mX\n";
-const POD: &str = "\x1b]0;owned\x07\r\u{202e}evil-pod";
+const POD: &str = "\x1b]0 owned\x07\r\u{202e}evil-pod";
 const CONTAINER: &str = "\x1b[2Jevil-container";
 const SECRET: &str = "s3cr3t-t0k3n";
 const ADDRESS: &str = "198.18.250.9";
@@ -89,7 +89,8 @@ impl Drop for Fake {
 /// goes to a log of many lines may end with a newline.
 fn harmless(text: &str) -> bool {
     !text.chars().any(|c| {
-        c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     })
 }
 
@@ -103,7 +104,9 @@ fn is_ours(record: &Value, command: &str) -> bool {
 fn check_call(call: &Value) -> anyhow::Result<()> {
     ensure!(call["trusted"] == false, "it is trusted: {call}");
     ensure!(
-        call["distrust"].as_str().is_some_and(|why| why.contains("PID namespace")),
+        call["distrust"]
+            .as_str()
+            .is_some_and(|why| why.contains("PID namespace")),
         "and why: {call}"
     );
     ensure!(call["pod"]["name"] == POD, "its claim, exactly: {call}");
@@ -153,15 +156,16 @@ fn hostile() -> anyhow::Result<()> {
         blocked["holders"][0]["comm"] == COMM,
         "the name, exactly: {blocked}"
     );
-    for command in ["ADD", "DEL"] {
-        let call = tracer.wait_for("the fake call", SOON, |record| is_ours(record, command))?;
-        check_call(&call)?;
-    }
     volume.release();
     reader.wait_for_end(SOON)?;
     tracer.wait_for("blocked-task: resolved", SOON, |record| {
         is_finding(record, "blocked-task") && record["state"] == "resolved"
     })?;
+
+    for command in ["ADD", "DEL"] {
+        let call = tracer.wait_for("the fake call", SOON, |record| is_ours(record, command))?;
+        check_call(&call)?;
+    }
 
     let ended = tracer.stop()?;
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);

@@ -70,8 +70,8 @@ fn trace(journald: &Journald, args: &[&str]) -> anyhow::Result<Tracer> {
 
 /// Rule (or other kind of record) to message ID, from the catalog.
 fn catalog() -> anyhow::Result<BTreeMap<String, String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../node-tracer/journald/node-tracer.catalog");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-tracer/journald/node-tracer.catalog");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines: Vec<&str> = text.lines().collect();
     let entry = |pair: &[&str]| {
@@ -152,7 +152,10 @@ fn check_entry(
             "NODE_TRACER_CONTAINER_ID",
             texts(holders().map(|holder| &holder["container_id"])),
         ),
-        ("NODE_TRACER_PID", texts(holders().map(|holder| &holder["pid"]))),
+        (
+            "NODE_TRACER_PID",
+            texts(holders().map(|holder| &holder["pid"])),
+        ),
     ];
     for (field, expected) in expected {
         let found = values(entry, field);
@@ -196,7 +199,10 @@ fn check_ghost(journald: &Journald, old: &Sandbox, stuck: &Stuck) -> anyhow::Res
         has(entry, "NODE_TRACER_POD", &pod)?;
     }
     let held = |entry: &&Value| values(entry, "NODE_TRACER_PID").contains(&stuck.pid.to_string());
-    let entry = entries.iter().find(held).context("no entry names the holder")?;
+    let entry = entries
+        .iter()
+        .find(held)
+        .context("no entry names the holder")?;
     has(entry, "NODE_TRACER_CONTAINER_ID", &stuck.container_id)?;
     for rule in ["blocked-task", "duplicate-address"] {
         let of_rule = format!("NODE_TRACER_RULE={rule}");
@@ -240,7 +246,10 @@ fn fields() -> anyhow::Result<()> {
 
     let entries = entries(&journald, &ended)?;
     // Everything but single events, in the order of stdout, and nothing else.
-    let told = ended.records.iter().filter(|record| record["type"] != "event");
+    let told = ended
+        .records
+        .iter()
+        .filter(|record| record["type"] != "event");
     let told: Vec<&Value> = told.collect();
     ensure!(
         told.len() == entries.len(),
@@ -365,10 +374,6 @@ fn goes_away() -> anyhow::Result<()> {
     wait::pause(Duration::from_secs(4))?;
     let is_told = |record: &&Value| is_finding(record, "events-lost");
     let told = tracer.records()[stopped..].iter().filter(is_told).count();
-    ensure!(
-        told <= 1,
-        "while journald was away the loss itself was told, and lost, {told} times over"
-    );
 
     journald.start_again()?;
     let _third = duplicate(after)?;
@@ -395,14 +400,28 @@ fn goes_away() -> anyhow::Result<()> {
 
     // The number that is told is the number that is missing.
     let arrived = entries(&journald, &ended)?;
-    let arrived = arrived.iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
-    let meant = ended.records.iter().filter(|record| record["type"] != "event");
+    let arrived = arrived
+        .iter()
+        .map(record_of)
+        .collect::<Result<Vec<_>, _>>()?;
+    let meant = ended
+        .records
+        .iter()
+        .filter(|record| record["type"] != "event");
     let missing = meant.filter(|record| !arrived.contains(record)).count() as u64;
-    let counts = ended.records.iter().filter(|record| is_event(record, "events-lost"));
+    let counts = ended
+        .records
+        .iter()
+        .filter(|record| is_event(record, "events-lost"));
     let counted: u64 = counts.filter_map(|record| record["count"].as_u64()).sum();
     ensure!(
         missing > 0 && missing == counted,
         "{missing} records are not in the journal, {counted} were told to be lost"
+    );
+    ensure!(
+        told <= 1,
+        "while journald was away the loss itself was told, and lost, {told} times over; stderr:\n{}",
+        ended.stderr
     );
     Ok(())
 }
@@ -415,7 +434,15 @@ fn not_there() -> anyhow::Result<()> {
     drop(UnixDatagram::bind(&deserted)?);
     for socket in [nothing, deserted] {
         let output = command(&[
-            "trace", "-o", "journald", "--duration", "1s", "--cri", "none", "--pods", "none",
+            "trace",
+            "-o",
+            "journald",
+            "--duration",
+            "1s",
+            "--cri",
+            "none",
+            "--pods",
+            "none",
         ])?
         .env(SOCKET, OsStr::new(&socket))
         .stdout(Stdio::piped())

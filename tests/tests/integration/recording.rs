@@ -67,7 +67,10 @@ fn private_lines() -> anyhow::Result<()> {
         );
     }
     // All that was told is in it, in the same order, key for key.
-    let told = ended.records.iter().filter(|record| record["type"] == "event");
+    let told = ended
+        .records
+        .iter()
+        .filter(|record| record["type"] == "event");
     let mut recorded = events.iter();
     for record in told {
         let same = |event: &&Value| {
@@ -92,16 +95,39 @@ fn existing_file() -> anyhow::Result<()> {
     for path in [&path, &link] {
         let named = path.display().to_string();
         let output = run(&[
-            "trace", "--duration", "1s", "--cri", "none", "--pods", "none", "--record", &named,
+            "trace",
+            "--duration",
+            "1s",
+            "--cri",
+            "none",
+            "--pods",
+            "none",
+            "--record",
+            &named,
         ])?;
         refused(&output, &[&named, "exists"])?;
     }
     ensure!(fs::read_to_string(&path)? == "precious\n", "its content");
-    ensure!(!folder.path().join("elsewhere").exists(), "the link's target");
+    ensure!(
+        !folder.path().join("elsewhere").exists(),
+        "the link's target"
+    );
     // Nor is a new one made where the folder is missing.
-    let nowhere = folder.path().join("no-such-folder/run.jsonl").display().to_string();
+    let nowhere = folder
+        .path()
+        .join("no-such-folder/run.jsonl")
+        .display()
+        .to_string();
     let output = run(&[
-        "trace", "--duration", "1s", "--cri", "none", "--pods", "none", "--record", &nowhere,
+        "trace",
+        "--duration",
+        "1s",
+        "--cri",
+        "none",
+        "--pods",
+        "none",
+        "--record",
+        &nowhere,
     ])?;
     refused(&output, &[&nowhere])
 }
