@@ -4,9 +4,7 @@
 use core::{ffi::c_void, ptr::read_volatile};
 
 use aya_ebpf::{
-    helpers::{
-        bpf_get_current_task, bpf_ktime_get_ns, generated,
-    },
+    helpers::{bpf_get_current_task, bpf_ktime_get_ns, generated},
     macros::map,
     maps::{PerCpuArray, RingBuf},
 };
@@ -29,7 +27,7 @@ static SETTINGS: Settings = Settings {
     switch_has_state: 0,
     state_ignore: 0,
     sys_unshare: 0,
-    own_tgid: 0,
+    host_pid_ns: 0,
 };
 
 /// What happens. The tracer may set another size when it loads the programs.
@@ -47,7 +45,10 @@ pub(crate) const CLONE_NEWNET: u64 = 0x4000_0000;
 /// Offset of a member of [`Layout`], as the verifier sees it: a constant.
 macro_rules! offset {
     ($member:ident) => {
-        $crate::kernel::layout(core::mem::offset_of!(node_tracer_ebpf::layout::Layout, $member))
+        $crate::kernel::layout(core::mem::offset_of!(
+            node_tracer_ebpf::layout::Layout,
+            $member
+        ))
     };
 }
 pub(crate) use offset;
@@ -144,7 +145,11 @@ pub(crate) fn current() -> u64 {
 
 #[inline(always)]
 pub(crate) fn header(kind: u32) -> Header {
-    Header { kind, pad: 0, time: now() }
+    Header {
+        kind,
+        pad: 0,
+        time: now(),
+    }
 }
 
 /// The `struct net` that `task` is in, 0 if it has left its namespaces.
@@ -160,7 +165,11 @@ pub(crate) fn describe_net(net: u64) -> Net {
         address: net,
         cookie: load(net, offset!(net_cookie)),
         inum: load(net, offset!(net_inum)),
-        refs: if offset!(net_refs) == ABSENT { -1 } else { load(net, offset!(net_refs)) },
+        refs: if offset!(net_refs) == ABSENT {
+            -1
+        } else {
+            load(net, offset!(net_refs))
+        },
     }
 }
 

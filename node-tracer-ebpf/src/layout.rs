@@ -47,6 +47,8 @@ layout! {
     task_start_boottime,
     /// `task_struct.se.exec_start`: when it last ran, by the scheduler's clock.
     task_exec_start,
+    /// `task_struct.thread_info.cpu` (5.16+) or `task_struct.cpu`
+    task_cpu,
     /// `task_struct.signal`
     task_signal,
     /// `task_struct.real_cred`
@@ -162,8 +164,9 @@ pub struct Settings {
     pub state_ignore: u32,
     /// Number of the `unshare` system call.
     pub sys_unshare: u32,
-    /// Thread group of the tracer itself.
-    pub own_tgid: u32,
+    /// Inode number of the tracer's PID namespace, which must be the host's: a
+    /// program outside it is no CNI plugin that anybody believes.
+    pub host_pid_ns: u32,
 }
 
 const _: () = assert!(size_of::<Settings>() == 48);

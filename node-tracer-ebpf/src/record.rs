@@ -247,8 +247,9 @@ pub struct TaskRow {
     pub flags: u32,
     /// Bytes of stack that follow.
     pub stack_len: u32,
-    /// Zero.
-    pub pad: u32,
+    /// The CPU that it last ran on, whose clock `exec_start` is by; `u32::MAX`
+    /// if not known.
+    pub cpu: u32,
 }
 
 /// Value of [`map::BLOCKED`](crate::map::BLOCKED), by thread ID.

@@ -40,7 +40,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     items.push(coverage::of_cri());
     let record = Record::coverage(&config.node.name, Timestamp::now(), &items);
     for sink in &mut sinks {
-        output::quietly(sink.write(&record))?;
+        output::quietly(sink.write(&record).map(|_| ()))?;
     }
     Ok(whole)
 }
@@ -54,9 +54,12 @@ fn try_inventory(probes: &mut Probes) -> CoverageItem {
         Ok((tasks.len(), netns.len()))
     });
     let (mechanism, reason) = match counted {
-        Ok((tasks, netns)) => {
-            (Some(format!("{tasks} tasks in {netns} network namespaces listed")), None)
-        }
+        Ok((tasks, netns)) => (
+            Some(format!(
+                "{tasks} tasks in {netns} network namespaces listed"
+            )),
+            None,
+        ),
         Err(error) => (None, Some(crate::report::chain(&error))),
     };
     CoverageItem {

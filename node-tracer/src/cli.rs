@@ -90,7 +90,12 @@ pub(crate) struct Check {
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     /// The host's root directory, when run in a container
-    #[arg(long, value_name = "DIR", env = "NODE_TRACER_ROOT", default_value = "/")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "NODE_TRACER_ROOT",
+        default_value = "/"
+    )]
     pub(crate) root: PathBuf,
     /// This node's name in records [default: the host name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]

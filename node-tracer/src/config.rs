@@ -1,12 +1,14 @@
 //! What the command line means: checked, with defaults filled in from the
 //! node.
 
-use std::{fs, path::{Path, PathBuf}, str::FromStr as _, time::Duration};
-
-use crate::{
-    cli,
-    source::ebpf::plan::Mechanism,
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+    time::Duration,
 };
+
+use crate::{cli, source::ebpf::plan::Mechanism};
 
 /// Why the job cannot be done as asked. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +86,16 @@ const DEFAULT_THRESHOLD: Duration = Duration::from_secs(5);
 impl Config {
     /// What `trace` was asked for.
     pub(crate) fn trace(cli: &cli::Trace) -> Result<Self, ConfigError> {
-        let cli::Trace { output, pods, cri, stall_threshold, duration, record, node, limit } = cli;
+        let cli::Trace {
+            output,
+            pods,
+            cri,
+            stall_threshold,
+            duration,
+            record,
+            node,
+            limit,
+        } = cli;
         Ok(Self {
             outputs: outputs(output)?,
             pods: pods_from(pods),
@@ -98,7 +109,13 @@ impl Config {
 
     /// What `check` was asked for.
     pub(crate) fn check(cli: &cli::Check) -> Result<Self, ConfigError> {
-        let cli::Check { output, pods, cri, node, limit } = cli;
+        let cli::Check {
+            output,
+            pods,
+            cri,
+            node,
+            limit,
+        } = cli;
         Ok(Self {
             outputs: outputs(output)?,
             pods: pods_from(pods),
@@ -128,12 +145,20 @@ impl Node {
             None => read("/proc/sys/kernel/hostname").map_err(ConfigError::NodeName)?,
         };
         let boot_id = read("/proc/sys/kernel/random/boot_id").map_err(ConfigError::BootId)?;
-        Ok(Self { root: cli.root.clone(), name, boot_id })
+        Ok(Self {
+            root: cli.root.clone(),
+            name,
+            boot_id,
+        })
     }
 
     /// Where a file of the host is.
     pub(crate) fn path(&self, of_host: &str) -> PathBuf {
-        self.root.join(Path::new(of_host).strip_prefix("/").unwrap_or(Path::new(of_host)))
+        self.root.join(
+            Path::new(of_host)
+                .strip_prefix("/")
+                .unwrap_or(Path::new(of_host)),
+        )
     }
 }
 

@@ -13,13 +13,18 @@ pub(crate) fn of_plan(plan: &Plan) -> Vec<CoverageItem> {
 
 fn of_choice(choice: &Choice) -> CoverageItem {
     let refused = choice.refused.iter();
-    let reasons: Vec<String> =
-        refused.map(|refused| format!("no {}: {}", refused.mechanism, refused.reason)).collect();
+    let reasons: Vec<String> = refused
+        .map(|refused| format!("no {}: {}", refused.mechanism, refused.reason))
+        .collect();
     CoverageItem {
         signal: choice.signal.to_string(),
         mechanism: (choice.mechanism != Mechanism::None).then(|| choice.mechanism.to_string()),
         reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
-        unknown: choice.unknown.iter().map(|text| (*text).to_owned()).collect(),
+        unknown: choice
+            .unknown
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect(),
     }
 }
 
@@ -38,7 +43,9 @@ pub(crate) fn of_pods(pods: &Pods, source: Option<&str>) -> CoverageItem {
         reason: reason.map(str::to_owned),
         unknown: match source {
             Some(_) => Vec::new(),
-            None => vec![String::from("whether a pod still exists, and so which sandboxes are ghosts")],
+            None => vec![String::from(
+                "whether a pod still exists, and so which sandboxes are ghosts",
+            )],
         },
     }
 }
@@ -49,6 +56,8 @@ pub(crate) fn of_cri() -> CoverageItem {
         signal: String::from("cri"),
         mechanism: None,
         reason: Some(String::from("not asked by this command")),
-        unknown: vec![String::from("sandboxes and containers as the runtime lists them")],
+        unknown: vec![String::from(
+            "sandboxes and containers as the runtime lists them",
+        )],
     }
 }

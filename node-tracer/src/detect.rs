@@ -21,7 +21,7 @@ use std::{
 
 use crate::{
     clock::Timestamp,
-    event::{PodRef, Task},
+    event::{FdHolder, PodRef, Task},
     finding::{Evidence, Finding, FindingNetns, Holder},
     model::{Model, netns::NetnsEntry, task::Blocked},
 };
@@ -130,7 +130,8 @@ fn named(model: &Model, pod: &PodRef) -> PodRef {
     }
 }
 
-/// What keeps a namespace: stuck tasks first, then other tasks, then mounts.
+/// What keeps a namespace: stuck tasks first, then other tasks, then mounts,
+/// then descriptors.
 fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
     let mut stuck = stuck_in(model, entry);
     stuck.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
@@ -146,6 +147,16 @@ fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
                 .mounts
                 .iter()
                 .map(|path| Holder::Mount { path: path.clone() }),
+        )
+        .chain(
+            entry
+                .fds
+                .iter()
+                .map(|FdHolder { pid, fd, comm }| Holder::Fd {
+                    pid: *pid,
+                    fd: *fd,
+                    comm: comm.clone(),
+                }),
         )
         .collect()
 }
@@ -208,6 +219,20 @@ fn task_label(task: &Task) -> String {
     } else {
         format!("{comm} ({pid}, thread {tid})")
     }
+}
+
+/// `descriptor 7 of cni-daemon (4242)`
+fn fd_label(holder: &FdHolder) -> String {
+    let FdHolder { pid, fd, comm } = holder;
+    match comm {
+        Some(comm) => format!("descriptor {fd} of {comm} ({pid})"),
+        None => format!("descriptor {fd} of process {pid}"),
+    }
+}
+
+/// What is not known of a namespace that has no holder that can be found.
+fn unknown_holder(whose: &str) -> String {
+    format!("what holds {whose}: no task, mount or descriptor was found; a socket can")
 }
 
 /// ` in request_wait_answer`, if it is known.

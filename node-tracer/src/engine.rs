@@ -255,18 +255,25 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || !claims(new).is_subset(&claims(old))
 }
 
-fn identities(finding: &Finding) -> BTreeSet<(u32, u32, bool, Option<&Path>)> {
-    finding.holders.iter().map(identity).collect()
+/// A holder without what changes by itself.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity<'a> {
+    /// Process, thread, and whether it is stuck.
+    Task(u32, u32, bool),
+    Mount(&'a Path),
+    /// Process and descriptor.
+    Fd(u32, u32),
 }
 
-/// A holder without what changes by itself.
-fn identity(holder: &Holder) -> (u32, u32, bool, Option<&Path>) {
-    match holder {
-        Holder::Task {
+fn identities(finding: &Finding) -> BTreeSet<Identity<'_>> {
+    let identity = |holder| match holder {
+        &Holder::Task {
             pid, tid, since, ..
-        } => (*pid, *tid, since.is_some(), None),
-        Holder::Mount { path } => (0, 0, false, Some(path)),
-    }
+        } => Identity::Task(pid, tid, since.is_some()),
+        Holder::Mount { path } => Identity::Mount(path),
+        &Holder::Fd { pid, fd, .. } => Identity::Fd(pid, fd),
+    };
+    finding.holders.iter().map(identity).collect()
 }
 
 fn watch(view: &View<'_>) -> Watch {

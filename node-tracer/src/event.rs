@@ -54,7 +54,7 @@ pub(crate) enum What {
         /// Which.
         netns: Netns,
     },
-    /// What keeps a network namespace alive, all of it, as it is now.
+    /// What keeps a network namespace alive, as it is now.
     NetnsHolders {
         /// Which.
         netns: Netns,
@@ -64,6 +64,10 @@ pub(crate) enum What {
         task_count: usize,
         /// Where it is mounted.
         mounts: Vec<PathBuf>,
+        /// Descriptors of it; looked for only where there is neither a task
+        /// nor a mount.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fds: Vec<FdHolder>,
     },
     /// An address was added in a network namespace, or found there.
     AddressAdded {
@@ -180,7 +184,7 @@ pub(crate) enum What {
     Tick,
 }
 
-/// Tasks that [`What::NetnsHolders`] lists by name.
+/// Tasks, and descriptors, that [`What::NetnsHolders`] lists by name.
 pub(crate) const MAX_HOLDERS: usize = 32;
 
 /// A network namespace's identity.
@@ -219,6 +223,19 @@ pub(crate) struct Task {
     /// ID of the container whose cgroup it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container_id: Option<String>,
+}
+
+/// A descriptor of a network namespace: its process keeps the namespace alive
+/// without being in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FdHolder {
+    /// The process.
+    pub(crate) pid: u32,
+    /// The descriptor's number in it.
+    pub(crate) fd: u32,
+    /// The process's name, where known; may hold anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) comm: Option<String>,
 }
 
 /// An address on a device.
@@ -348,4 +365,34 @@ impl std::fmt::Display for Address {
 
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::story::*;
+
+    #[test]
+    fn holders_told_before_there_were_descriptors_are_read_and_written_as_they_were() {
+        let event = holders(5, 100, &[], &["/run/netns/a"]);
+        let json = serde_json::to_value(&event).unwrap();
+        assert_eq!(json.get("fds"), None);
+        assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
+    }
+
+    #[test]
+    fn descriptors_have_the_contracts_keys() {
+        let nameless = FdHolder {
+            comm: None,
+            ..leaked_fd(4)
+        };
+        let event = held_by_fds(5, 100, &[leaked_fd(3), nameless]);
+        let json = serde_json::to_value(&event).unwrap();
+        let fds = serde_json::json!([
+            {"pid": 77, "fd": 3, "comm": "cni-daemon"},
+            {"pid": 77, "fd": 4},
+        ]);
+        assert_eq!(json["fds"], fds);
+        assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
+    }
 }

@@ -133,6 +133,16 @@ pub(crate) enum Holder {
         /// Where.
         path: PathBuf,
     },
+    /// A descriptor of the namespace in a process that is not in it.
+    Fd {
+        /// Process ID.
+        pid: u32,
+        /// The descriptor's number.
+        fd: u32,
+        /// Name of the process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comm: Option<String>,
+    },
 }
 
 /// One claim.
@@ -174,6 +184,7 @@ pub(crate) enum Phase {
 
 impl Rule {
     /// Every rule, worst first.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 5] = [
         Self::DuplicateAddress,
         Self::GhostSandbox,
@@ -254,6 +265,18 @@ mod tests {
         assert_ne!(one, id("b2", Rule::GhostSandbox, "4026532200"));
         assert_ne!(one, id("b1", Rule::BlockedTask, "4026532200"));
         assert_ne!(one, id("b1", Rule::GhostSandbox, "4026532201"));
+    }
+
+    #[test]
+    fn a_descriptor_is_a_holder_of_the_contracts_kind() {
+        let holder = Holder::Fd {
+            pid: 77,
+            fd: 3,
+            comm: Some("x".into()),
+        };
+        let json = serde_json::json!({"kind": "fd", "pid": 77, "fd": 3, "comm": "x"});
+        assert_eq!(serde_json::to_value(&holder).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Holder>(json).unwrap(), holder);
     }
 
     #[test]

@@ -81,6 +81,12 @@ fn run(command: &Command) -> anyhow::Result<u8> {
 /// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more.
 fn log_to_stderr() {
     let level = std::env::var("NODE_TRACER_LOG").ok();
-    let level = level.and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::WARN);
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false).init();
+    let level = level
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(tracing::Level::WARN);
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .with_target(false)
+        .init();
 }

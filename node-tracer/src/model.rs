@@ -128,8 +128,10 @@ impl Model {
                 tasks,
                 task_count,
                 mounts,
+                fds,
             } => {
-                self.netns.held(*netns, time, tasks, *task_count, mounts)
+                self.netns
+                    .held(*netns, time, tasks, *task_count, mounts, fds)
                     | self.attribute(*netns, time, tasks)
             }
             What::AddressAdded {

@@ -55,10 +55,20 @@ impl Recorder {
         boot_id: &str,
         stall_threshold: Duration,
     ) -> Result<Self, RecordingError> {
-        let failed = |source| RecordingError { path: path.to_owned(), source };
+        let failed = |source| RecordingError {
+            path: path.to_owned(),
+            source,
+        };
         // What pods are called and where they ran is nobody else's business.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut recorder = Self { path: path.to_owned(), out: BufWriter::new(file.map_err(failed)?) };
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
+        let mut recorder = Self {
+            path: path.to_owned(),
+            out: BufWriter::new(file.map_err(failed)?),
+        };
         recorder.line(&Header {
             schema: SCHEMA.to_owned(),
             kind: String::from("recording"),
@@ -79,15 +89,23 @@ impl Recorder {
     /// Hands all to the system.
     pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
         let result = self.out.flush();
-        result.map_err(|source| RecordingError { path: self.path.clone(), source })
+        result.map_err(|source| RecordingError {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
-        let result = serde_json::to_vec(value).map_err(io::Error::other).and_then(|mut line| {
-            line.push(b'\n');
-            self.out.write_all(&line)
-        });
-        result.map_err(|source| RecordingError { path: self.path.clone(), source })
+        let result = serde_json::to_vec(value)
+            .map_err(io::Error::other)
+            .and_then(|mut line| {
+                line.push(b'\n');
+                self.out.write_all(&line)
+            });
+        result.map_err(|source| RecordingError {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
@@ -103,15 +121,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");
         let mut recorder = Recorder::create(&path, "n", "b", Duration::from_secs(5)).unwrap();
-        let event = Event { time: Timestamp::from_nanos(1), what: What::Tick };
+        let event = Event {
+            time: Timestamp::from_nanos(1),
+            what: What::Tick,
+        };
         recorder.write(&event).unwrap();
         recorder.flush().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let mut lines = text.lines();
         let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
-        assert_eq!((header.kind.as_str(), header.boot_id.as_str()), ("recording", "b"));
-        assert_eq!(serde_json::from_str::<Event>(lines.next().unwrap()).unwrap(), event);
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            (header.kind.as_str(), header.boot_id.as_str()),
+            ("recording", "b")
+        );
+        assert_eq!(
+            serde_json::from_str::<Event>(lines.next().unwrap()).unwrap(),
+            event
+        );
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 
     #[test]

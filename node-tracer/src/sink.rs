@@ -21,10 +21,19 @@ pub(crate) use {journald::JournaldSink, json::JsonSink, text::TextSink};
 /// Takes records.
 pub(crate) trait Sink {
     /// Writes one record, or leaves it out if this sink does not show such.
-    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError>;
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError>;
 
     /// Passes on what may still be held back.
     fn flush(&mut self) -> Result<(), SinkError>;
+}
+
+/// What a sink did with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// It was written.
+    Yes,
+    /// This sink does not show such records, so that nothing was tried.
+    No,
 }
 
 /// A record did not get to where it should.

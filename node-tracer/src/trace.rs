@@ -24,9 +24,9 @@ use crate::{
     event::{Event, What},
     output,
     record::{CoverageItem, Record, Summary},
-    recording::Recorder,
+    recording::{Recorder, RecordingError},
     report,
-    sink::{Sink, SinkError},
+    sink::{Shown, Sink, SinkError},
     source::{
         live::{self, Live},
         procfs::{Bounded, Procfs},
@@ -51,11 +51,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn stream(config: &Config) -> anyhow::Result<()> {
-    // Signals first: one that comes during the start must still end it well.
-    let mut stop = Stop::new(config.duration)?;
     let _lock = Lock::take(&config.node)?;
+    // Before signals are taken over: a list that is typed in, or comes from a
+    // pipe that nobody writes to, can be interrupted.
     let mut pods = PodsSource::new(&config.pods);
     let listed = pods.first()?;
+    let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config)?;
 
     let procfs = Procfs::new(&config.node.root, Bounded::default());
@@ -74,8 +75,8 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     items.push(reservations.coverage());
     items.push(coverage::of_cri());
     out.coverage(&items);
-    out.take(stock.into_iter().chain(listed))?;
-    out.tick()?;
+    out.take(stock.into_iter().chain(listed));
+    out.tick();
 
     let readable = Readable(live.as_raw_fd());
     // SAFETY: the descriptor is the ring buffer's, which `live` keeps open
@@ -97,7 +98,10 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
                 () = stop.wait() => break,
             }
         }
-        more = false;
+        if more {
+            // Signals arrive only while this waits, if only for a moment.
+            tokio::task::yield_now().await;
+        }
         for _ in 0..BATCHES {
             more = live.drain(&mut events);
             if !more {
@@ -113,18 +117,22 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
             }
             reservations.poll(&watch.addresses, &mut events);
         }
-        out.take(events.drain(..))?;
+        out.take(events.drain(..));
         if out.until_tick().is_zero() {
-            out.tick()?;
+            out.tick();
         }
         if stop.is_now() {
             break;
         }
     }
-    while live.drain(&mut events) {}
+    for _ in 0..BATCHES {
+        if !live.drain(&mut events) {
+            break;
+        }
+    }
     live.run_due(false, &mut events);
-    out.take(events.drain(..))?;
-    out.tick()?;
+    out.take(events.drain(..));
+    out.tick();
     out.finish()
 }
 
@@ -141,7 +149,7 @@ impl AsRawFd for Readable {
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    hangup: Option<Signal>,
     deadline: Option<tokio::time::Instant>,
 }
 
@@ -151,8 +159,12 @@ impl Stop {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            // A terminal that goes away ends the stream like Ctrl-C.
-            hangup: listen(SignalKind::hangup())?,
+            // A terminal that goes away ends the stream like Ctrl-C, except
+            // under nohup.
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(listen(SignalKind::hangup())?),
+            },
             deadline: after.map(|after| tokio::time::Instant::now() + after),
         })
     }
@@ -168,7 +180,7 @@ impl Stop {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            Some(_) = received(&mut self.hangup) => {}
             () = deadline => {}
         }
     }
@@ -177,11 +189,32 @@ impl Stop {
     fn is_now(&mut self) -> bool {
         use std::task::{Context, Poll, Waker};
         let mut context = Context::from_waker(Waker::noop());
-        self.deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline)
-            || [&mut self.interrupt, &mut self.terminate, &mut self.hangup]
-                .into_iter()
-                .any(|signal| matches!(signal.poll_recv(&mut context), Poll::Ready(_)))
+        self.deadline
+            .is_some_and(|deadline| tokio::time::Instant::now() >= deadline)
+            || [
+                Some(&mut self.interrupt),
+                Some(&mut self.terminate),
+                self.hangup.as_mut(),
+            ]
+            .into_iter()
+            .flatten()
+            .any(|signal| matches!(signal.poll_recv(&mut context), Poll::Ready(_)))
     }
+}
+
+async fn received(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether SIGHUP was ignored when the program was started (`nohup`).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    ignored.is_some_and(|set| set & 1 << (libc::SIGHUP - 1) != 0)
 }
 
 /// Events on their way out: through the engine, into sinks and recording.
@@ -193,14 +226,18 @@ struct Out<'a> {
     started: Instant,
     last_tick: Instant,
     dirty: bool,
-    /// The reader of standard output has gone.
+    /// There is nobody left to write to.
     closed: bool,
+    /// To be told with the next tick.
+    lost: Vec<(&'static str, u64)>,
 }
 
 /// A sink, and whether it failed last time.
 struct SinkState {
     sink: Box<dyn Sink>,
     failing: bool,
+    /// Its reader has gone.
+    closed: bool,
     lost: u64,
 }
 
@@ -220,13 +257,19 @@ impl<'a> Out<'a> {
             }),
             sinks: sinks
                 .into_iter()
-                .map(|sink| SinkState { sink, failing: false, lost: 0 })
+                .map(|sink| SinkState {
+                    sink,
+                    failing: false,
+                    closed: false,
+                    lost: 0,
+                })
                 .collect(),
             recorder: recorder.transpose()?,
             started: Instant::now(),
             last_tick: Instant::now(),
             dirty: false,
             closed: false,
+            lost: Vec::new(),
         })
     }
 
@@ -235,12 +278,11 @@ impl<'a> Out<'a> {
         self.write(&Record::coverage(&node, Timestamp::now(), items));
     }
 
-    fn take(&mut self, events: impl IntoIterator<Item = Event>) -> anyhow::Result<()> {
+    fn take(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.dirty = true;
-            self.one(&event)?;
+            self.one(&event);
         }
-        Ok(())
     }
 
     /// When rules should be applied next.
@@ -250,42 +292,43 @@ impl<'a> Out<'a> {
         let now = Timestamp::now();
         // Never more often than TICK, whatever is pending.
         let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
-        let pending = self.engine.pending().map(|time| time.since(now).max(soonest));
+        let pending = self
+            .engine
+            .pending()
+            .map(|time| time.since(now).max(soonest));
         pending.map_or(regular, |pending| regular.min(pending))
     }
 
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) {
         self.last_tick = Instant::now();
         self.dirty = false;
-        self.tell_lost()?;
-        self.one(&Event { time: Timestamp::now(), what: What::Tick })?;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush()?;
-        }
-        Ok(())
+        self.tell_lost();
+        self.one(&Event {
+            time: Timestamp::now(),
+            what: What::Tick,
+        });
+        self.record(Recorder::flush);
     }
 
-    fn one(&mut self, event: &Event) -> anyhow::Result<()> {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.write(event)?;
-        }
+    fn one(&mut self, event: &Event) {
+        self.record(|recorder| recorder.write(event));
         let node = self.node;
         self.write(&Record::event(&node.name, event));
         for (finding, state) in self.engine.apply(event) {
             self.write(&Record::finding(&node.name, event.time, &finding, state));
         }
-        Ok(())
     }
 
     fn write(&mut self, record: &Record<'_>) {
-        for state in &mut self.sinks {
+        for state in self.sinks.iter_mut().filter(|state| !state.closed) {
             match state.sink.write(record) {
-                Ok(()) => {
+                Ok(Shown::Yes) => {
                     if std::mem::take(&mut state.failing) {
                         tracing::warn!("the output works again");
                     }
                 }
-                Err(SinkError::Closed) => self.closed = true,
+                Ok(Shown::No) => {}
+                Err(SinkError::Closed) => state.closed = true,
                 Err(error) => {
                     state.lost += 1;
                     if !std::mem::replace(&mut state.failing, true) {
@@ -294,17 +337,38 @@ impl<'a> Out<'a> {
                 }
             }
         }
+        self.closed = self.sinks.iter().all(|state| state.closed) && self.recorder.is_none();
+    }
+
+    /// Writes to the recording; one that cannot be written is given up, and
+    /// that is told.
+    fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), RecordingError>) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = write(recorder)
+        {
+            tracing::warn!("{}; it ends here", report::chain(&error));
+            self.recorder = None;
+            self.lost.push(("recording-failed", 1));
+        }
     }
 
     /// Records that a sink did not take, once it takes some again.
-    fn tell_lost(&mut self) -> anyhow::Result<()> {
+    fn tell_lost(&mut self) {
         let working = self.sinks.iter_mut().filter(|state| !state.failing);
         let count: u64 = working.map(|state| std::mem::take(&mut state.lost)).sum();
-        if count > 0 {
-            let what = What::EventsLost { cause: String::from("output-failed"), count };
-            self.one(&Event { time: Timestamp::now(), what })?;
+        self.lost.push(("output-failed", count));
+        for (cause, count) in std::mem::take(&mut self.lost) {
+            if count > 0 {
+                let what = What::EventsLost {
+                    cause: cause.to_owned(),
+                    count,
+                };
+                self.one(&Event {
+                    time: Timestamp::now(),
+                    what,
+                });
+            }
         }
-        Ok(())
     }
 
     /// The run in numbers.
@@ -330,7 +394,11 @@ impl<'a> Out<'a> {
                 summary.severities.entry(severity).or_default().resolved += seen;
             }
         }
-        for count in summary.rules.values_mut().chain(summary.severities.values_mut()) {
+        for count in summary
+            .rules
+            .values_mut()
+            .chain(summary.severities.values_mut())
+        {
             count.resolved = count.resolved.saturating_sub(count.open);
         }
         summary
@@ -338,13 +406,15 @@ impl<'a> Out<'a> {
 
     fn finish(mut self) -> anyhow::Result<()> {
         let summary = self.summary();
-        self.write(&Record::summary(&self.node.name, Timestamp::now(), &summary));
-        for state in &mut self.sinks {
+        self.write(&Record::summary(
+            &self.node.name,
+            Timestamp::now(),
+            &summary,
+        ));
+        for state in self.sinks.iter_mut().filter(|state| !state.closed) {
             output::quietly(state.sink.flush())?;
         }
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush()?;
-        }
+        self.record(Recorder::flush);
         Ok(())
     }
 }

@@ -117,7 +117,12 @@ impl PodProcess {
                 None | Some('Z' | 'X') => anyhow::bail!("process {pid} died instead of blocking"),
                 Some(_) => Ok(None),
             },
-        )
+        )?;
+        // On its way it passes through a killable wait, which looks the same
+        // for a moment, but has not put it to sleep: it has no wchan.
+        wait::settle(Duration::from_millis(500), || wchan(pid) != "0");
+        anyhow::ensure!(state(pid) == Some('D'), "process {pid} did not stay in D");
+        Ok(())
     }
 
     /// Waits until it has ended, and reaps it.

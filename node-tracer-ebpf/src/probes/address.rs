@@ -12,9 +12,7 @@ use aya_ebpf::{
 use node_tracer_ebpf::record::{AddressRecord, kind};
 
 use super::netns::ARGUMENTS;
-use crate::kernel::{
-    describe_net, emit, header, load, load_into, load_text, offset,
-};
+use crate::kernel::{describe_net, emit, header, load, load_into, load_text, offset};
 
 /// Fills in what an address record says of its device and namespace.
 #[inline(always)]
@@ -48,7 +46,10 @@ pub(super) fn with_ipv6(record: &mut AddressRecord, ifa: u64) {
 
 #[inline(always)]
 fn blank(kind: u32) -> AddressRecord {
-    AddressRecord { header: header(kind), ..AddressRecord::default() }
+    AddressRecord {
+        header: header(kind),
+        ..AddressRecord::default()
+    }
 }
 
 #[inline(always)]

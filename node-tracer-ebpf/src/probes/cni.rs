@@ -10,21 +10,26 @@ use core::{ffi::c_void, hint::black_box, ptr::read_volatile};
 use aya_ebpf::{
     helpers::{bpf_loop, generated},
     macros::{btf_tracepoint, map},
-    maps::{HashMap, PerCpuArray},
+    maps::{HashMap, LruHashMap, PerCpuArray},
     programs::BtfTracePointContext,
 };
 use aya_log_ebpf::warn;
 use node_tracer_ebpf::record::{
-    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, VAR_LEN, kind, lost,
+    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, Task, VAR_LEN, kind, lost,
 };
 
 use crate::kernel::{
-    EVENTS, count_lost, describe_task, emit, header, load, load_text, offset,
+    EVENTS, count_lost, describe_task, emit, header, load, load_text, offset, setting,
 };
 
 /// Plugins that run: process ID to the time of their start.
 #[map]
 static CNI_RUNNING: HashMap<u32, u64> = HashMap::with_max_entries(4096, 0);
+
+/// The same for what cannot be the host's own, such as a container's program
+/// with CNI variables. LRU, and apart, so that they crowd out each other only.
+#[map]
+static CNI_STRANGERS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(256, 0);
 
 /// The record being put together, and as much room again: for one variable
 /// beyond its end, and for a mask in place of a bound (see `executed`).
@@ -39,7 +44,8 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
 /// Strings that are followed with `bpf_loop`, and without.
 const MAX_STRINGS: u32 = 16384;
-
+/// Bytes of a stranger's variables that are handed over.
+const STRANGERS_ENV: u32 = 1024;
 
 const STOP: i64 = 1;
 const GO_ON: i64 = 0;
@@ -145,8 +151,11 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     };
     go_through(&mut search);
     if search.is_plugin == 0 {
-        // CNI variables without a command, or a broken end: it may have been a
-        // plugin, and that is said.
+        // A broken end: it may have been a plugin, and that is said, unless it
+        // is a container's, which anyone can make.
+        if !is_hosts(&describe_task(task)) {
+            return;
+        }
         if search.unreadable != 0 {
             count_lost(lost::ENV_UNREADABLE);
         } else if search.truncated != 0 {
@@ -161,22 +170,37 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     record.parent = describe_task(load(task, offset!(task_real_parent)));
     record.path = [0; PATH_LEN];
     load_text(load(ctx.arg(2), offset!(bprm_filename)), &mut record.path);
+    let tgid = record.task.tgid;
+    let hosts = is_hosts(&record.task);
+    if !hosts {
+        // Enough to say who it is; no more of the buffer for a stranger.
+        search.kept = search.kept.min(STRANGERS_ENV);
+        let _ = CNI_STRANGERS.insert(tgid, record.header.time, 0);
+    } else if CNI_RUNNING.insert(tgid, record.header.time, 0).is_err() {
+        count_lost(lost::CNI_FULL);
+        warn!(
+            ctx,
+            "no room to follow CNI plugin {}: its end will not be seen", tgid
+        );
+    }
     // The verifier loses a comparison's bound when the compiler works on a copy
     // of the number; a mask stays with it.
     let kept = black_box(search.kept & (2 * ENV_LEN as u32 - 1));
     record.env_len = kept;
     record.truncated = search.truncated | search.unreadable;
-    if CNI_RUNNING.insert(record.task.tgid, record.header.time, 0).is_err() {
-        count_lost(lost::CNI_FULL);
-        let tgid = record.task.tgid;
-        warn!(ctx, "no room to follow CNI plugin {}: its end will not be seen", tgid);
-    }
     let length = CNI_EXEC_FIXED + kept as usize;
     // SAFETY: within the scratch, by the mask.
     let bytes = unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), length) };
     if EVENTS.output::<[u8]>(bytes, 0).is_err() {
         count_lost(lost::EVENTS_FULL);
     }
+}
+
+/// Whether a task may be the host's own: root, and in the host's PID
+/// namespace. The tracer asks more before it trusts.
+#[inline(always)]
+fn is_hosts(task: &Task) -> bool {
+    task.euid == 0 && task.user_level == 0 && task.pid_inum == setting!(host_pid_ns)
 }
 
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -215,7 +239,11 @@ fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
         let env = unsafe {
             let env = (&raw mut (*scratch).record.env).cast::<u8>();
             if length > ENV_LEN as u32
-                || generated::bpf_probe_read_user(env.cast(), length, search.cursor as *const c_void) != 0
+                || generated::bpf_probe_read_user(
+                    env.cast(),
+                    length,
+                    search.cursor as *const c_void,
+                ) != 0
             {
                 search.unreadable = 1;
                 return;
@@ -223,6 +251,10 @@ fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
             env
         };
         for at in 0..ENV_LEN - 12 {
+            // What lies behind is an earlier program's.
+            if at as u32 + 12 > length {
+                break;
+            }
             // SAFETY: twelve bytes before the end of the buffer at most.
             if unsafe { env.add(at).cast::<[u8; 8]>().read_unaligned() } == *b"CNI_COMM" {
                 search.is_plugin = 1;
@@ -239,13 +271,24 @@ fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
 fn cni_exit(ctx: BtfTracePointContext) -> i32 {
     let task: u64 = ctx.arg(0);
     let tgid: u32 = load(task, offset!(task_tgid));
-    let Some(started) = CNI_RUNNING.get_ptr(tgid) else {
-        return 0;
+    let (started, hosts) = match (CNI_RUNNING.get_ptr(tgid), CNI_STRANGERS.get_ptr(tgid)) {
+        (Some(started), _) => (started, true),
+        (None, Some(started)) => (started, false),
+        (None, None) => return 0,
     };
     // SAFETY: the map's own value.
     let started = unsafe { *started };
     let signal: u64 = load(task, offset!(task_signal));
-    if load::<u32>(signal, offset!(signal_live)) != 0 || CNI_RUNNING.remove(tgid).is_err() {
+    if load::<u32>(signal, offset!(signal_live)) != 0 {
+        return 0;
+    }
+    // Of two last threads one removes it.
+    let removed = if hosts {
+        CNI_RUNNING.remove(tgid)
+    } else {
+        CNI_STRANGERS.remove(tgid)
+    };
+    if removed.is_err() {
         return 0;
     }
     // exit_group leaves the status with the group, a lone exit with the task.

@@ -19,23 +19,23 @@ use core::ffi::c_void;
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{btf_tracepoint, fentry, fexit, kprobe, kretprobe, map, raw_tracepoint},
-    maps::LruHashMap,
+    maps::{HashMap, LruHashMap},
     programs::{
         BtfTracePointContext, FEntryContext, FExitContext, ProbeContext, RawTracePointContext,
         RetProbeContext,
     },
 };
-use node_tracer_ebpf::record::{TaskRecord, NetnsRecord, kind};
+use node_tracer_ebpf::record::{NetnsRecord, TaskRecord, kind};
 
 use crate::kernel::{
     CLONE_NEWNET, current, describe_net, describe_task, direct, emit, header, load, net_of_task,
     offset, setting,
 };
 
-/// The argument of a function that a kretprobe will want, by thread. LRU: a
-/// return probe that is missed leaves its entry behind.
+/// The argument of a function that a kretprobe will want, by thread. A return
+/// that is missed leaves its entry to the thread's next call.
 #[map]
-pub(crate) static ARGUMENTS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1024, 0);
+pub(crate) static ARGUMENTS: HashMap<u64, u64> = HashMap::with_max_entries(8192, 0);
 
 #[inline(always)]
 fn report(kind: u32, net: u64) {
@@ -167,7 +167,10 @@ pub(super) fn device_changed() {
     if !settle(tid, net) {
         let _ = MAKING.insert(tid, net, 0);
     }
-    emit(&TaskRecord { header: header(kind::DEVICE_CHANGED), task: describe_task(task) });
+    emit(&TaskRecord {
+        header: header(kind::DEVICE_CHANGED),
+        task: describe_task(task),
+    });
 }
 
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -196,9 +199,7 @@ fn netns_created_sys_exit(ctx: BtfTracePointContext) -> i32 {
     if unsafe { direct(regs, offset!(regs_syscall)) } != setting!(sys_unshare) {
         return 0;
     }
-    if ctx.arg::<i64>(1) == 0
-        && load::<u64>(regs as u64, offset!(regs_arg0)) & CLONE_NEWNET != 0
-    {
+    if ctx.arg::<i64>(1) == 0 && load::<u64>(regs as u64, offset!(regs_arg0)) & CLONE_NEWNET != 0 {
         report(kind::NETNS_CREATED, net_of_task(current()));
     }
     0
@@ -215,7 +216,10 @@ fn netns_created_newtask(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn cleanup(kind: u32) {
-    emit(&TaskRecord { header: header(kind), task: describe_task(current()) });
+    emit(&TaskRecord {
+        header: header(kind),
+        task: describe_task(current()),
+    });
 }
 
 #[btf_tracepoint(function = "workqueue_queue_work")]

@@ -43,7 +43,11 @@ fn is_blocked(state: u32) -> bool {
 
 #[inline(always)]
 fn goes_to_sleep(tid: u32) {
-    let entry = Blocked { since: now(), reported: 0, pad: 0 };
+    let entry = Blocked {
+        since: now(),
+        reported: 0,
+        pad: 0,
+    };
     if BLOCKED.insert(tid, entry, 0).is_err() {
         count_lost(lost::BLOCKED_FULL);
     }
@@ -55,7 +59,11 @@ fn is_woken(tid: u32, task: u64) {
         return;
     };
     // SAFETY: the map's own value.
-    let Blocked { since, reported, pad: _ } = unsafe { *entry };
+    let Blocked {
+        since,
+        reported,
+        pad: _,
+    } = unsafe { *entry };
     let _ = BLOCKED.remove(tid);
     if reported != 0 || now() - since >= setting!(stall_threshold_ns) {
         emit(&UnblockedRecord {
@@ -169,9 +177,17 @@ extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
         net_cookie: load(net, offset!(net_cookie)),
         exec_start: load(address, offset!(task_exec_start)),
         state,
-        flags: if offset!(task_flags) == ABSENT { 0 } else { load(address, offset!(task_flags)) },
+        flags: if offset!(task_flags) == ABSENT {
+            0
+        } else {
+            load(address, offset!(task_flags))
+        },
         stack_len: 0,
-        pad: 0,
+        cpu: if offset!(task_cpu) == ABSENT {
+            u32::MAX
+        } else {
+            load(address, offset!(task_cpu))
+        },
     };
     const STACK_BYTES: u32 = (STACK_FRAMES * 8) as u32;
     if blocked {

@@ -74,7 +74,11 @@ fn device(place: &Place) -> u64 {
 #[inline(always)]
 fn send<T: 'static>(record: &T) -> i64 {
     // A full buffer ends the walk; the tracer goes on from where it stood.
-    if WALK.output::<T>(record, 0).is_err() { STOP } else { GO_ON }
+    if WALK.output::<T>(record, 0).is_err() {
+        STOP
+    } else {
+        GO_ON
+    }
 }
 
 #[inline(always)]
@@ -154,7 +158,10 @@ fn at_ipv6(place: &mut Place) -> i64 {
 
 #[inline(always)]
 fn blank() -> AddressRecord {
-    AddressRecord { header: header(kind::WALK_ADDRESS), ..AddressRecord::default() }
+    AddressRecord {
+        header: header(kind::WALK_ADDRESS),
+        ..AddressRecord::default()
+    }
 }
 
 extern "C" fn step(_index: u64, ctx: *mut c_void) -> i64 {
@@ -177,7 +184,12 @@ extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
         return 0;
     };
     // SAFETY: the map's own value.
-    let WalkRequest { init_net, skip, reported, .. } = unsafe { *request };
+    let WalkRequest {
+        init_net,
+        skip,
+        reported,
+        ..
+    } = unsafe { *request };
     if seq_num != 0 || init_net == 0 || offset!(net_list) == ABSENT {
         return 0;
     }
@@ -204,18 +216,17 @@ extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
         // SAFETY: `step` is a callback of the form that bpf_loop wants, and
         // `place` outlives the call.
         unsafe {
-            bpf_loop(
-                MAX_STEPS,
-                step as *mut c_void,
-                (&raw mut place).cast(),
-                0,
-            );
+            bpf_loop(MAX_STEPS, step as *mut c_void, (&raw mut place).cast(), 0);
         }
     }
     // SAFETY: the map's own value; the tracer runs one walk at a time.
     unsafe {
         (*request).complete = place.complete;
-        (*request).reported = if place.complete != 0 { place.seen } else { place.seen.saturating_sub(1) };
+        (*request).reported = if place.complete != 0 {
+            place.seen
+        } else {
+            place.seen.saturating_sub(1)
+        };
     }
     0
 }

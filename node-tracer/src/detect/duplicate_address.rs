@@ -10,8 +10,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{
-    View, evidence, ghost_sandbox, holders_of, is_routable, joined, kubectl_words, netns_of,
-    pod_of, stuck_in, task_label,
+    View, evidence, fd_label, ghost_sandbox, holders_of, is_routable, joined, kubectl_words,
+    netns_of, pod_of, stuck_in, task_label, unknown_holder,
 };
 use crate::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
@@ -155,6 +155,11 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
             let claim = format!("{} is stuck in {label}", task_label(&blocked.task));
             claims.push(evidence(claim, "kernel", blocked.since));
         }
+        if let (Some(first), Some(at)) = (entry.fds.first(), entry.held_at) {
+            let fd = fd_label(first);
+            let claim = format!("no task is in {label}, and it is mounted nowhere; {fd} keeps it");
+            claims.push(evidence(claim, "kernel", at));
+        }
         if let Some(since) = ghost_sandbox::verdict(view, entry).map(|ghost| ghost.since) {
             claims.push(evidence(
                 format!("{label} is a ghost: its pod is gone"),
@@ -167,6 +172,8 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         }
         if entry.held_at.is_none() && !entry.host {
             unknown.push(format!("what keeps {label}: its holders were not told"));
+        } else if entry.is_held_by_nothing_found() && !entry.host {
+            unknown.push(unknown_holder(label));
         }
         if is_pods(entry) && entry.sandbox.standing == Standing::Unknown {
             unknown.push(format!(
@@ -231,9 +238,10 @@ pub(crate) fn label(model: &Model, entry: &NetnsEntry) -> String {
     match pod_of(model, entry) {
         _ if entry.host => format!("the host's netns {inode}"),
         Some(pod) => format!("netns {inode} ({})", pod.label()),
-        None => match entry.mounts.first() {
-            Some(path) => format!("netns {inode} ({})", path.display()),
-            None => format!("netns {inode}"),
+        None => match (entry.mounts.first(), entry.fds.first()) {
+            (Some(path), _) => format!("netns {inode} ({})", path.display()),
+            (None, Some(fd)) => format!("netns {inode} ({})", fd_label(fd)),
+            (None, None) => format!("netns {inode}"),
         },
     }
 }

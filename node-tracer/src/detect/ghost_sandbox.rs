@@ -4,7 +4,9 @@
 //! All of these must be so, each known and none guessed:
 //!
 //! 1. the namespace was the pod's sandbox: CNI ADD or a holder's cgroup say so;
-//! 2. it still has an address of its own, and something keeps it;
+//! 2. it still has an address of its own, and something keeps it: a task, a
+//!    mount, a descriptor, or what a look at all of these did not find (a
+//!    namespace that nothing keeps is dying);
 //! 3. the pod is gone: from a list that had it, or that could have had it
 //!    (later than the pod's sandbox). Or the pod should long be gone;
 //! 4. this is no ordinary deletion: the pod is gone for [`GRACE`], or a task in
@@ -86,8 +88,8 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
     }
     let addresses = addresses(entry);
     let stuck = stuck_in(view.model, entry);
-    let held = !stuck.is_empty() || entry.task_count > 0 || !entry.mounts.is_empty();
-    if addresses.is_empty() || !held {
+    let looked_at = !stuck.is_empty() || entry.held_at.is_some();
+    if addresses.is_empty() || !looked_at {
         return None;
     }
     let since = match entry.sandbox.standing {

@@ -190,7 +190,7 @@ fn any_event(dice: &mut Dice, seconds: i64) -> Event {
     let tasks = [pod_task(pid, "x", uid, &sandbox), task(pid + 1, "y")];
     let some = &tasks[..dice.roll(3) as usize];
     let command = ["ADD", "DEL", "CHECK"][dice.roll(3) as usize];
-    let mut event = match dice.roll(16) {
+    let mut event = match dice.roll(17) {
         0 | 1 => created(seconds, inode),
         2 => found(seconds, inode),
         3 => dying(seconds, inode),
@@ -202,7 +202,8 @@ fn any_event(dice: &mut Dice, seconds: i64) -> Event {
         11 => unstuck(seconds, pid),
         12 => calls(seconds, call(command, &sandbox, inode, uid, "a")),
         13 => ended(seconds, call(command, &sandbox, inode, uid, "a")),
-        14 => reserved(seconds, [None, Some("sandbox-1")][dice.roll(2) as usize]),
+        14 => held_by_fds(seconds, inode, &[leaked_fd(3)][..dice.roll(2) as usize]),
+        15 => reserved(seconds, [None, Some("sandbox-1")][dice.roll(2) as usize]),
         _ => {
             let mut pods = vec![pod("a", OLD, &[]), pod("b", NEW, &[]), pod("c", OTHER, &[])];
             pods.truncate(dice.roll(4) as usize);

@@ -22,7 +22,7 @@ pub(crate) use self::entry::{HeldAddress, NetnsEntry};
 use self::index::AddressIndex;
 use crate::{
     clock::Timestamp,
-    event::{Address, MAX_HOLDERS, Netns, Task},
+    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task},
 };
 
 /// Namespaces at most.
@@ -182,6 +182,7 @@ impl NetnsTable {
         tasks: &[Task],
         task_count: usize,
         mounts: &[PathBuf],
+        fds: &[FdHolder],
     ) -> bool {
         if task_count > 0 {
             self.revive(netns, time);
@@ -191,14 +192,16 @@ impl NetnsTable {
         };
         let tasks = &tasks[..tasks.len().min(MAX_HOLDERS)];
         let mounts = &mounts[..mounts.len().min(MAX_HOLDERS)];
+        let fds = &fds[..fds.len().min(MAX_HOLDERS)];
         let task_count = task_count.max(tasks.len());
-        if entry.is_held_by(tasks, task_count, mounts) {
+        if entry.is_held_by(tasks, task_count, mounts, fds) {
             return false;
         }
         entry.held_at = Some(time);
         entry.tasks = tasks.to_vec();
         entry.task_count = task_count;
         entry.mounts = mounts.to_vec();
+        entry.fds = fds.to_vec();
         let room = MAX_PATHS.saturating_sub(entry.paths.len());
         entry.paths.extend(mounts.iter().take(room).cloned());
         true

@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use crate::{
     clock::Timestamp,
     engine::{Engine, Settings},
-    event::{Address, CniCall, Event, Netns, Pod, PodRef, ReservationHolder, Task, What},
+    event::{Address, CniCall, Event, FdHolder, Netns, Pod, PodRef, ReservationHolder, Task, What},
     finding::{Finding, Rule, State},
 };
 
@@ -141,8 +141,30 @@ pub(crate) fn holders(seconds: i64, inode: u32, tasks: &[Task], mounts: &[&str])
         tasks: tasks.to_vec(),
         task_count: tasks.len(),
         mounts: mounts.iter().map(PathBuf::from).collect(),
+        fds: Vec::new(),
     };
     at(seconds, what)
+}
+
+/// Nobody is in it and it is mounted nowhere.
+pub(crate) fn held_by_fds(seconds: i64, inode: u32, fds: &[FdHolder]) -> Event {
+    let what = What::NetnsHolders {
+        netns: ns(inode),
+        tasks: Vec::new(),
+        task_count: 0,
+        mounts: Vec::new(),
+        fds: fds.to_vec(),
+    };
+    at(seconds, what)
+}
+
+/// A descriptor that a daemon has forgotten to close.
+pub(crate) fn leaked_fd(fd: u32) -> FdHolder {
+    FdHolder {
+        pid: 77,
+        fd,
+        comm: Some(String::from("cni-daemon")),
+    }
 }
 
 /// The old pod's container sleeps in a FUSE read.

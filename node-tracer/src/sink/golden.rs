@@ -78,18 +78,18 @@ fn input(name: &str) -> Vec<Input> {
 fn text(inputs: &[Input], colour: bool) -> String {
     let mut out = Vec::new();
     let mut sink = TextSink::new(&mut out, colour);
-    inputs
-        .iter()
-        .for_each(|input| sink.write(&input.record()).unwrap());
+    inputs.iter().for_each(|input| {
+        sink.write(&input.record()).unwrap();
+    });
     String::from_utf8(out).unwrap()
 }
 
 fn json(inputs: &[Input]) -> String {
     let mut out = Vec::new();
     let mut sink = JsonSink::new(&mut out);
-    inputs
-        .iter()
-        .for_each(|input| sink.write(&input.record()).unwrap());
+    inputs.iter().for_each(|input| {
+        sink.write(&input.record()).unwrap();
+    });
     String::from_utf8(out).unwrap()
 }
 

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Sink, SinkError, escape::Printable, json};
+use super::{Shown, Sink, SinkError, escape::Printable, json};
 use crate::{
     event::PodRef,
     finding::{Finding, Holder, Severity, State},
@@ -63,16 +63,17 @@ impl JournaldSink {
 }
 
 impl Sink for JournaldSink {
-    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
         let Some(entry) = entry(record)? else {
-            return Ok(());
+            return Ok(Shown::No);
         };
         self.socket
             .send(&entry.encoded())
             .map_err(|source: io::Error| SinkError::Journal {
                 path: self.socket.path().to_owned(),
                 source,
-            })
+            })?;
+        Ok(Shown::Yes)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -156,13 +157,13 @@ fn push_finding(entry: &mut wire::Entry, record: &Record<'_>, finding: &Finding,
 fn container_id(holder: &Holder) -> Option<&str> {
     match holder {
         Holder::Task { container_id, .. } => container_id.as_deref(),
-        Holder::Mount { .. } => None,
+        Holder::Mount { .. } | Holder::Fd { .. } => None,
     }
 }
 
 fn pid(holder: &Holder) -> Option<u32> {
     match holder {
-        Holder::Task { pid, .. } => Some(*pid),
+        Holder::Task { pid, .. } | Holder::Fd { pid, .. } => Some(*pid),
         Holder::Mount { .. } => None,
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
-use super::{Lines, Sink, SinkError, escape::is_hidden};
+use super::{Lines, Shown, Sink, SinkError, escape::is_hidden};
 use crate::{
     event::{Event, What},
     record::{Body, Record},
@@ -30,16 +30,17 @@ impl<W: io::Write> JsonSink<W> {
 }
 
 impl<W: io::Write> Sink for JsonSink<W> {
-    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
         if let Body::Event(Event {
             what: What::Tick, ..
         }) = record.body
         {
-            return Ok(());
+            return Ok(Shown::No);
         }
         let mut line = line(record)?;
         line.push(b'\n');
-        self.lines.put(&line)
+        self.lines.put(&line)?;
+        Ok(Shown::Yes)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -17,7 +17,7 @@ use self::{
     finding::Printed,
     style::{Painter, Style},
 };
-use super::{Lines, Sink, SinkError, escape::Printable};
+use super::{Lines, Shown, Sink, SinkError, escape::Printable};
 use crate::{
     clock::Timestamp,
     event::Event,
@@ -66,7 +66,10 @@ impl<W: io::Write> TextSink<W> {
     /// The same, with coverage in a few lines: for a stream, where it is not
     /// what the reader came for.
     pub(crate) fn brief(self) -> Self {
-        Self { brief: true, ..self }
+        Self {
+            brief: true,
+            ..self
+        }
     }
 
     /// The date, if it is not the one last printed.
@@ -237,12 +240,12 @@ fn findings<'a, K: Copy + 'a>(
 }
 
 impl<W: io::Write> Sink for TextSink<W> {
-    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
         // Blocks have an empty line on both sides, and never two.
         let (text, is_block) = match record.body {
             Body::Event(event) => match self.event(event) {
                 Some(line) => (line, false),
-                None => return Ok(()),
+                None => return Ok(Shown::No),
             },
             Body::Finding { finding, state } => (
                 self.finding(record.time, finding, state),
@@ -259,7 +262,8 @@ impl<W: io::Write> Sink for TextSink<W> {
             ""
         };
         self.after_block = is_block;
-        self.lines.put(format!("{apart}{day}{text}").as_bytes())
+        self.lines.put(format!("{apart}{day}{text}").as_bytes())?;
+        Ok(Shown::Yes)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

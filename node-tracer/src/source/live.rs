@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{self, AddressRecord, Task as KernelTask};
+use node_tracer_ebpf::record::{self, AddressRecord, Task as KernelTask, TaskRow};
 
 pub(crate) use self::cni::Host;
 use self::{
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now as now},
-    event::{Address, Event, What},
+    event::{Address, Event, Netns, What},
 };
 
 /// What the source is told.
@@ -72,6 +72,8 @@ pub(crate) enum StartError {
 
 /// Records taken from the ring buffer before the caller gets a turn.
 const BATCH: usize = 4096;
+/// Batches taken before a walk.
+const BATCHES: usize = 4;
 /// Pause between walks; more if a walk takes long.
 const WALK_PAUSE: u64 = 2_000_000;
 /// The same for a comparison, which takes longer.
@@ -101,10 +103,24 @@ pub(crate) struct Live {
     iterators: Iterators,
     /// Stalls, where no hook tells of them.
     polled: Option<Polled>,
+    /// Stalls that were told and have not ended, by thread ID.
+    told: HashMap<u32, Told>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
     due: Due,
 }
+
+/// A stall that was told.
+#[derive(Debug)]
+struct Told {
+    task: KernelTask,
+    since: u64,
+    /// Looks in a row in which it did not sleep.
+    awake: u32,
+}
+
+/// Stalls whose end is checked; beyond, only their records end them.
+const MAX_TOLD: usize = 8192;
 
 /// When what is to be done next, monotonic ns.
 #[derive(Debug, Default)]
@@ -132,7 +148,6 @@ impl Due {
     }
 }
 
-
 impl Live {
     /// Attaches the programs and takes stock. Returns what was found as
     /// events, and warnings for the user.
@@ -143,21 +158,29 @@ impl Live {
         let (probes, warnings) =
             Probes::load(Path::new("/proc"), config.stall_threshold, config.limit)?;
         let clock = KernelClock::now();
-        let planned: Vec<&str> =
-            probes.plan.attachments().iter().map(|attach| attach.program).collect();
+        let planned: Vec<&str> = probes
+            .plan
+            .attachments()
+            .iter()
+            .map(|attach| attach.program)
+            .collect();
         let iterators = Iterators {
             tasks: planned.contains(&"task_rows"),
             nets: planned.contains(&"net_walk"),
         };
         let hooked = |signal| {
-            matches!(probes.plan.mechanism(signal), Mechanism::Fentry | Mechanism::Kprobe)
+            matches!(
+                probes.plan.mechanism(signal),
+                Mechanism::Fentry | Mechanism::Kprobe
+            )
         };
         let trust = Trust {
             creations: !hooked(Signal::NetnsCreated),
             ends: !hooked(Signal::NetnsDestroyed),
-            addresses: !hooked(Signal::Address),
         };
-        let polled = !planned.iter().any(|program| program.starts_with("task_switch"));
+        let polled = !planned
+            .iter()
+            .any(|program| program.starts_with("task_switch"));
         let mut live = Self {
             nets: NetTable::new(trust),
             cni: CniTable::new(Host::default()),
@@ -169,6 +192,7 @@ impl Live {
             host_netns: 0,
             init_net: 0,
             polled: polled.then(Polled::default),
+            told: HashMap::new(),
             iterators,
             procfs,
             config,
@@ -176,7 +200,10 @@ impl Live {
             probes,
         };
         let all = live.list_tasks(false).map_err(StartError::Inventory)?;
-        let kthreadd = all.iter().find(|entry| entry.row.task.tid == 2).map(|entry| entry.row);
+        let kthreadd = all
+            .iter()
+            .find(|entry| entry.row.task.tid == 2)
+            .map(|entry| entry.row);
         live.init_net = match kthreadd {
             Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
             _ => return Err(StartError::PidNamespace),
@@ -226,12 +253,28 @@ impl Live {
         self.nets.seed(&seen, start);
         for Seen { net, addresses } in seen {
             let netns = nets::identity(net);
-            out.push(Event { time, what: What::NetnsFound { netns, host: self.is_host(&net) } });
+            out.push(Event {
+                time,
+                what: What::NetnsFound {
+                    netns,
+                    host: self.is_host(&net),
+                },
+            });
             for address in addresses {
-                out.push(Event { time, what: What::AddressAdded { netns, address, found: true } });
+                out.push(Event {
+                    time,
+                    what: What::AddressAdded {
+                        netns,
+                        address,
+                        found: true,
+                    },
+                });
             }
             if net.refs == 0 {
-                out.push(Event { time, what: What::NetnsDying { netns, task: None } });
+                out.push(Event {
+                    time,
+                    what: What::NetnsDying { netns, task: None },
+                });
             }
         }
         self.look_at_holders(all, true, out);
@@ -245,17 +288,22 @@ impl Live {
     }
 
     /// Tasks that slept already. When a task last ran is known by the
-    /// scheduler's clock, which the tracer's own row sets against ours.
+    /// scheduler's clock.
     fn stock_of_stalls(&mut self, all: &[TaskEntry], start: u64, out: &mut Vec<Event>) {
-        let own = std::process::id();
-        let clock = all.iter().find(|entry| entry.row.task.tgid == own && entry.row.state == 0);
-        let clock = clock.or_else(|| all.iter().find(|entry| entry.row.task.tgid == own));
-        let scheduler_now = clock.map_or(0, |entry| entry.row.exec_start);
+        // Each CPU counts for itself, so a task is compared with whatever ran
+        // last on its CPU; where that is long ago the stall seems shorter.
+        let mut newest: HashMap<u32, u64> = HashMap::new();
+        for TaskEntry { row, .. } in all.iter().filter(|entry| entry.row.cpu != u32::MAX) {
+            let newest = newest.entry(row.cpu).or_default();
+            *newest = row.exec_start.max(*newest);
+        }
         let threshold = u64::try_from(self.config.stall_threshold.as_nanos()).unwrap_or(u64::MAX);
         for entry in all.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
             let asleep = match entry.row.exec_start {
                 0 => 0,
-                last_ran => scheduler_now.saturating_sub(last_ran),
+                last_ran => newest
+                    .get(&entry.row.cpu)
+                    .map_or(0, |now| now.saturating_sub(last_ran)),
             };
             let since = start.saturating_sub(asleep);
             let tid = entry.row.task.tid;
@@ -275,27 +323,44 @@ impl Live {
 
     /// Takes waiting records; whether there may be more.
     pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> bool {
+        let records = self.fetch();
+        let more = records.len() == BATCH;
+        self.take_all(records, out);
+        more
+    }
+
+    /// At most one batch of waiting records.
+    fn fetch(&mut self) -> Vec<Result<Record, DecodeError>> {
         let mut records = Vec::new();
-        let more = self.probes.drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        self.probes
+            .drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        records
+    }
+
+    fn take_all(&mut self, records: Vec<Result<Record, DecodeError>>, out: &mut Vec<Event>) {
         let mut changes = Vec::new();
         for record in records {
             match record {
                 Ok(record) => self.take(record, &mut changes, out),
-                Err(DecodeError::Short { .. } | DecodeError::Kind(_)) => self.drop("undecodable", 1),
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    self.drop("undecodable", 1);
+                }
             }
         }
         self.tell(changes, out);
-        more
     }
 
     fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
         match record {
             Record::NetnsCreated(made) => {
-                self.nets.created(made.net, made.header.time, made.task, changes);
+                self.nets
+                    .created(made.net, made.header.time, made.task, changes);
                 self.due.holders_at(made.header.time + HOLDERS_AFTER);
             }
             Record::NetnsDying(dying) => {
-                self.nets.dying(dying.net, dying.header.time, dying.task, changes);
+                self.nets
+                    .dying(dying.net, dying.header.time, dying.task, changes);
             }
             Record::NetnsDestroyed(gone) => {
                 self.nets.destroyed(gone.net, gone.header.time, changes);
@@ -320,6 +385,7 @@ impl Live {
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
             }
             Record::TaskUnblocked(record) => {
+                self.told.remove(&record.task.tid);
                 let event = self.unblocked(&record.task, record.since, record.header.time);
                 out.push(event);
             }
@@ -343,32 +409,43 @@ impl Live {
     }
 
     fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {
-        if let Some(address) = address(record) {
-            self.nets.address(record.net, record.header.time, address, added, changes);
+        if let Some(address) = address(record)
+            && !self
+                .nets
+                .address(record.net, record.header.time, address, added, changes)
+        {
+            // Its creation was lost; the list has it.
+            self.due.walk_at(record.header.time);
         }
     }
 
     fn cni_exec(&mut self, exec: &CniExec, out: &mut Vec<Event>) {
-        if exec.truncated {
-            self.drop("cni-environment-truncated", 1);
-        }
         let (procfs, owners) = (&self.procfs, &mut self.owners);
         let parent = || Parent {
             exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
-            in_pod: owners.of(&exec.parent).is_some(),
+            in_pod: owners.in_pod(&exec.parent),
         };
         match self.cni.exec(exec, parent) {
             Started::Call(mut call) => {
+                if exec.truncated && call.trusted {
+                    self.drop("cni-environment-truncated", 1);
+                }
                 if call.trusted
                     && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
                 {
                     let netns = self.nets.by_inode(inode);
-                    let netns = netns.unwrap_or(crate::event::Netns { inode, cookie: None });
+                    let netns = netns.unwrap_or(Netns {
+                        inode,
+                        cookie: None,
+                    });
                     self.cni.set_netns(call.pid, netns);
                     call.netns = Some(netns);
                 }
                 let time = self.time(exec.time);
-                out.push(Event { time, what: What::CniStarted { call: *call } });
+                out.push(Event {
+                    time,
+                    what: What::CniStarted { call: *call },
+                });
             }
             Started::Nothing => {}
             Started::TableFull => self.drop("cni-table-full", 1),
@@ -392,13 +469,23 @@ impl Live {
                 }
                 Change::AddressAdded(netns, time, address) => {
                     self.due.holders_at(time + HOLDERS_AFTER);
-                    (time, What::AddressAdded { netns, address, found: false })
+                    (
+                        time,
+                        What::AddressAdded {
+                            netns,
+                            address,
+                            found: false,
+                        },
+                    )
                 }
                 Change::AddressRemoved(netns, time, address) => {
                     (time, What::AddressRemoved { netns, address })
                 }
             };
-            out.push(Event { time: self.time(time), what });
+            out.push(Event {
+                time: self.time(time),
+                what,
+            });
         }
     }
 
@@ -414,7 +501,7 @@ impl Live {
             self.clock = KernelClock::now();
             self.due.second = time + SECOND;
             self.due.walk_at(time);
-            if watched {
+            if watched || !self.told.is_empty() {
                 self.due.holders_at(time);
             }
             self.tell_losses(out);
@@ -429,7 +516,10 @@ impl Live {
             self.due.holders = None;
             if self.holders.may_look(time) {
                 match self.list_tasks(true) {
-                    Ok(outside) => self.look_at_holders(&outside, false, out),
+                    Ok(outside) => {
+                        self.look_at_holders(&outside, false, out);
+                        self.check_told(&outside, out);
+                    }
                     Err(error) => self.failed(&error),
                 }
             } else {
@@ -439,8 +529,15 @@ impl Live {
     }
 
     fn look_at_nets(&mut self, out: &mut Vec<Event>) {
-        let start = now();
         self.due.walk = None;
+        // Records from before the walk come first. If they come faster than
+        // they can be taken, the walk is late, not wrong.
+        for _ in 0..BATCHES {
+            if !self.drain(out) {
+                break;
+            }
+        }
+        let start = now();
         let seen = match self.list_nets(None) {
             Ok(seen) => seen,
             Err(error) => {
@@ -449,23 +546,38 @@ impl Live {
             }
         };
         let end = now();
-        let pause = if self.iterators.nets { WALK_PAUSE } else { COMPARISON_PAUSE };
+        let pause = if self.iterators.nets {
+            WALK_PAUSE
+        } else {
+            COMPARISON_PAUSE
+        };
         self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
-        // Records from before the walk come first.
-        while self.drain(out) {}
-        match seen {
-            Some(seen) => {
-                let mut changes = Vec::new();
-                self.nets.walked(seen, start, &mut changes);
-                self.tell(changes, out);
-                if let Some(time) = self.nets.unannounced() {
-                    self.due.walk_at(time);
-                }
-                let overflow = self.nets.take_overflow();
-                self.drop("netns-table-full", overflow);
+        let Some(seen) = seen else {
+            self.drop("netns-list-unreadable", 1);
+            return self.due.walk_at(end + AFTER_DEVICE);
+        };
+        // A run of cleanup_net that began during the walk explains what the
+        // list lacks; the other records of that time come after the list.
+        let later = self.fetch();
+        for record in later.iter().flatten() {
+            if let Record::CleanupStarted(started) = record
+                && started.header.time <= end
+            {
+                self.nets.cleanup_started(started.header.time);
             }
-            None => self.due.walk_at(end + AFTER_DEVICE),
         }
+        let mut changes = Vec::new();
+        self.nets.walked(seen, start, &mut changes);
+        self.tell(changes, out);
+        self.take_all(later, out);
+        if let Some(time) = self.nets.unannounced() {
+            self.due.walk_at(time);
+        }
+        if self.nets.has_missing() {
+            self.due.walk_at(end + AFTER_DEVICE);
+        }
+        let overflow = self.nets.take_overflow();
+        self.drop("netns-table-full", overflow);
     }
 
     fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
@@ -488,7 +600,10 @@ impl Live {
             Ok(outside) => outside,
             Err(error) => return self.failed(&error),
         };
-        let look = self.polled.as_mut().map(|polled| polled.look(&outside, time, threshold));
+        let look = self
+            .polled
+            .as_mut()
+            .map(|polled| polled.look(&outside, time, threshold));
         let look = look.unwrap_or_default();
         for (task, since) in look.awake {
             let event = self.unblocked(&task, since, time);
@@ -499,14 +614,11 @@ impl Live {
         }
     }
 
-    fn tell_stalls(
-        &mut self,
-        outside: &[TaskEntry],
-        due: HashMap<u32, u64>,
-        out: &mut Vec<Event>,
-    ) {
-        let rows: HashMap<u32, &TaskEntry> =
-            outside.iter().map(|entry| (entry.row.task.tid, entry)).collect();
+    fn tell_stalls(&mut self, outside: &[TaskEntry], due: HashMap<u32, u64>, out: &mut Vec<Event>) {
+        let rows: HashMap<u32, &TaskEntry> = outside
+            .iter()
+            .map(|entry| (entry.row.task.tid, entry))
+            .collect();
         for (tid, since) in due {
             match rows.get(&tid) {
                 Some(entry) if tasks::is_blocked(&entry.row) => {
@@ -515,10 +627,46 @@ impl Live {
                     }
                     out.push(self.blocked(entry, since, false));
                 }
-                _ => self.probes.forget_blocked(tid),
+                _ => self.probes.forget_blocked(tid, since),
             }
         }
-        self.look_at_holders(outside, false, out);
+        if self.holders.may_look(now()) {
+            self.look_at_holders(outside, false, out);
+        } else {
+            self.due.holders_at(self.holders.not_before());
+        }
+    }
+
+    /// Ends stalls that were told and are over without a record of it: one
+    /// can get lost, and a thaw wakes nobody.
+    fn check_told(&mut self, outside: &[TaskEntry], out: &mut Vec<Event>) {
+        if self.polled.is_some() || self.told.is_empty() {
+            return;
+        }
+        let blocked: HashMap<u32, u64> = outside
+            .iter()
+            .filter(|entry| tasks::is_blocked(&entry.row))
+            .map(|entry| tasks::key(&entry.row.task))
+            .collect();
+        let mut over = Vec::new();
+        for (tid, told) in &mut self.told {
+            if blocked.get(tid) == Some(&told.task.start_boottime) {
+                told.awake = 0;
+            } else {
+                // Twice: the record may be on its way.
+                told.awake += 1;
+                if told.awake > 1 {
+                    over.push(*tid);
+                }
+            }
+        }
+        for tid in over {
+            if let Some(told) = self.told.remove(&tid) {
+                self.probes.forget_blocked(tid, told.since);
+                let event = self.unblocked(&told.task, told.since, now());
+                out.push(event);
+            }
+        }
     }
 
     fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
@@ -536,6 +684,17 @@ impl Live {
     fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
         let row = &entry.row;
         let tid = row.task.tid;
+        if self.told.len() < MAX_TOLD {
+            self.told.insert(
+                tid,
+                Told {
+                    task: row.task,
+                    since,
+                    awake: 0,
+                },
+            );
+        }
+        let netns = self.netns_of_row(row);
         let owner = match tasks::is_kernel_thread(row) {
             true => None,
             false => self.owners.of(&row.task),
@@ -544,27 +703,53 @@ impl Live {
         if stack.is_empty() {
             stack = self.procfs.kernel_stack(tid).unwrap_or_default();
         }
-        let wchan = self.procfs.wchan(tid).ok().flatten().or_else(|| tasks::wchan(&stack));
+        let wchan = self
+            .procfs
+            .wchan(tid)
+            .ok()
+            .flatten()
+            .or_else(|| tasks::wchan(&stack));
         Event {
             time: self.time(now()),
             what: What::TaskBlocked {
                 task: tasks::task_of_row(row, owner, self.clock),
                 since: self.time(since),
                 found,
-                netns: tasks::netns_of_row(row),
+                netns,
                 wchan,
                 stack,
             },
         }
     }
 
+    /// The namespace of a task, as other events name it.
+    fn netns_of_row(&mut self, row: &TaskRow) -> Option<Netns> {
+        (row.task.net_inum != 0).then(|| {
+            self.nets.identify(record::Net {
+                address: row.net_address,
+                cookie: row.net_cookie,
+                inum: row.task.net_inum,
+                refs: -1,
+            })
+        })
+    }
+
     fn tell_losses(&mut self, out: &mut Vec<Event>) {
         let time = Timestamp::now();
         self.probes.flush_log();
         let kernel = self.probes.lost();
+        if !kernel.is_empty() {
+            self.nets.records_lost();
+        }
         let own = self.dropped.drain();
         for (cause, count) in kernel.into_iter().chain(own) {
-            out.push(Event { time, what: What::EventsLost { cause: cause.to_owned(), count } });
+            out.push(Event {
+                time,
+                what: What::EventsLost {
+                    cause: cause.to_owned(),
+                    count,
+                },
+            });
         }
     }
 
@@ -600,16 +785,28 @@ const HOLDERS_AFTER: u64 = 20 * MILLISECOND;
 
 /// The host's namespaces: those of its first process.
 fn host(procfs: &Procfs, all: &[TaskEntry]) -> (u32, Host) {
-    let row = |pid: u32| all.iter().find(|e| e.row.task.tid == pid).map(|e| e.row.task);
-    let first = row(1).or_else(|| row(std::process::id())).unwrap_or_default();
-    let host = Host { pid_ns: first.pid_inum, mnt_ns: first.mnt_inum };
+    let row = |pid: u32| {
+        all.iter()
+            .find(|e| e.row.task.tid == pid)
+            .map(|e| e.row.task)
+    };
+    let first = row(1)
+        .or_else(|| row(std::process::id()))
+        .unwrap_or_default();
+    let host = Host {
+        pid_ns: first.pid_inum,
+        mnt_ns: first.mnt_inum,
+    };
     // With --root the host is what that root's first process is in.
     (procfs.netns_of(1).unwrap_or(first.net_inum), host)
 }
 
 fn seen(entry: &NetEntry) -> Seen {
     let addresses: BTreeSet<Address> = entry.addresses.iter().filter_map(address).collect();
-    Seen { net: entry.net, addresses }
+    Seen {
+        net: entry.net,
+        addresses,
+    }
 }
 
 /// The address of a record; `None` if it is of an unknown family.
@@ -620,6 +817,9 @@ fn address(record: &AddressRecord) -> Option<Address> {
         6 => IpAddr::from(record.address),
         _ => return None,
     };
+    if address.is_unspecified() {
+        return None; // no address, or one that is just being taken off
+    }
     Some(Address {
         address,
         prefix: record.prefix,

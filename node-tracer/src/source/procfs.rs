@@ -30,8 +30,8 @@ use super::cgroup::{self, CgroupOwner};
 
 pub(crate) use self::{
     bounded::{Bounded, NoAnswer},
-    fds::{FdHolder, FdHolders},
-    mounts::{NsfsMount, NsfsMounts},
+    fds::FdHolders,
+    mounts::NsfsMount,
     tasks::TaskEntry,
 };
 
@@ -44,6 +44,9 @@ mod tests;
 
 /// How long one file may take; a healthy one takes microseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// `NSFS_MAGIC`
+const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// How long a walk over all processes may take.
 const WALK_PATIENCE: Duration = Duration::from_secs(10);
@@ -92,6 +95,17 @@ pub(crate) enum ProcfsError {
     },
 }
 
+/// Whose a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A pod's.
+    Pod(CgroupOwner),
+    /// No pod's.
+    NoPod,
+    /// Its cgroup cannot be read, or it is gone.
+    Unknown,
+}
+
 /// A proc file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Procfs {
@@ -111,19 +125,23 @@ impl Procfs {
         }
     }
 
-    /// The owners of many tasks, in their order, read in one go. One that
-    /// cannot be read has none.
-    pub(crate) fn task_owners(&self, tids: Vec<u32>) -> Vec<Option<CgroupOwner>> {
+    /// Whose many tasks are, in their order, read in one go.
+    pub(crate) fn task_owners(&self, tids: Vec<u32>) -> Vec<Owner> {
         let count = tids.len();
         let proc = self.proc.clone();
-        let owners = self.bounded.run(WALK_PATIENCE, move || {
-            let owner = |tid: u32| {
-                let bytes = read_file(&proc.join(tid.to_string()).join("cgroup")).ok()??;
-                cgroup::owner(&String::from_utf8_lossy(&bytes))
+        // A healthy read takes microseconds.
+        let patience = self.patience + Duration::from_micros(100) * count as u32;
+        let owners = self.bounded.run(patience, move || {
+            let owner = |tid: u32| match read_file(&proc.join(tid.to_string()).join("cgroup")) {
+                Ok(Some(bytes)) => match cgroup::owner(&String::from_utf8_lossy(&bytes)) {
+                    Some(owner) => Owner::Pod(owner),
+                    None => Owner::NoPod,
+                },
+                Ok(None) | Err(_) => Owner::Unknown,
             };
             tids.into_iter().map(owner).collect()
         });
-        owners.unwrap_or_else(|_| vec![None; count])
+        owners.unwrap_or_else(|_| vec![Owner::Unknown; count])
     }
 
     /// The network namespace at a path, as a process sees it; `None` if there
@@ -140,7 +158,12 @@ impl Procfs {
             .join("root")
             .join(path.trim_start_matches('/'));
         let inode = self.bounded(self.patience, inside, |path| {
-            Ok(fs::metadata(path).ok().map(|metadata| metadata.ino()))
+            // A name whose mount is gone is an ordinary file.
+            let is_nsfs = |path: &Path| {
+                rustix::fs::statfs(path).is_ok_and(|system| system.f_type as u64 == NSFS_MAGIC)
+            };
+            let metadata = fs::metadata(path).ok().filter(|_| is_nsfs(path));
+            Ok(metadata.map(|metadata| metadata.ino()))
         });
         u32::try_from(inode.ok()??).ok()
     }

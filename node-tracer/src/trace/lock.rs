@@ -98,7 +98,10 @@ mod tests {
         };
         let first = Lock::take(&node).unwrap();
         let refused = Lock::take(&node).unwrap_err().to_string();
-        assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+        assert!(
+            refused.contains(&std::process::id().to_string()),
+            "{refused}"
+        );
         drop(first);
         assert!(Lock::take(&node).is_ok());
     }

@@ -24,7 +24,11 @@ impl PodsSource {
             Pods::File(path) => Some(PodsFile::new(path)),
             Pods::Auto | Pods::None => None,
         };
-        Self { file, known: Vec::new(), failing: false }
+        Self {
+            file,
+            known: Vec::new(),
+            failing: false,
+        }
     }
 
     /// Its name, if there is one.
@@ -53,7 +57,10 @@ impl PodsSource {
         match polled {
             Ok(listing) => {
                 if std::mem::take(&mut self.failing) {
-                    out.push(Event { time, what: What::SourceRecovered { source } });
+                    out.push(Event {
+                        time,
+                        what: What::SourceRecovered { source },
+                    });
                 }
                 self.listed(listing, out);
                 true
@@ -61,7 +68,10 @@ impl PodsSource {
             Err(error) => {
                 self.failing = true;
                 let error = report::chain(&error);
-                out.push(Event { time, what: What::SourceFailed { source, error } });
+                out.push(Event {
+                    time,
+                    what: What::SourceFailed { source, error },
+                });
                 false
             }
         }
@@ -70,10 +80,17 @@ impl PodsSource {
     fn listed(&mut self, listing: crate::source::pods::Listing, out: &mut Vec<Event>) {
         let time = Timestamp::now();
         for pod in deleted(&self.known, &listing.pods) {
-            out.push(Event { time, what: What::PodDeleted { pod } });
+            out.push(Event {
+                time,
+                what: What::PodDeleted { pod },
+            });
         }
         self.known.clone_from(&listing.pods);
-        let what = What::PodsListed { source: listing.source, at: listing.at, pods: listing.pods };
+        let what = What::PodsListed {
+            source: listing.source,
+            at: listing.at,
+            pods: listing.pods,
+        };
         out.push(Event { time, what });
     }
 }

@@ -25,7 +25,11 @@ pub(super) struct Reservations {
 impl Reservations {
     /// The stores below the host's root.
     pub(super) fn new(root: &Path) -> Self {
-        Self { stores: Stores::discover(root), told: BTreeMap::new(), failing: None }
+        Self {
+            stores: Stores::discover(root),
+            told: BTreeMap::new(),
+            failing: None,
+        }
     }
 
     /// What of them is seen.
@@ -36,15 +40,28 @@ impl Reservations {
                     Some(ipam) => format!("CNI {:?}, IPAM {ipam:?}", cni.plugin),
                     None => format!("CNI {:?}", cni.plugin),
                 });
-                let unread = stores.unread.iter().map(|error| report::chain(error)).collect();
-                (Some(String::from("reservation files, of watched addresses")), cni, unread)
+                let unread = stores
+                    .unread
+                    .iter()
+                    .map(|error| report::chain(error))
+                    .collect();
+                (
+                    Some(String::from("reservation files, of watched addresses")),
+                    cni,
+                    unread,
+                )
             }
             Err(error) => {
                 let unknown = String::from("whether a ghost's address is still reserved");
                 (None, Some(report::chain(error)), vec![unknown])
             }
         };
-        CoverageItem { signal: String::from("host-local"), mechanism, reason, unknown }
+        CoverageItem {
+            signal: String::from("host-local"),
+            mechanism,
+            reason,
+            unknown,
+        }
     }
 
     /// Asks about `addresses`, and about no others any more.
@@ -55,14 +72,21 @@ impl Reservations {
         };
         let time = Timestamp::now();
         for address in addresses {
-            let Lookup { stores, holder, unread } = stores.holder(*address);
+            let Lookup {
+                stores,
+                holder,
+                unread,
+            } = stores.holder(*address);
             let failing = unread.first().map(|error| report::chain(error));
             if failing != self.failing {
                 let source = String::from("host-local");
                 out.push(Event {
                     time,
                     what: match &failing {
-                        Some(error) => What::SourceFailed { source, error: error.clone() },
+                        Some(error) => What::SourceFailed {
+                            source,
+                            error: error.clone(),
+                        },
                         None => What::SourceRecovered { source },
                     },
                 });
@@ -71,7 +95,11 @@ impl Reservations {
             // What could not be read may hold it: that is no "free".
             let answered = holder.is_some() || self.failing.is_none();
             let stores = if answered { stores } else { Vec::new() };
-            let what = What::Reservation { address: *address, stores, holder };
+            let what = What::Reservation {
+                address: *address,
+                stores,
+                holder,
+            };
             if self.told.get(address) != Some(&what) {
                 self.told.insert(*address, what.clone());
                 out.push(Event { time, what });

@@ -64,6 +64,25 @@ fn it_is_critical_if_a_pod_has_it() {
 }
 
 #[test]
+fn what_keeps_a_namespace_without_tasks_and_mounts_is_told_or_unknown() {
+    let mut story = pair();
+    story.push(held_by_fds(5, 100, &[leaked_fd(3)]));
+    story.push(held_by_fds(5, 200, &[]));
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    let fd = "descriptor 3 of cni-daemon (77)";
+    assert!(open.title.contains(&format!("netns 100 ({fd})")));
+    assert!(
+        open.evidence
+            .iter()
+            .any(|claim| claim.claim.ends_with(&format!("{fd} keeps it")))
+    );
+    assert_eq!(
+        open.unknown,
+        ["what holds netns 200: no task, mount or descriptor was found; a socket can"]
+    );
+}
+
+#[test]
 fn addresses_that_are_shared_on_purpose_do_not_count() {
     for kind in ["bridge", "dummy", "tun", "wireguard", "ipip"] {
         assert_eq!(on("x0", Some(kind)), 0, "{kind}");

@@ -3,7 +3,10 @@
 
 use super::{Fate, Ghost, telling::Told};
 use crate::{
-    detect::{duplicate_address::label, joined, kubectl_words, pod_of, release_advice, shell_word},
+    detect::{
+        duplicate_address::label, fd_label, joined, kubectl_words, pod_of, release_advice,
+        shell_word,
+    },
     finding::Phase,
 };
 
@@ -33,6 +36,23 @@ impl Told<'_> {
                 "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
                  it: umount {}",
                 shell_word(path),
+            ));
+        } else if let Some(first) = entry.fds.first() {
+            let (pid, fd) = (first.pid, first.fd);
+            advice.push(format!(
+                "look at {} (ls -l /proc/{pid}/fd/{fd}; ps -fp {pid}){}: once its process closes it \
+                 or ends, the namespace goes; restart that daemon, and tell its makers that it \
+                 leaks descriptors of sandboxes",
+                fd_label(first),
+                match entry.fds.len() {
+                    1 => "",
+                    _ => ", and the others under holders",
+                },
+            ));
+        } else {
+            advice.push(String::from(
+                "find the process that has a socket in it: one that was in the namespace and has \
+                 left it, as node agents and CNI daemons do; ending it releases the namespace",
             ));
         }
         for (address, fate) in &self.fates {

@@ -6,8 +6,8 @@ use super::{Fate, Ghost, fate};
 use crate::{
     clock::Timestamp,
     detect::{
-        View, duplicate_address::label, evidence, holders_of, joined, netns_of, pod_of, sleeps_in,
-        task_label,
+        View, duplicate_address::label, evidence, fd_label, holders_of, joined, netns_of, pod_of,
+        sleeps_in, task_label, unknown_holder,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Phase, Rule, Severity, finding_id},
@@ -110,14 +110,7 @@ impl Told<'_> {
             "terminating"
         };
         let pod = self.pod.label();
-        let holder = match (self.ghost.stuck.first(), self.ghost.entry.mounts.first()) {
-            (Some(stuck), _) => {
-                format!("{} is stuck{}", task_label(&stuck.task), sleeps_in(stuck))
-            }
-            (None, _) if self.ghost.entry.task_count > 0 => String::from("its tasks still run"),
-            (None, Some(path)) => format!("only the mount {} is left", path.display()),
-            (None, None) => String::from("something keeps it"),
-        };
+        let holder = self.holder();
         let next = match (self.phase, self.victim(), self.due) {
             (Phase::Conflict, Some(victim), _) => format!("{victim} has been given it, too"),
             (Phase::Armed, _, Some(due)) if self.is_free() => {
@@ -130,6 +123,26 @@ impl Told<'_> {
             _ => String::from("whether it is still reserved is not known yet"),
         };
         format!("{addresses} is still held by the {state} pod {pod}: {holder}; {next}")
+    }
+
+    /// What keeps the namespace, in few words.
+    fn holder(&self) -> String {
+        let Ghost { entry, stuck, .. } = self.ghost;
+        if let Some(stuck) = stuck.first() {
+            format!("{} is stuck{}", task_label(&stuck.task), sleeps_in(stuck))
+        } else if entry.task_count > 0 {
+            String::from("its tasks still run")
+        } else if let Some(path) = entry.mounts.first() {
+            format!("only the mount {} is left", path.display())
+        } else {
+            match entry.fds.as_slice() {
+                [] => String::from("what keeps it was not found"),
+                [only] => format!("only {} is left", fd_label(only)),
+                [first, more @ ..] => {
+                    format!("only {} and {} more are left", fd_label(first), more.len())
+                }
+            }
+        }
     }
 
     fn is_free(&self) -> bool {
@@ -237,7 +250,17 @@ impl Told<'_> {
             claims.push(evidence("tasks in it still run", "kernel", held_at));
         } else if stuck.is_empty() {
             let mounts = joined(entry.mounts.iter().map(|path| path.display()));
-            let claim = format!("no task is in it; it is mounted at {mounts}");
+            let fds = joined(entry.fds.iter().map(fd_label));
+            let claim = match (entry.mounts.is_empty(), entry.fds.is_empty()) {
+                (false, _) => format!("no task is in it; it is mounted at {mounts}"),
+                (true, false) => {
+                    format!("no task is in it and it is mounted nowhere; it is kept by {fds}")
+                }
+                (true, true) => String::from(
+                    "it lives on, so something keeps it; no task in it, no mount and no \
+                     descriptor of it was found",
+                ),
+            };
             claims.push(evidence(claim, "kernel", held_at));
         }
         match (entry.sandbox.add, entry.sandbox.del) {
@@ -305,6 +328,8 @@ impl Told<'_> {
         }
         if entry.held_at.is_none() {
             unknown.push(String::from("what else keeps the namespace"));
+        } else if entry.is_held_by_nothing_found() && self.ghost.stuck.is_empty() {
+            unknown.push(unknown_holder("it"));
         } else if entry.task_count > entry.tasks.len() {
             unknown.push(format!(
                 "the names of {} more tasks in the namespace",

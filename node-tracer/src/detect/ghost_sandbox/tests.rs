@@ -5,7 +5,7 @@ mod fate;
 use std::net::Ipv6Addr;
 
 use crate::{
-    event::{Event, Pod, Task, What},
+    event::{Event, FdHolder, Pod, Task, What},
     finding::{Finding, Holder, Phase, Rule, Severity, State},
     model::story::*,
 };
@@ -195,11 +195,69 @@ fn a_mount_alone_counts_after_the_same_time() {
     );
 }
 
-#[test]
-fn nothing_that_is_known_to_hold_it_is_no_ghost() {
+/// Its tasks and its mount are gone, and what is left are these descriptors.
+fn left_with(fds: &[FdHolder]) -> Vec<Event> {
     let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
-    story.push(holders(64, 100, &[], &[]));
-    assert!(ghost(&story, 500).is_none());
+    story.push(held_by_fds(64, 100, fds));
+    story
+}
+
+fn said(lines: &[String], part: &str) -> bool {
+    lines.iter().any(|line| line.contains(part))
+}
+
+#[test]
+fn a_descriptor_alone_counts_after_the_same_time() {
+    let story = left_with(&[leaked_fd(12)]);
+    assert!(ghost(&story, 89).is_none());
+    let finding = ghost(&story, 90).unwrap();
+    let holder = Holder::Fd {
+        pid: 77,
+        fd: 12,
+        comm: Some("cni-daemon".into()),
+    };
+    assert_eq!(finding.holders, [holder]);
+    let title = "only descriptor 12 of cni-daemon (77) is left";
+    assert!(finding.title.contains(title), "{}", finding.title);
+    assert!(finding.evidence.iter().any(|claim| {
+        claim.claim.ends_with("descriptor 12 of cni-daemon (77)")
+            && (claim.source.as_str(), claim.at) == ("kernel", s(64))
+    }));
+    assert!(said(&finding.advice, "ls -l /proc/77/fd/12"));
+    assert!(!said(&finding.unknown, "what holds"));
+}
+
+#[test]
+fn a_ghost_of_a_descriptor_ends_with_the_namespace() {
+    let mut node = Node::of(&left_with(&[leaked_fd(12), leaked_fd(13)]));
+    let (open, _) = node.only(90, GHOST, State::Open);
+    assert!(
+        open.title.contains("(77) and 1 more are left"),
+        "{}",
+        open.title
+    );
+    node.tell(held_by_fds(94, 100, &[leaked_fd(13)]));
+    let (fewer, _) = node.only(95, GHOST, State::Updated);
+    assert_eq!(fewer.holders.len(), 1);
+    node.tell_all(&[dying(100, 100), destroyed(100, 100)]);
+    node.only(101, GHOST, State::Resolved);
+}
+
+#[test]
+fn what_lives_although_nothing_was_found_to_hold_it_is_a_ghost_with_an_unknown() {
+    let story = left_with(&[]);
+    assert!(ghost(&story, 89).is_none());
+    let finding = ghost(&story, 90).unwrap();
+    assert_eq!(finding.holders, []);
+    let unknown = "what holds it: no task, mount or descriptor was found; a socket can";
+    assert!(
+        finding.unknown.contains(&unknown.to_owned()),
+        "{:#?}",
+        finding.unknown
+    );
+    let mut node = Node::of(&story);
+    node.tell(dying(89, 100));
+    assert_eq!(node.of_rule(500, GHOST), []);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use super::Serial;
 use crate::{
     clock::Timestamp,
-    event::{Address, Netns, Task},
+    event::{Address, FdHolder, Netns, Task},
     model::sandbox::Sandbox,
 };
 
@@ -32,7 +32,10 @@ pub(crate) struct NetnsEntry {
     pub(crate) task_count: usize,
     /// Where it is mounted, as last told.
     pub(crate) mounts: Vec<PathBuf>,
-    /// When `tasks` and `mounts` were last told anew.
+    /// Descriptors of it, as last told; looked for only where there is neither
+    /// a task nor a mount.
+    pub(crate) fds: Vec<FdHolder>,
+    /// When these holders were last told anew.
     pub(crate) held_at: Option<Timestamp>,
     /// Where it is or was mounted.
     pub(crate) paths: BTreeSet<PathBuf>,
@@ -65,10 +68,20 @@ impl NetnsEntry {
             tasks: Vec::new(),
             task_count: 0,
             mounts: Vec::new(),
+            fds: Vec::new(),
             held_at: None,
             paths: BTreeSet::new(),
             sandbox: Sandbox::default(),
         }
+    }
+
+    /// Whether its holders were looked for and there was none: the kernel
+    /// keeps it for something else, such as a socket.
+    pub(crate) fn is_held_by_nothing_found(&self) -> bool {
+        self.held_at.is_some()
+            && self.task_count == 0
+            && self.mounts.is_empty()
+            && self.fds.is_empty()
     }
 
     /// Whether it came into being after a time.
@@ -77,10 +90,17 @@ impl NetnsEntry {
     }
 
     /// Whether this is what was told of its holders last.
-    pub(super) fn is_held_by(&self, tasks: &[Task], count: usize, mounts: &[PathBuf]) -> bool {
+    pub(super) fn is_held_by(
+        &self,
+        tasks: &[Task],
+        count: usize,
+        mounts: &[PathBuf],
+        fds: &[FdHolder],
+    ) -> bool {
         self.held_at.is_some()
             && self.task_count == count
             && self.mounts == mounts
+            && self.fds == fds
             && self.tasks.len() == tasks.len()
             && self.tasks.iter().zip(tasks).all(|(a, b)| same_task(a, b))
     }

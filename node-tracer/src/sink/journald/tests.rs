@@ -50,7 +50,7 @@ fn finding(title: &str) -> Finding {
     .unwrap()
 }
 
-fn write(sink: &mut JournaldSink, finding: &Finding) -> Result<(), SinkError> {
+fn write(sink: &mut JournaldSink, finding: &Finding) -> Result<Shown, SinkError> {
     sink.write(&Record::finding(
         "n",
         Timestamp::from_nanos(0),
@@ -174,4 +174,17 @@ fn the_messages_of_a_run_are_short() {
         summary_message(&summary),
         "ended; findings open: 1, resolved: 2; events seen: 12, lost: 3"
     );
+}
+
+#[test]
+fn the_process_with_a_descriptor_is_a_pid_of_the_entry() {
+    let mut finding = finding("held");
+    finding.holders = vec![Holder::Fd {
+        pid: 77,
+        fd: 3,
+        comm: None,
+    }];
+    let record = Record::finding("n", Timestamp::from_nanos(0), &finding, State::Open);
+    let fields = fields_of(&record).unwrap();
+    assert!(fields.contains("\nNODE_TRACER_PID=77\n"), "{fields}");
 }

@@ -178,14 +178,15 @@ impl Block<'_> {
     }
 
     fn holder_count(&mut self) {
-        let (mut tasks, mut mounts) = (0, 0);
+        let (mut tasks, mut mounts, mut fds) = (0, 0, 0);
         for holder in &self.finding.holders {
             match holder {
                 Holder::Task { .. } => tasks += 1,
                 Holder::Mount { .. } => mounts += 1,
+                Holder::Fd { .. } => fds += 1,
             }
         }
-        let counts: Vec<_> = [(tasks, "task"), (mounts, "mount")]
+        let counts: Vec<_> = [(tasks, "task"), (mounts, "mount"), (fds, "descriptor")]
             .iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, noun)| count(*number, noun))
@@ -238,6 +239,13 @@ impl Block<'_> {
                 }
                 Holder::Mount { path } => {
                     self.line(label, &format!("mount {}", Printable(path.display())));
+                }
+                Holder::Fd { pid, fd, comm } => {
+                    let process = match comm {
+                        Some(comm) => task(comm, *pid, *pid),
+                        None => format!("process {pid}"),
+                    };
+                    self.line(label, &format!("descriptor {fd} of {process}"));
                 }
             }
             label = "";

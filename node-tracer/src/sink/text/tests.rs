@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::event::What;
+use crate::{
+    event::What,
+    finding::{Holder, Rule},
+};
 
 fn time(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
@@ -78,6 +81,26 @@ fn an_update_prints_only_what_is_new() {
 }
 
 #[test]
+fn a_descriptor_is_printed_with_its_process() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    let mut finding = finding("1", &[]);
+    finding.rule = Rule::GhostSandbox;
+    let fd = |fd, comm: Option<&str>| Holder::Fd {
+        pid: 77,
+        fd,
+        comm: comm.map(str::to_owned),
+    };
+    finding.holders = vec![fd(3, Some("cni\x1b[2Jd")), fd(4, None)];
+    let mut print = |state| printed(&mut sink, &Record::finding("n", now, &finding, state));
+    let text = print(State::Open);
+    let first = "held by   descriptor 3 of cni\\x1b[2Jd[77]\n";
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("descriptor 4 of process 77\n"), "{text}");
+    assert!(print(State::Updated).contains("held by   2 descriptors\n"));
+}
+
+#[test]
 fn an_update_of_something_never_printed_is_printed_in_full() {
     let mut sink = TextSink::new(Vec::new(), false);
     let finding = finding("1", &["a"]);
@@ -118,11 +141,23 @@ fn a_stream_tells_coverage_in_a_line_and_what_is_missing_in_one_each() {
         reason: mechanism.is_none().then(|| "asleep".to_owned()),
         unknown: vec!["much".to_owned()],
     };
-    let items =
-        [item("a", Some("tp_btf")), item("b", Some("tp_btf")), item("c", Some("x")), item("d", None)];
+    let items = [
+        item("a", Some("tp_btf")),
+        item("b", Some("tp_btf")),
+        item("c", Some("x")),
+        item("d", None),
+    ];
     let mut sink = TextSink::new(Vec::new(), false).brief();
-    sink.write(&Record::coverage("n", Timestamp::from_nanos(0), &items)).unwrap();
+    sink.write(&Record::coverage("n", Timestamp::from_nanos(0), &items))
+        .unwrap();
     let text = String::from_utf8(sink.lines.out).unwrap();
     let lines: Vec<&str> = text.lines().skip(1).collect();
-    assert_eq!(lines, ["sees   a, b (tp_btf); c (x)", "BLIND  d: asleep", "       unknown: much"]);
+    assert_eq!(
+        lines,
+        [
+            "sees   a, b (tp_btf); c (x)",
+            "BLIND  d: asleep",
+            "       unknown: much"
+        ]
+    );
 }

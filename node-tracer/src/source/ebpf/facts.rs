@@ -244,7 +244,7 @@ impl Facts {
 
     /// The constants of the programs. An address that is not known is 0, which
     /// no function has.
-    pub(crate) fn settings(&self, stall_threshold: Duration, own_tgid: u32) -> Settings {
+    pub(crate) fn settings(&self, stall_threshold: Duration, host_pid_ns: u32) -> Settings {
         Settings {
             cleanup_net: self.cleanup_net.unwrap_or(0),
             fib_inetaddr_event: self.fib_inetaddr_event.unwrap_or(0),
@@ -253,7 +253,7 @@ impl Facts {
             switch_has_state: u32::from(self.switch_has_state == Some(true)),
             state_ignore: STATE_IGNORE,
             sys_unshare: libc::SYS_unshare as u32,
-            own_tgid,
+            host_pid_ns,
         }
     }
 }
@@ -337,6 +337,7 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         task_real_parent: at("task_struct", "real_parent"),
         task_start_boottime: at("task_struct", "start_boottime"),
         task_exec_start: at("task_struct", "se.exec_start"),
+        task_cpu: first("task_struct", &["thread_info.cpu", "cpu"]),
         task_signal: at("task_struct", "signal"),
         task_real_cred: at("task_struct", "real_cred"),
         signal_live: at("signal_struct", "live"),

@@ -48,48 +48,85 @@ impl Probes {
         let mut bytes = Vec::new();
         self.iterate("task_rows")?
             .read_to_end(&mut bytes)
-            .map_err(|source| ProbeError::Read { name: "task_rows", source })?;
+            .map_err(|source| ProbeError::Read {
+                name: "task_rows",
+                source,
+            })?;
         Ok(task_entries(&bytes))
     }
 
     /// Every network namespace on the kernel's list, with its addresses.
     /// `None` if the list did not hold still for it.
+    ///
+    /// Of a namespace with more addresses than the buffer holds (some 5,000)
+    /// the first ones are listed, the same each time.
     pub(crate) fn netns(&mut self, init_net: u64) -> Result<Option<Vec<NetEntry>>, ProbeError> {
-        let mut all = Vec::new();
+        let mut all: Vec<NetEntry> = Vec::new();
         for _ in 0..MAX_ROUNDS {
-            while self.walk.next().is_some() {} // what a walk that failed left
-            self.request(WalkRequest {
-                init_net,
-                skip: u32::try_from(all.len()).unwrap_or(u32::MAX),
-                ..WalkRequest::default()
-            })?;
-            let mut nothing = Vec::new();
-            self.iterate("net_walk")?
-                .read_to_end(&mut nothing)
-                .map_err(|source| ProbeError::Read { name: "net_walk", source })?;
-            let before = all.len();
-            while let Some(item) = self.walk.next() {
-                collect(&mut all, &item);
+            // The last one again: if another is found in its place, the list
+            // has changed before it, and counting does not lead on.
+            let skip = all.len().saturating_sub(1);
+            let (round, complete) = self.round(init_net, skip)?;
+            let first = round.first().map(|entry| entry.net.address);
+            if let Some(last) = all.last()
+                && first != Some(last.net.address)
+            {
+                all.clear();
+                continue;
             }
-            let request = self.walk_request.get(&0, 0);
-            let Value(request) =
-                request.map_err(|source| ProbeError::Map { name: map::WALK_REQUEST, source })?;
-            if request.complete != 0 {
+            let whole = round.len() - usize::from(!complete);
+            all.truncate(skip);
+            // One that fills the buffer by itself is taken as it is.
+            let taken = if whole < 2 && !complete {
+                round.len()
+            } else {
+                whole
+            };
+            all.extend(round.into_iter().take(taken));
+            if complete {
                 return Ok(Some(all));
-            }
-            // The last one may lack addresses: the next round starts with it.
-            all.truncate((request.reported as usize).max(before));
-            if all.len() == before {
-                return Ok(None);
             }
         }
         Ok(None)
     }
 
+    /// One filling of the buffer: namespaces from number `skip` on, of which
+    /// the last may lack addresses unless the walk was complete.
+    fn round(&mut self, init_net: u64, skip: usize) -> Result<(Vec<NetEntry>, bool), ProbeError> {
+        while self.walk.next().is_some() {} // what a walk that failed left
+        let skip = u32::try_from(skip).unwrap_or(u32::MAX);
+        self.request(WalkRequest {
+            init_net,
+            skip,
+            ..WalkRequest::default()
+        })?;
+        let mut nothing = Vec::new();
+        self.iterate("net_walk")?
+            .read_to_end(&mut nothing)
+            .map_err(|source| ProbeError::Read {
+                name: "net_walk",
+                source,
+            })?;
+        let mut round = Vec::new();
+        while let Some(item) = self.walk.next() {
+            collect(&mut round, &item);
+        }
+        let request = self.walk_request.get(&0, 0);
+        let Value(request) = request.map_err(|source| ProbeError::Map {
+            name: map::WALK_REQUEST,
+            source,
+        })?;
+        // An empty list is none: the initial namespace is always on it.
+        Ok((round, request.complete != 0))
+    }
+
     fn request(&mut self, request: WalkRequest) -> Result<(), ProbeError> {
         self.walk_request
             .set(0, Value(request), 0)
-            .map_err(|source| ProbeError::Map { name: map::WALK_REQUEST, source })
+            .map_err(|source| ProbeError::Map {
+                name: map::WALK_REQUEST,
+                source,
+            })
     }
 
     fn iterate(&mut self, name: &'static str) -> Result<File, ProbeError> {
@@ -97,10 +134,14 @@ impl Probes {
             Some(Program::Iter(program)) => program,
             _ => return Err(ProbeError::Iterator { name, source: None }),
         };
-        let refused = |source| ProbeError::Iterator { name, source: Some(source) };
+        let refused = |source| ProbeError::Iterator {
+            name,
+            source: Some(source),
+        };
         let link = program.attach().map_err(refused)?;
         let link = program.take_link(link).map_err(refused)?;
-        link.into_file().map_err(|source| ProbeError::Link { name, source })
+        link.into_file()
+            .map_err(|source| ProbeError::Link { name, source })
     }
 }
 
@@ -128,7 +169,10 @@ fn collect(all: &mut Vec<NetEntry>, bytes: &[u8]) {
     match header.kind {
         kind::WALK_NETNS => {
             if let Some(NetnsRecord { net, .. }) = record::read(bytes) {
-                all.push(NetEntry { net, addresses: Vec::new() });
+                all.push(NetEntry {
+                    net,
+                    addresses: Vec::new(),
+                });
             }
         }
         kind::WALK_ADDRESS => {
@@ -151,12 +195,15 @@ mod tests {
 
     #[test]
     fn rows_are_read_with_their_stacks_and_a_cut_row_is_left_out() {
-        let row = TaskRow { stack_len: 16, ..TaskRow::default() };
+        let row = TaskRow {
+            stack_len: 16,
+            ..TaskRow::default()
+        };
         let mut bytes = bytes_of(&row).to_vec();
         bytes.extend(1u64.to_ne_bytes());
         bytes.extend(2u64.to_ne_bytes());
         bytes.extend(bytes_of(&TaskRow::default()));
-        bytes.extend(&bytes_of(&row)[..]);
+        bytes.extend(bytes_of(&row));
         bytes.extend(1u64.to_ne_bytes());
         let entries = task_entries(&bytes);
         assert_eq!(entries.len(), 2);
@@ -167,11 +214,19 @@ mod tests {
     #[test]
     fn an_address_belongs_to_the_namespace_named_before_it() {
         let net = NetnsRecord {
-            header: Header { kind: kind::WALK_NETNS, pad: 0, time: 0 },
+            header: Header {
+                kind: kind::WALK_NETNS,
+                pad: 0,
+                time: 0,
+            },
             ..NetnsRecord::default()
         };
         let address = AddressRecord {
-            header: Header { kind: kind::WALK_ADDRESS, pad: 0, time: 0 },
+            header: Header {
+                kind: kind::WALK_ADDRESS,
+                pad: 0,
+                time: 0,
+            },
             ..AddressRecord::default()
         };
         let mut all = Vec::new();

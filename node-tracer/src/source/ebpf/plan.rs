@@ -308,7 +308,9 @@ fn choose(signal: Signal, facts: &Facts, limit: Option<Mechanism>) -> Choice {
             _ => step(facts),
         };
         let step = step.and_then(|step| {
-            step.attach.iter().try_for_each(|attach| needs::not_refused(facts, attach.program))?;
+            step.attach
+                .iter()
+                .try_for_each(|attach| needs::not_refused(facts, attach.program))?;
             Ok(step)
         });
         match step {

@@ -3,7 +3,10 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, RawFd},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::fs::MetadataExt as _,
+    },
     path::Path,
     time::Duration,
 };
@@ -45,7 +48,9 @@ pub(crate) enum LoadError {
     #[error("the kernel's type information is not understood")]
     Btf(#[source] aya::BtfError),
     /// The kernel refuses maps or the object as a whole.
-    #[error("the kernel refuses the eBPF object; node-tracer needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN")]
+    #[error(
+        "the kernel refuses the eBPF object; node-tracer needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN"
+    )]
     Object(#[source] aya::EbpfError),
     /// A map of the object is missing or not what it should be.
     #[error("map {name} of the eBPF object cannot be used")]
@@ -127,7 +132,7 @@ impl Probes {
         loader.btf(None);
         let btf = AyaBtf::from_sys_fs().map_err(LoadError::Btf)?;
         let layout = LayoutGlobal(facts.layout);
-        let settings = SettingsGlobal(facts.settings(stall_threshold, std::process::id()));
+        let settings = SettingsGlobal(facts.settings(stall_threshold, own_pid_ns()));
         let mut ebpf = loader
             .btf(Some(&btf))
             .override_global("LAYOUT", &layout, true)
@@ -159,16 +164,14 @@ impl Probes {
         Ok((probes, warnings))
     }
 
-    /// Hands each waiting record to `each`, at most `limit` of them; whether
-    /// there may be more.
-    pub(crate) fn drain(&mut self, limit: usize, mut each: impl FnMut(&[u8])) -> bool {
+    /// Hands each waiting record to `each`, at most `limit` of them.
+    pub(crate) fn drain(&mut self, limit: usize, mut each: impl FnMut(&[u8])) {
         for _ in 0..limit {
             match self.events.next() {
                 Some(record) => each(&record),
-                None => return false,
+                None => return,
             }
         }
-        true
     }
 
     /// What was lost since the last call, by cause.
@@ -203,6 +206,15 @@ impl AsRawFd for Probes {
     }
 }
 
+/// Inode number of the PID namespace that the tracer is in; 0 if not known.
+fn own_pid_ns() -> u32 {
+    let inode = std::fs::metadata("/proc/self/ns/pid").map(|link| link.ino());
+    inode
+        .ok()
+        .and_then(|inode| u32::try_from(inode).ok())
+        .unwrap_or(0)
+}
+
 /// Reading the kernel's type information takes some 20 MB once. The allocator
 /// would keep them for as long as the tracer runs.
 fn give_back_memory() {
@@ -218,8 +230,13 @@ fn take_map<T>(
     name: &'static str,
     convert: impl FnOnce(aya::maps::Map) -> Result<T, MapError>,
 ) -> Result<T, LoadError> {
-    let map = ebpf.take_map(name).ok_or(LoadError::Map { name, source: None })?;
-    convert(map).map_err(|source| LoadError::Map { name, source: Some(source) })
+    let map = ebpf
+        .take_map(name)
+        .ok_or(LoadError::Map { name, source: None })?;
+    convert(map).map_err(|source| LoadError::Map {
+        name,
+        source: Some(source),
+    })
 }
 
 /// Whether the kernel lets functions be hooked by fentry: found out by
@@ -234,12 +251,7 @@ fn fentry_works(ebpf: &mut Ebpf, btf: &AyaBtf) -> bool {
 
 /// Attaches what the plan says. A program that the kernel refuses is a fact
 /// like others: the plan is made again with it, until the kernel agrees.
-fn attach(
-    ebpf: &mut Ebpf,
-    btf: &AyaBtf,
-    facts: &mut Facts,
-    limit: Option<Mechanism>,
-) -> Plan {
+fn attach(ebpf: &mut Ebpf, btf: &AyaBtf, facts: &mut Facts, limit: Option<Mechanism>) -> Plan {
     let mut attached: Vec<&'static str> = Vec::new();
     let plan = 'plan: loop {
         let plan = Plan::from_facts(facts, limit);
@@ -248,7 +260,9 @@ fn attach(
                 continue;
             }
             let result = match ebpf.program_mut(program) {
-                Some(loaded) => load_and_attach(loaded, kind, btf).map_err(|error| describe(&error)),
+                Some(loaded) => {
+                    load_and_attach(loaded, kind, btf).map_err(|error| describe(&error))
+                }
                 None => Err(String::from("it is not in the object")),
             };
             match result {
@@ -286,7 +300,11 @@ fn unload(program: &mut Program) -> Result<(), ProgramError> {
     }
 }
 
-fn load_and_attach(program: &mut Program, kind: AttachKind, btf: &AyaBtf) -> Result<(), ProgramError> {
+fn load_and_attach(
+    program: &mut Program,
+    kind: AttachKind,
+    btf: &AyaBtf,
+) -> Result<(), ProgramError> {
     /// A program that was loaded before, as a probe of the kernel, is fine.
     fn once(result: Result<(), ProgramError>) -> Result<(), ProgramError> {
         match result {
@@ -303,7 +321,10 @@ fn load_and_attach(program: &mut Program, kind: AttachKind, btf: &AyaBtf) -> Res
             once(program.load(function, btf))?;
             program.attach()?;
         }
-        (AttachKind::Kprobe(function) | AttachKind::Kretprobe(function), Program::KProbe(program)) => {
+        (
+            AttachKind::Kprobe(function) | AttachKind::Kretprobe(function),
+            Program::KProbe(program),
+        ) => {
             once(program.load())?;
             program.attach(function, 0)?;
         }
@@ -329,10 +350,17 @@ fn load_and_attach(program: &mut Program, kind: AttachKind, btf: &AyaBtf) -> Res
 /// One line: what the kernel said, without the verifier's whole log.
 fn describe(error: &ProgramError) -> String {
     match error {
-        ProgramError::LoadError { io_error, verifier_log } => {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
             let log = verifier_log.to_string();
             tracing::debug!(%log, "verifier");
-            match log.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with("processed ")) {
+            match log
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty() && !line.starts_with("processed "))
+            {
                 Some(line) => format!("{io_error} ({})", line.trim()),
                 None => io_error.to_string(),
             }

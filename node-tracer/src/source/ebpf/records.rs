@@ -73,7 +73,10 @@ pub(crate) enum DecodeError {
 impl Record {
     /// Reads one record.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let short = |kind| DecodeError::Short { kind, len: bytes.len() };
+        let short = |kind| DecodeError::Short {
+            kind,
+            len: bytes.len(),
+        };
         let Header { kind, .. } = record::read(bytes).ok_or(short(0))?;
         let netns = || record::read::<NetnsRecord>(bytes).ok_or(short(kind));
         let task = || record::read::<TaskRecord>(bytes).ok_or(short(kind));
@@ -110,7 +113,9 @@ fn cni_exec(bytes: &[u8]) -> Option<CniExec> {
     let path = std::mem::offset_of!(CniExecRecord, path);
     let path = bytes.get(path..path + record::PATH_LEN)?;
     let number = |offset: usize| -> Option<u32> {
-        Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+        Some(u32::from_ne_bytes(
+            bytes.get(offset..offset + 4)?.try_into().ok()?,
+        ))
     };
     let env_len = number(std::mem::offset_of!(CniExecRecord, env_len))? as usize;
     let truncated = number(std::mem::offset_of!(CniExecRecord, truncated))?;
@@ -128,7 +133,10 @@ fn cni_exec(bytes: &[u8]) -> Option<CniExec> {
 /// whole environment, in which there may be secrets.
 fn cni_variables(env: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
-    for variable in env.split(|&byte| byte == 0).filter(|v| v.starts_with(b"CNI_")) {
+    for variable in env
+        .split(|&byte| byte == 0)
+        .filter(|v| v.starts_with(b"CNI_"))
+    {
         kept.extend_from_slice(variable);
         kept.push(0);
     }
@@ -170,7 +178,10 @@ mod tests {
     fn a_plugin_record_that_claims_more_than_it_has_is_refused() {
         let mut bytes = cni_bytes(b"CNI_COMMAND=ADD\0");
         bytes.pop();
-        assert!(matches!(Record::decode(&bytes), Err(DecodeError::Short { .. })));
+        assert!(matches!(
+            Record::decode(&bytes),
+            Err(DecodeError::Short { .. })
+        ));
     }
 
     #[test]

@@ -22,14 +22,22 @@ pub(crate) struct Look {
     pub(crate) next: u64,
 }
 
+/// Entries looked at; twice what the table can hold.
+const MAX_ENTRIES: usize = 32_768;
 /// Never looks more often, however many tasks are about to pass.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Probes {
     /// Looks at the table.
     pub(crate) fn blocked(&self, now: u64, threshold: Duration) -> Look {
-        let entries = self.blocked.iter().filter_map(Result::ok);
-        look(entries.map(|(tid, Value(entry))| (tid, entry)), now, threshold)
+        // A table that changes while it is gone through can start again from
+        // the front, and again.
+        let entries = self.blocked.iter().take(MAX_ENTRIES).filter_map(Result::ok);
+        look(
+            entries.map(|(tid, Value(entry))| (tid, entry)),
+            now,
+            threshold,
+        )
     }
 
     /// Marks a stall as reported, so that its end is reported too.
@@ -37,29 +45,55 @@ impl Probes {
         // Only if it is still there: a task that has just been woken must not
         // come back as asleep.
         const BPF_EXIST: u64 = 2;
-        let entry = Value(Blocked { since, reported: 1, pad: 0 });
+        if !self.sleeps_since(tid, since) {
+            return Ok(());
+        }
+        let entry = Value(Blocked {
+            since,
+            reported: 1,
+            pad: 0,
+        });
         match self.blocked.insert(tid, entry, BPF_EXIST) {
             Ok(()) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
-            Err(source) => Err(ProbeError::Map { name: map::BLOCKED, source }),
+            Err(source) => Err(ProbeError::Map {
+                name: map::BLOCKED,
+                source,
+            }),
         }
     }
 
     /// Writes down a task that slept before the programs were attached.
     pub(crate) fn add_blocked(&mut self, tid: u32, since: u64) -> Result<(), ProbeError> {
         const BPF_NOEXIST: u64 = 1;
-        let entry = Value(Blocked { since, reported: 0, pad: 0 });
+        let entry = Value(Blocked {
+            since,
+            reported: 0,
+            pad: 0,
+        });
         match self.blocked.insert(tid, entry, BPF_NOEXIST) {
             // Already there: the kernel side has seen it itself.
             Ok(()) | Err(aya::maps::MapError::SyscallError(_)) => Ok(()),
-            Err(source) => Err(ProbeError::Map { name: map::BLOCKED, source }),
+            Err(source) => Err(ProbeError::Map {
+                name: map::BLOCKED,
+                source,
+            }),
         }
     }
 
-    /// Strikes out a task that sleeps no more without a wake-up being seen.
-    pub(crate) fn forget_blocked(&mut self, tid: u32) {
-        // Gone already is as good.
-        let _ = self.blocked.remove(&tid);
+    /// Strikes out a task that sleeps no more without a wake-up being seen;
+    /// not if it has gone to sleep anew.
+    pub(crate) fn forget_blocked(&mut self, tid: u32, since: u64) {
+        if self.sleeps_since(tid, since) {
+            // Gone already is as good.
+            let _ = self.blocked.remove(&tid);
+        }
+    }
+
+    fn sleeps_since(&self, tid: u32, since: u64) -> bool {
+        self.blocked
+            .get(&tid, 0)
+            .is_ok_and(|Value(entry)| entry.since == since)
     }
 }
 
@@ -76,8 +110,19 @@ fn is_gone(error: &aya::maps::MapError) -> bool {
 fn look(entries: impl Iterator<Item = (u32, Blocked)>, now: u64, threshold: Duration) -> Look {
     let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let threshold = nanos(threshold);
-    let mut look = Look { due: HashMap::new(), next: now.saturating_add(threshold) };
-    for (tid, Blocked { since, reported, pad: _ }) in entries {
+    let mut look = Look {
+        due: HashMap::new(),
+        next: now.saturating_add(threshold),
+    };
+    for (
+        tid,
+        Blocked {
+            since,
+            reported,
+            pad: _,
+        },
+    ) in entries
+    {
         if reported != 0 {
             continue;
         }
@@ -100,7 +145,11 @@ mod tests {
     const THRESHOLD: Duration = Duration::from_secs(5);
 
     fn asleep(since: u64) -> Blocked {
-        Blocked { since, reported: 0, pad: 0 }
+        Blocked {
+            since,
+            reported: 0,
+            pad: 0,
+        }
     }
 
     #[test]

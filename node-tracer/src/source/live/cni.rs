@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Programs that call CNI plugins, by the name of their executable.
-const RUNTIMES: [&str; 14] = [
+const RUNTIMES: [&str; 13] = [
     "containerd",
     "crio",
     "dockerd",
@@ -30,11 +30,12 @@ const RUNTIMES: [&str; 14] = [
     "microk8s",
     "nerdctl",
     "podman",
-    "multus-daemon",
 ];
 
 /// Plugins that run at once; beyond, calls are counted as lost.
 const MAX_RUNNING: usize = 4096;
+/// The same for those that are not trusted; beyond, their ends are not told.
+const MAX_STRANGERS: usize = 256;
 /// Environment values are cut at this length; longer ones are no names.
 const MAX_VALUE: usize = 4096;
 
@@ -50,10 +51,10 @@ pub(crate) struct Host {
 /// What is known of a plugin's parent beyond the kernel's record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent {
-    /// Name of its executable.
+    /// Name of its executable; `None` if it cannot be read.
     pub(crate) exe: Option<String>,
-    /// It is in a pod's cgroup.
-    pub(crate) in_pod: bool,
+    /// It is in a pod's cgroup; `None` if that cannot be told.
+    pub(crate) in_pod: Option<bool>,
 }
 
 /// A call that has ended.
@@ -84,6 +85,8 @@ pub(crate) enum Started {
 struct Running {
     call: CniCall,
     started: u64,
+    /// Start of the process: with its number it names it for good.
+    start_boottime: u64,
 }
 
 /// Plugins that run, by process ID.
@@ -96,7 +99,10 @@ pub(crate) struct CniTable {
 impl CniTable {
     /// An empty table.
     pub(crate) fn new(host: Host) -> Self {
-        Self { host, running: HashMap::new() }
+        Self {
+            host,
+            running: HashMap::new(),
+        }
     }
 
     /// A program with CNI variables was executed. `netns` looks up the
@@ -105,21 +111,29 @@ impl CniTable {
         let env = Environment::parse(&exec.env);
         let path = lossy(&exec.path);
         let parent_pid = exec.parent.tgid;
-        if self.running.contains_key(&exec.task.tgid) || !env.finds(&path) {
-            // A wrapper became the plugin, or a plugin runs a helper.
-            return Started::Nothing;
+        if let Some(running) = self.running.get(&exec.task.tgid) {
+            if running.start_boottime == exec.task.start_boottime {
+                return Started::Nothing; // a wrapper becomes the plugin
+            }
+            // The end of the one that had this number before got lost.
+            self.running.remove(&exec.task.tgid);
         }
-        if self.running.len() >= MAX_RUNNING {
-            return Started::TableFull;
+        if !env.finds(&path) {
+            return Started::Nothing; // a plugin runs a helper
         }
-        let delegated = self.running.get(&parent_pid).map(|parent| parent.call.distrust.clone());
+        let delegated = self
+            .running
+            .get(&parent_pid)
+            .filter(|running| running.start_boottime == exec.parent.start_boottime)
+            .map(|running| running.call.distrust.clone());
         let distrust = match &delegated {
-            Some(distrust) => distrust.clone().or_else(|| distrust_task(&exec.task, self.host)),
+            Some(distrust) => distrust
+                .clone()
+                .or_else(|| distrust_task(&exec.task, self.host)),
             None => distrust_task(&exec.task, self.host)
                 .or_else(|| distrust_parent(&exec.parent, &parent(), self.host)),
         };
-        let distrust =
-            distrust.or_else(|| distrust_mounts(&exec.task, &exec.parent, self.host));
+        let distrust = distrust.or_else(|| distrust_mounts(&exec.task, &exec.parent, self.host));
         let call = CniCall {
             command: env.get("CNI_COMMAND"),
             container_id: env.get("CNI_CONTAINERID"),
@@ -136,7 +150,20 @@ impl CniTable {
             trusted: distrust.is_none(),
             distrust,
         };
-        let running = Running { call: call.clone(), started: exec.time };
+        let same = self
+            .running
+            .values()
+            .filter(|running| running.call.trusted == call.trusted);
+        match (same.count(), call.trusted) {
+            (count, true) if count >= MAX_RUNNING => return Started::TableFull,
+            (count, false) if count >= MAX_STRANGERS => return Started::Call(Box::new(call)),
+            _ => {}
+        }
+        let running = Running {
+            call: call.clone(),
+            started: exec.time,
+            start_boottime: exec.task.start_boottime,
+        };
         self.running.insert(exec.task.tgid, running);
         Started::Call(Box::new(call))
     }
@@ -150,21 +177,36 @@ impl CniTable {
 
     /// A process that was executed with CNI variables has ended.
     pub(crate) fn exit(&mut self, exit: &CniExitRecord) -> Option<Ended> {
-        let Running { call, started } = self.running.remove(&exit.tgid)?;
+        let running = self.running.get(&exit.tgid)?;
+        if exit.started < running.started {
+            return None; // the end of an earlier process of this number
+        }
+        let Running {
+            call,
+            started,
+            start_boottime: _,
+        } = self.running.remove(&exit.tgid)?;
         let signal = (exit.wait_status & 0x7f) as i32;
         let (exit_code, signal) = match signal {
             0 => (Some((exit.wait_status >> 8 & 0xff) as i32), None),
             signal => (None, Some(signal)),
         };
         let duration = exit.header.time.saturating_sub(started);
-        Some(Ended { call, exit_code, signal, duration })
+        Some(Ended {
+            call,
+            exit_code,
+            signal,
+            duration,
+        })
     }
-
 }
 
 fn distrust_task(task: &KernelTask, host: Host) -> Option<String> {
     if task.euid != 0 || task.user_level != 0 {
-        return Some(format!("it runs as user {} in user namespace level {}", task.euid, task.user_level));
+        return Some(format!(
+            "it runs as user {} in user namespace level {}",
+            task.euid, task.user_level
+        ));
     }
     if task.pid_inum == 0 || task.pid_inum != host.pid_ns {
         return Some(String::from("it runs in a PID namespace of its own"));
@@ -181,13 +223,22 @@ fn distrust_mounts(task: &KernelTask, parent: &KernelTask, host: Host) -> Option
 }
 
 fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<String> {
-    let comm = lossy(record::text(&task.comm));
-    let name = parent.exe.as_deref().unwrap_or(&comm);
+    // Not by its name in `comm`, which every process chooses for itself.
+    let Some(name) = parent.exe.as_deref() else {
+        let comm = lossy(record::text(&task.comm));
+        return Some(format!("its parent {comm} cannot be looked at any more"));
+    };
     if !RUNTIMES.contains(&name) {
         return Some(format!("its parent {name} is no container runtime"));
     }
-    if parent.in_pod {
-        return Some(format!("its parent {name} runs in a pod"));
+    match parent.in_pod {
+        Some(false) => {}
+        Some(true) => return Some(format!("its parent {name} runs in a pod")),
+        None => {
+            return Some(format!(
+                "whether its parent {name} runs in a pod cannot be told"
+            ));
+        }
     }
     distrust_task(task, host).map(|why| format!("its parent {name}: {why}"))
 }
@@ -211,7 +262,11 @@ impl<'a> Environment<'a> {
 
     fn raw(&self, name: &str) -> Option<&'a [u8]> {
         // The last one counts, as for getenv of a deduplicated environment.
-        let found = self.variables.iter().rev().find(|(key, _)| *key == name.as_bytes());
+        let found = self
+            .variables
+            .iter()
+            .rev()
+            .find(|(key, _)| *key == name.as_bytes());
         found.map(|(_, value)| *value)
     }
 
@@ -229,10 +284,16 @@ impl<'a> Environment<'a> {
             return false;
         };
         let tidy = |folder: &str| {
-            folder.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+            folder
+                .split('/')
+                .filter(|part| !part.is_empty() && *part != ".")
+                .collect::<Vec<_>>()
+                .join("/")
         };
         let folder = tidy(folder);
-        search.split(|&byte| byte == b':').any(|entry| tidy(&lossy(entry)) == folder)
+        search
+            .split(|&byte| byte == b':')
+            .any(|entry| tidy(&lossy(entry)) == folder)
     }
 }
 
@@ -262,13 +323,22 @@ fn lossy(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const HOST: Host = Host { pid_ns: 1, mnt_ns: 2 };
+    const HOST: Host = Host {
+        pid_ns: 1,
+        mnt_ns: 2,
+    };
     const ENV: &[u8] = b"CNI_COMMAND=ADD\0CNI_CONTAINERID=abc\0CNI_NETNS=/run/netns/x\0\
         CNI_IFNAME=eth0\0CNI_PATH=/usr/lib/cni:/opt/cni/bin/\0\
         CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_API_TOKEN=secret\0";
 
     fn root(pid: u32, comm: &str) -> KernelTask {
-        let mut task = KernelTask { tid: pid, tgid: pid, pid_inum: 1, mnt_inum: 2, ..KernelTask::default() };
+        let mut task = KernelTask {
+            tid: pid,
+            tgid: pid,
+            pid_inum: 1,
+            mnt_inum: 2,
+            ..KernelTask::default()
+        };
         task.comm[..comm.len()].copy_from_slice(comm.as_bytes());
         task
     }
@@ -285,12 +355,20 @@ mod tests {
     }
 
     fn containerd() -> Parent {
-        Parent { exe: Some(String::from("containerd")), in_pod: false }
+        Parent {
+            exe: Some(String::from("containerd")),
+            in_pod: Some(false),
+        }
     }
 
     fn exit(pid: u32, wait_status: u32) -> CniExitRecord {
-        let mut exit = CniExitRecord { tgid: pid, wait_status, ..CniExitRecord::default() };
+        let mut exit = CniExitRecord {
+            tgid: pid,
+            wait_status,
+            ..CniExitRecord::default()
+        };
         exit.header.time = 36_000;
+        exit.started = 35_000;
         exit
     }
 
@@ -304,20 +382,29 @@ mod tests {
     #[test]
     fn a_plugin_of_a_runtime_is_a_trusted_call() {
         let mut table = CniTable::new(HOST);
-        let started = table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        let started = table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        );
         let call = call(started);
         assert!(call.trusted, "{:?}", call.distrust);
         assert_eq!(call.plugin, "bridge");
         assert_eq!(call.pod.unwrap().label(), "default/web");
         let ended = table.exit(&exit(5, 0x100)).unwrap();
-        assert_eq!((ended.exit_code, ended.signal, ended.duration), (Some(1), None, 35_000));
+        assert_eq!(
+            (ended.exit_code, ended.signal, ended.duration),
+            (Some(1), None, 35_000)
+        );
         assert!(table.exit(&exit(5, 0)).is_none());
     }
 
     #[test]
     fn a_signal_is_told_from_a_status() {
         let mut table = CniTable::new(HOST);
-        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        );
         let ended = table.exit(&exit(5, 9)).unwrap();
         assert_eq!((ended.exit_code, ended.signal), (None, Some(9)));
     }
@@ -325,7 +412,10 @@ mod tests {
     #[test]
     fn a_plugin_called_by_a_plugin_is_delegated() {
         let mut table = CniTable::new(HOST);
-        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        );
         let child = exec(6, root(5, "bridge"), "/opt/cni/bin/host-local");
         let child = call(table.exec(&child, || panic!("the parent is known")));
         assert!(child.delegated && child.trusted);
@@ -334,7 +424,10 @@ mod tests {
     #[test]
     fn a_helper_with_the_plugins_environment_is_no_call() {
         let mut table = CniTable::new(HOST);
-        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        );
         let helper = exec(6, root(5, "bridge"), "/usr/sbin/iptables");
         assert!(matches!(table.exec(&helper, containerd), Started::Nothing));
         assert!(table.exit(&exit(6, 0)).is_none());
@@ -343,7 +436,10 @@ mod tests {
     #[test]
     fn a_wrapper_and_the_plugin_it_becomes_are_one_call() {
         let mut table = CniTable::new(HOST);
-        table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd);
+        table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        );
         let again = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
         assert!(matches!(table.exec(&again, containerd), Started::Nothing));
         assert!(table.exit(&exit(5, 0)).is_some());
@@ -354,7 +450,9 @@ mod tests {
         let runtime = || root(4, "containerd");
         let path = "/opt/cni/bin/bridge";
         let distrusted = |exec: CniExec, parent: Parent| {
-            call(CniTable::new(HOST).exec(&exec, || parent)).distrust.is_some()
+            call(CniTable::new(HOST).exec(&exec, || parent))
+                .distrust
+                .is_some()
         };
         let mut other_pid_ns = exec(5, runtime(), path);
         other_pid_ns.task.pid_inum = 9;
@@ -368,23 +466,74 @@ mod tests {
         let mut user_ns = exec(5, runtime(), path);
         user_ns.task.user_level = 1;
         assert!(distrusted(user_ns, containerd()));
-        let in_pod = Parent { in_pod: true, ..containerd() };
+        let in_pod = Parent {
+            in_pod: Some(true),
+            ..containerd()
+        };
         assert!(distrusted(exec(5, runtime(), path), in_pod));
-        let renamed = Parent { exe: Some(String::from("sh")), in_pod: false };
+        let unknown = Parent {
+            in_pod: None,
+            ..containerd()
+        };
+        assert!(distrusted(exec(5, runtime(), path), unknown));
+        let renamed = Parent {
+            exe: Some(String::from("sh")),
+            ..containerd()
+        };
         assert!(distrusted(exec(5, runtime(), path), renamed));
+        let gone = Parent {
+            exe: None,
+            ..containerd()
+        };
+        assert!(distrusted(exec(5, runtime(), path), gone));
+    }
+
+    #[test]
+    fn strangers_do_not_crowd_out_the_hosts_plugins() {
+        let mut table = CniTable::new(HOST);
+        let path = "/opt/cni/bin/bridge";
+        for pid in 1000..1000 + 2 * MAX_STRANGERS as u32 {
+            let mut stranger = exec(pid, root(4, "containerd"), path);
+            stranger.task.euid = 1000;
+            assert!(!call(table.exec(&stranger, containerd)).trusted);
+        }
+        assert!(call(table.exec(&exec(5, root(4, "containerd"), path), containerd)).trusted);
+        assert!(table.exit(&exit(5, 0)).is_some());
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process() {
+        let mut table = CniTable::new(HOST);
+        let path = "/opt/cni/bin/bridge";
+        table.exec(&exec(5, root(4, "containerd"), path), containerd);
+        let mut later = exec(5, root(4, "containerd"), path);
+        later.task.start_boottime = 77;
+        later.time = 30_000;
+        call(table.exec(&later, containerd));
+        let mut old = exit(5, 0);
+        old.started = 1_000;
+        assert!(table.exit(&old).is_none(), "the end of the first");
+        let mut child = exec(6, root(5, "bridge"), "/opt/cni/bin/host-local");
+        child.parent.start_boottime = 1;
+        let child = call(table.exec(&child, Parent::default));
+        assert!(!child.delegated, "its parent is yet another of that number");
     }
 
     #[test]
     fn tokens_in_the_arguments_are_dropped() {
         let mut table = CniTable::new(HOST);
-        let call = call(table.exec(&exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"), containerd));
+        let call = call(table.exec(
+            &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+            containerd,
+        ));
         assert!(!serde_json::to_string(&call).unwrap().contains("secret"));
     }
 
     #[test]
     fn names_that_are_no_text_are_kept_as_far_as_they_go() {
         let mut start = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
-        start.env = b"CNI_COMMAND=A\xffD\0CNI_PATH=/opt/cni/bin\0=\0CNI_ARGS=;;=;K8S_POD_NAME=\0".to_vec();
+        start.env =
+            b"CNI_COMMAND=A\xffD\0CNI_PATH=/opt/cni/bin\0=\0CNI_ARGS=;;=;K8S_POD_NAME=\0".to_vec();
         let call = call(CniTable::new(HOST).exec(&start, containerd));
         assert_eq!(call.command, "A\u{fffd}D");
         assert_eq!(call.pod, None);

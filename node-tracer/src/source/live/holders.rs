@@ -1,22 +1,39 @@
 //! What keeps each namespace alive, compared from look to look so that only
 //! changes are told.
+//!
+//! Descriptors are looked for where two looks found neither a task nor a
+//! mount, all of them in one walk over the node's descriptors, beside the
+//! event loop. Until the walk has returned, nothing new is told of these: what
+//! was told last holds them no more, and what does is not known.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
+    sync::mpsc::{self, TryRecvError},
+    thread,
 };
 
 use super::{Live, tasks};
 use crate::{
     clock::monotonic_now as now,
-    event::{Event, MAX_HOLDERS, Netns, Task, What},
-    source::ebpf::inventory::TaskEntry,
+    event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What},
+    source::{
+        ebpf::inventory::TaskEntry,
+        procfs::{FdHolders, Procfs, ProcfsError},
+    },
 };
 
 /// Pause between looks at tasks, ns.
 const PAUSE: u64 = 200_000_000;
 /// Pause between looks at the mounts of every mount namespace, ns.
 const MOUNTS_PAUSE: u64 = 1_000_000_000;
+/// These looks take at most one part in so many of the time.
+const MOUNTS_SHARE: u64 = 100;
+/// Pause between walks over all descriptors, ns.
+const FDS_PAUSE: u64 = 5_000_000_000;
+/// The same descriptors are looked for again so that the walks take at most
+/// one part in so many of the time.
+const FDS_SHARE: u64 = 100;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -24,7 +41,8 @@ pub(super) struct Holders {
     told: HashMap<Netns, Told>,
     looked: u64,
     mounts: BTreeMap<u32, Vec<PathBuf>>,
-    mounts_looked: u64,
+    mounts_not_before: u64,
+    fds: FdSearch,
 }
 
 /// What was last told of a namespace, as far as a change of it matters.
@@ -33,6 +51,7 @@ struct Told {
     tasks: Vec<(u32, Option<u64>, bool)>,
     task_count: usize,
     mounts: Vec<PathBuf>,
+    fds: Vec<FdHolder>,
 }
 
 impl Holders {
@@ -56,23 +75,29 @@ impl Live {
     /// Tells the holders of every namespace but the host's where they have
     /// changed. `all` must hold every task outside the initial namespace.
     pub(super) fn look_at_holders(&mut self, all: &[TaskEntry], first: bool, out: &mut Vec<Event>) {
-        let time = now();
-        self.holders.looked = time;
-        if first || time >= self.holders.mounts_looked + MOUNTS_PAUSE {
-            self.holders.mounts_looked = time;
+        let start = now();
+        self.holders.looked = start;
+        if first || start >= self.holders.mounts_not_before {
             self.look_at_mounts();
+            let took = now() - start;
+            self.holders.mounts_not_before = start + MOUNTS_PAUSE.max(took * MOUNTS_SHARE);
         }
-        let mut by_netns: HashMap<Netns, Vec<&TaskEntry>> = HashMap::new();
+        let living: HashMap<u32, Netns> = self
+            .nets
+            .living()
+            .filter(|netns| !self.is_hosts(netns.inode))
+            .map(|netns| (netns.inode, netns))
+            .collect();
+        let mut by_netns: HashMap<Netns, Vec<&TaskEntry>> =
+            living.values().map(|netns| (*netns, Vec::new())).collect();
         for entry in all {
             let row = &entry.row;
-            let outside = row.net_address != self.init_net && row.task.net_inum != self.host_netns;
-            if outside && let Some(netns) = tasks::netns_of_row(row) {
+            let outside = row.net_address != self.init_net && !self.is_hosts(row.task.net_inum);
+            if outside && let Some(mut netns) = self.netns_of_row(row) {
+                if netns.cookie.is_none() {
+                    netns = living.get(&netns.inode).copied().unwrap_or(netns);
+                }
                 by_netns.entry(netns).or_default().push(entry);
-            }
-        }
-        for netns in self.nets.living() {
-            if netns.inode != self.host_netns {
-                by_netns.entry(netns).or_default();
             }
         }
         let by_netns: Vec<(Netns, usize, Vec<&TaskEntry>)> = by_netns
@@ -82,25 +107,58 @@ impl Live {
         let named = by_netns.iter().flat_map(|(_, _, entries)| entries);
         let named: Vec<_> = named.map(|entry| tasks::key(&entry.row.task)).collect();
         self.owners.look_up(&named);
-        let time = self.time(time);
+        let unheld = by_netns
+            .iter()
+            .filter(|(netns, count, _)| {
+                *count == 0 && !self.holders.mounts.contains_key(&netns.inode)
+            })
+            .map(|(netns, ..)| *netns)
+            .collect();
+        self.look_at_fds(unheld, first);
+        let time = self.time(start);
         for (netns, task_count, entries) in by_netns {
+            let Some(fds) = self.holders.fds.of(netns) else {
+                continue;
+            };
+            let fds = fds.to_vec();
             let mut held: Vec<Task> = Vec::new();
             for entry in entries {
                 let owner = self.owners.of(&entry.row.task);
                 held.push(tasks::task_of_row(&entry.row, owner, self.clock));
             }
-            let mounts = self.holders.mounts.get(&netns.inode).cloned().unwrap_or_default();
+            let mounts = self
+                .holders
+                .mounts
+                .get(&netns.inode)
+                .cloned()
+                .unwrap_or_default();
             let told = Told {
-                tasks: held.iter().map(|t| (t.tid, t.start_ticks, t.state == Some('D'))).collect(),
+                tasks: held
+                    .iter()
+                    .map(|t| (t.tid, t.start_ticks, t.state == Some('D')))
+                    .collect(),
                 task_count,
                 mounts: mounts.clone(),
+                fds: fds.clone(),
             };
             if self.holders.told.get(&netns) != Some(&told) {
                 self.holders.told.insert(netns, told);
-                let what = What::NetnsHolders { netns, tasks: held, task_count, mounts };
+                let what = What::NetnsHolders {
+                    netns,
+                    tasks: held,
+                    task_count,
+                    mounts,
+                    fds,
+                };
                 out.push(Event { time, what });
             }
         }
+    }
+
+    /// Whether a namespace is the host's. Where namespaces are listed by
+    /// comparison, its address is its number.
+    fn is_hosts(&self, inode: u32) -> bool {
+        inode == self.host_netns || u64::from(inode) == self.init_net
     }
 
     fn look_at_mounts(&mut self) {
@@ -125,15 +183,261 @@ impl Live {
             }
         }
     }
+
+    /// Looks for descriptors of these namespaces, when the time has come; at
+    /// the first look at once.
+    fn look_at_fds(&mut self, unheld: HashSet<Netns>, first: bool) {
+        let search = &mut self.holders.fds;
+        search.finish(Wait::No);
+        search.note(unheld, first);
+        if search.is_due(now()) {
+            search.start(&self.procfs);
+            if first {
+                search.finish(Wait::Yes);
+            }
+        }
+        if let Some(next) = search.next(now()) {
+            self.due.holders_at(next);
+        }
+    }
+}
+
+/// The search for descriptors, one at a time.
+#[derive(Debug, Default)]
+struct FdSearch {
+    /// Namespaces that neither a task nor a mount was found of at the last
+    /// look; whether also at the one before.
+    unheld: HashMap<Netns, bool>,
+    /// What was found of these; none of them is missing in `unheld`.
+    found: HashMap<Netns, Vec<FdHolder>>,
+    running: Option<Running>,
+    /// When the last one returned, and how long it took.
+    last: Option<(u64, u64)>,
+}
+
+/// A search under way.
+#[derive(Debug)]
+struct Running {
+    since: u64,
+    netns: Vec<Netns>,
+    answer: mpsc::Receiver<Result<FdHolders, ProcfsError>>,
+}
+
+/// Whether to wait for a search to return; that takes a bounded time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Yes,
+    No,
+}
+
+impl FdSearch {
+    /// The descriptors to be told of a namespace; `None` while they are not
+    /// known and matter.
+    fn of(&self, netns: Netns) -> Option<&[FdHolder]> {
+        match self.unheld.contains_key(&netns) {
+            true => self.found.get(&netns).map(Vec::as_slice),
+            false => Some(&[]),
+        }
+    }
+
+    /// Takes in which namespaces a look found nothing of. Those that `surely`
+    /// are so need no second look: nothing has just happened to them.
+    fn note(&mut self, unheld: HashSet<Netns>, surely: bool) {
+        let before = std::mem::take(&mut self.unheld);
+        let unheld = unheld.into_iter();
+        self.unheld = unheld
+            .map(|netns| (netns, surely || before.contains_key(&netns)))
+            .collect();
+        self.found
+            .retain(|netns, _| self.unheld.contains_key(netns));
+    }
+
+    /// Namespaces to search for that have not been searched for yet.
+    fn is_wanted(&self) -> bool {
+        let mut sure = self.unheld.iter().filter(|(_, sure)| **sure);
+        sure.any(|(netns, _)| !self.found.contains_key(netns))
+    }
+
+    /// When a search may begin that is not the first for any of its
+    /// namespaces, or that is.
+    fn not_before(&self, wanted: bool) -> u64 {
+        match self.last {
+            None => 0,
+            Some((end, _)) if wanted => end + FDS_PAUSE,
+            Some((end, took)) => end + FDS_PAUSE.max(took * FDS_SHARE),
+        }
+    }
+
+    fn is_due(&self, time: u64) -> bool {
+        let any = self.unheld.values().any(|sure| *sure);
+        self.running.is_none() && any && time >= self.not_before(self.is_wanted())
+    }
+
+    /// When to look again for the search's sake.
+    fn next(&self, time: u64) -> Option<u64> {
+        let soon = time + PAUSE;
+        let unsure = self.unheld.values().any(|sure| !sure);
+        if self.running.is_some() || unsure {
+            return Some(soon);
+        }
+        self.is_wanted().then(|| soon.max(self.not_before(true)))
+    }
+
+    fn start(&mut self, procfs: &Procfs) {
+        let sure = self.unheld.iter().filter(|(_, sure)| **sure);
+        let netns: Vec<Netns> = sure.map(|(netns, _)| *netns).collect();
+        let inodes: BTreeSet<u32> = netns.iter().map(|netns| netns.inode).collect();
+        let procfs = procfs.clone();
+        let (sender, answer) = mpsc::sync_channel(1);
+        let search = move || {
+            // Nobody listens any more if the tracer ends.
+            let _ = sender.send(procfs.fd_holders(&inodes));
+        };
+        // Without a thread the sender is dropped: the search has failed.
+        if let Err(error) = thread::Builder::new()
+            .name(String::from("fd-search"))
+            .spawn(search)
+        {
+            tracing::debug!("{}", crate::report::chain(&error));
+        }
+        self.running = Some(Running {
+            since: now(),
+            netns,
+            answer,
+        });
+    }
+
+    /// Takes in the answer, if it is there. A search that fails leaves what
+    /// was found before; without that, nothing is.
+    fn finish(&mut self, wait: Wait) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let answer = match wait {
+            Wait::Yes => running.answer.recv().map_err(TryRecvError::from),
+            Wait::No => running.answer.try_recv(),
+        };
+        let mut holders = match answer {
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => None,
+            Ok(Err(error)) => {
+                tracing::debug!("{}", crate::report::chain(&error));
+                None
+            }
+            Ok(Ok(FdHolders { holders, complete })) => {
+                if !complete {
+                    tracing::debug!("not all descriptors could be looked at");
+                }
+                Some(holders)
+            }
+        };
+        for netns in std::mem::take(&mut running.netns) {
+            if self.unheld.contains_key(&netns) {
+                let found = self.found.entry(netns).or_default();
+                if let Some(holders) = &mut holders {
+                    *found = holders.remove(&netns.inode).unwrap_or_default();
+                }
+            }
+        }
+        let end = now();
+        self.last = Some((end, end.saturating_sub(running.since)));
+        self.running = None;
+    }
 }
 
 /// The tasks worth naming: stuck ones first, then one a process, oldest first.
 fn first_ones(mut entries: Vec<&TaskEntry>) -> Vec<&TaskEntry> {
     let rank = |entry: &TaskEntry| {
         let row = &entry.row;
-        (!tasks::is_blocked(row), row.task.tid != row.task.tgid, row.task.start_boottime, row.task.tid)
+        (
+            !tasks::is_blocked(row),
+            row.task.tid != row.task.tgid,
+            row.task.start_boottime,
+            row.task.tid,
+        )
     };
     entries.sort_by_key(|entry| rank(entry));
     entries.truncate(MAX_HOLDERS);
     entries
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+
+    use super::*;
+    use crate::source::procfs::Bounded;
+
+    fn netns(inode: u32) -> Netns {
+        Netns {
+            inode,
+            cookie: None,
+        }
+    }
+
+    fn procfs(root: &Path) -> Procfs {
+        Procfs::new(root, Bounded::default())
+    }
+
+    /// A process with one descriptor, 3.
+    fn process(root: &Path, pid: u32, target: &str) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(folder.join("fd")).unwrap();
+        fs::write(folder.join("comm"), "leaky\n").unwrap();
+        symlink(target, folder.join("fd/3")).unwrap();
+    }
+
+    fn leaky(pid: u32) -> FdHolder {
+        let comm = Some(String::from("leaky"));
+        FdHolder { pid, fd: 3, comm }
+    }
+
+    #[test]
+    fn descriptors_are_looked_for_where_two_looks_found_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 7, "net:[100]");
+        let mut search = FdSearch::default();
+        assert_eq!((search.is_due(9), search.next(9)), (false, None));
+        search.note([netns(100)].into(), false);
+        assert!(!search.is_due(9), "its last task may just be gone");
+        assert_eq!(search.next(9), Some(9 + PAUSE));
+        assert_eq!(search.of(netns(100)), None, "not known yet");
+        assert_eq!(search.of(netns(200)), Some(&[][..]), "of no interest");
+        search.note([netns(100), netns(300)].into(), false);
+        assert!(search.is_due(9));
+        search.start(&procfs(root.path()));
+        assert!(!search.is_due(u64::MAX), "one at a time");
+        search.finish(Wait::Yes);
+        assert_eq!(search.of(netns(100)), Some(&[leaky(7)][..]));
+        assert_eq!(search.of(netns(300)), None, "it came too late for the walk");
+        search.note([netns(200)].into(), false);
+        assert!(search.found.is_empty(), "forgotten with the need");
+    }
+
+    #[test]
+    fn walks_are_five_seconds_apart_and_long_ones_are_rare() {
+        let mut search = FdSearch::default();
+        let (end, took) = (7 * FDS_PAUSE, FDS_PAUSE / 10);
+        search.last = Some((end, took));
+        search.note([netns(100)].into(), true);
+        assert!(!search.is_due(end + FDS_PAUSE - 1) && search.is_due(end + FDS_PAUSE));
+        assert_eq!(search.next(end), Some(end + FDS_PAUSE));
+        search.found.insert(netns(100), vec![leaky(7)]);
+        assert_eq!(search.next(end), None, "nothing new is waited for");
+        let again = end + took * FDS_SHARE;
+        assert!(!search.is_due(again - 1) && search.is_due(again));
+    }
+
+    #[test]
+    fn a_walk_that_fails_says_nothing_new_and_is_not_waited_for_again() {
+        let root = tempfile::tempdir().unwrap();
+        let mut search = FdSearch::default();
+        search.note([netns(100), netns(200)].into(), true);
+        search.found.insert(netns(100), vec![leaky(7)]);
+        search.start(&procfs(root.path()));
+        search.finish(Wait::Yes);
+        assert_eq!(search.of(netns(100)), Some(&[leaky(7)][..]));
+        assert_eq!(search.of(netns(200)), Some(&[][..]));
+        assert_eq!(search.next(9), None);
+    }
 }

@@ -51,7 +51,10 @@ pub(super) struct Iterators {
 impl Live {
     /// Every task; `outside_only` may leave out tasks in the host's network
     /// namespace that are not blocked.
-    pub(super) fn list_tasks(&mut self, outside_only: bool) -> Result<Vec<TaskEntry>, InventoryError> {
+    pub(super) fn list_tasks(
+        &mut self,
+        outside_only: bool,
+    ) -> Result<Vec<TaskEntry>, InventoryError> {
         if self.iterators.tasks {
             return Ok(self.probes.tasks(outside_only.then_some(self.init_net))?);
         }
@@ -95,7 +98,12 @@ impl Live {
         }
         let mounts = self.procfs.nsfs_mounts()?.mounts;
         for (inode, mounts) in mounts {
-            let net = Net { address: inode.into(), cookie: 0, inum: inode, refs: -1 };
+            let net = Net {
+                address: inode.into(),
+                cookie: 0,
+                inum: inode,
+                refs: -1,
+            };
             let (_, ways) = found.entry(inode).or_insert((net, Vec::new()));
             for mount in mounts.iter().take(MAX_WAYS) {
                 ways.push(self.procfs.mount_path(mount));
@@ -188,9 +196,11 @@ impl Polled {
         let mut before = std::mem::take(&mut self.asleep);
         for entry in tasks.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
             let task = entry.row.task;
-            let mut asleep = before
-                .remove(&tasks::key(&task))
-                .unwrap_or(Asleep { since: now, reported: false, task });
+            let mut asleep = before.remove(&tasks::key(&task)).unwrap_or(Asleep {
+                since: now,
+                reported: false,
+                task,
+            });
             if !asleep.reported && now.saturating_sub(asleep.since) >= threshold {
                 asleep.reported = true;
                 look.due.insert(task.tid, asleep.since);
@@ -204,7 +214,14 @@ impl Polled {
 
     /// Takes in a task whose sleep is known to have begun earlier.
     pub(super) fn seed(&mut self, task: KernelTask, since: u64, reported: bool) {
-        self.asleep.insert(tasks::key(&task), Asleep { since, reported, task });
+        self.asleep.insert(
+            tasks::key(&task),
+            Asleep {
+                since,
+                reported,
+                task,
+            },
+        );
     }
 }
 
@@ -213,7 +230,10 @@ mod tests {
     use super::*;
 
     fn blocked(tid: u32) -> TaskEntry {
-        let mut entry = TaskEntry { row: TaskRow::default(), stack: Vec::new() };
+        let mut entry = TaskEntry {
+            row: TaskRow::default(),
+            stack: Vec::new(),
+        };
         entry.row.task.tid = tid;
         entry.row.state = tasks::state_bits('D');
         entry
@@ -223,7 +243,10 @@ mod tests {
     fn a_polled_stall_is_due_once_and_its_end_is_told() {
         let mut polled = Polled::default();
         assert!(polled.look(&[blocked(1)], 100, 50).due.is_empty());
-        assert_eq!(polled.look(&[blocked(1)], 150, 50).due, HashMap::from([(1, 100)]));
+        assert_eq!(
+            polled.look(&[blocked(1)], 150, 50).due,
+            HashMap::from([(1, 100)])
+        );
         assert!(polled.look(&[blocked(1)], 160, 50).due.is_empty());
         let look = polled.look(&[], 170, 50);
         assert_eq!(look.awake.len(), 1);

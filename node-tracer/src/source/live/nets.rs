@@ -46,13 +46,13 @@ pub(crate) struct Trust {
     pub(crate) creations: bool,
     /// No hook names the namespaces that end.
     pub(crate) ends: bool,
-    /// No hook names the addresses that change.
-    pub(crate) addresses: bool,
 }
 
 /// A namespace that is not announced within this time of being seen on the
 /// list is reported on the list's word, ns.
 const ANNOUNCEMENT_GRACE: u64 = 60_000_000;
+/// The same where a hook announces each: only a lost record takes so long, ns.
+const HOOK_GRACE: u64 = 1_000_000_000;
 /// Where ends are announced: one that has been missing from the list for so
 /// long was announced in a record that got lost, ns.
 const LOST_AFTER: u64 = 30_000_000_000;
@@ -64,6 +64,8 @@ struct Known {
     net: Net,
     addresses: BTreeSet<Address>,
     reported: bool,
+    /// A record has announced it, or it was there at the start.
+    announced: bool,
     first_seen: u64,
     dying: bool,
     missing_since: Option<u64>,
@@ -109,6 +111,7 @@ impl NetTable {
         for Seen { net, addresses } in seen {
             if let Some(known) = self.insert(*net, now, None) {
                 known.reported = true;
+                known.announced = true;
                 known.addresses.clone_from(addresses);
                 known.dying = net.refs == 0;
             }
@@ -117,20 +120,57 @@ impl NetTable {
 
     /// The living namespace with this inode number.
     pub(crate) fn by_inode(&self, inode: u32) -> Option<Netns> {
-        let known = self.known.values().find(|known| known.net.inum == inode && !known.dying);
+        let known = self
+            .known
+            .values()
+            .find(|known| known.net.inum == inode && !known.dying);
         known.map(|known| identity(known.net))
     }
 
     /// Namespaces that were reported and are not dying.
     pub(crate) fn living(&self) -> impl Iterator<Item = Netns> {
-        let living = self.known.values().filter(|known| known.reported && !known.dying);
+        let living = self
+            .known
+            .values()
+            .filter(|known| known.reported && !known.dying);
         living.map(|known| identity(known.net))
     }
 
     /// When a walk is wanted for namespaces that wait to be announced.
     pub(crate) fn unannounced(&self) -> Option<u64> {
         let waiting = self.known.values().filter(|known| !known.reported);
-        waiting.map(|known| known.first_seen + ANNOUNCEMENT_GRACE).min()
+        waiting.map(|known| known.first_seen + self.grace()).min()
+    }
+
+    /// Namespaces are missing from the list and not yet destroyed, for all
+    /// that is known: another walk will tell.
+    pub(crate) fn has_missing(&self) -> bool {
+        self.trust.ends
+            && self
+                .known
+                .values()
+                .any(|known| known.missing_since.is_some())
+    }
+
+    /// How long one on the list may take to be announced.
+    fn grace(&self) -> u64 {
+        if self.trust.creations {
+            ANNOUNCEMENT_GRACE
+        } else {
+            HOOK_GRACE
+        }
+    }
+
+    /// Records were lost, the end of a run of `cleanup_net` perhaps among
+    /// them.
+    pub(crate) fn records_lost(&mut self) {
+        self.cleanup_since = None;
+    }
+
+    /// The identity that events have of the namespace at this address. What is
+    /// told of it here and was not known is taken over.
+    pub(crate) fn identify(&mut self, net: Net) -> Netns {
+        identity(self.entry(net).map_or(net, |known| known.net))
     }
 
     fn insert(&mut self, net: Net, now: u64, maker: Option<KernelTask>) -> Option<&mut Known> {
@@ -142,6 +182,7 @@ impl NetTable {
             net,
             addresses: BTreeSet::new(),
             reported: false,
+            announced: false,
             first_seen: now,
             dying: false,
             missing_since: None,
@@ -218,15 +259,22 @@ impl NetTable {
 
     /// A record says that `net` was made by `task`.
     pub(crate) fn created(&mut self, net: Net, time: u64, task: KernelTask, out: &mut Vec<Change>) {
-        if let Some(known) = self.entry(net) {
+        // A hook announces each namespace once: a second time it is another,
+        // in the same place, and the end of the first got lost.
+        let again = !self.trust.creations;
+        if let Some(known) = self.entry(net)
+            && !(again && known.announced)
+        {
             // The walk was quicker.
             known.maker = Some(task);
+            known.announced = true;
             known.first_seen = known.first_seen.min(time);
             Self::report(known, out);
             return;
         }
         self.evict(net, time, out);
         if let Some(known) = self.insert(net, time, Some(task)) {
+            known.announced = true;
             Self::report(known, out);
         }
     }
@@ -278,7 +326,8 @@ impl NetTable {
         }
     }
 
-    /// A record says that an address was added or removed.
+    /// A record says that an address was added or removed. Whether the
+    /// namespace is known.
     pub(crate) fn address(
         &mut self,
         net: Net,
@@ -286,20 +335,26 @@ impl NetTable {
         address: Address,
         added: bool,
         out: &mut Vec<Change>,
-    ) {
+    ) -> bool {
         let Some(known) = self.entry(net) else {
-            return;
+            return false;
         };
+        Self::report(known, out);
         let netns = identity(known.net);
         if added && known.addresses.insert(address.clone()) {
             out.push(Change::AddressAdded(netns, time, address));
         } else if !added && known.addresses.remove(&address) {
             out.push(Change::AddressRemoved(netns, time, address));
         }
+        true
     }
 
-    /// A walk of the kernel's list, begun at `time`. All records written
-    /// before it must have been taken in.
+    /// A walk of the kernel's list, begun at `time`.
+    ///
+    /// All records written before must have been taken in, and so must starts
+    /// of `cleanup_net` until the walk's end: what it unlinks is missing from
+    /// the list. Other records written since come after, as the list does not
+    /// show yet what they tell.
     pub(crate) fn walked(&mut self, seen: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
         let listed: HashMap<u64, Net> = seen
             .iter()
@@ -342,37 +397,37 @@ impl NetTable {
                 return;
             }
         }
-        let trust = self.trust;
+        let grace = self.grace();
         let Some(known) = self.entry(net) else {
             return;
         };
         known.missing_since = None;
-        let waited = time.saturating_sub(known.first_seen) >= ANNOUNCEMENT_GRACE;
-        let has_addresses = trust.addresses && !addresses.is_empty();
-        if net.refs == 0 || has_addresses || (waited && trust.creations) {
+        if net.refs > 0 {
+            known.dying = false;
+        }
+        let waited = time.saturating_sub(known.first_seen) >= grace;
+        if net.refs == 0 || !addresses.is_empty() || waited {
             Self::report(known, out);
         }
-        if net.refs == 0 && trust.ends && !std::mem::replace(&mut known.dying, true) {
+        // Also where a hook tells: two tasks that let go at once both see
+        // another reference, and neither is told as the last.
+        if net.refs == 0 && !std::mem::replace(&mut known.dying, true) {
             dying.push(identity(known.net));
         }
-        if trust.addresses {
-            let netns = identity(known.net);
-            for address in known.addresses.difference(&addresses) {
-                out.push(Change::AddressRemoved(netns, time, address.clone()));
-            }
-            for address in addresses.difference(&known.addresses) {
-                out.push(Change::AddressAdded(netns, time, address.clone()));
-            }
-            known.addresses = addresses;
+        // Also where hooks tell: the kernel has ways to drop an address that
+        // lead past every one of them.
+        let netns = identity(known.net);
+        for address in known.addresses.difference(&addresses) {
+            out.push(Change::AddressRemoved(netns, time, address.clone()));
         }
+        for address in addresses.difference(&known.addresses) {
+            out.push(Change::AddressAdded(netns, time, address.clone()));
+        }
+        known.addresses = addresses;
     }
 
     /// Looks for namespaces that are no longer on the list.
     fn missing(&mut self, listed: &HashMap<u64, Net>, time: u64, out: &mut Vec<Change>) {
-        // The run of cleanup_net that is under way may be about those that
-        // were missing before it began to return, and only that one: they are
-        // done when it is.
-        let busy = self.cleanup_since.is_some_and(|since| since <= time);
         let mut ended = Vec::new();
         for (address, known) in &mut self.known {
             let net = listed.get(address).or_else(|| {
@@ -383,24 +438,38 @@ impl NetTable {
             if net.is_some_and(|net| Self::same(known, *net)) {
                 continue;
             }
-            let since = *known.missing_since.get_or_insert(time);
-            let ends = match self.trust.ends {
-                true => !busy || self.cleanup_ended > since,
+            if known.first_seen >= time {
+                continue; // made since
+            }
+            let Some(since) = known.missing_since else {
+                known.missing_since = Some(time);
+                if self.trust.ends && !known.dying {
+                    Self::report(known, out);
+                    known.dying = true;
+                    let queued = self.queued.last().map_or(time, |(time, _)| *time);
+                    out.push(Change::Dying(identity(known.net), queued, None));
+                }
+                continue;
+            };
+            // The run of cleanup_net that is under way may be about it, unless
+            // it was missing before that run began: there is one run at a time.
+            let done = match self.trust.ends {
+                true => {
+                    self.cleanup_since.is_none_or(|run| since < run) || self.cleanup_ended > since
+                }
                 false => time.saturating_sub(since) > LOST_AFTER,
             };
-            if ends {
-                ended.push(*address);
-            } else if self.trust.ends && !known.dying {
-                Self::report(known, out);
-                known.dying = true;
-                let queued = self.queued.last().map_or(time, |(time, _)| *time);
-                out.push(Change::Dying(identity(known.net), queued, None));
+            if done {
+                ended.push((*address, since));
             }
         }
-        for address in ended {
-            let seen = self.known.get(&address).map_or(0, |known| known.first_seen);
-            // The end of the run, unless that was before the namespace.
-            let end = if self.cleanup_ended > seen { self.cleanup_ended } else { time };
+        for (address, since) in ended {
+            // The end of the run, if that was seen; else the last thing known.
+            let end = if self.cleanup_ended > since {
+                self.cleanup_ended
+            } else {
+                time
+            };
             self.end(address, end, out);
         }
     }
@@ -408,187 +477,11 @@ impl NetTable {
 
 /// A namespace's identity as events have it.
 pub(crate) fn identity(net: Net) -> Netns {
-    Netns { inode: net.inum, cookie: (net.cookie != 0).then_some(net.cookie) }
+    Netns {
+        inode: net.inum,
+        cookie: (net.cookie != 0).then_some(net.cookie),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TRACEPOINTS: Trust = Trust { creations: true, ends: true, addresses: true };
-    const HOOKS: Trust = Trust { creations: false, ends: false, addresses: false };
-
-    fn net(address: u64, cookie: u64, inum: u32, refs: i32) -> Net {
-        Net { address, cookie, inum, refs }
-    }
-
-    fn task(tid: u32) -> KernelTask {
-        KernelTask { tid, tgid: tid, ..KernelTask::default() }
-    }
-
-    fn seen(net: Net) -> Seen {
-        Seen { net, addresses: BTreeSet::new() }
-    }
-
-    fn with_address(net: Net, address: &str) -> Seen {
-        let address = Address {
-            address: address.parse().unwrap(),
-            prefix: 24,
-            ifname: String::from("eth0"),
-            link_kind: None,
-        };
-        Seen { net, addresses: BTreeSet::from([address]) }
-    }
-
-    fn id(cookie: u64, inode: u32) -> Netns {
-        Netns { inode, cookie: Some(cookie) }
-    }
-
-    #[test]
-    fn a_namespace_that_was_announced_is_reported_once() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        table.walked(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        assert_eq!(out, [Change::Created(id(10, 100), 5, Some(task(7)))]);
-    }
-
-    #[test]
-    fn a_namespace_on_the_list_is_given_time_to_be_announced() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.device_changed(task(7));
-        table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
-        assert_eq!(out, []);
-        table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
-        assert_eq!(out, [Change::Created(id(10, 100), 1_000_000, Some(task(7)))]);
-    }
-
-    #[test]
-    fn a_namespace_with_an_address_is_reported_before_the_address() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.walked(vec![with_address(net(1, 10, 100, 1), "10.0.0.2")], 1, &mut out);
-        assert!(matches!(out[0], Change::Created(..)));
-        assert!(matches!(out[1], Change::AddressAdded(..)));
-    }
-
-    #[test]
-    fn a_count_of_zero_is_dying_and_the_end_of_the_run_is_destroyed() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        out.clear();
-        table.cleanup_queued(10, task(8));
-        table.walked(vec![seen(net(1, 10, 100, 0))], 11, &mut out);
-        assert_eq!(out, [Change::Dying(id(10, 100), 10, Some(task(8)))]);
-        out.clear();
-        table.cleanup_started(12);
-        table.walked(vec![], 13, &mut out);
-        assert_eq!(out, [], "the run is under way");
-        table.cleanup_ended(20);
-        table.walked(vec![], 21, &mut out);
-        assert_eq!(out, [Change::Destroyed(id(10, 100), 20)]);
-    }
-
-    #[test]
-    fn a_namespace_of_the_next_run_is_not_destroyed_by_the_end_of_this_one() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        out.clear();
-        table.cleanup_ended(20);
-        table.cleanup_started(21);
-        table.walked(vec![], 22, &mut out);
-        assert_eq!(out, [Change::Dying(id(10, 100), 22, None)]);
-        table.cleanup_ended(30);
-        out.clear();
-        table.walked(vec![], 31, &mut out);
-        assert_eq!(out, [Change::Destroyed(id(10, 100), 30)]);
-    }
-
-    #[test]
-    fn a_successor_at_the_same_place_with_the_same_number_is_another() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        out.clear();
-        table.created(net(1, 11, 100, 1), 9, task(7), &mut out);
-        assert_eq!(
-            out,
-            [
-                Change::Dying(id(10, 100), 9, None),
-                Change::Destroyed(id(10, 100), 9),
-                Change::Created(id(11, 100), 9, Some(task(7))),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_cookie_that_is_given_later_is_taken_over() {
-        let mut table = NetTable::new(HOOKS);
-        let mut out = Vec::new();
-        table.created(net(1, 0, 100, 1), 5, task(7), &mut out);
-        table.walked(vec![seen(net(1, 42, 100, 1))], 6, &mut out);
-        out.clear();
-        table.dying(net(1, 42, 100, 0), 7, task(7), &mut out);
-        table.destroyed(net(1, 42, 100, 0), 8, &mut out);
-        assert_eq!(
-            out,
-            [
-                Change::Dying(id(42, 100), 7, Some(task(7))),
-                Change::Destroyed(id(42, 100), 8),
-            ]
-        );
-    }
-
-    #[test]
-    fn with_hooks_the_walk_ends_nothing_until_a_record_must_have_been_lost() {
-        let mut table = NetTable::new(HOOKS);
-        let mut out = Vec::new();
-        table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-        out.clear();
-        table.walked(vec![], 10, &mut out);
-        assert_eq!(out, []);
-        table.walked(vec![], 11 + LOST_AFTER, &mut out);
-        assert!(matches!(out.as_slice(), [Change::Dying(..), Change::Destroyed(..)]));
-    }
-
-    #[test]
-    fn a_namespace_known_by_number_gets_the_address_that_a_record_tells() {
-        let mut table = NetTable::new(HOOKS);
-        let mut out = Vec::new();
-        table.seed(&[seen(net(100, 0, 100, -1))], 0);
-        table.dying(net(0xffff_8880_0000_1000, 7, 100, 0), 5, task(1), &mut out);
-        table.destroyed(net(0xffff_8880_0000_1000, 7, 100, 0), 6, &mut out);
-        assert_eq!(
-            out,
-            [Change::Dying(id(7, 100), 5, Some(task(1))), Change::Destroyed(id(7, 100), 6)]
-        );
-    }
-
-    #[test]
-    fn a_list_by_numbers_finds_those_known_by_address() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.created(net(0xffff_8880_0000_1000, 7, 100, 1), 5, task(1), &mut out);
-        out.clear();
-        table.walked(vec![seen(net(100, 0, 100, -1))], 10, &mut out);
-        assert_eq!(out, []);
-        table.walked(vec![], 20, &mut out);
-        assert!(matches!(out.as_slice(), [Change::Dying(..), Change::Destroyed(..)]));
-    }
-
-    #[test]
-    fn addresses_are_compared_from_walk_to_walk() {
-        let mut table = NetTable::new(TRACEPOINTS);
-        let mut out = Vec::new();
-        table.seed(&[with_address(net(1, 10, 100, 1), "10.0.0.2")], 0);
-        table.walked(vec![with_address(net(1, 10, 100, 1), "10.0.0.3")], 1, &mut out);
-        assert!(matches!(
-            out.as_slice(),
-            [Change::AddressRemoved(..), Change::AddressAdded(..)]
-        ));
-    }
-}
+mod tests;

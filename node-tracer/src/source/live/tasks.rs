@@ -7,14 +7,14 @@ use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
 
 use crate::{
     clock::KernelClock,
-    event::{Netns, Task},
+    event::Task,
     source::{
         cgroup::CgroupOwner,
         ebpf::{
             inventory::TaskEntry,
             symbols::{Symbols, is_bpf_frame},
         },
-        procfs::Procfs,
+        procfs::{Owner, Procfs},
     },
 };
 
@@ -31,19 +31,29 @@ const MAX_OWNERS: usize = 32_768;
 #[derive(Debug)]
 pub(crate) struct Owners {
     procfs: Procfs,
+    /// What could be found out; what could not is asked again.
     known: HashMap<(u32, u64), Option<CgroupOwner>>,
 }
 
 impl Owners {
     /// Nothing looked up yet.
     pub(crate) fn new(procfs: Procfs) -> Self {
-        Self { procfs, known: HashMap::new() }
+        Self {
+            procfs,
+            known: HashMap::new(),
+        }
     }
 
-    /// The owner of a task; `None` also if its cgroup cannot be read.
+    /// The pod that a task belongs to, if that is known.
     pub(crate) fn of(&mut self, task: &KernelTask) -> Option<CgroupOwner> {
         self.look_up(&[key(task)]);
         self.known.get(&key(task)).cloned().flatten()
+    }
+
+    /// Whether a task belongs to a pod; `None` if that cannot be told.
+    pub(crate) fn in_pod(&mut self, task: &KernelTask) -> Option<bool> {
+        self.look_up(&[key(task)]);
+        self.known.get(&key(task)).map(Option::is_some)
     }
 
     /// Looks up all owners that are not known yet, in one go.
@@ -51,14 +61,23 @@ impl Owners {
         if self.known.len() > MAX_OWNERS {
             self.known.clear();
         }
-        let new: Vec<(u32, u64)> =
-            tasks.iter().filter(|task| !self.known.contains_key(task)).copied().collect();
+        let new: Vec<(u32, u64)> = tasks
+            .iter()
+            .filter(|task| !self.known.contains_key(task))
+            .copied()
+            .collect();
         if new.is_empty() {
             return;
         }
-        let owners = self.procfs.task_owners(new.iter().map(|(tid, _)| *tid).collect());
+        let owners = self
+            .procfs
+            .task_owners(new.iter().map(|(tid, _)| *tid).collect());
         for (task, owner) in new.into_iter().zip(owners) {
-            self.known.insert(task, owner);
+            match owner {
+                Owner::Pod(owner) => drop(self.known.insert(task, Some(owner))),
+                Owner::NoPod => drop(self.known.insert(task, None)),
+                Owner::Unknown => {}
+            }
         }
     }
 }
@@ -99,15 +118,10 @@ pub(crate) fn task(task: &KernelTask, owner: Option<CgroupOwner>, clock: KernelC
 
 /// The task of an iterator's row, with its state.
 pub(crate) fn task_of_row(row: &TaskRow, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
-    Task { state: Some(state_letter(row.state)), ..task(&row.task, owner, clock) }
-}
-
-/// The network namespace of an iterator's row.
-pub(crate) fn netns_of_row(row: &TaskRow) -> Option<Netns> {
-    (row.task.net_inum != 0).then_some(Netns {
-        inode: row.task.net_inum,
-        cookie: (row.net_cookie != 0).then_some(row.net_cookie),
-    })
+    Task {
+        state: Some(state_letter(row.state)),
+        ..task(&row.task, owner, clock)
+    }
 }
 
 /// The state letter of ps(1) for `task.__state`.
@@ -142,10 +156,13 @@ pub(crate) fn stack(entry: &TaskEntry, symbols: Option<&Symbols>) -> Vec<String>
     let Some(symbols) = symbols else {
         return Vec::new();
     };
-    let frames = entry.stack.iter().map(|address| match symbols.resolve(*address) {
-        Some((name, offset)) => format!("{name}+{offset:#x}"),
-        None => format!("{address:#x}"),
-    });
+    let frames = entry
+        .stack
+        .iter()
+        .map(|address| match symbols.resolve(*address) {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => format!("{address:#x}"),
+        });
     frames.skip_while(|frame| is_bpf_frame(frame)).collect()
 }
 
@@ -162,8 +179,13 @@ pub(crate) fn wchan(stack: &[String]) -> Option<String> {
         "io_schedule_timeout",
         "__switch_to",
     ];
-    let names = stack.iter().map(|frame| frame.split('+').next().unwrap_or(frame));
-    names.into_iter().find(|name| !SCHEDULER.contains(name)).map(str::to_owned)
+    let names = stack
+        .iter()
+        .map(|frame| frame.split('+').next().unwrap_or(frame));
+    names
+        .into_iter()
+        .find(|name| !SCHEDULER.contains(name))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -172,9 +194,15 @@ mod tests {
 
     #[test]
     fn state_bits_are_the_letters_of_ps() {
-        for (bits, letter) in
-            [(0, 'R'), (1, 'S'), (2, 'D'), (0x102, 'D'), (0x2102, 'D'), (0x402, 'I'), (4, 'T')]
-        {
+        for (bits, letter) in [
+            (0, 'R'),
+            (1, 'S'),
+            (2, 'D'),
+            (0x102, 'D'),
+            (0x2102, 'D'),
+            (0x402, 'I'),
+            (4, 'T'),
+        ] {
             assert_eq!(state_letter(bits), letter, "{bits:#x}");
         }
     }
@@ -188,7 +216,12 @@ mod tests {
 
     #[test]
     fn a_task_waits_in_the_first_function_outside_the_scheduler() {
-        let stack = ["__schedule+0x1", "schedule+0x2", "request_wait_answer+0x3", "fuse_read+0x4"];
+        let stack = [
+            "__schedule+0x1",
+            "schedule+0x2",
+            "request_wait_answer+0x3",
+            "fuse_read+0x4",
+        ];
         let stack = stack.map(str::to_owned);
         assert_eq!(wchan(&stack).as_deref(), Some("request_wait_answer"));
         assert_eq!(wchan(&stack[..2]), None);
@@ -196,7 +229,13 @@ mod tests {
 
     #[test]
     fn a_start_is_told_in_the_ticks_of_proc() {
-        let kernel = KernelTask { start_boottime: 123_456_789_012, ..KernelTask::default() };
-        assert_eq!(task(&kernel, None, KernelClock::now()).start_ticks, Some(12_345));
+        let kernel = KernelTask {
+            start_boottime: 123_456_789_012,
+            ..KernelTask::default()
+        };
+        assert_eq!(
+            task(&kernel, None, KernelClock::now()).start_ticks,
+            Some(12_345)
+        );
     }
 }

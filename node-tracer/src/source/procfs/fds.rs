@@ -21,22 +21,12 @@ use super::{
     Procfs, ProcfsError, WALK_PATIENCE, mounts, namespace_inode, numbers, processes, read_file,
     read_link,
 };
+use crate::event::FdHolder;
+use crate::event::MAX_HOLDERS;
 
 /// How long the search may go on. Nodes with a hundred thousand open files
 /// take a fraction of this.
 const SEARCH: Duration = Duration::from_secs(5);
-
-/// Holders that are kept of one namespace.
-pub(crate) const MAX_HOLDERS: usize = 32;
-
-/// A descriptor of a network namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FdHolder {
-    /// The process.
-    pub(crate) pid: u32,
-    /// The number of its descriptor.
-    pub(crate) fd: u32,
-}
 
 /// Who holds descriptors of the namespaces asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,12 +72,14 @@ impl FdHolders {
             self.complete = false;
             return;
         };
+        let mut comm = None;
         for fd in fds {
             match namespace(&folder, fd, inodes) {
                 Ok(Some(inode)) if inodes.contains(&inode) => {
                     let holders = self.holders.entry(inode).or_default();
                     if holders.len() < MAX_HOLDERS {
-                        holders.push(FdHolder { pid, fd });
+                        let comm = comm.get_or_insert_with(|| name(process)).clone();
+                        holders.push(FdHolder { pid, fd, comm });
                     }
                 }
                 Ok(_) => {}
@@ -95,6 +87,13 @@ impl FdHolders {
             }
         }
     }
+}
+
+/// The name of a process; `None` if it is gone.
+fn name(process: &Path) -> Option<String> {
+    let bytes = read_file(&process.join("comm")).ok()??;
+    let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Some(String::from_utf8_lossy(name).into_owned())
 }
 
 /// The descriptors of a process, and the folder of a task that has them: the
@@ -179,6 +178,15 @@ mod tests {
         fs::write(folder.join(format!("fdinfo/{fd}")), info).unwrap();
     }
 
+    /// One whose process has no name.
+    fn holder(pid: u32, fd: u32) -> FdHolder {
+        FdHolder {
+            pid,
+            fd,
+            comm: None,
+        }
+    }
+
     fn own_netns() -> u32 {
         let link = fs::read_link("/proc/self/ns/net").unwrap();
         namespace_inode(link.as_os_str(), "net").unwrap()
@@ -204,11 +212,8 @@ mod tests {
             found,
             FdHolders {
                 holders: BTreeMap::from([
-                    (4_026_532_157, vec![FdHolder { pid: 7, fd: 3 }]),
-                    (
-                        4_026_532_261,
-                        vec![FdHolder { pid: 8, fd: 9 }, FdHolder { pid: 10, fd: 6 }]
-                    ),
+                    (4_026_532_157, vec![holder(7, 3)]),
+                    (4_026_532_261, vec![holder(8, 9), holder(10, 6)]),
                 ]),
                 complete: true,
             }
@@ -237,7 +242,7 @@ mod tests {
         fd(root.path(), 8, 3, "/etc/passwd", &info);
         let procfs = Procfs::new(root.path(), Bounded::default());
         let found = procfs.fd_holders(&BTreeSet::from([own])).unwrap();
-        let mine = vec![FdHolder { pid: 7, fd: 3 }];
+        let mine = vec![holder(7, 3)];
         assert_eq!(found.holders, BTreeMap::from([(own, mine)]));
         assert!(found.complete);
     }
@@ -246,14 +251,16 @@ mod tests {
     fn before_linux_5_14_the_mount_tells_the_namespace() {
         let root = tempfile::tempdir().unwrap();
         fd(root.path(), 7, 3, "/run/netns/a", "pos:\t0\nmnt_id:\t612\n");
+        fs::write(root.path().join("proc/7/comm"), "a daemon\n").unwrap();
         fd(root.path(), 7, 4, "/etc/passwd", "pos:\t0\nmnt_id:\t22\n");
         let mountinfo = "612 25 0:4 net:[5] /run/netns/a rw shared:310 - nsfs nsfs rw\n";
         fs::write(root.path().join("proc/7/mountinfo"), mountinfo).unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
         let found = procfs.fd_holders(&BTreeSet::from([5])).unwrap();
-        assert_eq!(
-            found.holders,
-            BTreeMap::from([(5, vec![FdHolder { pid: 7, fd: 3 }])])
-        );
+        let named = FdHolder {
+            comm: Some(String::from("a daemon")),
+            ..holder(7, 3)
+        };
+        assert_eq!(found.holders, BTreeMap::from([(5, vec![named])]));
     }
 }

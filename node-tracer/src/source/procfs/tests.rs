@@ -44,7 +44,7 @@ fn a_task_that_is_awake_has_no_wait_channel() {
 #[test]
 fn a_task_that_is_gone_is_no_error() {
     let (_root, procfs) = fixture(&[]);
-    assert_eq!(procfs.task_owners(vec![7]), [None]);
+    assert_eq!(procfs.task_owners(vec![7]), [Owner::Unknown]);
     assert_eq!(procfs.wchan(7).unwrap(), None);
     assert!(procfs.kernel_stack(7).unwrap().is_empty());
     assert_eq!(procfs.exe_name(7).unwrap(), None);
@@ -65,8 +65,10 @@ fn the_owner_is_read_from_the_tasks_cgroups() {
     let text = format!("1:name=systemd:/kubepods/pod{uid}\n0::/\n");
     let (_root, procfs) = fixture(&[("7/cgroup", &text), ("8/cgroup", "0::/\n")]);
     let owners = procfs.task_owners(vec![8, 7, 9]);
-    let uids: Vec<_> = owners.into_iter().map(|owner| owner.map(|owner| owner.pod_uid)).collect();
-    assert_eq!(uids, [None, Some(uid.to_owned()), None]);
+    assert!(matches!(
+        owners.as_slice(),
+        [Owner::NoPod, Owner::Pod(CgroupOwner { pod_uid, .. }), Owner::Unknown] if pod_uid == uid
+    ));
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
         let mut fields = members(&fields, int);
         if *name == "task_struct" {
             fields.push(("se", entity, 64 * fields.len() as u32));
+            fields.push(("cpu", int, 64 * fields.len() as u32));
         }
         b.structure(name, &fields);
     }

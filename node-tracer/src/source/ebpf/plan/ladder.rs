@@ -3,7 +3,8 @@
 //! namespaces are in `netns`, the single needs in `needs`.
 
 use super::needs::{
-    address, bpf_loop, fentry, fexit, iterators, kprobe, kretprobe, members, not_refused, raw_tp, tp_btf,
+    address, bpf_loop, fentry, fexit, iterators, kprobe, kretprobe, members, not_refused, raw_tp,
+    tp_btf,
 };
 use super::{Attach, AttachKind, Mechanism, Obstacle, Signal, netns};
 use crate::source::ebpf::facts::Facts;

@@ -16,7 +16,10 @@ pub(super) fn may_read(facts: &Facts) -> Result<(), Obstacle> {
 
 pub(super) fn not_refused(facts: &Facts, program: &'static str) -> Result<(), Obstacle> {
     match facts.refused.get(program) {
-        Some(reason) => Err(Obstacle::Refused { program, reason: reason.clone() }),
+        Some(reason) => Err(Obstacle::Refused {
+            program,
+            reason: reason.clone(),
+        }),
         None => Ok(()),
     }
 }

@@ -1,0 +1,315 @@
+use super::*;
+
+const TRACEPOINTS: Trust = Trust {
+    creations: true,
+    ends: true,
+};
+const HOOKS: Trust = Trust {
+    creations: false,
+    ends: false,
+};
+
+fn net(address: u64, cookie: u64, inum: u32, refs: i32) -> Net {
+    Net {
+        address,
+        cookie,
+        inum,
+        refs,
+    }
+}
+
+fn task(tid: u32) -> KernelTask {
+    KernelTask {
+        tid,
+        tgid: tid,
+        ..KernelTask::default()
+    }
+}
+
+fn seen(net: Net) -> Seen {
+    Seen {
+        net,
+        addresses: BTreeSet::new(),
+    }
+}
+
+fn with_address(net: Net, address: &str) -> Seen {
+    let address = Address {
+        address: address.parse().unwrap(),
+        prefix: 24,
+        ifname: String::from("eth0"),
+        link_kind: None,
+    };
+    Seen {
+        net,
+        addresses: BTreeSet::from([address]),
+    }
+}
+
+fn id(cookie: u64, inode: u32) -> Netns {
+    Netns {
+        inode,
+        cookie: Some(cookie),
+    }
+}
+
+#[test]
+fn a_namespace_that_was_announced_is_reported_once() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    table.walked(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    assert_eq!(out, [Change::Created(id(10, 100), 5, Some(task(7)))]);
+}
+
+#[test]
+fn a_namespace_on_the_list_is_given_time_to_be_announced() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.device_changed(task(7));
+    table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
+    assert_eq!(out, []);
+    table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
+    assert_eq!(
+        out,
+        [Change::Created(id(10, 100), 1_000_000, Some(task(7)))]
+    );
+}
+
+#[test]
+fn a_namespace_with_an_address_is_reported_before_the_address() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.walked(
+        vec![with_address(net(1, 10, 100, 1), "10.0.0.2")],
+        1,
+        &mut out,
+    );
+    assert!(matches!(out[0], Change::Created(..)));
+    assert!(matches!(out[1], Change::AddressAdded(..)));
+}
+
+#[test]
+fn a_count_of_zero_is_dying_and_the_end_of_the_run_is_destroyed() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.cleanup_queued(10, task(8));
+    table.walked(vec![seen(net(1, 10, 100, 0))], 11, &mut out);
+    assert_eq!(out, [Change::Dying(id(10, 100), 10, Some(task(8)))]);
+    out.clear();
+    table.cleanup_started(12);
+    table.walked(vec![], 13, &mut out);
+    assert_eq!(out, [], "the run is under way");
+    table.cleanup_ended(20);
+    table.walked(vec![], 21, &mut out);
+    assert_eq!(out, [Change::Destroyed(id(10, 100), 20)]);
+}
+
+#[test]
+fn a_namespace_of_the_next_run_is_not_destroyed_by_the_end_of_this_one() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.cleanup_ended(20);
+    table.cleanup_started(21);
+    table.walked(vec![], 22, &mut out);
+    assert_eq!(out, [Change::Dying(id(10, 100), 22, None)]);
+    table.cleanup_ended(30);
+    out.clear();
+    table.walked(vec![], 31, &mut out);
+    assert_eq!(out, [Change::Destroyed(id(10, 100), 30)]);
+}
+
+#[test]
+fn a_successor_at_the_same_place_with_the_same_number_is_another() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.created(net(1, 11, 100, 1), 9, task(7), &mut out);
+    assert_eq!(
+        out,
+        [
+            Change::Dying(id(10, 100), 9, None),
+            Change::Destroyed(id(10, 100), 9),
+            Change::Created(id(11, 100), 9, Some(task(7))),
+        ]
+    );
+}
+
+#[test]
+fn a_cookie_that_is_given_later_is_taken_over() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.created(net(1, 0, 100, 1), 5, task(7), &mut out);
+    table.walked(vec![seen(net(1, 42, 100, 1))], 6, &mut out);
+    out.clear();
+    table.dying(net(1, 42, 100, 0), 7, task(7), &mut out);
+    table.destroyed(net(1, 42, 100, 0), 8, &mut out);
+    assert_eq!(
+        out,
+        [
+            Change::Dying(id(42, 100), 7, Some(task(7))),
+            Change::Destroyed(id(42, 100), 8),
+        ]
+    );
+}
+
+#[test]
+fn with_hooks_the_walk_ends_nothing_until_a_record_must_have_been_lost() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.walked(vec![], 10, &mut out);
+    assert_eq!(out, []);
+    table.walked(vec![], 11 + LOST_AFTER, &mut out);
+    assert!(matches!(
+        out.as_slice(),
+        [Change::Dying(..), Change::Destroyed(..)]
+    ));
+}
+
+#[test]
+fn a_namespace_known_by_number_gets_the_address_that_a_record_tells() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.seed(&[seen(net(100, 0, 100, -1))], 0);
+    table.dying(net(0xffff_8880_0000_1000, 7, 100, 0), 5, task(1), &mut out);
+    table.destroyed(net(0xffff_8880_0000_1000, 7, 100, 0), 6, &mut out);
+    assert_eq!(
+        out,
+        [
+            Change::Dying(id(7, 100), 5, Some(task(1))),
+            Change::Destroyed(id(7, 100), 6)
+        ]
+    );
+}
+
+#[test]
+fn a_list_by_numbers_finds_those_known_by_address() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(0xffff_8880_0000_1000, 7, 100, 1), 5, task(1), &mut out);
+    out.clear();
+    table.walked(vec![seen(net(100, 0, 100, -1))], 10, &mut out);
+    assert_eq!(out, []);
+    table.walked(vec![], 20, &mut out);
+    table.walked(vec![], 30, &mut out);
+    assert!(matches!(
+        out.as_slice(),
+        [Change::Dying(..), Change::Destroyed(..)]
+    ));
+}
+
+#[test]
+fn addresses_are_compared_from_walk_to_walk() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.seed(&[with_address(net(1, 10, 100, 1), "10.0.0.2")], 0);
+    table.walked(
+        vec![with_address(net(1, 10, 100, 1), "10.0.0.3")],
+        1,
+        &mut out,
+    );
+    assert!(matches!(
+        out.as_slice(),
+        [Change::AddressRemoved(..), Change::AddressAdded(..)]
+    ));
+}
+
+#[test]
+fn a_namespace_made_while_the_list_was_read_is_not_missing_from_it() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 50, task(7), &mut out);
+    out.clear();
+    table.walked(vec![], 40, &mut out);
+    table.walked(vec![seen(net(1, 10, 100, 1))], 60, &mut out);
+    assert_eq!(out, []);
+}
+
+#[test]
+fn one_look_at_the_list_does_not_destroy() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.walked(vec![], 10, &mut out);
+    assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
+    assert!(table.has_missing());
+    table.walked(vec![], 20, &mut out);
+    assert_eq!(out[1], Change::Destroyed(id(10, 100), 20));
+}
+
+#[test]
+fn a_run_that_does_not_return_destroys_nothing() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.cleanup_started(9);
+    for time in [10, 20, 1_000_000_000, 100_000_000_000] {
+        table.walked(vec![], time, &mut out);
+    }
+    assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
+}
+
+#[test]
+fn with_hooks_a_second_creation_in_the_same_place_is_another_namespace() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.created(net(1, 0, 100, 1), 5, task(7), &mut out);
+    table.created(net(1, 0, 100, 1), 9, task(7), &mut out);
+    let created = out
+        .iter()
+        .filter(|change| matches!(change, Change::Created(..)))
+        .count();
+    let destroyed = out
+        .iter()
+        .filter(|change| matches!(change, Change::Destroyed(..)))
+        .count();
+    assert_eq!((created, destroyed), (2, 1));
+}
+
+#[test]
+fn with_hooks_a_lost_creation_is_reported_by_the_list_in_the_end() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.walked(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
+    assert_eq!(out, []);
+    let again = table.unannounced().unwrap();
+    table.walked(vec![seen(net(1, 10, 100, 1))], again, &mut out);
+    assert_eq!(out, [Change::Created(id(10, 100), 1, None)]);
+    assert_eq!(table.unannounced(), None);
+}
+
+#[test]
+fn with_hooks_a_count_of_zero_that_no_hook_told_is_dying() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 2), 5, task(7), &mut out);
+    out.clear();
+    table.walked(vec![seen(net(1, 10, 100, 0))], 10, &mut out);
+    assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
+}
+
+#[test]
+fn an_address_is_told_after_its_namespace() {
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    table.walked(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
+    let Seen { addresses, .. } = with_address(net(1, 10, 100, 1), "10.0.0.2");
+    for address in addresses {
+        assert!(table.address(net(1, 10, 100, 1), 2, address.clone(), true, &mut out));
+        assert!(!table.address(net(9, 90, 900, 1), 2, address, true, &mut out));
+    }
+    assert!(matches!(
+        out.as_slice(),
+        [Change::Created(..), Change::AddressAdded(..)]
+    ));
+}
