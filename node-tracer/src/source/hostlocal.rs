@@ -111,6 +111,11 @@ impl Stores {
         self.cni.as_ref()
     }
 
+    /// There is neither a configuration nor a folder with reservations.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.cni.is_none() && self.folders(&mut Lookup::default()).is_empty()
+    }
+
     /// Who has reserved an address.
     pub(crate) fn holder(&self, address: IpAddr) -> Lookup {
         let mut lookup = Lookup::default();

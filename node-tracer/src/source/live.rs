@@ -82,9 +82,11 @@ const COMPARISON_PAUSE: u64 = 100_000_000;
 const STOCK_ATTEMPTS: usize = 5;
 /// A walk takes at most one part in so many of the time.
 const WALK_SHARE: u64 = 20;
-/// When the list is looked at after a device change: a namespace is on it
-/// shortly after its loopback device is made.
-const AFTER_DEVICE: u64 = 10_000_000;
+/// When the list is looked at after a device change, and again as long as
+/// nothing new is on it: a namespace comes shortly after its loopback device.
+const AFTER_DEVICE: u64 = 1_000_000;
+/// When it is looked at again otherwise.
+const AFTER_WALK: u64 = 10_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// The source. Kernel programs are attached while it lives.
@@ -366,7 +368,7 @@ impl Live {
                 self.nets.destroyed(gone.net, gone.header.time, changes);
             }
             Record::CleanupQueued(queued) => {
-                self.nets.cleanup_queued(queued.header.time, queued.task);
+                self.nets.cleanup_queued(queued.header.time);
                 self.due.walk_at(queued.header.time);
             }
             Record::CleanupStarted(started) => {
@@ -381,7 +383,7 @@ impl Live {
             Record::AddressRemoved(removed) => self.address(&removed, false, changes),
             Record::AddressesChanged(changed) => self.due.walk_at(changed.header.time),
             Record::DeviceChanged(changed) => {
-                self.nets.device_changed(changed.task);
+                self.nets.device_changed(changed.header.time, changed.task);
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
             }
             Record::TaskUnblocked(record) => {
@@ -389,7 +391,7 @@ impl Live {
                 let event = self.unblocked(&record.task, record.since, record.header.time);
                 out.push(event);
             }
-            Record::CniExec(exec) => self.cni_exec(&exec, out),
+            Record::CniExec(exec) => self.cni_exec(&exec, changes, out),
             Record::CniExit(exit) => {
                 if let Some(ended) = self.cni.exit(&exit) {
                     out.push(Event {
@@ -419,7 +421,7 @@ impl Live {
         }
     }
 
-    fn cni_exec(&mut self, exec: &CniExec, out: &mut Vec<Event>) {
+    fn cni_exec(&mut self, exec: &CniExec, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
         let (procfs, owners) = (&self.procfs, &mut self.owners);
         let parent = || Parent {
             exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
@@ -433,11 +435,9 @@ impl Live {
                 if call.trusted
                     && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
                 {
-                    let netns = self.nets.by_inode(inode);
-                    let netns = netns.unwrap_or(Netns {
-                        inode,
-                        cookie: None,
-                    });
+                    let netns = self.netns_called(inode, changes);
+                    // It is told before what is done in it.
+                    self.tell(std::mem::take(changes), out);
                     self.cni.set_netns(call.pid, netns);
                     call.netns = Some(netns);
                 }
@@ -450,6 +450,24 @@ impl Live {
             Started::Nothing => {}
             Started::TableFull => self.drop("cni-table-full", 1),
         }
+    }
+
+    /// The namespace that a plugin is called for; it may be so new that
+    /// nothing has told of it yet.
+    fn netns_called(&mut self, inode: u32, changes: &mut Vec<Change>) -> Netns {
+        if let Some(netns) = self.nets.claim(inode, changes) {
+            return netns;
+        }
+        let start = now();
+        let seen = self.list_nets(None).ok().flatten().unwrap_or_default();
+        if let Some(Seen { net, .. }) = seen.iter().find(|seen| seen.net.inum == inode) {
+            self.nets.noticed(*net, start, changes);
+        }
+        let unknown = Netns {
+            inode,
+            cookie: None,
+        };
+        self.nets.claim(inode, changes).unwrap_or(unknown)
     }
 
     fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {
@@ -554,7 +572,7 @@ impl Live {
         self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
         let Some(seen) = seen else {
             self.drop("netns-list-unreadable", 1);
-            return self.due.walk_at(end + AFTER_DEVICE);
+            return self.due.walk_at(end + AFTER_WALK);
         };
         // A run of cleanup_net that began during the walk explains what the
         // list lacks; the other records of that time come after the list.
@@ -574,6 +592,9 @@ impl Live {
             self.due.walk_at(time);
         }
         if self.nets.has_missing() {
+            self.due.walk_at(end + AFTER_WALK);
+        }
+        if self.nets.expects_one() {
             self.due.walk_at(end + AFTER_DEVICE);
         }
         let overflow = self.nets.take_overflow();

@@ -19,7 +19,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{self, Read as _},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -148,24 +148,18 @@ impl Procfs {
     /// is none, or if it is not where runtimes put theirs: a path that a
     /// plugin was given is not followed anywhere else.
     pub(crate) fn netns_at(&self, pid: u32, path: &str) -> Option<u32> {
-        const PLACES: [&str; 3] = ["/run/netns/", "/var/run/netns/", "/proc/"];
-        if !PLACES.iter().any(|place| path.starts_with(place)) || path.contains("/../") {
+        const PLACES: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
+        if let Some(other) = path.strip_prefix("/proc/") {
+            let other = other.strip_suffix("/ns/net")?;
+            return self.netns_of(other.rsplit('/').next()?.parse().ok()?);
+        }
+        if !PLACES.iter().any(|place| path.starts_with(place)) {
             return None;
         }
-        let inside = self
-            .proc
-            .join(pid.to_string())
-            .join("root")
-            .join(path.trim_start_matches('/'));
-        let inode = self.bounded(self.patience, inside, |path| {
-            // A name whose mount is gone is an ordinary file.
-            let is_nsfs = |path: &Path| {
-                rustix::fs::statfs(path).is_ok_and(|system| system.f_type as u64 == NSFS_MAGIC)
-            };
-            let metadata = fs::metadata(path).ok().filter(|_| is_nsfs(path));
-            Ok(metadata.map(|metadata| metadata.ino()))
-        });
-        u32::try_from(inode.ok()??).ok()
+        let path = PathBuf::from(path);
+        let root = self.task_path(pid, "root");
+        let inode = self.bounded(self.patience, root, move |root| Ok(nsfs_inode(root, &path)));
+        inode.ok().flatten()
     }
 
     /// The file of a task's network namespace.
@@ -247,6 +241,23 @@ impl Procfs {
             Err(source) => Err(ProcfsError::NoAnswer { path: of, source }),
         }
     }
+}
+
+/// The inode of the nsfs file at `path` below `root`, in which absolute links
+/// (/var/run is one) lead to the root and not out of it. `None` also for
+/// another file: a name whose mount is gone.
+fn nsfs_inode(root: &Path, path: &Path) -> Option<u32> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, open, openat2};
+
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = open(root, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    // Held for the two calls below only.
+    let file = openat2(&root, path, flags, Mode::empty(), how).ok()?;
+    if fstatfs(&file).ok()?.f_type as u64 != NSFS_MAGIC {
+        return None;
+    }
+    u32::try_from(fstat(&file).ok()?.st_ino).ok()
 }
 
 /// Drops what only says that a process is gone.

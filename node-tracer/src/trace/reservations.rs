@@ -35,6 +35,11 @@ impl Reservations {
     /// What of them is seen.
     pub(super) fn coverage(&self) -> CoverageItem {
         let (mechanism, reason, unknown) = match &self.stores {
+            Ok(stores) if stores.is_bare() => {
+                let why = String::from("no CNI configuration and no reservations on this node");
+                let unknown = String::from("whether a ghost's address is still reserved");
+                (None, Some(why), vec![unknown])
+            }
             Ok(stores) => {
                 let cni = stores.cni_type().map(|cni| match &cni.ipam {
                     Some(ipam) => format!("CNI {:?}, IPAM {ipam:?}", cni.plugin),

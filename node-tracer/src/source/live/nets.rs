@@ -56,6 +56,11 @@ const HOOK_GRACE: u64 = 1_000_000_000;
 /// Where ends are announced: one that has been missing from the list for so
 /// long was announced in a record that got lost, ns.
 const LOST_AFTER: u64 = 30_000_000_000;
+/// How long after its loopback device a namespace is on the list at the
+/// latest, ns.
+const MAKING: u64 = 10_000_000;
+/// Tasks that changed a device and are remembered.
+const MAX_MAKERS: usize = 64;
 /// Namespaces kept; beyond, new ones are counted as lost.
 const MAX_NETS: usize = 65_536;
 
@@ -81,9 +86,10 @@ pub(crate) struct NetTable {
     /// `cleanup_net` runs since.
     cleanup_since: Option<u64>,
     cleanup_ended: u64,
-    queued: Vec<(u64, KernelTask)>,
+    /// When `cleanup_net` was last queued.
+    queued: Option<u64>,
     /// Tasks that changed a device since the last walk.
-    makers: Vec<KernelTask>,
+    makers: Vec<(u64, KernelTask)>,
     overflow: u64,
 }
 
@@ -95,7 +101,7 @@ impl NetTable {
             known: HashMap::new(),
             cleanup_since: None,
             cleanup_ended: 0,
-            queued: Vec::new(),
+            queued: None,
             makers: Vec::new(),
             overflow: 0,
         }
@@ -118,13 +124,13 @@ impl NetTable {
         }
     }
 
-    /// The living namespace with this inode number.
-    pub(crate) fn by_inode(&self, inode: u32) -> Option<Netns> {
-        let known = self
-            .known
-            .values()
-            .find(|known| known.net.inum == inode && !known.dying);
-        known.map(|known| identity(known.net))
+    /// The living namespace with this inode number, reported now if it has
+    /// not been: somebody else speaks of it.
+    pub(crate) fn claim(&mut self, inode: u32, out: &mut Vec<Change>) -> Option<Netns> {
+        let mut living = self.known.values_mut();
+        let known = living.find(|known| known.net.inum == inode && !known.dying)?;
+        Self::report(known, out);
+        Some(identity(known.net))
     }
 
     /// Namespaces that were reported and are not dying.
@@ -279,6 +285,14 @@ impl NetTable {
         }
     }
 
+    /// A single namespace was found on the list, outside a walk.
+    pub(crate) fn noticed(&mut self, net: Net, time: u64, out: &mut Vec<Change>) {
+        if self.entry(net).is_none() {
+            self.evict(net, time, out);
+            self.insert(net, time, None);
+        }
+    }
+
     /// A record says that the last reference to `net` is gone.
     pub(crate) fn dying(&mut self, net: Net, time: u64, task: KernelTask, out: &mut Vec<Change>) {
         if self.entry(net).is_none() {
@@ -302,10 +316,11 @@ impl NetTable {
         }
     }
 
-    /// `cleanup_net` was queued by `task`: the last reference to at least one
-    /// namespace is gone.
-    pub(crate) fn cleanup_queued(&mut self, time: u64, task: KernelTask) {
-        self.queued.push((time, task));
+    /// `cleanup_net` was queued: the last reference to at least one namespace
+    /// is gone. By which task is not known: references go in softirq and RCU
+    /// context, in whatever task that interrupts.
+    pub(crate) fn cleanup_queued(&mut self, time: u64) {
+        self.queued = Some(time);
     }
 
     /// `cleanup_net` has started.
@@ -319,11 +334,19 @@ impl NetTable {
         self.cleanup_ended = time;
     }
 
-    /// A device was made or changed by `task`.
-    pub(crate) fn device_changed(&mut self, task: KernelTask) {
-        if !self.makers.iter().any(|maker| maker.tid == task.tid) && self.makers.len() < 64 {
-            self.makers.push(task);
+    /// A device was made or changed by `task`: the loopback device of a new
+    /// namespace, perhaps.
+    pub(crate) fn device_changed(&mut self, time: u64, task: KernelTask) {
+        if !self.makers.iter().any(|(_, maker)| maker.tid == task.tid)
+            && self.makers.len() < MAX_MAKERS
+        {
+            self.makers.push((time, task));
         }
+    }
+
+    /// Whether a namespace may be about to appear on the list.
+    pub(crate) fn expects_one(&self) -> bool {
+        !self.makers.is_empty()
     }
 
     /// A record says that an address was added or removed. Whether the
@@ -361,6 +384,9 @@ impl NetTable {
             .flat_map(|s| [(s.net.address, s.net), (u64::from(s.net.inum), s.net)])
             .collect();
         self.missing(&listed, time, out);
+        // A namespace is on the list shortly after its loopback device was
+        // made. Of several tasks that made devices it can be any.
+        self.makers.retain(|(made, _)| time.saturating_sub(*made) < MAKING);
         let maker = match self.makers.as_slice() {
             [only] => Some(*only),
             _ => None,
@@ -369,33 +395,28 @@ impl NetTable {
         for Seen { net, addresses } in seen {
             self.listed(net, addresses, maker, time, &mut dying, out);
         }
-        // Which task dropped which reference is certain only for one of each.
-        let queued = self.queued.last().map(|(time, _)| *time);
-        let task = match (self.queued.as_slice(), dying.len()) {
-            ([(_, task)], 1) => Some(*task),
-            _ => None,
-        };
+        let queued = self.queued.take();
         for netns in dying {
-            out.push(Change::Dying(netns, queued.unwrap_or(time), task));
+            out.push(Change::Dying(netns, queued.unwrap_or(time), None));
         }
-        self.queued.clear();
-        self.makers.clear();
     }
 
     fn listed(
         &mut self,
         net: Net,
         addresses: BTreeSet<Address>,
-        maker: Option<KernelTask>,
+        maker: Option<(u64, KernelTask)>,
         time: u64,
         dying: &mut Vec<Netns>,
         out: &mut Vec<Change>,
     ) {
         if self.entry(net).is_none() {
             self.evict(net, time, out);
-            if self.insert(net, time, maker).is_none() {
+            let made = maker.map_or(time, |(made, _)| made);
+            if self.insert(net, made, maker.map(|(_, task)| task)).is_none() {
                 return;
             }
+            self.makers.clear();
         }
         let grace = self.grace();
         let Some(known) = self.entry(net) else {
@@ -446,7 +467,7 @@ impl NetTable {
                 if self.trust.ends && !known.dying {
                     Self::report(known, out);
                     known.dying = true;
-                    let queued = self.queued.last().map_or(time, |(time, _)| *time);
+                    let queued = self.queued.unwrap_or(time);
                     out.push(Change::Dying(identity(known.net), queued, None));
                 }
                 continue;

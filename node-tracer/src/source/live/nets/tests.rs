@@ -67,13 +67,13 @@ fn a_namespace_that_was_announced_is_reported_once() {
 fn a_namespace_on_the_list_is_given_time_to_be_announced() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
-    table.device_changed(task(7));
+    table.device_changed(900_000, task(7));
     table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
     assert_eq!(out, []);
     table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
     assert_eq!(
         out,
-        [Change::Created(id(10, 100), 1_000_000, Some(task(7)))]
+        [Change::Created(id(10, 100), 900_000, Some(task(7)))]
     );
 }
 
@@ -96,9 +96,9 @@ fn a_count_of_zero_is_dying_and_the_end_of_the_run_is_destroyed() {
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
     out.clear();
-    table.cleanup_queued(10, task(8));
+    table.cleanup_queued(10);
     table.walked(vec![seen(net(1, 10, 100, 0))], 11, &mut out);
-    assert_eq!(out, [Change::Dying(id(10, 100), 10, Some(task(8)))]);
+    assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
     out.clear();
     table.cleanup_started(12);
     table.walked(vec![], 13, &mut out);
@@ -312,4 +312,34 @@ fn an_address_is_told_after_its_namespace() {
         out.as_slice(),
         [Change::Created(..), Change::AddressAdded(..)]
     ));
+}
+
+#[test]
+fn a_device_made_long_before_is_not_the_namespaces() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.device_changed(1, task(7));
+    table.walked(vec![seen(net(1, 10, 100, 1))], 1 + MAKING, &mut out);
+    table.walked(vec![seen(net(1, 10, 100, 1))], 2 + MAKING + ANNOUNCEMENT_GRACE, &mut out);
+    assert_eq!(out, [Change::Created(id(10, 100), 1 + MAKING, None)]);
+}
+
+#[test]
+fn of_two_tasks_that_make_devices_neither_is_named() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.device_changed(1, task(7));
+    table.device_changed(2, task(8));
+    table.walked(vec![with_address(net(1, 10, 100, 1), "10.0.0.2")], 3, &mut out);
+    assert_eq!(out[0], Change::Created(id(10, 100), 3, None));
+}
+
+#[test]
+fn a_namespace_that_is_spoken_of_is_reported_at_once() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.walked(vec![seen(net(1, 10, 100, 1))], 3, &mut out);
+    assert_eq!(table.claim(100, &mut out), Some(id(10, 100)));
+    assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
+    assert_eq!(table.claim(101, &mut out), None);
 }
