@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{self, AddressRecord, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask, TaskRow};
 
 pub(crate) use self::cni::Host;
 use self::{
@@ -355,11 +355,7 @@ impl Live {
 
     fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
         match record {
-            Record::NetnsCreated(made) => {
-                self.nets
-                    .created(made.net, made.header.time, made.task, changes);
-                self.due.holders_at(made.header.time + HOLDERS_AFTER);
-            }
+            Record::NetnsCreated(made) => self.created(&made, changes),
             Record::NetnsDying(dying) => {
                 self.nets
                     .dying(dying.net, dying.header.time, dying.task, changes);
@@ -408,6 +404,12 @@ impl Live {
                 }
             }
         }
+    }
+
+    fn created(&mut self, made: &NetnsRecord, changes: &mut Vec<Change>) {
+        let time = made.header.time;
+        self.nets.created(made.net, time, made.task, changes);
+        self.due.holders_at(time + HOLDERS_AFTER);
     }
 
     fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {
@@ -574,17 +576,32 @@ impl Live {
             self.drop("netns-list-unreadable", 1);
             return self.due.walk_at(end + AFTER_WALK);
         };
-        // A run of cleanup_net that began during the walk explains what the
-        // list lacks; the other records of that time come after the list.
-        let later = self.fetch();
-        for record in later.iter().flatten() {
-            if let Record::CleanupStarted(started) = record
-                && started.header.time <= end
-            {
-                self.nets.cleanup_started(started.header.time);
+        // Some records of the time of the walk explain what the list shows, and
+        // come before it: a run of cleanup_net that began, devices that were
+        // made, namespaces that are on it. All others come after.
+        let listed: HashMap<u64, u64> = seen
+            .iter()
+            .map(|seen| (seen.net.address, seen.net.cookie))
+            .collect();
+        let mut changes = Vec::new();
+        let mut later = Vec::new();
+        for record in self.fetch() {
+            match record {
+                Ok(Record::CleanupStarted(started)) if started.header.time <= end => {
+                    self.nets.cleanup_started(started.header.time);
+                    self.due.walk_at(started.header.time);
+                }
+                Ok(Record::DeviceChanged(changed)) if changed.header.time <= end => {
+                    self.nets.device_changed(changed.header.time, changed.task);
+                }
+                Ok(Record::NetnsCreated(made))
+                    if listed.get(&made.net.address) == Some(&made.net.cookie) =>
+                {
+                    self.created(&made, &mut changes);
+                }
+                other => later.push(other),
             }
         }
-        let mut changes = Vec::new();
         self.nets.walked(seen, start, &mut changes);
         self.tell(changes, out);
         self.take_all(later, out);

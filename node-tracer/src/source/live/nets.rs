@@ -386,7 +386,8 @@ impl NetTable {
         self.missing(&listed, time, out);
         // A namespace is on the list shortly after its loopback device was
         // made. Of several tasks that made devices it can be any.
-        self.makers.retain(|(made, _)| time.saturating_sub(*made) < MAKING);
+        self.makers
+            .retain(|(made, _)| time.saturating_sub(*made) < MAKING);
         let maker = match self.makers.as_slice() {
             [only] => Some(*only),
             _ => None,
@@ -413,7 +414,10 @@ impl NetTable {
         if self.entry(net).is_none() {
             self.evict(net, time, out);
             let made = maker.map_or(time, |(made, _)| made);
-            if self.insert(net, made, maker.map(|(_, task)| task)).is_none() {
+            if self
+                .insert(net, made, maker.map(|(_, task)| task))
+                .is_none()
+            {
                 return;
             }
             self.makers.clear();

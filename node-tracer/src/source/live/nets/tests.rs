@@ -71,10 +71,7 @@ fn a_namespace_on_the_list_is_given_time_to_be_announced() {
     table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
     assert_eq!(out, []);
     table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
-    assert_eq!(
-        out,
-        [Change::Created(id(10, 100), 900_000, Some(task(7)))]
-    );
+    assert_eq!(out, [Change::Created(id(10, 100), 900_000, Some(task(7)))]);
 }
 
 #[test]
@@ -320,7 +317,11 @@ fn a_device_made_long_before_is_not_the_namespaces() {
     let mut out = Vec::new();
     table.device_changed(1, task(7));
     table.walked(vec![seen(net(1, 10, 100, 1))], 1 + MAKING, &mut out);
-    table.walked(vec![seen(net(1, 10, 100, 1))], 2 + MAKING + ANNOUNCEMENT_GRACE, &mut out);
+    table.walked(
+        vec![seen(net(1, 10, 100, 1))],
+        2 + MAKING + ANNOUNCEMENT_GRACE,
+        &mut out,
+    );
     assert_eq!(out, [Change::Created(id(10, 100), 1 + MAKING, None)]);
 }
 
@@ -330,7 +331,11 @@ fn of_two_tasks_that_make_devices_neither_is_named() {
     let mut out = Vec::new();
     table.device_changed(1, task(7));
     table.device_changed(2, task(8));
-    table.walked(vec![with_address(net(1, 10, 100, 1), "10.0.0.2")], 3, &mut out);
+    table.walked(
+        vec![with_address(net(1, 10, 100, 1), "10.0.0.2")],
+        3,
+        &mut out,
+    );
     assert_eq!(out[0], Change::Created(id(10, 100), 3, None));
 }
 
