@@ -243,21 +243,42 @@ fn sleeps_in(blocked: &Blocked) -> String {
         .unwrap_or_default()
 }
 
-/// How to find out what a stuck task waits for, and how to end it.
-fn release_advice(blocked: &Blocked) -> String {
+/// How to find out what a stuck task waits for, and how to end it, in steps.
+fn release_advice(blocked: &Blocked) -> Vec<String> {
     let hint = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref());
     let task = task_label(&blocked.task);
     let tid = blocked.task.tid;
-    match hint {
-        Some(hint) => format!(
-            "{task} {}: {}",
-            hint.waits,
-            hint.release.replace("TID", &tid.to_string())
-        ),
-        None => format!(
+    let Some(hint) = hint else {
+        return vec![format!(
             "find out what {task} waits for (cat /proc/{tid}/stack; its mounts: \
              cat /proc/{tid}/mountinfo) and end that wait; it may take no signal until then"
-        ),
+        )];
+    };
+    let steps = hint.release.iter().enumerate();
+    steps
+        .map(|(place, step)| {
+            let step = step.replace("TID", &tid.to_string());
+            match place {
+                0 => format!("{task} {}: {step}", hint.waits),
+                _ => step,
+            }
+        })
+        .collect()
+}
+
+/// As much of a sandbox's or container's ID as crictl shows.
+fn short_id(id: &str) -> &str {
+    id.char_indices()
+        .nth(13)
+        .and_then(|(end, _)| id.get(..end))
+        .unwrap_or(id)
+}
+
+/// What stands after the word "pod": its name, or else its UID.
+fn pod_word(pod: &PodRef) -> String {
+    match (&pod.name, &pod.uid) {
+        (None, Some(uid)) => uid.clone(),
+        _ => pod.label(),
     }
 }
 
@@ -329,6 +350,27 @@ mod tests {
         ] {
             assert!(!is_routable(not.parse().unwrap()), "{not}");
         }
+    }
+
+    #[test]
+    fn ids_are_cut_as_crictl_cuts_them() {
+        assert_eq!(short_id("0123456789abcdef"), "0123456789abc");
+        for whole in ["", "0123456789abc", "short"] {
+            assert_eq!(short_id(whole), whole);
+        }
+        assert_eq!(short_id("\u{e4}bcdefghijklmno"), "\u{e4}bcdefghijklm");
+    }
+
+    #[test]
+    fn a_pod_of_which_only_the_uid_is_known_is_called_a_pod_once() {
+        let bare = PodRef {
+            uid: Some("1111".into()),
+            ..PodRef::default()
+        };
+        assert_eq!(
+            format!("the deleted pod {}", pod_word(&bare)),
+            "the deleted pod 1111"
+        );
     }
 
     #[test]

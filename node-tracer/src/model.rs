@@ -165,7 +165,7 @@ impl Model {
                 task,
                 since: _,
                 duration_ms: _,
-            } => self.blocked.unblocked(task),
+            } => self.blocked.unblocked(task) | self.netns.unblocked(task),
             What::CniStarted { call } => self.call(call, time, None),
             What::CniCall {
                 call,

@@ -4,8 +4,8 @@
 //! the task waits for and what it keeps.
 
 use super::{
-    View, evidence, is_routable, named, netns_of, release_advice, sleeps_in, stack_hint,
-    stuck_holder, task_label,
+    View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, sleeps_in,
+    stack_hint, stuck_holder, task_label,
 };
 use crate::{
     event::PodRef,
@@ -82,17 +82,21 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
             *since,
         ));
     }
-    let mut advice = vec![release_advice(blocked)];
+    let mut advice = release_advice(blocked);
     if let Some(entry) = entry {
         claims.push(evidence(
             format!("it keeps netns {}", entry.id.inode),
             "kernel",
             *since,
         ));
-        advice.push(String::from(
-            "do not force-delete its pod: the pod's address would be given to another while this \
-             task still keeps it",
-        ));
+        // What is gone cannot be deleted any more.
+        let its = task.pod_uid.is_none() || task.pod_uid.as_deref() == entry.sandbox.uid();
+        if !(its && ghost_sandbox::gone(view, entry).is_some()) {
+            advice.push(String::from(
+                "do not force-delete its pod: the pod's address would be given to another while \
+                 this task still keeps it",
+            ));
+        }
     }
     let mut unknown = vec![format!(
         "whether a SIGKILL is pending (SigPnd in /proc/{}/status)",
@@ -142,6 +146,23 @@ mod tests {
         finding::{Holder, Rule, Severity, State},
         model::story::*,
     };
+
+    #[test]
+    fn a_pod_that_is_gone_need_not_be_kept_from_deletion() {
+        let warned = |story: &[crate::event::Event]| {
+            let (open, _) = Node::of(story).only(70, Rule::BlockedTask, State::Open);
+            open.advice
+                .iter()
+                .any(|advice| advice.contains("force-delete"))
+        };
+        let story = ghost_story();
+        assert!(!warned(&story));
+        let listed: Vec<_> = story
+            .into_iter()
+            .filter(|event| event.time != s(60))
+            .collect();
+        assert!(warned(&listed));
+    }
 
     #[test]
     fn a_stuck_task_is_told_with_what_it_keeps_until_it_goes_on() {

@@ -11,9 +11,10 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{
     View, evidence, fd_label, ghost_sandbox, holders_of, is_routable, joined, kubectl_words,
-    netns_of, pod_of, stuck_in, task_label, unknown_holder,
+    netns_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label, unknown_holder,
 };
 use crate::{
+    event::PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::{
         Model,
@@ -113,11 +114,14 @@ fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
 }
 
 fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
-    let owners = owners(view, address);
+    let mut owners = owners(view, address);
     let [_, (_, second), ..] = owners.as_slice() else {
         return None;
     };
     let since = second.since;
+    // Those that were there before the tracer are of unknown age: what is left
+    // of a pod is older than what suffers from it.
+    owners.sort_by_key(|(entry, _)| ghost_sandbox::gone(view, entry).is_none());
     let (newest, _) = owners.last()?;
     let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
     let pods = owners.iter().any(|(entry, _)| is_pods(entry));
@@ -131,6 +135,10 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
     let mut claims = Vec::new();
     let mut unknown = Vec::new();
     let mut advice = Vec::new();
+    let users: Vec<String> = owners
+        .iter()
+        .map(|(entry, _)| format!("by {}", user(view, entry)))
+        .collect();
     for ((entry, held), label) in owners.iter().zip(&labels) {
         let found = if held.found {
             "; it had it before the tracer looked"
@@ -142,7 +150,7 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         claims.push(evidence(claim, "kernel", held.since));
         match entry.sandbox.known {
             Some(Known::Cni { at }) => {
-                let id = entry.sandbox.id.as_deref().unwrap_or_default();
+                let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
                 claims.push(evidence(format!("{label} is sandbox {id}"), "cni", at));
             }
             Some(Known::Cgroup { pid, at }) => {
@@ -151,9 +159,25 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
             }
             None => {}
         }
-        for blocked in stuck_in(view.model, entry) {
-            let claim = format!("{} is stuck in {label}", task_label(&blocked.task));
+        let whose = whose(view, entry);
+        let stuck = stuck_in(view.model, entry);
+        for blocked in &stuck {
+            let claim = format!(
+                "{}, in uninterruptible sleep{}, keeps {whose}",
+                task_label(&blocked.task),
+                sleeps_in(blocked),
+            );
             claims.push(evidence(claim, "kernel", blocked.since));
+        }
+        if let Some(at) = entry.held_at.filter(|_| stuck.is_empty()) {
+            let task = entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
+            let mount = entry.mounts.first();
+            let holder = task.map(task_label);
+            let holder =
+                holder.or_else(|| mount.map(|path| format!("the mount {}", path.display())));
+            if let Some(holder) = holder {
+                claims.push(evidence(format!("{holder} keeps {whose}"), "kernel", at));
+            }
         }
         if let (Some(first), Some(at)) = (entry.fds.first(), entry.held_at) {
             let fd = fd_label(first);
@@ -212,11 +236,14 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
             &format!("{address} {}", joined(inodes)),
         ),
         since,
-        title: format!(
-            "{address} is in {} network namespaces: {}",
-            owners.len(),
-            labels.join(", ")
-        ),
+        title: match users.as_slice() {
+            [one, other] => format!("{address} is used twice: {one} and {other}"),
+            many => format!(
+                "{address} is used {} times: {}",
+                many.len(),
+                many.join(", ")
+            ),
+        },
         pod,
         sandbox_id: newest.sandbox.id.clone(),
         netns: Some(netns_of(newest)),
@@ -230,6 +257,33 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         advice,
         detail: Detail::default(),
     })
+}
+
+/// A namespace's pod as a user of an address: `the deleted pod shop/checkout
+/// (netns 4026532200)`.
+fn user(view: &View<'_>, entry: &NetnsEntry) -> String {
+    let inode = entry.id.inode;
+    match pod_of(view.model, entry).filter(|_| !entry.host) {
+        Some(pod) => format!("{} (netns {inode})", pod_words(view, entry, &pod)),
+        None => label(view.model, entry),
+    }
+}
+
+/// A namespace as its pod's: `netns 4026532200 of the deleted pod
+/// shop/checkout`.
+fn whose(view: &View<'_>, entry: &NetnsEntry) -> String {
+    let inode = entry.id.inode;
+    match pod_of(view.model, entry).filter(|_| !entry.host) {
+        Some(pod) => format!("netns {inode} of {}", pod_words(view, entry, &pod)),
+        None => label(view.model, entry),
+    }
+}
+
+fn pod_words(view: &View<'_>, entry: &NetnsEntry, pod: &PodRef) -> String {
+    match ghost_sandbox::gone(view, entry) {
+        Some(_) => format!("the deleted pod {}", pod_word(pod)),
+        None => pod.label(),
+    }
 }
 
 /// A namespace in a sentence: `netns 4026532200 (shop/checkout)`.

@@ -10,7 +10,8 @@
 //! 3. the pod is gone: from a list that had it, or that could have had it
 //!    (later than the pod's sandbox). Or the pod should long be gone;
 //! 4. this is no ordinary deletion: the pod is gone for [`GRACE`], or a task in
-//!    the namespace is stuck and so ends the deletion's hopes.
+//!    the namespace is stuck and so ends the deletion's hopes, or the pod is
+//!    gone and another namespace has the address already.
 //!
 //! What it leads to depends on the address's reservation: see [`Phase`].
 
@@ -93,13 +94,13 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         return None;
     }
     let since = match entry.sandbox.standing {
-        Standing::Unknown | Standing::Listed | Standing::Exempt => return None,
-        Standing::Unlisted(_) if view.list_is_doubtful() => return None,
-        Standing::Gone(since) | Standing::Unlisted(since) => {
-            (!stuck.is_empty() || view.passed(since.plus(GRACE))).then_some(since)?
-        }
         Standing::Terminating(by) => {
             (!stuck.is_empty() && view.passed(by.plus(GRACE))).then_some(by)?
+        }
+        _ => {
+            let since = gone(view, entry)?;
+            let hopeless = !stuck.is_empty() || is_in_conflict(view, entry, &addresses);
+            (hopeless || view.passed(since.plus(GRACE))).then_some(since)?
         }
     };
     let inner = duplicate_address::is_inner(view.model, entry);
@@ -108,6 +109,29 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         since,
         addresses,
         stuck,
+    })
+}
+
+/// Since when a namespace's pod is known to be gone.
+pub(crate) fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
+    match entry.sandbox.standing {
+        Standing::Unlisted(_) if view.list_is_doubtful() => None,
+        Standing::Gone(since) | Standing::Unlisted(since) => Some(since),
+        Standing::Unknown | Standing::Listed | Standing::Exempt | Standing::Terminating(_) => None,
+    }
+}
+
+/// Whether another namespace than the host's has one of the addresses, too, as
+/// [`duplicate_address`] sees it.
+fn is_in_conflict(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> bool {
+    let shared = |address: &&IpAddr| view.model.netns.with_address(**address).nth(1).is_some();
+    addresses.iter().filter(shared).any(|address| {
+        let owners = duplicate_address::owners(view, *address);
+        let is_own = |owner: &NetnsEntry| owner.serial == entry.serial;
+        owners.iter().any(|(owner, _)| is_own(owner))
+            && owners
+                .iter()
+                .any(|(owner, _)| !owner.host && !is_own(owner))
     })
 }
 

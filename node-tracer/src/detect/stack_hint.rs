@@ -9,8 +9,8 @@
 pub(crate) struct Hint {
     /// What the task does: completes "the task ...".
     pub(crate) waits: &'static str,
-    /// How that ends. `TID` stands for the task's thread ID.
-    pub(crate) release: &'static str,
+    /// How that ends, step by step. `TID` stands for the task's thread ID.
+    pub(crate) release: &'static [&'static str],
 }
 
 /// Function names (exact, or a beginning if they end in `_`), then the hint.
@@ -19,71 +19,83 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["cleanup_net"],
         Hint {
             waits: "takes network namespaces down for the kernel",
-            release: "see the netns-teardown-stall finding; killing pods does not help",
+            release: &["see the netns-teardown-stall finding; killing pods does not help"],
         },
     ),
     (
         &["copy_net_ns", "setup_net"],
         Hint {
             waits: "waits to create a network namespace, behind one that is being taken down",
-            release: "it goes on when the teardown does; look for what holds that up",
+            release: &["it goes on when the teardown does; look for what holds that up"],
         },
     ),
     (
         &["virtio_fs_"],
         Hint {
             waits: "waits for virtiofs, that is for the host of this virtual machine",
-            release: "have the host's virtiofsd for this machine checked",
+            release: &["have the host's virtiofsd for this machine checked"],
         },
     ),
     (
         &["request_wait_answer", "fuse_"],
         Hint {
             waits: "waits for a FUSE daemon (JuiceFS, s3fs, CSI driver, lxcfs, ...)",
-            release: "find the mount (grep ' fuse' /proc/TID/mountinfo) and its daemon; ending that \
-                      daemon, or writing 1 to abort in /sys/fs/fuse/connections/MINOR (the number \
-                      after the colon in the mountinfo line) releases it and fails the I/O of all \
-                      who use the mount",
+            release: &[
+                "find the mount (grep ' fuse' /proc/TID/mountinfo) and its daemon; ending that \
+                 daemon releases it",
+                "or fail the I/O of all who use the mount (MINOR: the number after the colon in \
+                 the mountinfo line): echo 1 > /sys/fs/fuse/connections/MINOR/abort",
+                "if /sys/fs/fuse/connections is empty: \
+                 mount -t fusectl none /sys/fs/fuse/connections",
+            ],
         },
     ),
     (
         &["rpc_", "nfs_", "nfs3_", "nfs4_", "nlmclnt_"],
         Hint {
             waits: "waits for an NFS server",
-            release: "find the mount (grep ' nfs' /proc/TID/mountinfo) and see whether the server \
-                      answers (rpcinfo -p SERVER); it goes on when the server does; umount -f of \
-                      the mount fails the I/O",
+            release: &[
+                "find the mount (grep ' nfs' /proc/TID/mountinfo) and see whether the server \
+                 answers (rpcinfo -p SERVER); it goes on when the server does",
+                "or fail the I/O: umount -f of the mount",
+            ],
         },
     ),
     (
         &["cifs_", "smb2_", "smb3_", "SMB2_"],
         Hint {
             waits: "waits for an SMB server",
-            release: "find the mount (grep ' cifs' /proc/TID/mountinfo) and see whether the server \
+            release: &[
+                "find the mount (grep ' cifs' /proc/TID/mountinfo) and see whether the server \
                       answers",
+            ],
         },
     ),
     (
         &["ceph_", "rbd_"],
         Hint {
             waits: "waits for Ceph",
-            release: "ask the storage team whether the cluster answers this node (ceph status; \
+            release: &[
+                "ask the storage team whether the cluster answers this node (ceph status; \
                       /sys/kernel/debug/ceph/*/osdc lists what is outstanding)",
+            ],
         },
     ),
     (
         &["p9_client_rpc", "v9fs_"],
         Hint {
             waits: "waits for a 9p server",
-            release: "find the mount (grep ' 9p' /proc/TID/mountinfo) and its server",
+            release: &["find the mount (grep ' 9p' /proc/TID/mountinfo) and its server"],
         },
     ),
     (
         &["nbd_"],
         Hint {
             waits: "waits for a network block device (nbd)",
-            release: "find the device (grep nbd /proc/TID/mountinfo) and see whether its server \
+            release: &[
+                "find the device (grep nbd /proc/TID/mountinfo) and see whether its server \
                       answers; nbd-client -d DEVICE fails the I/O",
+            ],
         },
     ),
     (
@@ -95,23 +107,29 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "is frozen by its cgroup's freezer",
-            release: "thaw it: find the cgroup in /proc/TID/cgroup; a paused container goes on \
+            release: &[
+                "thaw it: find the cgroup in /proc/TID/cgroup; a paused container goes on \
                       with its runtime's resume",
+            ],
         },
     ),
     (
         &["zap_pid_ns_processes"],
         Hint {
             waits: "is a container's first process and waits for the others in it to end",
-            release: "find the one that does not end (lsns -t pid; ps -eLo pid,stat,wchan:32,comm) \
+            release: &[
+                "find the one that does not end (lsns -t pid; ps -eLo pid,stat,wchan:32,comm) \
                       and see what that one waits for",
+            ],
         },
     ),
     (
         &["do_coredump", "vfs_coredump", "coredump_wait"],
         Hint {
             waits: "writes a core dump",
-            release: "see where /proc/sys/kernel/core_pattern sends it and whether that is stuck",
+            release: &[
+                "see where /proc/sys/kernel/core_pattern sends it and whether that is stuck",
+            ],
         },
     ),
     (
@@ -123,16 +141,20 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits to write to a file system that is frozen (fsfreeze, a snapshot)",
-            release: "find what froze it (a backup or snapshot job) and have it thawed: \
+            release: &[
+                "find what froze it (a backup or snapshot job) and have it thawed: \
                       fsfreeze -u MOUNTPOINT",
+            ],
         },
     ),
     (
         &["dm_"],
         Hint {
             waits: "waits for a device-mapper device",
-            release: "see whether one is suspended (dmsetup info); dmsetup resume NAME; with \
+            release: &[
+                "see whether one is suspended (dmsetup info); dmsetup resume NAME; with \
                       multipath, whether a path is left (multipath -ll)",
+            ],
         },
     ),
     (
@@ -145,22 +167,26 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "is held back because writes to the disk do not keep up",
-            release: "see the disk's load (iostat -x 1) and io.max of its cgroup",
+            release: &["see the disk's load (iostat -x 1) and io.max of its cgroup"],
         },
     ),
     (
         &["ovl_"],
         Hint {
             waits: "waits in overlayfs, that is in the file system under the container's image",
-            release: "see whether the disk under the container runtime answers (dmesg; iostat -x 1)",
+            release: &[
+                "see whether the disk under the container runtime answers (dmesg; iostat -x 1)",
+            ],
         },
     ),
     (
         &["jbd2_", "ext4_", "xfs_", "btrfs_", "f2fs_"],
         Hint {
             waits: "waits for a local file system's journal or disk",
-            release: "see whether the disk answers (dmesg; iostat -x 1) and which other task of \
+            release: &[
+                "see whether the disk answers (dmesg; iostat -x 1) and which other task of \
                       that file system is stuck longest",
+            ],
         },
     ),
     (
@@ -179,22 +205,26 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits for a block device",
-            release: "see which device does not answer (dmesg; iostat -x 1; /proc/TID/mountinfo)",
+            release: &[
+                "see which device does not answer (dmesg; iostat -x 1; /proc/TID/mountinfo)",
+            ],
         },
     ),
     (
         &["rtnl_lock", "rtnl_lock_killable", "rtnetlink_rcv_msg"],
         Hint {
             waits: "waits for the kernel's network configuration lock",
-            release: "find the task that holds it: the one with rtnl or unregister_netdevice on a \
+            release: &[
+                "find the task that holds it: the one with rtnl or unregister_netdevice on a \
                       longer stack",
+            ],
         },
     ),
     (
         &["kernel_clone", "wait_for_vfork_done", "_do_fork"],
         Hint {
             waits: "waits for its vfork child to exec or exit; mostly harmless, and SIGKILL ends it",
-            release: "find the child (ps --ppid TID) and see what that one waits for",
+            release: &["find the child (ps --ppid TID) and see what that one waits for"],
         },
     ),
     (
@@ -208,8 +238,10 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits for a lock that another task holds",
-            release: "find the holder: another stuck task with a longer stack; dmesg may name it \
+            release: &[
+                "find the holder: another stuck task with a longer stack; dmesg may name it \
                       (\"blocked by\")",
+            ],
         },
     ),
 ];
@@ -284,6 +316,13 @@ mod tests {
         assert!(waits(&["kernel_clone", "__do_sys_vfork"]).contains("vfork"));
         assert!(waits(&["msleep", "netdev_run_todo", "cleanup_net"]).contains("namespaces"));
         assert!(waits(&["rwsem_down_read_slowpath", "copy_net_ns"]).contains("create"));
+    }
+
+    #[test]
+    fn the_way_out_of_a_fuse_wait_is_told_where_fusectl_is_not_mounted() {
+        let hint = hint(&[], Some("request_wait_answer")).unwrap();
+        let command = "mount -t fusectl none /sys/fs/fuse/connections";
+        assert!(hint.release.iter().any(|step| step.ends_with(command)));
     }
 
     #[test]

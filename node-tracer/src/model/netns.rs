@@ -98,6 +98,9 @@ impl NetnsTable {
     }
 
     pub(super) fn created(&mut self, netns: Netns, time: Timestamp) -> bool {
+        if self.is_dead(netns, time) {
+            return false;
+        }
         if let Some(&serial) = self.by_inode.get(&netns.inode)
             && let Some(entry) = self.entries.get_mut(&serial)
         {
@@ -107,16 +110,18 @@ impl NetnsTable {
             if differs && late {
                 return false;
             }
-            // Others may have told of it before its creation is told.
-            if late || (cookies.0.is_some() && cookies.0 == cookies.1) {
+            // Others may have told of it before its creation is told, and who
+            // did so did not always know the cookie.
+            let first_told = cookies.0.is_none()
+                && cookies.1.is_some()
+                && !entry.created
+                && entry.dying.is_none();
+            if late || first_told || (cookies.0.is_some() && cookies.0 == cookies.1) {
                 entry.id.cookie = entry.id.cookie.or(netns.cookie);
                 entry.seen = entry.seen.min(time);
                 return !std::mem::replace(&mut entry.created, true);
             }
             self.remove(serial, time);
-        }
-        if self.is_dead(netns, time) {
-            return false;
         }
         match self.insert(netns, time) {
             Some(entry) => {
@@ -260,6 +265,22 @@ impl NetnsTable {
         entry.addresses.remove(place);
         self.addresses.remove(address.address, serial);
         true
+    }
+
+    /// A task that was stuck goes on: what was told of its state is not so any
+    /// more, whichever namespace it was seen in.
+    pub(super) fn unblocked(&mut self, task: &Task) -> bool {
+        let mut changed = false;
+        let entries = self.entries.values_mut();
+        for held in entries.flat_map(|entry| &mut entry.tasks) {
+            let start = (held.start_ticks, task.start_ticks);
+            let same = held.tid == task.tid && !matches!(start, (Some(a), Some(b)) if a != b);
+            if same && held.state == Some('D') {
+                held.state = None;
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// The entry that an event is about, made if it is not known yet; `None`

@@ -7,14 +7,10 @@
 //! output is a terminal. All times are UTC, and the date is printed once a day.
 //! Nothing that the kernel, a pod or a plugin has named is printed unescaped.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    io,
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use self::{
-    finding::Printed,
+    memory::Memory,
     style::{Painter, Style},
 };
 use super::{Lines, Shown, Sink, SinkError, escape::Printable};
@@ -27,12 +23,10 @@ use crate::{
 
 mod event;
 mod finding;
+mod memory;
 mod stack;
 mod style;
-
-/// Findings whose printed lines are remembered. An update of one that has been
-/// forgotten is printed in full.
-const REMEMBERED: usize = 1024;
+mod wrap;
 
 /// Prints records as text.
 pub(crate) struct TextSink<W> {
@@ -44,9 +38,7 @@ pub(crate) struct TextSink<W> {
     date: String,
     /// The last thing printed was a block, and what follows is set apart.
     after_block: bool,
-    printed: HashMap<String, Printed>,
-    /// The keys of `printed`, oldest first.
-    order: VecDeque<String>,
+    memory: Memory,
 }
 
 impl<W: io::Write> TextSink<W> {
@@ -58,8 +50,7 @@ impl<W: io::Write> TextSink<W> {
             brief: false,
             date: String::new(),
             after_block: false,
-            printed: HashMap::new(),
-            order: VecDeque::new(),
+            memory: Memory::default(),
         }
     }
 
@@ -87,26 +78,20 @@ impl<W: io::Write> TextSink<W> {
         self.paint.paint(Style::Title, line) + "\n"
     }
 
-    fn finding(&mut self, now: Timestamp, finding: &Finding, state: State) -> String {
-        let before = self.printed.remove(&finding.id);
+    /// A finding's lines; `None` if there is nothing to tell.
+    fn finding(&mut self, now: Timestamp, finding: &Finding, state: State) -> Option<String> {
+        let before = self.memory.take(&finding.id);
         let known = before.is_some();
-        let (text, printed) = finding::block(self.paint, now, finding, state, before);
         if state == State::Resolved {
             if known {
-                self.order.retain(|id| *id != finding.id);
+                self.memory.forget(&finding.id);
             }
-            return text;
+            return Some(finding::resolved(self.paint, now, finding));
         }
-        if !known {
-            if self.order.len() == REMEMBERED
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.printed.remove(&oldest);
-            }
-            self.order.push_back(finding.id.clone());
-        }
-        self.printed.insert(finding.id.clone(), printed);
-        text
+        let before = before.filter(|_| state == State::Updated);
+        let (text, printed) = finding::block(self.paint, now, finding, before, &self.memory);
+        self.memory.keep(&finding.id, printed, known);
+        (!text.is_empty()).then_some(text)
     }
 
     fn event(&self, event: &Event) -> Option<String> {
@@ -137,14 +122,17 @@ impl<W: io::Write> TextSink<W> {
             .into_iter()
             .map(|(how, signals)| format!("{} ({})", signals.join(", "), Printable(how)))
             .collect();
-        let mut text = format!("sees   {}\n", ways.join("; "));
+        let mut text = format!("sees   {}\n", wrap::hanging(&ways.join("; "), 7, 9));
         for item in items.iter().filter(|item| item.mechanism.is_none()) {
             let signal = Printable(&item.signal);
             let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
             let why = item.reason.as_deref().unwrap_or("no mechanism");
-            text += &format!("{blind}: {}\n", Printable(why));
+            let begin = 9 + signal.to_string().chars().count();
+            let why = wrap::hanging(&Printable(why).to_string(), begin, 9);
+            text += &format!("{blind}: {why}\n");
             for unknown in &item.unknown {
-                text += &format!("       unknown: {}\n", Printable(unknown));
+                let unknown = wrap::hanging(&Printable(unknown).to_string(), 16, 16);
+                text += &format!("       unknown: {unknown}\n");
             }
         }
         text
@@ -220,7 +208,8 @@ impl<W: io::Write> TextSink<W> {
             }
         };
         for unknown in unknown {
-            text += &format!("  unknown   {}\n", Printable(unknown));
+            let unknown = wrap::hanging(&Printable(unknown).to_string(), 12, 14);
+            text += &format!("  unknown   {unknown}\n");
         }
         text
     }
@@ -247,10 +236,10 @@ impl<W: io::Write> Sink for TextSink<W> {
                 Some(line) => (line, false),
                 None => return Ok(Shown::No),
             },
-            Body::Finding { finding, state } => (
-                self.finding(record.time, finding, state),
-                state != State::Resolved,
-            ),
+            Body::Finding { finding, state } => match self.finding(record.time, finding, state) {
+                Some(text) => (text, state != State::Resolved),
+                None => return Ok(Shown::No),
+            },
             Body::Coverage(items) => (self.coverage(items), true),
             Body::Summary(summary) => (self.summary(summary), true),
         };

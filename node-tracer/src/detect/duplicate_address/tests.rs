@@ -1,6 +1,6 @@
 use crate::{
     event::{Event, What},
-    finding::{Rule, Severity, State},
+    finding::{Holder, Rule, Severity, State},
     model::story::*,
 };
 
@@ -121,11 +121,7 @@ fn three_are_one_finding() {
     let mut story = pair();
     story.extend([created(4, 300), added(5, 300, 5)]);
     let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
-    assert!(
-        open.title.contains("in 3 network namespaces"),
-        "{}",
-        open.title
-    );
+    assert!(open.title.contains("is used 3 times"), "{}", open.title);
     assert_eq!(open.netns.unwrap().id, ns(300), "the newest");
 }
 
@@ -161,6 +157,11 @@ fn a_ghost_among_the_owners_is_named() {
     let mut node = Node::of(&ghost_story());
     node.tell_all(&successor(64));
     let (open, _) = node.only(67, DUPLICATE, State::Open);
+    assert_eq!(
+        open.title,
+        "10.0.0.5 is used twice: by the deleted pod shop/checkout-x8k2p (netns 100) and by \
+         shop/checkout-q4w7z (netns 200)"
+    );
     assert!(
         open.advice
             .iter()
@@ -169,11 +170,52 @@ fn a_ghost_among_the_owners_is_named() {
     assert!(
         open.evidence
             .iter()
-            .any(|claim| claim.claim.contains("checkout-api (9) is stuck"))
+            .any(|claim| claim.claim.contains("checkout-api (9), in uninterruptible sleep in request_wait_answer, keeps netns 100 of the deleted pod shop/checkout-x8k2p"))
     );
     assert_eq!(
         open.pod.unwrap().uid.as_deref(),
         Some(NEW),
         "the one that suffers"
+    );
+}
+
+#[test]
+fn what_is_left_of_a_pod_is_told_before_what_suffers_whichever_was_found_first() {
+    let old = [pod_task(9, "app", OLD, "app-old")];
+    let new = [pod_task(20, "pause", NEW, "sandbox-new")];
+    let living = [pod("other", OTHER, &[]), pod("b", NEW, &[])];
+    let story = [
+        host(0),
+        found(0, 200),
+        found(0, 100),
+        added(0, 200, 5),
+        added(0, 100, 5),
+        holders(0, 200, &new, &[]),
+        holders(0, 100, &old, &[]),
+        listed(5, &living),
+    ];
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    let title = format!("by the deleted pod {OLD} (netns 100) and by shop/b (netns 200)");
+    assert!(open.title.ends_with(&title), "{}", open.title);
+    assert_eq!(open.netns.unwrap().id, ns(200), "the one that suffers");
+    let pids: Vec<u32> = open
+        .holders
+        .iter()
+        .filter_map(|holder| match holder {
+            Holder::Task { pid, .. } => Some(*pid),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pids, [9, 20]);
+    let claims: Vec<&str> = open
+        .evidence
+        .iter()
+        .map(|claim| claim.claim.as_str())
+        .filter(|claim| claim.contains(" keeps "))
+        .collect();
+    let of_old = format!("app (9) keeps netns 100 of the deleted pod {OLD}");
+    assert_eq!(
+        claims,
+        [of_old.as_str(), "pause (20) keeps netns 200 of shop/b"]
     );
 }

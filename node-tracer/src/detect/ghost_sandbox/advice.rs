@@ -5,7 +5,7 @@ use super::{Fate, Ghost, telling::Told};
 use crate::{
     detect::{
         duplicate_address::label, fd_label, joined, kubectl_words, pod_of, release_advice,
-        shell_word,
+        shell_word, short_id,
     },
     finding::Phase,
 };
@@ -25,7 +25,7 @@ impl Told<'_> {
             advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
         }
         if let Some(first) = stuck.first() {
-            advice.push(release_advice(first));
+            advice.extend(release_advice(first));
         } else if entry.task_count > 0 {
             advice.push(String::from(
                 "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \
@@ -75,7 +75,7 @@ impl Told<'_> {
             ));
         }
         if let Some(id) = &entry.sandbox.id {
-            let short = id.get(..13).unwrap_or(id);
+            let short = short_id(id);
             advice.push(format!(
                 "when the holder has gone, have the runtime finish: crictl stopp {short} && crictl \
                  rmp {short}"

@@ -7,7 +7,7 @@ use crate::{
     clock::Timestamp,
     detect::{
         View, duplicate_address::label, evidence, fd_label, holders_of, joined, netns_of, pod_of,
-        sleeps_in, task_label, unknown_holder,
+        pod_word, short_id, sleeps_in, task_label, unknown_holder,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Phase, Rule, Severity, finding_id},
@@ -109,13 +109,14 @@ impl Told<'_> {
         } else {
             "terminating"
         };
-        let pod = self.pod.label();
+        let pod = pod_word(&self.pod);
         let holder = self.holder();
         let next = match (self.phase, self.victim(), self.due) {
             (Phase::Conflict, Some(victim), _) => format!("{victim} has been given it, too"),
-            (Phase::Armed, _, Some(due)) if self.is_free() => {
-                format!("it can be given to another pod since {}", due.time_of_day())
-            }
+            (Phase::Armed, _, Some(due)) if self.is_free() => match self.reserved_for() {
+                Some(id) => format!("it is reserved for {} now", short_id(id)),
+                None => format!("it can be given to another pod since {}", due.time_of_day()),
+            },
             (Phase::Armed, _, Some(due)) => {
                 format!("it may be given to another pod by {}", due.time_of_day())
             }
@@ -151,6 +152,19 @@ impl Told<'_> {
             .any(|(_, fate)| matches!(fate, Fate::Free(..)))
     }
 
+    /// Who has reserved the addresses that are the ghost's no more, if none of
+    /// them is free for everybody.
+    fn reserved_for(&self) -> Option<&str> {
+        let mut others = self.fates.iter().filter_map(|(_, fate)| match fate {
+            Fate::Free(known, _) => Some(known.answer.as_ref()?.holder.as_ref()),
+            _ => None,
+        });
+        let first = others.next()??;
+        others
+            .all(|holder| holder.is_some())
+            .then_some(first.container_id.as_str())
+    }
+
     pub(super) fn is_reserved(&self) -> bool {
         self.fates
             .iter()
@@ -182,12 +196,16 @@ impl Told<'_> {
             "kernel",
             entry.seen,
         ));
-        let pod = self.pod.label();
+        let pod = pod_word(&self.pod);
         let uid = entry.sandbox.uid().unwrap_or_default();
         match entry.sandbox.known {
             Some(Known::Cni { at }) => {
-                let id = entry.sandbox.id.as_deref().unwrap_or_default();
-                let claim = format!("CNI ADD made it sandbox {id} of pod {pod} ({uid})");
+                let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
+                let uid = match &self.pod.name {
+                    Some(_) => format!(" ({uid})"),
+                    None => String::new(),
+                };
+                let claim = format!("CNI ADD made it sandbox {id} of pod {pod}{uid}");
                 claims.push(evidence(claim, "cni", at));
             }
             Some(Known::Cgroup { pid, at }) => {
@@ -361,7 +379,8 @@ impl Told<'_> {
             .map(|holder| holder.container_id.as_str());
         if let Some(id) = holder.filter(|id| sandbox.id.is_none() && !sandbox.has_container(id)) {
             unknown.push(format!(
-                "whether {id:?}, which {address} is reserved for, is this sandbox"
+                "whether {:?}, which {address} is reserved for, is this sandbox",
+                short_id(id),
             ));
         }
     }
@@ -383,7 +402,7 @@ fn reservation(address: IpAddr, answer: &Answer) -> Evidence {
             (
                 format!(
                     "{address} is reserved for {} by {path}",
-                    holder.container_id
+                    short_id(&holder.container_id)
                 ),
                 "ipam",
             )

@@ -219,3 +219,86 @@ fn addresses_are_bounded_and_what_is_left_out_is_counted() {
         (MAX_ADDRESSES, 2)
     );
 }
+
+/// A CNI ADD that names the namespace before its creation is told.
+fn named_early() -> NetnsTable {
+    let mut table = NetnsTable::default();
+    let entry = table.resolve(bare(100), s(1)).unwrap();
+    entry
+        .sandbox
+        .note_add(&call("ADD", "sandbox-old", 100, OLD, "a"), s(1));
+    table
+}
+
+#[test]
+fn a_creation_with_a_cookie_is_of_the_one_that_was_named_without() {
+    let mut table = named_early();
+    assert!(table.created(ns(100), s(2)));
+    table.check();
+    let entry = table.get(ns(100)).unwrap();
+    assert_eq!((entry.id, entry.created), (ns(100), true));
+    assert_eq!(entry.sandbox.id.as_deref(), Some("sandbox-old"));
+    assert_eq!(table.live().count(), 1);
+}
+
+#[test]
+fn a_creation_is_not_of_one_that_goes_or_was_confirmed() {
+    let mut table = named_early();
+    table.dying(bare(100), s(2));
+    assert!(table.created(ns(100), s(3)));
+    assert_eq!(table.get(ns(100)).unwrap().sandbox.id, None);
+    let mut table = named_early();
+    table.destroyed(bare(100), s(2));
+    assert!(table.created(ns(100), s(3)));
+    assert_eq!(table.get(ns(100)).unwrap().sandbox.id, None);
+    let mut table = named_early();
+    table.created(ns(100), s(2));
+    let next = Netns {
+        inode: 100,
+        cookie: Some(7),
+    };
+    assert!(table.created(next, s(3)));
+    table.check();
+    assert_eq!(table.get(next).unwrap().sandbox.id, None);
+}
+
+#[test]
+fn a_late_creation_of_a_dead_one_takes_nothing_from_a_living_one() {
+    let other = Netns {
+        inode: 100,
+        cookie: Some(7),
+    };
+    let mut table = NetnsTable::default();
+    table.destroyed(other, s(0));
+    table.resolve(bare(100), s(1));
+    for seconds in [0, 2] {
+        assert!(!table.created(other, s(seconds)));
+        let id = table.get(bare(100)).map(|entry| entry.id);
+        assert_eq!(id, Some(bare(100)));
+    }
+}
+
+#[test]
+fn a_task_that_goes_on_is_not_remembered_as_stuck() {
+    let stuck = Task {
+        state: Some('D'),
+        ..task(9, "checkout-api")
+    };
+    let namesake = Task {
+        start_ticks: Some(1),
+        ..stuck.clone()
+    };
+    for (told, state) in [(stuck.clone(), None), (namesake, Some('D'))] {
+        let mut model = model(&[
+            created(1, 100),
+            holders(2, 100, std::slice::from_ref(&stuck), &[]),
+        ]);
+        let over = crate::event::What::TaskUnblocked {
+            task: told,
+            since: s(0),
+            duration_ms: 1_000,
+        };
+        assert_eq!(model.apply(&at(3, over)), state.is_none());
+        assert_eq!(model.netns.get(ns(100)).unwrap().tasks[0].state, state);
+    }
+}

@@ -69,6 +69,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}  after {slept}{}", event_task(task), owner(task));
             loud("task-unblocked", text, Style::Plain)
         }
+        // The line of the plugin that called it says enough.
+        What::CniCall {
+            call,
+            exit_code: Some(0),
+            ..
+        } if call.delegated && call.trusted => None,
         What::CniCall {
             call,
             exit_code,

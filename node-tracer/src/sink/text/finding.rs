@@ -1,14 +1,11 @@
 //! Findings as blocks: the verdict first, then who and where, then why, and
 //! last, next to the cursor, what to do.
 
-use std::{
-    collections::HashSet,
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
-use super::stack;
-use super::style::{Painter, Style, count, length, moment, pod, short_id, task};
+use super::memory::{Memory, Printed};
+use super::style::{Painter, Style, length, moment, pod, short_id};
+use super::wrap;
 use crate::{
     clock::Timestamp,
     event::PodRef,
@@ -16,21 +13,14 @@ use crate::{
     sink::escape::Printable,
 };
 
-/// Holders that are listed; the JSON record has all.
-const HOLDERS: usize = 8;
 /// Width of the time of day and of the space after it.
 const TIME: usize = 14;
 /// Width of a label and of the space after it.
 const LABEL: usize = 9;
+/// The column at which values begin.
+const VALUE: usize = TIME + LABEL + 1;
 
-/// What has been printed of a finding, so that an update prints only what is
-/// new. Claims are kept as hashes: a long night has many.
-#[derive(Debug, Default)]
-pub(super) struct Printed {
-    phase: Option<Phase>,
-    lines: HashSet<u64>,
-    hasher: RandomState,
-}
+mod holders;
 
 /// Lines of a block under construction.
 struct Block<'a> {
@@ -41,13 +31,13 @@ struct Block<'a> {
 }
 
 /// A finding's lines, each with its newline, and what is now known to the
-/// reader.
+/// reader. There are no lines if there is nothing to tell.
 pub(super) fn block(
     paint: Painter,
     now: Timestamp,
     finding: &Finding,
-    state: State,
     before: Option<Printed>,
+    memory: &Memory,
 ) -> (String, Printed) {
     let mut block = Block {
         text: String::new(),
@@ -55,36 +45,60 @@ pub(super) fn block(
         now,
         finding,
     };
-    let mut printed = match (state, before) {
-        (State::Resolved, _) => {
-            block.resolved();
-            return (block.text, Printed::default());
+    let Some(mut printed) = before else {
+        let mut printed = memory.nothing(finding);
+        block.header(None);
+        match block.seen_with(memory) {
+            Some((rule, id)) => block.see(&mut printed, rule, id),
+            None => {
+                block.since();
+                block.due();
+                block.holders(&mut printed, memory);
+                block.places();
+                block.claims(&mut printed);
+            }
         }
-        (State::Updated, Some(printed)) => {
-            block.header(Some(printed.phase));
-            block.due();
-            block.holder_count();
-            printed
-        }
-        (State::Open | State::Updated, _) => {
-            block.header(None);
-            block.since();
-            block.due();
-            block.holders();
-            block.places();
-            Printed::default()
-        }
+        printed.gone(finding);
+        printed.is_other(finding);
+        return (block.text, printed);
     };
+    printed.keep_holders(finding);
+    block.header(Some(printed.phase));
+    block.due();
+    block.holder_count();
+    let without_news = block.text.len();
+    let gone = printed.gone(finding);
     block.claims(&mut printed);
-    printed.phase = finding.detail.phase;
+    let mut label = "no longer";
+    for claim in gone {
+        block.wrapped(label, "", &Printable(claim).to_string());
+        label = "";
+    }
+    let has_news = block.text.len() > without_news;
+    if !printed.is_other(finding) && !has_news {
+        block.text.clear();
+    }
     (block.text, printed)
 }
 
-impl Printed {
-    /// Whether `line` is new under `label`; from now on it is not.
-    fn is_new(&mut self, label: &str, line: &str) -> bool {
-        self.lines.insert(self.hasher.hash_one((label, line)))
-    }
+/// The end of a finding in one line.
+pub(super) fn resolved(paint: Painter, now: Timestamp, finding: &Finding) -> String {
+    let head = format!("{:<16}  {}", "resolved", finding.rule.as_str());
+    format!(
+        "{:<TIME$}{}  lasted {}  {}  {}\n",
+        now.time_of_day(),
+        paint.paint(Style::Good, head),
+        length(now.since(finding.since)),
+        paint.paint(Style::Quiet, format!("id {}", Printable(&finding.id))),
+        Printable(first_clause(&finding.title)),
+    )
+}
+
+/// A title up to its first colon or semicolon. Those of an IPv6 address have no
+/// space after them.
+fn first_clause(title: &str) -> &str {
+    let end = [": ", "; "].iter().filter_map(|end| title.find(end)).min();
+    &title[..end.unwrap_or(title.len())]
 }
 
 impl Block<'_> {
@@ -112,25 +126,20 @@ impl Block<'_> {
         );
     }
 
-    /// The end, in one line that is aligned with the events.
-    fn resolved(&mut self) {
-        let finding = self.finding;
-        let head = format!("{:<16}  {}", "resolved", finding.rule.as_str());
-        self.text += &format!(
-            "{:<TIME$}{}  lasted {}  was: {}  {}\n",
-            self.now.time_of_day(),
-            self.paint.paint(Style::Good, head),
-            length(self.now.since(finding.since)),
-            Printable(&finding.title),
-            self.paint
-                .paint(Style::Quiet, format!("id {}", Printable(&finding.id))),
-        );
-    }
-
     /// A labelled line; the label only before the first of its kind.
     fn line(&mut self, label: &str, value: &str) {
         let label = self.paint.paint(Style::Quiet, format!("{label:<LABEL$}"));
         self.text += &format!("{:TIME$}{label} {value}\n", "");
+    }
+
+    /// The same, in several lines if it is long. What hangs is further in than
+    /// any value's beginning, so that no name can look like the next line.
+    fn wrapped(&mut self, label: &str, quiet: &str, value: &str) {
+        let begin = VALUE + quiet.chars().count();
+        let rest = if quiet.is_empty() { begin + 4 } else { begin };
+        let value = wrap::hanging(value, begin, rest);
+        let quiet = self.paint.paint(Style::Quiet, quiet);
+        self.line(label, &format!("{quiet}{value}"));
     }
 
     fn since(&mut self) {
@@ -170,99 +179,11 @@ impl Block<'_> {
         );
     }
 
-    fn holders_label(&self) -> &'static str {
-        match self.finding.rule {
-            Rule::BlockedTask => "task",
-            _ => "held by",
-        }
-    }
-
-    fn holder_count(&mut self) {
-        let (mut tasks, mut mounts, mut fds) = (0, 0, 0);
-        for holder in &self.finding.holders {
-            match holder {
-                Holder::Task { .. } => tasks += 1,
-                Holder::Mount { .. } => mounts += 1,
-                Holder::Fd { .. } => fds += 1,
-            }
-        }
-        let counts: Vec<_> = [(tasks, "task"), (mounts, "mount"), (fds, "descriptor")]
-            .iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|(number, noun)| count(*number, noun))
-            .collect();
-        if !counts.is_empty() {
-            self.line(self.holders_label(), &counts.join(", "));
-        }
-    }
-
-    fn holders(&mut self) {
-        let finding = self.finding;
-        let mut label = self.holders_label();
-        let mut last_stack: &[String] = &[];
-        for holder in finding.holders.iter().take(HOLDERS) {
-            match holder {
-                Holder::Task {
-                    pid,
-                    tid,
-                    comm,
-                    state,
-                    since,
-                    wchan,
-                    stack,
-                    container_id,
-                } => {
-                    let mut text = task(comm, *pid, *tid);
-                    if let Some(state) = state {
-                        text += &format!("  {}", state_name(*state));
-                    }
-                    if let Some(since) = since {
-                        let age = self.age(*since);
-                        text += &format!(" since {} ({age})", moment(*since, self.now));
-                    }
-                    if let Some(wchan) = wchan {
-                        text += &format!(" in {}", Printable(wchan));
-                    }
-                    if let Some(id) = container_id {
-                        text += &format!("  container {}", short_id(id));
-                    }
-                    self.line(label, &text);
-                    if !stack.is_empty() {
-                        let frames = match stack == last_stack {
-                            true => "same stack".to_owned(),
-                            false => stack::folded(stack),
-                        };
-                        let frames = self.paint.paint(Style::Quiet, frames);
-                        self.line("", &format!("  {frames}"));
-                        last_stack = stack;
-                    }
-                }
-                Holder::Mount { path } => {
-                    self.line(label, &format!("mount {}", Printable(path.display())));
-                }
-                Holder::Fd { pid, fd, comm } => {
-                    let process = match comm {
-                        Some(comm) => task(comm, *pid, *pid),
-                        None => format!("process {pid}"),
-                    };
-                    self.line(label, &format!("descriptor {fd} of {process}"));
-                }
-            }
-            label = "";
-        }
-        if finding.holders.len() > HOLDERS {
-            self.line(
-                "",
-                &format!("… and {} more", finding.holders.len() - HOLDERS),
-            );
-        }
-    }
-
     /// Which pod, sandbox, namespace and address it is about.
     fn places(&mut self) {
         let finding = self.finding;
         if let Some(of) = finding.pod.as_ref().filter(|of| **of != PodRef::default()) {
-            self.line("pod", &pod(of));
+            self.wrapped("pod", "", &pod(of));
         }
         if let Some(id) = &finding.sandbox_id {
             self.line("sandbox", &short_id(id));
@@ -272,11 +193,11 @@ impl Block<'_> {
             for path in &netns.paths {
                 text += &format!("  {}", Printable(path.display()));
             }
-            self.line("netns", &text);
+            self.wrapped("netns", "", &text);
         }
         if !finding.addresses.is_empty() {
             let all: Vec<_> = finding.addresses.iter().map(ToString::to_string).collect();
-            self.line("address", &all.join("  "));
+            self.wrapped("address", "", &all.join("  "));
         }
     }
 
@@ -303,10 +224,8 @@ impl Block<'_> {
             .max()
             .unwrap_or(0);
         for (at, by, claim) in &evidence {
-            let by = self
-                .paint
-                .paint(Style::Quiet, format!("{at:>times$}  {by:<sources$}"));
-            self.line(label, &format!("{by}  {}", Printable(claim)));
+            let by = format!("{at:>times$}  {by:<sources$}  ");
+            self.wrapped(label, &by, &Printable(claim).to_string());
             label = "";
         }
         label = "unknown";
@@ -315,25 +234,55 @@ impl Block<'_> {
             .iter()
             .filter(|one| printed.is_new("unknown", one))
         {
-            self.line(label, &Printable(unknown).to_string());
+            self.wrapped(label, "", &Printable(unknown).to_string());
             label = "";
         }
-        label = "do";
-        for (step, advice) in (1..).zip(&finding.advice) {
+        self.advice(printed);
+    }
+
+    fn advice(&mut self, printed: &mut Printed) {
+        let mut label = "do";
+        for (step, advice) in (1..).zip(&self.finding.advice) {
             if printed.is_new("do", advice) {
-                self.line(label, &format!("{step}. {}", Printable(advice)));
+                self.wrapped(label, "", &format!("{step}. {}", Printable(advice)));
                 label = "";
             }
         }
     }
-}
 
-/// A state letter of ps(1) in words, where the letter alone says too little.
-fn state_name(state: char) -> String {
-    match state {
-        'D' => "D (uninterruptible)".to_owned(),
-        'Z' => "Z (zombie)".to_owned(),
-        'T' => "T (stopped)".to_owned(),
-        other => Printable(other).to_string(),
+    /// The finding that has told all about the task that this one is about.
+    fn seen_with<'a>(&self, memory: &'a Memory) -> Option<(Rule, &'a str)> {
+        if self.finding.rule != Rule::BlockedTask {
+            return None;
+        }
+        match self.finding.holders.as_slice() {
+            [Holder::Task { tid, stack, .. }] => memory
+                .shown(*tid, stack)
+                .filter(|(rule, _)| matches!(rule, Rule::GhostSandbox | Rule::DuplicateAddress)),
+            _ => None,
+        }
+    }
+
+    /// Where it was told. Only a ghost's advice is about its holders.
+    fn see(&mut self, printed: &mut Printed, rule: Rule, id: &str) {
+        let told = match rule {
+            Rule::GhostSandbox => "its holder, with the stack and what to do",
+            _ => "its holder, with the stack",
+        };
+        let text = format!("{} {}: {told}", rule.as_str(), Printable(id));
+        self.wrapped("see", "", &text);
+        if rule != Rule::GhostSandbox {
+            self.advice(printed);
+        }
+        let finding = self.finding;
+        for one in &finding.evidence {
+            printed.is_new(&one.source, &one.claim);
+        }
+        for one in &finding.unknown {
+            printed.is_new("unknown", one);
+        }
+        for one in &finding.advice {
+            printed.is_new("do", one);
+        }
     }
 }

@@ -168,3 +168,85 @@ fn while_the_pod_is_in_the_api_silence_arms_nothing() {
         (Phase::Suspected, None)
     );
 }
+
+/// Nothing is stuck in the old sandbox, and the new pod has its address.
+fn taken() -> Vec<Event> {
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    story.extend(successor(64));
+    story
+}
+
+#[test]
+fn what_another_has_already_is_a_ghosts_at_once() {
+    let finding = ghost(&taken(), 65).unwrap();
+    assert_eq!((phase(&finding), finding.since), (Phase::Conflict, s(60)));
+    let mut story = taken();
+    story.push(listed(
+        64,
+        &[
+            pod("other", OTHER, &[]),
+            pod("checkout-x8k2p", OLD, &[ip(5)]),
+        ],
+    ));
+    assert!(ghost(&story, 500).is_none(), "its pod lives");
+}
+
+#[test]
+fn a_running_del_of_either_side_is_given_a_moment() {
+    for (container, inode, uid) in [("sandbox-old", 100, OLD), ("sandbox-new", 200, NEW)] {
+        let mut story = taken();
+        story.push(calls(65, call("DEL", container, inode, uid, "a")));
+        assert!(ghost(&story, 74).is_none(), "{container}");
+        assert_eq!(phase(&ghost(&story, 75).unwrap()), Phase::Conflict);
+    }
+}
+
+#[test]
+fn the_hosts_own_address_hastens_nothing() {
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    story.push(added(64, 1, 5));
+    assert!(ghost(&story, 89).is_none());
+    assert!(ghost(&story, 90).is_some());
+}
+
+#[test]
+fn a_conflict_outlives_the_task_that_was_stuck() {
+    let mut node = Node::of(&ghost_story());
+    node.tell_all(&successor(64));
+    node.only(65, GHOST, State::Open);
+    node.tell(unstuck(70, 9));
+    node.tell(holders(70, 100, &[], &[MOUNT]));
+    let (still, _) = node.only(71, GHOST, State::Updated);
+    assert_eq!(phase(&still), Phase::Conflict);
+    assert_eq!(still.holders, [Holder::Mount { path: MOUNT.into() }]);
+}
+
+#[test]
+fn an_address_that_is_reserved_for_another_is_not_called_free() {
+    const LONG: &str = "0123456789abcdef0123456789abcdef";
+    let mut story = ghost_story();
+    story.push(reserved(64, Some(LONG)));
+    let finding = ghost(&story, 67).unwrap();
+    assert_eq!(phase(&finding), Phase::Armed);
+    let end = "; it is reserved for 0123456789abc now";
+    assert!(finding.title.ends_with(end), "{}", finding.title);
+    assert!(
+        finding
+            .evidence
+            .iter()
+            .all(|claim| !claim.claim.contains(LONG))
+    );
+    story.push(reserved(65, None));
+    let finding = ghost(&story, 67).unwrap();
+    assert!(finding.title.contains("can be given to another pod since"));
+}
+
+#[test]
+fn a_pod_of_which_only_the_uid_is_known_is_named_by_it() {
+    let is_call = |what: &What| matches!(what, What::CniStarted { .. } | What::CniCall { .. });
+    let mut story = without(is_call);
+    story.retain(|event| event.time != s(6));
+    let finding = ghost(&story, 67).unwrap();
+    let part = format!("held by the deleted pod {OLD}: ");
+    assert!(finding.title.contains(&part), "{}", finding.title);
+}

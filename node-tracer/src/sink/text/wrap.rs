@@ -1,0 +1,136 @@
+//! Long lines in several, with a hanging indent.
+//!
+//! Lines are broken at spaces only: an escaped sequence has none, and a long
+//! path stays whole. Commands stay whole, too, as far as they fit: half of one,
+//! pasted into a shell, is another command.
+
+/// Columns of a line.
+const WIDTH: usize = 110;
+/// Columns that text has, however far it is indented.
+const LEAST: usize = 40;
+/// Beginnings of commands.
+const COMMANDS: [&str; 10] = [
+    "crictl",
+    "dmesg",
+    "echo",
+    "grep",
+    "ip",
+    "journalctl",
+    "kubectl",
+    "node-tracer",
+    "nsenter",
+    "umount",
+];
+
+/// The lines of `text`, which must be escaped and without colours. The first
+/// begins at column `first`, the others at column `rest`.
+pub(super) fn lines(text: &str, first: usize, rest: usize) -> Vec<String> {
+    let room = |column: usize| WIDTH.saturating_sub(column).max(LEAST);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut length = 0;
+    for (gap, unit) in units(text, room(rest)) {
+        let width = unit.chars().count();
+        let now = if lines.is_empty() { first } else { rest };
+        if length > 0 && length + gap + width > room(now) {
+            lines.push(std::mem::take(&mut line));
+            length = 0;
+        } else {
+            line.extend(std::iter::repeat_n(' ', gap));
+            length += gap;
+        }
+        line += unit;
+        length += width;
+    }
+    lines.push(line);
+    lines
+}
+
+/// The same, joined: the text of one value whose first line is begun.
+pub(super) fn hanging(text: &str, first: usize, rest: usize) -> String {
+    lines(text, first, rest).join(&format!("\n{:rest$}", ""))
+}
+
+/// What is not broken, each with the number of spaces before it.
+fn units(text: &str, room: usize) -> Vec<(usize, &str)> {
+    let mut units = Vec::new();
+    let mut rest = text;
+    loop {
+        let start = rest.len() - rest.trim_start_matches(' ').len();
+        let (_, unit) = rest.split_at(start);
+        if unit.is_empty() {
+            return units;
+        }
+        let end = command(unit, room).unwrap_or_else(|| word(unit));
+        let (unit, after) = unit.split_at(end);
+        units.push((start, unit));
+        rest = after;
+    }
+}
+
+/// Length of the first word.
+fn word(text: &str) -> usize {
+    text.find(' ').unwrap_or(text.len())
+}
+
+/// Length of the command at the beginning of `text`, if one is there and is not
+/// too long.
+fn command(text: &str, room: usize) -> Option<usize> {
+    let first = text[..word(text)].trim_start_matches('(');
+    if !COMMANDS.contains(&first) {
+        return None;
+    }
+    let mut end = word(text);
+    while !text[..end].ends_with([')', ',', ';', ':']) && end < text.len() {
+        end += 1 + word(&text[end + 1..]);
+    }
+    (text[..end].chars().count() <= room).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        for text in ["", "a", "a  b   c", &"x".repeat(WIDTH)] {
+            assert_eq!(lines(text, 0, 4), [text]);
+        }
+    }
+
+    #[test]
+    fn lines_are_broken_at_spaces_and_hang() {
+        let text = "word ".repeat(40);
+        let text = text.trim_end();
+        let broken = hanging(text, 20, 24);
+        assert_eq!(broken.replace(&format!("\n{:24}", ""), " "), text);
+        for (number, line) in (0..).zip(broken.lines()) {
+            let begun = if number == 0 { 20 } else { 0 };
+            assert!(line.chars().count() + begun <= WIDTH, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_too_long_is_whole_on_a_line_of_its_own() {
+        let long = r"\x1b".repeat(60);
+        assert_eq!(lines(&format!("a {long} b"), 0, 0), ["a", &long, "b"]);
+    }
+
+    #[test]
+    fn a_command_is_not_broken() {
+        let command = "kubectl delete pod -n shop checkout-5b7d9c-q4w7z";
+        let text = format!("{}: {command}", "x".repeat(80));
+        assert_eq!(lines(&text, 0, 0)[1], command);
+        let text = format!("{} (grep ' fuse' /proc/1/mountinfo) and", "x".repeat(100));
+        assert_eq!(
+            lines(&text, 0, 0)[1],
+            "(grep ' fuse' /proc/1/mountinfo) and"
+        );
+    }
+
+    #[test]
+    fn what_only_begins_like_a_command_is_broken_all_the_same() {
+        let text = format!("kubectl {}", "x ".repeat(200));
+        assert!(lines(&text, 0, 0).iter().all(|line| line.len() <= WIDTH));
+    }
+}
