@@ -9,7 +9,7 @@ use super::wrap;
 use crate::{
     clock::Timestamp,
     event::PodRef,
-    finding::{Finding, Holder, Phase, Rule, State},
+    finding::{Finding, Holder, Phase, Rule},
     sink::escape::Printable,
 };
 

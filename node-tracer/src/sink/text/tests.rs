@@ -159,3 +159,66 @@ fn a_stream_tells_coverage_in_a_line_and_what_is_missing_in_one_each() {
         ]
     );
 }
+
+/// A finding about thread 7, which is stuck.
+fn stuck(rule: Rule, id: &str) -> Finding {
+    let mut finding = finding(id, &[]);
+    finding.rule = rule;
+    finding.holders = serde_json::from_value(serde_json::json!([
+        {"kind": "task", "pid": 7, "tid": 7, "comm": "dd", "stack": ["a+0x1/0x2"]}
+    ]))
+    .unwrap();
+    finding
+}
+
+#[test]
+fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    let mut print =
+        |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
+    let blocked = stuck(Rule::BlockedTask, "b");
+    let ghost = stuck(Rule::GhostSandbox, "g\x1b");
+    assert!(print(&blocked, State::Open).contains("  a\n"));
+    let text = print(&ghost, State::Open);
+    assert!(text.contains("  a\n") && text.contains("1. wait"), "{text}");
+    let text = print(&stuck(Rule::DuplicateAddress, "d"), State::Open);
+    assert!(
+        text.contains("dd[7]\n") && !text.contains("  a\n"),
+        "{text}"
+    );
+    print(&blocked, State::Resolved);
+    assert_eq!(
+        print(&blocked, State::Open),
+        "\n06:00:00.000  WARNING   blocked-task  stuck\n              \
+         see       ghost-sandbox g\\x1b: its holder, with the stack and what to do\n"
+    );
+    print(&blocked, State::Resolved);
+    print(&ghost, State::Resolved);
+    assert!(print(&blocked, State::Open).contains("1. wait"));
+}
+
+#[test]
+fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    let mut ghost = stuck(Rule::GhostSandbox, "g");
+    ghost.evidence = serde_json::from_value(serde_json::json!([
+        {"claim": "it is\nreserved", "source": "ipam", "at": now}
+    ]))
+    .unwrap();
+    let mut print =
+        |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
+    print(&ghost, State::Open);
+    let claims = std::mem::take(&mut ghost.evidence);
+    let text = print(&ghost, State::Updated);
+    assert!(text.contains("no longer it is\\nreserved\n"), "{text}");
+    ghost.holders.clear();
+    assert_eq!(print(&ghost, State::Updated), "");
+    ghost.evidence = claims;
+    assert!(print(&ghost, State::Updated).contains("it is\\nreserved\n"));
+    ghost.title = "fd00::1 is held: by dd; and more".to_owned();
+    assert!(print(&ghost, State::Updated).contains("updated  fd00::1"));
+    let text = print(&ghost, State::Resolved);
+    assert!(text.ends_with("  id g  fd00::1 is held\n"), "{text}");
+}
