@@ -11,8 +11,14 @@ fn main() -> anyhow::Result<()> {
     // The eBPF target is built with `-Z build-std`, which stable takes under
     // this variable only. It is set for this build script alone.
     //
+    // What that build compiles would come out as warnings of this one; its
+    // own warnings and errors still do.
+    //
     // SAFETY: the build script has one thread.
-    unsafe { std::env::set_var("RUSTC_BOOTSTRAP", "1") };
+    unsafe {
+        std::env::set_var("RUSTC_BOOTSTRAP", "1");
+        std::env::set_var("CARGO_TERM_QUIET", "true");
+    }
     let toolchain = std::env::var("RUSTUP_TOOLCHAIN").unwrap_or_else(|_| String::from("stable"));
     build_ebpf(
         [Package {

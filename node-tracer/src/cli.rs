@@ -39,40 +39,36 @@ pub(crate) enum Command {
 /// Options of `trace`.
 #[derive(Debug, Args)]
 pub(crate) struct Trace {
-    /// Where and how to write; may be given several times [default: text]
-    #[arg(short, long = "output", value_enum, value_name = "FORM")]
-    pub(crate) output: Vec<Output>,
-    /// Pods that the API server knows: a file as `kubectl get pods -A -o json`
-    /// prints it (read again when it changes), - for standard input, auto, none
-    #[arg(long, value_name = "auto|none|FILE|-", default_value = "auto")]
-    pub(crate) pods: String,
-    /// The container runtime's CRI socket
-    #[arg(long, value_name = "auto|none|ENDPOINT", default_value = "auto")]
-    pub(crate) cri: String,
+    /// What `check` takes as well.
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// Report tasks in uninterruptible sleep for longer than this
     #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration)]
     pub(crate) stall_threshold: Duration,
     /// Stop after this time
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write every event to a file, for replay
+    /// Write every event to a file, for replay; it must not exist
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Where the tool runs.
-    #[command(flatten)]
-    pub(crate) node: Node,
-    /// Use no better mechanism than this (for tests)
-    #[arg(long, hide = true, value_name = "MECHANISM")]
-    pub(crate) limit: Option<String>,
 }
 
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// How to write [default: text]
+    /// What `trace` takes as well.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Options that say where to look and where to write.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Where and how to write; may be given several times [default: text]
     #[arg(short, long = "output", value_enum, value_name = "FORM")]
     pub(crate) output: Vec<Output>,
-    /// Pods that the API server knows, as for trace
+    /// Pods that the API server knows: a file as `kubectl get pods -A -o json`
+    /// prints it (read again when it changes), - for standard input, auto, none
     #[arg(long, value_name = "auto|none|FILE|-", default_value = "auto")]
     pub(crate) pods: String,
     /// The container runtime's CRI socket

@@ -87,29 +87,27 @@ impl Config {
     /// What `trace` was asked for.
     pub(crate) fn trace(cli: &cli::Trace) -> Result<Self, ConfigError> {
         let cli::Trace {
-            output,
-            pods,
-            cri,
+            common,
             stall_threshold,
             duration,
             record,
-            node,
-            limit,
         } = cli;
         Ok(Self {
-            outputs: outputs(output)?,
-            pods: pods_from(pods),
             stall_threshold: *stall_threshold,
             duration: *duration,
             record: record.clone(),
-            limit: limit_from(limit.as_deref())?,
-            node: Node::new(node, cri)?,
+            ..Self::common(common)?
         })
     }
 
     /// What `check` was asked for.
     pub(crate) fn check(cli: &cli::Check) -> Result<Self, ConfigError> {
-        let cli::Check {
+        let cli::Check { common } = cli;
+        Self::common(common)
+    }
+
+    fn common(cli: &cli::Common) -> Result<Self, ConfigError> {
+        let cli::Common {
             output,
             pods,
             cri,
@@ -119,11 +117,11 @@ impl Config {
         Ok(Self {
             outputs: outputs(output)?,
             pods: pods_from(pods),
+            limit: limit_from(limit.as_deref())?,
+            node: Node::new(node, cri)?,
             stall_threshold: DEFAULT_THRESHOLD,
             duration: None,
             record: None,
-            limit: limit_from(limit.as_deref())?,
-            node: Node::new(node, cri)?,
         })
     }
 }

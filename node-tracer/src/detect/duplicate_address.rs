@@ -195,7 +195,7 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
             ));
         }
         if entry.held_at.is_none() && !entry.host {
-            unknown.push(format!("what keeps {label}: its holders were not told"));
+            unknown.push(format!("what keeps {label}: it has not been looked at yet"));
         } else if entry.is_held_by_nothing_found() && !entry.host {
             unknown.push(unknown_holder(label));
         }

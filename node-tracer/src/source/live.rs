@@ -6,24 +6,26 @@ mod cni;
 mod holders;
 mod inventory;
 mod nets;
+mod records;
+mod stalls;
 mod tasks;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::IpAddr,
     os::fd::{AsRawFd, RawFd},
     path::Path,
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{self, TaskRow};
 
 pub(crate) use self::cni::Host;
 use self::{
-    cni::{CniTable, Parent, Started},
+    cni::CniTable,
     holders::Holders,
     inventory::{InventoryError, Iterators, Polled},
-    nets::{Change, NetTable, Seen, Trust},
+    nets::{NetTable, Seen, Trust},
+    stalls::Told,
     tasks::Owners,
 };
 use super::{
@@ -31,7 +33,7 @@ use super::{
         LoadError, Probes,
         inventory::{NetEntry, TaskEntry},
         plan::{Mechanism, Signal},
-        records::{CniExec, DecodeError, Record},
+        records::Record,
         symbols::Symbols,
     },
     procfs::Procfs,
@@ -111,18 +113,6 @@ pub(crate) struct Live {
     dropped: HashMap<&'static str, u64>,
     due: Due,
 }
-
-/// A stall that was told.
-#[derive(Debug)]
-struct Told {
-    task: KernelTask,
-    since: u64,
-    /// Looks in a row in which it did not sleep.
-    awake: u32,
-}
-
-/// Stalls whose end is checked; beyond, only their records end them.
-const MAX_TOLD: usize = 8192;
 
 /// When what is to be done next, monotonic ns.
 #[derive(Debug, Default)]
@@ -289,231 +279,6 @@ impl Live {
         Ok(())
     }
 
-    /// Tasks that slept already. When a task last ran is known by the
-    /// scheduler's clock.
-    fn stock_of_stalls(&mut self, all: &[TaskEntry], start: u64, out: &mut Vec<Event>) {
-        // Each CPU counts for itself, so a task is compared with whatever ran
-        // last on its CPU; where that is long ago the stall seems shorter.
-        let mut newest: HashMap<u32, u64> = HashMap::new();
-        for TaskEntry { row, .. } in all.iter().filter(|entry| entry.row.cpu != u32::MAX) {
-            let newest = newest.entry(row.cpu).or_default();
-            *newest = row.exec_start.max(*newest);
-        }
-        let threshold = u64::try_from(self.config.stall_threshold.as_nanos()).unwrap_or(u64::MAX);
-        for entry in all.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
-            let asleep = match entry.row.exec_start {
-                0 => 0,
-                last_ran => newest
-                    .get(&entry.row.cpu)
-                    .map_or(0, |now| now.saturating_sub(last_ran)),
-            };
-            let since = start.saturating_sub(asleep);
-            let tid = entry.row.task.tid;
-            let reported = asleep >= threshold;
-            match &mut self.polled {
-                Some(polled) => polled.seed(entry.row.task, since, reported),
-                None => self.note(|probes| probes.add_blocked(tid, since)),
-            }
-            if reported {
-                if self.polled.is_none() {
-                    self.note(|probes| probes.mark_reported(tid, since));
-                }
-                out.push(self.blocked(entry, since, true));
-            }
-        }
-    }
-
-    /// Takes waiting records; whether there may be more.
-    pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> bool {
-        let records = self.fetch();
-        let more = records.len() == BATCH;
-        self.take_all(records, out);
-        more
-    }
-
-    /// At most one batch of waiting records.
-    fn fetch(&mut self) -> Vec<Result<Record, DecodeError>> {
-        let mut records = Vec::new();
-        self.probes
-            .drain(BATCH, |bytes| records.push(Record::decode(bytes)));
-        records
-    }
-
-    fn take_all(&mut self, records: Vec<Result<Record, DecodeError>>, out: &mut Vec<Event>) {
-        let mut changes = Vec::new();
-        for record in records {
-            match record {
-                Ok(record) => self.take(record, &mut changes, out),
-                Err(error) => {
-                    tracing::debug!("{error}");
-                    self.drop("undecodable", 1);
-                }
-            }
-        }
-        self.tell(changes, out);
-    }
-
-    fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
-        match record {
-            Record::NetnsCreated(made) => self.created(&made, changes),
-            Record::NetnsDying(dying) => {
-                self.nets
-                    .dying(dying.net, dying.header.time, dying.task, changes);
-            }
-            Record::NetnsDestroyed(gone) => {
-                self.nets.destroyed(gone.net, gone.header.time, changes);
-            }
-            Record::CleanupQueued(queued) => {
-                self.nets.cleanup_queued(queued.header.time);
-                self.due.walk_at(queued.header.time);
-            }
-            Record::CleanupStarted(started) => {
-                self.nets.cleanup_started(started.header.time);
-                self.due.walk_at(started.header.time);
-            }
-            Record::CleanupEnded(ended) => {
-                self.nets.cleanup_ended(ended.header.time);
-                self.due.walk_at(ended.header.time);
-            }
-            Record::AddressAdded(added) => self.address(&added, true, changes),
-            Record::AddressRemoved(removed) => self.address(&removed, false, changes),
-            Record::AddressesChanged(changed) => self.due.walk_at(changed.header.time),
-            Record::DeviceChanged(changed) => {
-                self.nets.device_changed(changed.header.time, changed.task);
-                self.due.walk_at(changed.header.time + AFTER_DEVICE);
-            }
-            Record::TaskUnblocked(record) => {
-                self.told.remove(&record.task.tid);
-                let event = self.unblocked(&record.task, record.since, record.header.time);
-                out.push(event);
-            }
-            Record::CniExec(exec) => self.cni_exec(&exec, changes, out),
-            Record::CniExit(exit) => {
-                if let Some(ended) = self.cni.exit(&exit) {
-                    out.push(Event {
-                        time: self.time(exit.header.time),
-                        what: What::CniCall {
-                            call: ended.call,
-                            exit_code: ended.exit_code,
-                            signal: ended.signal,
-                            duration_ms: (ended.duration / 1000) as f64 / 1000.0,
-                        },
-                    });
-                    self.due.walk_at(exit.header.time);
-                    self.due.holders_at(exit.header.time + HOLDERS_AFTER);
-                }
-            }
-        }
-    }
-
-    fn created(&mut self, made: &NetnsRecord, changes: &mut Vec<Change>) {
-        let time = made.header.time;
-        self.nets.created(made.net, time, made.task, changes);
-        self.due.holders_at(time + HOLDERS_AFTER);
-    }
-
-    fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {
-        if let Some(address) = address(record)
-            && !self
-                .nets
-                .address(record.net, record.header.time, address, added, changes)
-        {
-            // Its creation was lost; the list has it.
-            self.due.walk_at(record.header.time);
-        }
-    }
-
-    fn cni_exec(&mut self, exec: &CniExec, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
-        let (procfs, owners) = (&self.procfs, &mut self.owners);
-        let parent = || Parent {
-            exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
-            in_pod: owners.in_pod(&exec.parent),
-        };
-        match self.cni.exec(exec, parent) {
-            Started::Call(mut call) => {
-                if exec.truncated && call.trusted {
-                    self.drop("cni-environment-truncated", 1);
-                }
-                if call.trusted
-                    && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
-                {
-                    let netns = self.netns_called(inode, changes);
-                    // It is told before what is done in it.
-                    self.tell(std::mem::take(changes), out);
-                    self.cni.set_netns(call.pid, netns);
-                    call.netns = Some(netns);
-                }
-                let time = self.time(exec.time);
-                out.push(Event {
-                    time,
-                    what: What::CniStarted { call: *call },
-                });
-            }
-            Started::Nothing => {}
-            Started::TableFull => self.drop("cni-table-full", 1),
-        }
-    }
-
-    /// The namespace that a plugin is called for; it may be so new that
-    /// nothing has told of it yet.
-    fn netns_called(&mut self, inode: u32, changes: &mut Vec<Change>) -> Netns {
-        if let Some(netns) = self.nets.claim(inode, changes) {
-            return netns;
-        }
-        let start = now();
-        let seen = self.list_nets(None).ok().flatten().unwrap_or_default();
-        if let Some(Seen { net, .. }) = seen.iter().find(|seen| seen.net.inum == inode) {
-            self.nets.noticed(*net, start, changes);
-        }
-        let unknown = Netns {
-            inode,
-            cookie: None,
-        };
-        self.nets.claim(inode, changes).unwrap_or(unknown)
-    }
-
-    fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {
-        for change in changes {
-            let (time, what) = match change {
-                Change::Created(netns, time, task) => {
-                    let task = task.map(|task| self.task(&task));
-                    (time, What::NetnsCreated { netns, task })
-                }
-                Change::Dying(netns, time, task) => {
-                    let task = task.map(|task| self.task(&task));
-                    (time, What::NetnsDying { netns, task })
-                }
-                Change::Destroyed(netns, time) => {
-                    self.holders.forget(netns);
-                    (time, What::NetnsDestroyed { netns })
-                }
-                Change::AddressAdded(netns, time, address) => {
-                    self.due.holders_at(time + HOLDERS_AFTER);
-                    (
-                        time,
-                        What::AddressAdded {
-                            netns,
-                            address,
-                            found: false,
-                        },
-                    )
-                }
-                Change::AddressRemoved(netns, time, address) => {
-                    (time, What::AddressRemoved { netns, address })
-                }
-            };
-            out.push(Event {
-                time: self.time(time),
-                what,
-            });
-        }
-    }
-
-    /// Without a look at its cgroup: the tasks of storms are gone at once.
-    fn task(&self, task: &KernelTask) -> crate::event::Task {
-        tasks::task(task, None, self.clock)
-    }
-
     /// Does what is due. `watched`: some finding wants fresh holders.
     pub(crate) fn run_due(&mut self, watched: bool, out: &mut Vec<Event>) {
         let time = now();
@@ -618,148 +383,6 @@ impl Live {
         self.drop("netns-table-full", overflow);
     }
 
-    fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
-        let threshold = self.config.stall_threshold;
-        if self.polled.is_none() {
-            let look = self.probes.blocked(time, threshold);
-            self.due.stalls = look.next;
-            if look.due.is_empty() {
-                return;
-            }
-            match self.list_tasks(true) {
-                Ok(outside) => self.tell_stalls(&outside, look.due, out),
-                Err(error) => self.failed(&error),
-            }
-            return;
-        }
-        let threshold = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
-        self.due.stalls = time + (threshold / 4).clamp(50 * MILLISECOND, SECOND);
-        let outside = match self.list_tasks(true) {
-            Ok(outside) => outside,
-            Err(error) => return self.failed(&error),
-        };
-        let look = self
-            .polled
-            .as_mut()
-            .map(|polled| polled.look(&outside, time, threshold));
-        let look = look.unwrap_or_default();
-        for (task, since) in look.awake {
-            let event = self.unblocked(&task, since, time);
-            out.push(event);
-        }
-        if !look.due.is_empty() {
-            self.tell_stalls(&outside, look.due, out);
-        }
-    }
-
-    fn tell_stalls(&mut self, outside: &[TaskEntry], due: HashMap<u32, u64>, out: &mut Vec<Event>) {
-        let rows: HashMap<u32, &TaskEntry> = outside
-            .iter()
-            .map(|entry| (entry.row.task.tid, entry))
-            .collect();
-        for (tid, since) in due {
-            match rows.get(&tid) {
-                Some(entry) if tasks::is_blocked(&entry.row) => {
-                    if self.polled.is_none() {
-                        self.note(|probes| probes.mark_reported(tid, since));
-                    }
-                    out.push(self.blocked(entry, since, false));
-                }
-                _ => self.probes.forget_blocked(tid, since),
-            }
-        }
-        if self.holders.may_look(now()) {
-            self.look_at_holders(outside, false, out);
-        } else {
-            self.due.holders_at(self.holders.not_before());
-        }
-    }
-
-    /// Ends stalls that were told and are over without a record of it: one
-    /// can get lost, and a thaw wakes nobody.
-    fn check_told(&mut self, outside: &[TaskEntry], out: &mut Vec<Event>) {
-        if self.polled.is_some() || self.told.is_empty() {
-            return;
-        }
-        let blocked: HashMap<u32, u64> = outside
-            .iter()
-            .filter(|entry| tasks::is_blocked(&entry.row))
-            .map(|entry| tasks::key(&entry.row.task))
-            .collect();
-        let mut over = Vec::new();
-        for (tid, told) in &mut self.told {
-            if blocked.get(tid) == Some(&told.task.start_boottime) {
-                told.awake = 0;
-            } else {
-                // Twice: the record may be on its way.
-                told.awake += 1;
-                if told.awake > 1 {
-                    over.push(*tid);
-                }
-            }
-        }
-        for tid in over {
-            if let Some(told) = self.told.remove(&tid) {
-                self.probes.forget_blocked(tid, told.since);
-                let event = self.unblocked(&told.task, told.since, now());
-                out.push(event);
-            }
-        }
-    }
-
-    fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
-        let owner = self.owners.of(task);
-        Event {
-            time: self.time(time),
-            what: What::TaskUnblocked {
-                task: tasks::task(task, owner, self.clock),
-                since: self.time(since),
-                duration_ms: time.saturating_sub(since) / MILLISECOND,
-            },
-        }
-    }
-
-    fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
-        let row = &entry.row;
-        let tid = row.task.tid;
-        if self.told.len() < MAX_TOLD {
-            self.told.insert(
-                tid,
-                Told {
-                    task: row.task,
-                    since,
-                    awake: 0,
-                },
-            );
-        }
-        let netns = self.netns_of_row(row);
-        let owner = match tasks::is_kernel_thread(row) {
-            true => None,
-            false => self.owners.of(&row.task),
-        };
-        let mut stack = tasks::stack(entry, self.symbols.as_ref());
-        if stack.is_empty() {
-            stack = self.procfs.kernel_stack(tid).unwrap_or_default();
-        }
-        let wchan = self
-            .procfs
-            .wchan(tid)
-            .ok()
-            .flatten()
-            .or_else(|| tasks::wchan(&stack));
-        Event {
-            time: self.time(now()),
-            what: What::TaskBlocked {
-                task: tasks::task_of_row(row, owner, self.clock),
-                since: self.time(since),
-                found,
-                netns,
-                wchan,
-                stack,
-            },
-        }
-    }
-
     /// The namespace of a task, as other events name it.
     fn netns_of_row(&mut self, row: &TaskRow) -> Option<Netns> {
         (row.task.net_inum != 0).then(|| {
@@ -840,28 +463,13 @@ fn host(procfs: &Procfs, all: &[TaskEntry]) -> (u32, Host) {
 }
 
 fn seen(entry: &NetEntry) -> Seen {
-    let addresses: BTreeSet<Address> = entry.addresses.iter().filter_map(address).collect();
+    let addresses: BTreeSet<Address> = entry
+        .addresses
+        .iter()
+        .filter_map(records::address)
+        .collect();
     Seen {
         net: entry.net,
         addresses,
     }
-}
-
-/// The address of a record; `None` if it is of an unknown family.
-fn address(record: &AddressRecord) -> Option<Address> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(record::text(bytes)).into_owned();
-    let address = match record.family {
-        4 => IpAddr::from(record.address.first_chunk::<4>().copied()?),
-        6 => IpAddr::from(record.address),
-        _ => return None,
-    };
-    if address.is_unspecified() {
-        return None; // no address, or one that is just being taken off
-    }
-    Some(Address {
-        address,
-        prefix: record.prefix,
-        ifname: text(&record.ifname),
-        link_kind: Some(text(&record.link_kind)).filter(|kind| !kind.is_empty()),
-    })
 }

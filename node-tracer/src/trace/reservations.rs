@@ -36,7 +36,7 @@ impl Reservations {
     pub(super) fn coverage(&self) -> CoverageItem {
         let (mechanism, reason, unknown) = match &self.stores {
             Ok(stores) if stores.is_bare() => {
-                let why = String::from("no CNI configuration and no reservations on this node");
+                let why = String::from("no CNI configuration and no reservations on this node yet");
                 let unknown = String::from("whether a ghost's address is still reserved");
                 (None, Some(why), vec![unknown])
             }

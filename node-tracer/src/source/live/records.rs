@@ -1,0 +1,234 @@
+//! Kernel records, one by one: into the tables that they belong to, and out
+//! as events.
+
+use std::net::IpAddr;
+
+use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask};
+
+use super::{
+    AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
+    cni::{Parent, Started},
+    nets::{Change, Seen},
+    tasks,
+};
+use crate::{
+    clock::monotonic_now as now,
+    event::{Address, Event, Netns, What},
+    source::ebpf::records::{CniExec, DecodeError, Record},
+};
+
+impl Live {
+    /// Takes waiting records; whether there may be more.
+    pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> bool {
+        let records = self.fetch();
+        let more = records.len() == BATCH;
+        self.take_all(records, out);
+        more
+    }
+
+    /// At most one batch of waiting records.
+    pub(super) fn fetch(&mut self) -> Vec<Result<Record, DecodeError>> {
+        let mut records = Vec::new();
+        self.probes
+            .drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        records
+    }
+
+    pub(super) fn take_all(
+        &mut self,
+        records: Vec<Result<Record, DecodeError>>,
+        out: &mut Vec<Event>,
+    ) {
+        let mut changes = Vec::new();
+        for record in records {
+            match record {
+                Ok(record) => self.take(record, &mut changes, out),
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    self.drop("undecodable", 1);
+                }
+            }
+        }
+        self.tell(changes, out);
+    }
+
+    fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
+        match record {
+            Record::NetnsCreated(made) => self.created(&made, changes),
+            Record::NetnsDying(dying) => {
+                self.nets
+                    .dying(dying.net, dying.header.time, dying.task, changes);
+            }
+            Record::NetnsDestroyed(gone) => {
+                self.nets.destroyed(gone.net, gone.header.time, changes);
+            }
+            Record::CleanupQueued(queued) => {
+                self.nets.cleanup_queued(queued.header.time);
+                self.due.walk_at(queued.header.time);
+            }
+            Record::CleanupStarted(started) => {
+                self.nets.cleanup_started(started.header.time);
+                self.due.walk_at(started.header.time);
+            }
+            Record::CleanupEnded(ended) => {
+                self.nets.cleanup_ended(ended.header.time);
+                self.due.walk_at(ended.header.time);
+            }
+            Record::AddressAdded(added) => self.address(&added, true, changes),
+            Record::AddressRemoved(removed) => self.address(&removed, false, changes),
+            Record::AddressesChanged(changed) => self.due.walk_at(changed.header.time),
+            Record::DeviceChanged(changed) => {
+                self.nets.device_changed(changed.header.time, changed.task);
+                self.due.walk_at(changed.header.time + AFTER_DEVICE);
+            }
+            Record::TaskUnblocked(record) => {
+                self.told.remove(&record.task.tid);
+                let event = self.unblocked(&record.task, record.since, record.header.time);
+                out.push(event);
+            }
+            Record::CniExec(exec) => self.cni_exec(&exec, changes, out),
+            Record::CniExit(exit) => {
+                if let Some(ended) = self.cni.exit(&exit) {
+                    out.push(Event {
+                        time: self.time(exit.header.time),
+                        what: What::CniCall {
+                            call: ended.call,
+                            exit_code: ended.exit_code,
+                            signal: ended.signal,
+                            duration_ms: (ended.duration / 1000) as f64 / 1000.0,
+                        },
+                    });
+                    self.due.walk_at(exit.header.time);
+                    self.due.holders_at(exit.header.time + HOLDERS_AFTER);
+                }
+            }
+        }
+    }
+
+    pub(super) fn created(&mut self, made: &NetnsRecord, changes: &mut Vec<Change>) {
+        let time = made.header.time;
+        self.nets.created(made.net, time, made.task, changes);
+        self.due.holders_at(time + HOLDERS_AFTER);
+    }
+
+    fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {
+        if let Some(address) = address(record)
+            && !self
+                .nets
+                .address(record.net, record.header.time, address, added, changes)
+        {
+            // Its creation was lost; the list has it.
+            self.due.walk_at(record.header.time);
+        }
+    }
+
+    fn cni_exec(&mut self, exec: &CniExec, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
+        let (procfs, owners) = (&self.procfs, &mut self.owners);
+        let parent = || Parent {
+            exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
+            in_pod: owners.in_pod(&exec.parent),
+        };
+        match self.cni.exec(exec, parent) {
+            Started::Call(mut call) => {
+                if exec.truncated && call.trusted {
+                    self.drop("cni-environment-truncated", 1);
+                }
+                if call.trusted
+                    && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
+                {
+                    let netns = self.netns_called(inode, changes);
+                    // It is told before what is done in it.
+                    self.tell(std::mem::take(changes), out);
+                    self.cni.set_netns(call.pid, netns);
+                    call.netns = Some(netns);
+                }
+                let time = self.time(exec.time);
+                out.push(Event {
+                    time,
+                    what: What::CniStarted { call: *call },
+                });
+            }
+            Started::Nothing => {}
+            Started::TableFull => self.drop("cni-table-full", 1),
+        }
+    }
+
+    /// The namespace that a plugin is called for; it may be so new that
+    /// nothing has told of it yet.
+    fn netns_called(&mut self, inode: u32, changes: &mut Vec<Change>) -> Netns {
+        if let Some(netns) = self.nets.claim(inode, changes) {
+            return netns;
+        }
+        let start = now();
+        let seen = self.list_nets(None).ok().flatten().unwrap_or_default();
+        if let Some(Seen { net, .. }) = seen.iter().find(|seen| seen.net.inum == inode) {
+            self.nets.noticed(*net, start, changes);
+        }
+        let unknown = Netns {
+            inode,
+            cookie: None,
+        };
+        self.nets.claim(inode, changes).unwrap_or(unknown)
+    }
+
+    pub(super) fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {
+        for change in changes {
+            let (time, what) = match change {
+                Change::Created(netns, time, task) => {
+                    let task = task.map(|task| self.task(&task));
+                    (time, What::NetnsCreated { netns, task })
+                }
+                Change::Dying(netns, time, task) => {
+                    let task = task.map(|task| self.task(&task));
+                    (time, What::NetnsDying { netns, task })
+                }
+                Change::Destroyed(netns, time) => {
+                    self.holders.forget(netns);
+                    (time, What::NetnsDestroyed { netns })
+                }
+                Change::AddressAdded(netns, time, address) => {
+                    self.due.holders_at(time + HOLDERS_AFTER);
+                    (
+                        time,
+                        What::AddressAdded {
+                            netns,
+                            address,
+                            found: false,
+                        },
+                    )
+                }
+                Change::AddressRemoved(netns, time, address) => {
+                    (time, What::AddressRemoved { netns, address })
+                }
+            };
+            out.push(Event {
+                time: self.time(time),
+                what,
+            });
+        }
+    }
+
+    /// Without a look at its cgroup: the tasks of storms are gone at once.
+    fn task(&self, task: &KernelTask) -> crate::event::Task {
+        tasks::task(task, None, self.clock)
+    }
+}
+
+/// The address of a record; `None` if it is of an unknown family.
+pub(super) fn address(record: &AddressRecord) -> Option<Address> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(record::text(bytes)).into_owned();
+    let address = match record.family {
+        4 => IpAddr::from(record.address.first_chunk::<4>().copied()?),
+        6 => IpAddr::from(record.address),
+        _ => return None,
+    };
+    if address.is_unspecified() {
+        return None; // no address, or one that is just being taken off
+    }
+    Some(Address {
+        address,
+        prefix: record.prefix,
+        ifname: text(&record.ifname),
+        link_kind: Some(text(&record.link_kind)).filter(|kind| !kind.is_empty()),
+    })
+}
