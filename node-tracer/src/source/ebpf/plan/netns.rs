@@ -142,10 +142,7 @@ fn cleanup(facts: &Facts) -> Result<Vec<Attach>, Obstacle> {
 }
 
 pub(super) fn dying_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
-    let mut step = step(
-        cleanup(facts)?,
-        &["which task let go last, when several namespaces end at once"],
-    )?;
+    let mut step = step(cleanup(facts)?, &["which task let go last"])?;
     // Until it is taken off the list, only the count tells a dying one.
     if members!(facts, net_refs).is_err() {
         step.unknown
