@@ -125,12 +125,7 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
             break;
         }
     }
-    for _ in 0..BATCHES {
-        if !live.drain(&mut events) {
-            break;
-        }
-    }
-    live.run_due(false, &mut events);
+    live.finish(&mut events);
     out.take(events.drain(..));
     out.tick();
     out.finish()
@@ -382,6 +377,12 @@ impl<'a> Out<'a> {
             duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             ..Summary::default()
         };
+        // What no tick has told: a sink that never took anything again.
+        let untold: u64 = self.sinks.iter().map(|state| state.lost).sum();
+        if untold > 0 {
+            let cause = String::from("output-failed");
+            *summary.events_lost.entry(cause).or_default() += untold;
+        }
         for finding in self.engine.open() {
             summary.rules.entry(finding.rule).or_default().open += 1;
             summary.severities.entry(finding.severity).or_default().open += 1;

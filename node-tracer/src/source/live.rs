@@ -271,12 +271,16 @@ impl Live {
         }
         self.look_at_holders(all, true, out);
         self.stock_of_stalls(all, start, out);
-        self.due = Due {
-            stalls: start + MILLISECOND,
-            second: start + SECOND,
-            ..Due::default()
-        };
+        self.due.stalls = start + MILLISECOND;
+        self.due.second = start + SECOND;
         Ok(())
+    }
+
+    /// Takes what is still waiting, and tells what was lost since the last
+    /// time. Bounded: records may go on coming.
+    pub(crate) fn finish(&mut self, out: &mut Vec<Event>) {
+        self.look_at_nets(out);
+        self.tell_losses(out);
     }
 
     /// Does what is due. `watched`: some finding wants fresh holders.

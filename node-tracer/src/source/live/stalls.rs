@@ -163,7 +163,8 @@ impl Live {
     fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
         let row = &entry.row;
         let tid = row.task.tid;
-        if self.told.len() < MAX_TOLD {
+        // Polling finds the end of a stall by itself.
+        if self.polled.is_none() && self.told.len() < MAX_TOLD {
             self.told.insert(
                 tid,
                 Told {
