@@ -1,0 +1,138 @@
+//! A walk of the kernel's list set against the table: what is new on it, what
+//! is dying, what is no longer on it, and which addresses have changed.
+
+use std::collections::{BTreeSet, HashMap};
+
+use node_tracer_ebpf::record::{Net, Task as KernelTask};
+
+use super::{Change, LOST_AFTER, MAKING, NetTable, Seen, identity};
+use crate::event::{Address, Netns};
+
+impl NetTable {
+    /// A walk of the kernel's list, begun at `time`.
+    ///
+    /// All records written before must have been taken in, and so must starts
+    /// of `cleanup_net` until the walk's end: what it unlinks is missing from
+    /// the list. Other records written since come after, as the list does not
+    /// show yet what they tell.
+    pub(crate) fn walked(&mut self, seen: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
+        let listed: HashMap<u64, Net> = seen
+            .iter()
+            .flat_map(|s| [(s.net.address, s.net), (u64::from(s.net.inum), s.net)])
+            .collect();
+        self.missing(&listed, time, out);
+        // A namespace is on the list shortly after its loopback device was
+        // made. Of several tasks that made devices it can be any.
+        self.makers
+            .retain(|(made, _)| time.saturating_sub(*made) < MAKING);
+        let maker = match self.makers.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        };
+        let mut dying = Vec::new();
+        for Seen { net, addresses } in seen {
+            self.listed(net, addresses, maker, time, &mut dying, out);
+        }
+        let queued = self.queued.take();
+        for netns in dying {
+            out.push(Change::Dying(netns, queued.unwrap_or(time), None));
+        }
+    }
+
+    fn listed(
+        &mut self,
+        net: Net,
+        addresses: BTreeSet<Address>,
+        maker: Option<(u64, KernelTask)>,
+        time: u64,
+        dying: &mut Vec<Netns>,
+        out: &mut Vec<Change>,
+    ) {
+        if self.entry(net).is_none() {
+            self.evict(net, time, out);
+            let made = maker.map_or(time, |(made, _)| made);
+            if self
+                .insert(net, made, maker.map(|(_, task)| task))
+                .is_none()
+            {
+                return;
+            }
+            self.makers.clear();
+        }
+        let grace = self.grace();
+        let Some(known) = self.entry(net) else {
+            return;
+        };
+        known.missing_since = None;
+        if net.refs > 0 {
+            known.dying = false;
+        }
+        let waited = time.saturating_sub(known.first_seen) >= grace;
+        if net.refs == 0 || !addresses.is_empty() || waited {
+            Self::report(known, out);
+        }
+        // Also where a hook tells: two tasks that let go at once both see
+        // another reference, and neither is told as the last.
+        if net.refs == 0 && !std::mem::replace(&mut known.dying, true) {
+            dying.push(identity(known.net));
+        }
+        // Also where hooks tell: the kernel has ways to drop an address that
+        // lead past every one of them.
+        let netns = identity(known.net);
+        for address in known.addresses.difference(&addresses) {
+            out.push(Change::AddressRemoved(netns, time, address.clone()));
+        }
+        for address in addresses.difference(&known.addresses) {
+            out.push(Change::AddressAdded(netns, time, address.clone()));
+        }
+        known.addresses = addresses;
+    }
+
+    /// Looks for namespaces that are no longer on the list.
+    fn missing(&mut self, listed: &HashMap<u64, Net>, time: u64, out: &mut Vec<Change>) {
+        let mut ended = Vec::new();
+        for (address, known) in &mut self.known {
+            let net = listed.get(address).or_else(|| {
+                // A list by numbers has no addresses.
+                let net = listed.get(&u64::from(known.net.inum));
+                net.filter(|net| net.address == u64::from(net.inum))
+            });
+            if net.is_some_and(|net| Self::same(known, *net)) {
+                continue;
+            }
+            if known.first_seen >= time {
+                continue; // made since
+            }
+            let Some(since) = known.missing_since else {
+                known.missing_since = Some(time);
+                if self.trust.ends && !known.dying {
+                    Self::report(known, out);
+                    known.dying = true;
+                    let queued = self.queued.unwrap_or(time);
+                    out.push(Change::Dying(identity(known.net), queued, None));
+                }
+                continue;
+            };
+            // The run of cleanup_net that is under way may be about it, unless
+            // it was missing before that run began: there is one run at a time.
+            let done = match self.trust.ends {
+                true => {
+                    self.cleanup_since.is_none_or(|run| since < run) || self.cleanup_ended > since
+                }
+                false => time.saturating_sub(since) > LOST_AFTER,
+            };
+            if done {
+                ended.push((*address, since));
+            }
+        }
+        for (address, since) in ended {
+            // The end of the run, if that was seen; else the last thing known.
+            let end = if self.cleanup_ended > since {
+                self.cleanup_ended
+            } else {
+                time
+            };
+            self.end(address, end, out);
+        }
+    }
+}
