@@ -271,7 +271,7 @@ fn identities(finding: &Finding) -> BTreeSet<Identity<'_>> {
             pid, tid, since, ..
         } => Identity::Task(pid, tid, since.is_some()),
         Holder::Mount { path } => Identity::Mount(path),
-        &Holder::Fd { pid, fd, .. } => Identity::Fd(pid, fd),
+        &Holder::Fd { pid, fd, .. } | &Holder::Socket { pid, fd, .. } => Identity::Fd(pid, fd),
     };
     finding.holders.iter().map(identity).collect()
 }

@@ -58,10 +58,22 @@ pub(crate) enum Rule {
     DuplicateAddress,
     /// A sandbox's network namespace outlives its pod and holds its address.
     GhostSandbox,
+    /// Few or no addresses are left to give out.
+    RangeExhausted,
     /// The kernel does not finish taking a network namespace down.
     NetnsTeardownStall,
+    /// The node's own device is in a namespace that nobody uses any more.
+    TrappedDevice,
+    /// A pod's gateway has no neighbour entry, and so no traffic goes out.
+    MissingGatewayNeighbour,
+    /// Addresses are reserved for containers that do not exist.
+    LeakedReservation,
+    /// A sandbox's network namespace is kept although nothing runs in it.
+    PinnedNetns,
     /// A task is stuck in uninterruptible sleep.
     BlockedTask,
+    /// The host's end of a pod's cable whose other end is gone.
+    OrphanVeth,
     /// Records were lost; there may be more than is reported.
     EventsLost,
 }
@@ -143,6 +155,16 @@ pub(crate) enum Holder {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comm: Option<String>,
     },
+    /// A socket in the namespace, of a process that is not in it.
+    Socket {
+        /// Process ID.
+        pid: u32,
+        /// The descriptor's number.
+        fd: u32,
+        /// Name of the process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comm: Option<String>,
+    },
 }
 
 /// One claim.
@@ -165,9 +187,36 @@ pub(crate) struct Detail {
     /// ghost-sandbox: when the address may be handed out, at the latest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
+    /// leaked-reservation: which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) reservations: Vec<LeakedReservation>,
+    /// range-exhausted: addresses that are reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) used: Option<u64>,
+    /// range-exhausted: those of them that are reserved for nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) leaked: Option<u64>,
+    /// range-exhausted: addresses that can be given out at all. Ranges of IPv6
+    /// can be larger than a number of JSON: then `u64::MAX`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<u64>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// A reservation that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeakedReservation {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The address.
+    pub(crate) address: IpAddr,
+    /// The container that it is reserved for; empty if the file is empty.
+    pub(crate) container_id: String,
+    /// The interface; old files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
 }
 
 /// How far a ghost has come.
@@ -185,11 +234,17 @@ pub(crate) enum Phase {
 impl Rule {
     /// Every rule, worst first.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::DuplicateAddress,
         Self::GhostSandbox,
+        Self::RangeExhausted,
         Self::NetnsTeardownStall,
+        Self::TrappedDevice,
+        Self::MissingGatewayNeighbour,
+        Self::LeakedReservation,
+        Self::PinnedNetns,
         Self::BlockedTask,
+        Self::OrphanVeth,
         Self::EventsLost,
     ];
 
@@ -198,8 +253,14 @@ impl Rule {
         match self {
             Self::DuplicateAddress => "duplicate-address",
             Self::GhostSandbox => "ghost-sandbox",
+            Self::RangeExhausted => "range-exhausted",
             Self::NetnsTeardownStall => "netns-teardown-stall",
+            Self::TrappedDevice => "trapped-device",
+            Self::MissingGatewayNeighbour => "missing-gateway-neighbour",
+            Self::LeakedReservation => "leaked-reservation",
+            Self::PinnedNetns => "pinned-netns",
             Self::BlockedTask => "blocked-task",
+            Self::OrphanVeth => "orphan-veth",
             Self::EventsLost => "events-lost",
         }
     }

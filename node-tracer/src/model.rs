@@ -129,6 +129,7 @@ impl Model {
                 task_count,
                 mounts,
                 fds,
+                sockets: _,
             } => {
                 self.netns
                     .held(*netns, time, tasks, *task_count, mounts, fds)
@@ -187,7 +188,12 @@ impl Model {
             } => self
                 .allocations
                 .answer(*address, time, stores, holder.as_ref()),
-            What::PodsListed { source, at, pods } => {
+            What::PodsListed {
+                source,
+                at,
+                whole: _,
+                pods,
+            } => {
                 // A list from the future would keep all later ones out.
                 self.pods.listed(source, (*at).min(time), pods) && self.stand_all()
             }
@@ -195,7 +201,15 @@ impl Model {
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
             What::SourceRecovered { source } => self.failed.remove(source).is_some(),
             What::EventsLost { cause, count } => self.losses.add(cause, *count, time),
-            What::Tick => false,
+            What::SandboxesListed { .. }
+            | What::SandboxAdded { .. }
+            | What::SandboxRemoved { .. }
+            | What::ContainersListed { .. }
+            | What::AttachmentsListed { .. }
+            | What::NetworksListed { .. }
+            | What::StoreListed { .. }
+            | What::NetnsDevices { .. }
+            | What::Tick => false,
         }
     }
 

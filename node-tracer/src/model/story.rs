@@ -142,6 +142,7 @@ pub(crate) fn holders(seconds: i64, inode: u32, tasks: &[Task], mounts: &[&str])
         task_count: tasks.len(),
         mounts: mounts.iter().map(PathBuf::from).collect(),
         fds: Vec::new(),
+        sockets: Vec::new(),
     };
     at(seconds, what)
 }
@@ -154,6 +155,7 @@ pub(crate) fn held_by_fds(seconds: i64, inode: u32, fds: &[FdHolder]) -> Event {
         task_count: 0,
         mounts: Vec::new(),
         fds: fds.to_vec(),
+        sockets: Vec::new(),
     };
     at(seconds, what)
 }
@@ -249,6 +251,7 @@ pub(crate) fn listed(seconds: i64, pods: &[Pod]) -> Event {
         What::PodsListed {
             source,
             at: s(seconds),
+            whole: false,
             pods: pods.to_vec(),
         },
     )

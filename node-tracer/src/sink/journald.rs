@@ -157,13 +157,15 @@ fn push_finding(entry: &mut wire::Entry, record: &Record<'_>, finding: &Finding,
 fn container_id(holder: &Holder) -> Option<&str> {
     match holder {
         Holder::Task { container_id, .. } => container_id.as_deref(),
-        Holder::Mount { .. } | Holder::Fd { .. } => None,
+        Holder::Mount { .. } | Holder::Fd { .. } | Holder::Socket { .. } => None,
     }
 }
 
 fn pid(holder: &Holder) -> Option<u32> {
     match holder {
-        Holder::Task { pid, .. } | Holder::Fd { pid, .. } => Some(*pid),
+        Holder::Task { pid, .. } | Holder::Fd { pid, .. } | Holder::Socket { pid, .. } => {
+            Some(*pid)
+        }
         Holder::Mount { .. } => None,
     }
 }

@@ -89,6 +89,7 @@ impl PodsSource {
         let what = What::PodsListed {
             source: listing.source,
             at: listing.at,
+            whole: false,
             pods: listing.pods,
         };
         out.push(Event { time, what });

@@ -80,6 +80,7 @@ fn a_list_between_the_tasks_start_and_the_tracers_counts() {
         let list = What::PodsListed {
             source: "pods".into(),
             at: s(-100),
+            whole: false,
             pods,
         };
         let story = [host(0), found(0, 100), added(0, 100, 5), at(0, list)];

@@ -99,6 +99,7 @@ fn a_list_from_the_future_does_not_keep_later_ones_out() {
     let list = |at, pods: &[Pod]| What::PodsListed {
         source: "f".into(),
         at,
+        whole: false,
         pods: pods.to_vec(),
     };
     model.apply(&at(10, list(s(9_999), &[])));

@@ -105,6 +105,16 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             Printable(source).to_string(),
             Style::Plain,
         ),
+        What::SandboxAdded { source, sandbox } => {
+            let id = short_id(&sandbox.id);
+            let pod = sandbox.pod.label();
+            let text = format!("{id}  pod {}  by {}", Printable(pod), Printable(source));
+            loud("sandbox-added", text, Style::Plain)
+        }
+        What::SandboxRemoved { source, id } => {
+            let text = format!("{}  by {}", short_id(id), Printable(source));
+            loud("sandbox-removed", text, Style::Plain)
+        }
         What::EventsLost { cause, count } => {
             let text = format!("{}  {}", grouped(*count), Printable(cause));
             loud("events-lost", text, Style::Warning)
@@ -117,6 +127,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::CniStarted { .. }
         | What::Reservation { .. }
         | What::PodsListed { .. }
+        | What::SandboxesListed { .. }
+        | What::ContainersListed { .. }
+        | What::AttachmentsListed { .. }
+        | What::NetworksListed { .. }
+        | What::StoreListed { .. }
+        | What::NetnsDevices { .. }
         | What::Tick => None,
     }
 }

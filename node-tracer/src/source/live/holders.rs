@@ -149,6 +149,7 @@ impl Live {
                     task_count,
                     mounts,
                     fds,
+                    sockets: Vec::new(),
                 };
                 out.push(Event { time, what });
             }

@@ -27,15 +27,22 @@ impl Block<'_> {
 
     /// How many, for an update.
     pub(super) fn holder_count(&mut self) {
-        let (mut tasks, mut mounts, mut fds) = (0, 0, 0);
+        let (mut tasks, mut mounts, mut fds, mut sockets) = (0, 0, 0, 0);
         for holder in &self.finding.holders {
             match holder {
                 Holder::Task { .. } => tasks += 1,
                 Holder::Mount { .. } => mounts += 1,
                 Holder::Fd { .. } => fds += 1,
+                Holder::Socket { .. } => sockets += 1,
             }
         }
-        let counts: Vec<_> = [(tasks, "task"), (mounts, "mount"), (fds, "descriptor")]
+        let counts = [
+            (tasks, "task"),
+            (mounts, "mount"),
+            (fds, "descriptor"),
+            (sockets, "socket"),
+        ];
+        let counts: Vec<_> = counts
             .iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, noun)| count(*number, noun))
@@ -94,12 +101,16 @@ impl Block<'_> {
                     let path = format!("mount {}", Printable(path.display()));
                     self.wrapped(label, "", &path);
                 }
-                Holder::Fd { pid, fd, comm } => {
+                Holder::Fd { pid, fd, comm } | Holder::Socket { pid, fd, comm } => {
+                    let kind = match holder {
+                        Holder::Socket { .. } => "socket",
+                        _ => "descriptor",
+                    };
                     let process = match comm {
                         Some(comm) => task(comm, *pid, *pid),
                         None => format!("process {pid}"),
                     };
-                    self.wrapped(label, "", &format!("descriptor {fd} of {process}"));
+                    self.wrapped(label, "", &format!("{kind} {fd} of {process}"));
                 }
             }
             label = "";
