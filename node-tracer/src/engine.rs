@@ -145,6 +145,11 @@ impl Engine {
         open
     }
 
+    /// All that is known of the node.
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// Rules that could not be applied, and why.
     pub(crate) fn gaps(&self) -> &[String] {
         &self.gaps

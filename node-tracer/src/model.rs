@@ -13,17 +13,21 @@
 //! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
+//! | sandboxes, containers, attachments, reservations | the constants of [`runtime`] and [`attachment`] | the rest is left out |
 //! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
 //!
 //! What is old stays, because a ghost is older than what it harms.
 
 pub(crate) mod allocation;
+pub(crate) mod attachment;
 pub(crate) mod netns;
 pub(crate) mod pods;
+pub(crate) mod runtime;
 pub(crate) mod sandbox;
 #[cfg(test)]
 pub(crate) mod story;
 pub(crate) mod task;
+mod tie;
 
 use std::collections::BTreeMap;
 
@@ -32,8 +36,10 @@ use crate::{
     event::{CniCall, Event, MAX_HOLDERS, Netns, Task, What},
 };
 use allocation::Allocations;
+use attachment::Cni;
 use netns::NetnsTable;
 use pods::Pods;
+use runtime::Runtime;
 use sandbox::CallEnd;
 use task::BlockedTasks;
 
@@ -55,6 +61,10 @@ pub(crate) struct Model {
     pub(crate) pods: Pods,
     /// What stores of reservations said.
     pub(crate) allocations: Allocations,
+    /// Sandboxes and containers, as runtimes and their remains show them.
+    pub(crate) runtime: Runtime,
+    /// CNI's networks, attachments and reservations, as last listed.
+    pub(crate) cni: Cni,
     /// Records that never became events.
     pub(crate) losses: Losses,
     /// Sources that do not answer: since when, and what they say.
@@ -105,7 +115,9 @@ impl Model {
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
-            + self.allocations.take_dropped();
+            + self.allocations.take_dropped()
+            + self.runtime.take_dropped()
+            + self.cni.take_dropped();
         self.losses.add(TABLE_FULL, full, time) || changed
     }
 
@@ -115,6 +127,11 @@ impl Model {
         let name = self.pods.list().map(|list| list.source.as_str());
         let own = name.and_then(|name| self.failed.get(name));
         own.or_else(|| self.failed.get("pods"))
+    }
+
+    /// How a source failed, if it does not answer at present.
+    pub(crate) fn failure(&self, source: &str) -> Option<&Failure> {
+        self.failed.get(source)
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
@@ -129,17 +146,26 @@ impl Model {
                 task_count,
                 mounts,
                 fds,
-                sockets: _,
+                sockets,
             } => {
-                self.netns
-                    .held(*netns, time, tasks, *task_count, mounts, fds)
+                let held = netns::Held {
+                    tasks,
+                    task_count: *task_count,
+                    mounts,
+                    fds,
+                    sockets,
+                };
+                self.netns.held(*netns, time, held)
                     | self.attribute(*netns, time, tasks)
+                    | self.tie(*netns, time)
             }
             What::AddressAdded {
                 netns,
                 address,
                 found,
-            } => self.netns.address_added(*netns, time, address, *found),
+            } => {
+                self.netns.address_added(*netns, time, address, *found) | self.tie(*netns, time)
+            }
             What::AddressRemoved { netns, address } => {
                 self.netns.address_removed(*netns, time, address)
             }
@@ -191,25 +217,56 @@ impl Model {
             What::PodsListed {
                 source,
                 at,
-                whole: _,
+                whole,
                 pods,
             } => {
                 // A list from the future would keep all later ones out.
-                self.pods.listed(source, (*at).min(time), pods) && self.stand_all()
+                self.pods.listed(source, (*at).min(time), *whole, pods) && self.stand_all()
             }
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(),
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
             What::SourceRecovered { source } => self.failed.remove(source).is_some(),
             What::EventsLost { cause, count } => self.losses.add(cause, *count, time),
-            What::SandboxesListed { .. }
-            | What::SandboxAdded { .. }
-            | What::SandboxRemoved { .. }
-            | What::ContainersListed { .. }
-            | What::AttachmentsListed { .. }
-            | What::NetworksListed { .. }
-            | What::StoreListed { .. }
-            | What::NetnsDevices { .. }
-            | What::Tick => false,
+            What::SandboxesListed {
+                source,
+                endpoint,
+                runtime,
+                sandboxes,
+            } => {
+                let runtime = runtime.as_deref();
+                self.runtime.listed(source, endpoint, runtime, time, sandboxes)
+                    && self.tie_all(time)
+            }
+            What::SandboxAdded { source, sandbox } => {
+                self.runtime.added(source, time, sandbox) && self.tie_all(time)
+            }
+            What::SandboxRemoved { source, id } => self.runtime.removed(source, time, id),
+            What::ContainersListed { source, ids } => self.runtime.containers(source, ids),
+            What::AttachmentsListed {
+                folder,
+                attachments,
+                unread,
+            } => {
+                self.cni.attachments_listed(folder, attachments, unread) && self.tie_all(time)
+            }
+            What::NetworksListed { networks, unread } => self.cni.networks_listed(networks, unread),
+            What::StoreListed { store } => self.cni.store_listed(store, time),
+            What::NetnsDevices {
+                netns,
+                devices,
+                routes,
+                neighbours,
+            } => self.netns.wired(
+                *netns,
+                time,
+                netns::Wiring {
+                    at: time,
+                    devices: devices.clone(),
+                    routes: routes.clone(),
+                    neighbours: neighbours.clone(),
+                },
+            ),
+            What::Tick => false,
         }
     }
 
@@ -250,6 +307,22 @@ impl Model {
             }
             _ => false,
         }
+    }
+
+    /// Looks a namespace up in what runtimes and libcni's cache list.
+    fn tie(&mut self, netns: Netns, time: Timestamp) -> bool {
+        let Some(entry) = self.netns.resolve(netns, time) else {
+            return false;
+        };
+        tie::tie(entry, &self.runtime, &self.cni, &self.pods, time)
+    }
+
+    /// Every one of them.
+    fn tie_all(&mut self, time: Timestamp) -> bool {
+        for entry in self.netns.live_mut() {
+            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
+        }
+        true
     }
 
     /// Looks every sandbox's pod up again.

@@ -149,9 +149,10 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         let claim = format!("{label} has {} on {ifname}{found}", held.address);
         claims.push(evidence(claim, "kernel", held.since));
         match entry.sandbox.known {
-            Some(Known::Cni { at }) => {
+            Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
                 let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
-                claims.push(evidence(format!("{label} is sandbox {id}"), "cni", at));
+                let source = known.source();
+                claims.push(evidence(format!("{label} is sandbox {id}"), source, at));
             }
             Some(Known::Cgroup { pid, at }) => {
                 let claim = format!("{label} is a pod's by the cgroup of process {pid}");

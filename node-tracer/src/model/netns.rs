@@ -17,7 +17,7 @@ use std::{
     path::PathBuf,
 };
 
-pub(crate) use self::entry::{HeldAddress, NetnsEntry};
+pub(crate) use self::entry::{HeldAddress, NetnsEntry, Wiring};
 
 use self::index::AddressIndex;
 use crate::{
@@ -37,6 +37,37 @@ const MAX_PATHS: usize = 8;
 /// Names an entry; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Serial(u64);
+
+/// What keeps a namespace, as it is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    /// Tasks in it, some of them.
+    pub(crate) tasks: &'a [Task],
+    /// How many there are.
+    pub(crate) task_count: usize,
+    /// Where it is mounted.
+    pub(crate) mounts: &'a [PathBuf],
+    /// Descriptors of it.
+    pub(crate) fds: &'a [FdHolder],
+    /// Sockets in it.
+    pub(crate) sockets: &'a [FdHolder],
+}
+
+impl Held<'_> {
+    /// No more of each than is kept.
+    fn cut(self) -> Self {
+        fn first<T>(all: &[T]) -> &[T] {
+            &all[..all.len().min(MAX_HOLDERS)]
+        }
+        Self {
+            tasks: first(self.tasks),
+            task_count: self.task_count.max(self.tasks.len().min(MAX_HOLDERS)),
+            mounts: first(self.mounts),
+            fds: first(self.fds),
+            sockets: first(self.sockets),
+        }
+    }
+}
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -180,36 +211,39 @@ impl NetnsTable {
         true
     }
 
-    pub(super) fn held(
-        &mut self,
-        netns: Netns,
-        time: Timestamp,
-        tasks: &[Task],
-        task_count: usize,
-        mounts: &[PathBuf],
-        fds: &[FdHolder],
-    ) -> bool {
-        if task_count > 0 {
+    pub(super) fn held(&mut self, netns: Netns, time: Timestamp, held: Held<'_>) -> bool {
+        let held = held.cut();
+        if held.task_count > 0 {
             self.revive(netns, time);
         }
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
-        let tasks = &tasks[..tasks.len().min(MAX_HOLDERS)];
-        let mounts = &mounts[..mounts.len().min(MAX_HOLDERS)];
-        let fds = &fds[..fds.len().min(MAX_HOLDERS)];
-        let task_count = task_count.max(tasks.len());
-        if entry.is_held_by(tasks, task_count, mounts, fds) {
+        if entry.is_held_by(held) {
             return false;
         }
         entry.held_at = Some(time);
-        entry.tasks = tasks.to_vec();
-        entry.task_count = task_count;
-        entry.mounts = mounts.to_vec();
-        entry.fds = fds.to_vec();
+        entry.tasks = held.tasks.to_vec();
+        entry.task_count = held.task_count;
+        entry.mounts = held.mounts.to_vec();
+        entry.fds = held.fds.to_vec();
+        entry.sockets = held.sockets.to_vec();
         let room = MAX_PATHS.saturating_sub(entry.paths.len());
-        entry.paths.extend(mounts.iter().take(room).cloned());
+        entry.paths.extend(held.mounts.iter().take(room).cloned());
         true
+    }
+
+    /// The devices of a namespace.
+    pub(super) fn wired(&mut self, netns: Netns, time: Timestamp, wiring: Wiring) -> bool {
+        let Some(entry) = self.resolve(netns, time) else {
+            return false;
+        };
+        let same = entry
+            .wiring
+            .as_ref()
+            .is_some_and(|old| old.is_like(&wiring));
+        entry.wiring = Some(wiring);
+        !same
     }
 
     pub(super) fn address_added(

@@ -34,7 +34,9 @@ pub(crate) struct List {
     pub(crate) at: Timestamp,
     /// Namespaces that pods on it are in.
     pub(crate) namespaces: usize,
-    /// It is whole; only then it proves that a pod is not there.
+    /// Its source vouches that all of the node's pods are on it.
+    pub(crate) vouched: bool,
+    /// It was kept whole; only then it proves that a pod is not there.
     whole: bool,
     pods: Vec<Pod>,
     by_uid: HashMap<String, usize>,
@@ -129,7 +131,13 @@ impl Pods {
         std::mem::take(&mut self.dropped)
     }
 
-    pub(super) fn listed(&mut self, source: &str, at: Timestamp, pods: &[Pod]) -> bool {
+    pub(super) fn listed(
+        &mut self,
+        source: &str,
+        at: Timestamp,
+        vouched: bool,
+        pods: &[Pod],
+    ) -> bool {
         if self.list.as_ref().is_some_and(|list| at < list.at) {
             return false;
         }
@@ -147,6 +155,7 @@ impl Pods {
             source,
             at,
             namespaces,
+            vouched,
             whole,
             pods,
             by_uid,

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use super::pods::{Pods, Standing};
 use crate::{
     clock::Timestamp,
-    event::{CniCall, PodRef, Task},
+    event::{Attachment, CniCall, PodRef, RuntimeSandbox, Task},
 };
 
 /// Containers that are remembered of one sandbox.
@@ -24,7 +24,7 @@ pub(crate) struct Sandbox {
     pub(crate) pod: Option<PodRef>,
     /// How and when the pod became known.
     pub(crate) known: Option<Known>,
-    /// The sandbox's ID, from CNI ADD.
+    /// The sandbox's ID, from CNI ADD, the runtime or libcni's cache.
     pub(crate) id: Option<String>,
     /// Containers of the pod with tasks in it, the infra container among them.
     pub(crate) containers: BTreeSet<String>,
@@ -50,11 +50,35 @@ pub(crate) enum Known {
         /// When it was seen.
         at: Timestamp,
     },
+    /// By libcni's cache of an ADD.
+    Cache {
+        /// When the ADD ended.
+        at: Timestamp,
+    },
+    /// By the runtime's list or folders.
+    Runtime {
+        /// `cri` or `bundles`.
+        source: &'static str,
+        /// When it was listed.
+        at: Timestamp,
+    },
     /// By a CNI call.
     Cni {
         /// When it was made.
         at: Timestamp,
     },
+}
+
+impl Known {
+    /// The source, as evidence names it.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Self::Cgroup { .. } => "kernel",
+            Self::Cache { .. } => "libcni",
+            Self::Runtime { source, .. } => source,
+            Self::Cni { .. } => "cni",
+        }
+    }
 }
 
 /// How a CNI call ended.
@@ -106,6 +130,77 @@ impl Sandbox {
         self.deleting = None;
         self.existed = Some(self.existed.map_or(time, |known| known.min(time)));
         true
+    }
+
+    /// The runtime lists it as its sandbox's namespace. A CNI ADD that was seen
+    /// later tells more.
+    pub(super) fn note_runtime(
+        &mut self,
+        sandbox: &RuntimeSandbox,
+        source: &'static str,
+        at: Timestamp,
+    ) -> bool {
+        let told = matches!(self.known, Some(Known::Cni { .. }));
+        if told && self.id.as_deref() != Some(sandbox.id.as_str()) {
+            return false;
+        }
+        let mut changed = false;
+        if !told {
+            let pod = Some(sandbox.pod.clone()).filter(|pod| pod.uid.is_some());
+            if self.pod != pod && pod.is_some() {
+                changed = true;
+                self.belong_to(pod);
+            }
+            if self.id.as_deref() != Some(sandbox.id.as_str()) {
+                changed = true;
+                self.id = Some(sandbox.id.clone());
+            }
+            let known = Known::Runtime { source, at };
+            changed |= !matches!(self.known, Some(Known::Runtime { source: s, .. }) if s == source);
+            self.known = Some(known);
+        }
+        let room = MAX_CONTAINERS.saturating_sub(self.containers.len());
+        for id in sandbox.ids().take(room) {
+            changed |= self.containers.insert(id.to_owned());
+        }
+        self.exist_since(sandbox.created, at);
+        changed
+    }
+
+    /// libcni remembers an ADD for it.
+    pub(super) fn note_attachment(&mut self, attachment: &Attachment) -> bool {
+        self.exist_since(Some(attachment.written), attachment.written);
+        if matches!(self.known, Some(Known::Cni { .. } | Known::Runtime { .. })) {
+            return false;
+        }
+        let Some(pod) = &attachment.pod else {
+            return false;
+        };
+        let mut pod = pod.clone();
+        pod.uid = pod.uid.or_else(|| self.uid().map(str::to_owned));
+        if self.pod.as_ref() == Some(&pod) && self.id.as_deref() == Some(&attachment.container_id) {
+            return false;
+        }
+        self.belong_to(Some(pod));
+        self.id = Some(attachment.container_id.clone());
+        self.known = Some(Known::Cache {
+            at: attachment.written,
+        });
+        true
+    }
+
+    fn belong_to(&mut self, pod: Option<PodRef>) {
+        let uid = pod.as_ref().and_then(|pod| pod.uid.as_deref());
+        if uid != self.uid() {
+            self.standing = Standing::Unknown;
+            self.existed = None;
+        }
+        self.pod = pod;
+    }
+
+    fn exist_since(&mut self, since: Option<Timestamp>, now: Timestamp) {
+        let since = since.filter(|since| *since <= now);
+        self.existed = self.existed.into_iter().chain(since).min();
     }
 
     /// A trusted DEL for the sandbox, started or ended.
@@ -169,7 +264,13 @@ impl Sandbox {
 
     /// Gives the namespace to the one pod whose tasks are in it.
     fn belong(&mut self, tasks: &[(&str, &Task)], time: Timestamp) -> bool {
-        let pod_is_told = matches!(self.known, Some(Known::Cni { .. })) && self.uid().is_some();
+        let is_told = |known: Option<Known>| {
+            matches!(
+                known,
+                Some(Known::Cni { .. } | Known::Runtime { .. } | Known::Cache { .. })
+            )
+        };
+        let pod_is_told = is_told(self.known) && self.uid().is_some();
         // A thread that is in another namespace than its process is a guest.
         let mut leaders = tasks
             .iter()
@@ -186,16 +287,13 @@ impl Sandbox {
         if pod_is_told || uids.len() != 1 {
             return false;
         }
-        let told = self
-            .pod
-            .take()
-            .filter(|_| matches!(self.known, Some(Known::Cni { .. })));
+        let told = self.pod.take().filter(|_| is_told(self.known));
         self.pod = Some(PodRef {
             uid: Some((*uid).to_owned()),
             ..told.unwrap_or_default()
         });
         self.standing = Standing::Unknown;
-        if !matches!(self.known, Some(Known::Cni { .. })) {
+        if !is_told(self.known) {
             self.known = Some(Known::Cgroup {
                 pid: task.pid,
                 at: time,
@@ -273,7 +371,7 @@ mod tests {
             host_network: true,
             ..pod("agent", NEW, &[])
         };
-        pods.listed("pods", s(1), &[agent]);
+        pods.listed("pods", s(1), false, &[agent]);
         assert_eq!(note(&mut Sandbox::default(), &[thread], &pods), None);
     }
 

@@ -14,6 +14,7 @@ use crate::{
     model::{
         allocation::{Allocation, Answer},
         pods::{Standing, reference},
+        runtime::CRI,
         sandbox::Known,
     },
 };
@@ -199,14 +200,20 @@ impl Told<'_> {
         let pod = pod_word(&self.pod);
         let uid = entry.sandbox.uid().unwrap_or_default();
         match entry.sandbox.known {
-            Some(Known::Cni { at }) => {
+            Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
                 let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
                 let uid = match &self.pod.name {
                     Some(_) => format!(" ({uid})"),
                     None => String::new(),
                 };
-                let claim = format!("CNI ADD made it sandbox {id} of pod {pod}{uid}");
-                claims.push(evidence(claim, "cni", at));
+                let says = match known {
+                    Known::Cache { .. } => "libcni remembers that CNI ADD made it",
+                    Known::Runtime { source: CRI, .. } => "the container runtime lists it as",
+                    Known::Runtime { .. } => "the container runtime's folders have it as",
+                    Known::Cni { .. } | Known::Cgroup { .. } => "CNI ADD made it",
+                };
+                let claim = format!("{says} sandbox {id} of pod {pod}{uid}");
+                claims.push(evidence(claim, known.source(), at));
             }
             Some(Known::Cgroup { pid, at }) => {
                 let claim = format!("process {pid} in it is in the cgroup of pod {uid}");

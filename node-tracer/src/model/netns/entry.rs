@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use super::Serial;
+use super::{Held, Serial};
 use crate::{
     clock::Timestamp,
-    event::{Address, FdHolder, Netns, Task},
+    event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task},
     model::sandbox::Sandbox,
 };
 
@@ -35,12 +35,43 @@ pub(crate) struct NetnsEntry {
     /// Descriptors of it, as last told; looked for only where there is neither
     /// a task nor a mount.
     pub(crate) fds: Vec<FdHolder>,
+    /// Sockets in it whose processes are not, as last told; looked for only
+    /// where there is nothing else.
+    pub(crate) sockets: Vec<FdHolder>,
     /// When these holders were last told anew.
     pub(crate) held_at: Option<Timestamp>,
     /// Where it is or was mounted.
     pub(crate) paths: BTreeSet<PathBuf>,
+    /// Its devices, if they were ever listed.
+    pub(crate) wiring: Option<Wiring>,
     /// What ties it to a pod.
     pub(crate) sandbox: Sandbox,
+}
+
+/// The devices of a namespace, as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wiring {
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Devices, by index.
+    pub(crate) devices: Vec<Device>,
+    /// Default routes, and routes to single addresses.
+    pub(crate) routes: Vec<Route>,
+    /// Neighbours that are gateways of these, and permanent ones.
+    pub(crate) neighbours: Vec<Neighbour>,
+}
+
+impl Wiring {
+    /// The device of an index.
+    pub(crate) fn device(&self, index: u32) -> Option<&Device> {
+        self.devices.iter().find(|device| device.index == index)
+    }
+
+    /// Whether nothing has changed.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (&self.devices, &self.routes, &self.neighbours)
+            == (&other.devices, &other.routes, &other.neighbours)
+    }
 }
 
 /// An address in a namespace.
@@ -69,8 +100,10 @@ impl NetnsEntry {
             task_count: 0,
             mounts: Vec::new(),
             fds: Vec::new(),
+            sockets: Vec::new(),
             held_at: None,
             paths: BTreeSet::new(),
+            wiring: None,
             sandbox: Sandbox::default(),
         }
     }
@@ -82,6 +115,7 @@ impl NetnsEntry {
             && self.task_count == 0
             && self.mounts.is_empty()
             && self.fds.is_empty()
+            && self.sockets.is_empty()
     }
 
     /// Whether it came into being after a time.
@@ -90,19 +124,18 @@ impl NetnsEntry {
     }
 
     /// Whether this is what was told of its holders last.
-    pub(super) fn is_held_by(
-        &self,
-        tasks: &[Task],
-        count: usize,
-        mounts: &[PathBuf],
-        fds: &[FdHolder],
-    ) -> bool {
+    pub(super) fn is_held_by(&self, held: Held<'_>) -> bool {
         self.held_at.is_some()
-            && self.task_count == count
-            && self.mounts == mounts
-            && self.fds == fds
-            && self.tasks.len() == tasks.len()
-            && self.tasks.iter().zip(tasks).all(|(a, b)| same_task(a, b))
+            && self.task_count == held.task_count
+            && self.mounts == held.mounts
+            && self.fds == held.fds
+            && self.sockets == held.sockets
+            && self.tasks.len() == held.tasks.len()
+            && self
+                .tasks
+                .iter()
+                .zip(held.tasks)
+                .all(|(a, b)| same_task(a, b))
     }
 }
 

@@ -123,7 +123,15 @@ fn late_news_of_the_dead_raises_nobody() {
         table.destroyed(id, s(5));
         assert!(!table.address_added(id, s(4), &address(5), false));
         assert!(!table.created(id, s(1)));
-        assert!(!table.held(id, s(4), &[task(7, "x")], 1, &[], &[]));
+        let tasks = [task(7, "x")];
+        let held = Held {
+            tasks: &tasks,
+            task_count: 1,
+            mounts: &[],
+            fds: &[],
+            sockets: &[],
+        };
+        assert!(!table.held(id, s(4), held));
         assert_eq!(table.entries.len(), 0);
         assert!(table.created(bare(100), s(6)), "the next one of the number");
         table.destroyed(id, s(5));

@@ -7,7 +7,7 @@ use crate::{
 fn pods(lists: &[(i64, &[Pod])]) -> Pods {
     let mut pods = Pods::default();
     for (at, list) in lists {
-        pods.listed("pods", s(*at), list);
+        pods.listed("pods", s(*at), false, list);
     }
     pods
 }

@@ -1,0 +1,195 @@
+//! CNI's own memory: attachments that libcni has in its cache, networks that
+//! the configuration names, and reservations in host-local's stores.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    clock::Timestamp,
+    event::{Attachment, Network, Reservation, Store},
+};
+
+/// Attachments at most, in all folders.
+pub(crate) const MAX_ATTACHMENTS: usize = 65_536;
+/// Stores at most.
+pub(crate) const MAX_STORES: usize = 256;
+/// Reservations at most, of one store.
+pub(crate) const MAX_RESERVATIONS: usize = 131_072;
+
+/// Attachments, networks and stores as last listed.
+#[derive(Debug, Default)]
+pub(crate) struct Cni {
+    attachments: BTreeMap<PathBuf, Vec<Attachment>>,
+    by_container: HashMap<String, Vec<(PathBuf, usize)>>,
+    networks: Option<Vec<Network>>,
+    stores: BTreeMap<PathBuf, ListedStore>,
+    /// What could not be read, by what was asked for it.
+    unread: BTreeMap<String, Vec<String>>,
+    dropped: u64,
+}
+
+/// A store as it was listed.
+#[derive(Debug)]
+pub(crate) struct ListedStore {
+    /// What is in it.
+    pub(crate) store: Store,
+    /// When it was listed.
+    pub(crate) at: Timestamp,
+}
+
+impl Cni {
+    /// All attachments.
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.attachments.values().flatten()
+    }
+
+    /// Attachments of a sandbox or container.
+    pub(crate) fn of_container(&self, id: &str) -> impl Iterator<Item = &Attachment> {
+        let places = self.by_container.get(id).into_iter().flatten();
+        places.filter_map(|(folder, place)| self.attachments.get(folder)?.get(*place))
+    }
+
+    /// Networks, the one in use first; `None` if the configuration was never
+    /// looked at.
+    pub(crate) fn networks(&self) -> Option<&[Network]> {
+        self.networks.as_deref()
+    }
+
+    /// The network whose reservations are in a store.
+    pub(crate) fn network_of(&self, store: &Path) -> Option<&Network> {
+        let mut networks = self.networks.iter().flatten();
+        networks.find(|network| network.store.as_deref() == Some(store))
+    }
+
+    /// Stores that were listed, by path.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &ListedStore> {
+        self.stores.values()
+    }
+
+    /// Reservations of an address, in any store.
+    pub(crate) fn reservations(
+        &self,
+        address: IpAddr,
+    ) -> impl Iterator<Item = (&ListedStore, &Reservation)> {
+        self.stores.values().flat_map(move |listed| {
+            let its = listed.store.reservations.iter();
+            its.filter(move |each| each.address == address)
+                .map(move |each| (listed, each))
+        })
+    }
+
+    /// What could not be read or understood.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = &str> {
+        self.unread.values().flatten().map(String::as_str)
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn attachments_listed(
+        &mut self,
+        folder: &Path,
+        attachments: &[Attachment],
+        unread: &[String],
+    ) -> bool {
+        self.attachments.remove(folder);
+        let room = MAX_ATTACHMENTS.saturating_sub(self.attachments().count());
+        self.dropped += attachments.len().saturating_sub(room) as u64;
+        let kept = attachments[..attachments.len().min(room)].to_vec();
+        self.attachments.insert(folder.to_owned(), kept);
+        self.by_container.clear();
+        for (folder, attachments) in &self.attachments {
+            for (place, attachment) in attachments.iter().enumerate() {
+                let there = self.by_container.entry(attachment.container_id.clone());
+                there.or_default().push((folder.clone(), place));
+            }
+        }
+        self.set_unread(&folder.display().to_string(), unread);
+        true
+    }
+
+    pub(super) fn networks_listed(&mut self, networks: &[Network], unread: &[String]) -> bool {
+        let changed = self.networks.as_deref() != Some(networks);
+        self.networks = Some(networks.to_vec());
+        self.set_unread("networks", unread) | changed
+    }
+
+    pub(super) fn store_listed(&mut self, store: &Store, at: Timestamp) -> bool {
+        if !self.stores.contains_key(&store.path) && self.stores.len() >= MAX_STORES {
+            self.dropped += store.reservations.len() as u64;
+            return false;
+        }
+        let mut store = store.clone();
+        self.dropped += store.reservations.len().saturating_sub(MAX_RESERVATIONS) as u64;
+        store.reservations.truncate(MAX_RESERVATIONS);
+        let listed = ListedStore { store, at };
+        let path = listed.store.path.clone();
+        self.stores.insert(path, listed);
+        true
+    }
+
+    fn set_unread(&mut self, of: &str, unread: &[String]) -> bool {
+        let old = match unread {
+            [] => self.unread.remove(of),
+            some => self.unread.insert(of.to_owned(), some.to_vec()),
+        };
+        old.as_deref().unwrap_or_default() != unread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::story::*, *};
+
+    fn attachment(container: &str) -> Attachment {
+        Attachment {
+            path: PathBuf::from(format!("/var/lib/cni/results/pods-{container}-eth0")),
+            network: String::from("pods"),
+            container_id: container.to_owned(),
+            ifname: String::from("eth0"),
+            netns_path: String::new(),
+            netns: None,
+            pod: None,
+            ips: vec![ip(5)],
+            written: s(0),
+        }
+    }
+
+    #[test]
+    fn a_new_listing_of_a_folder_takes_the_place_of_the_old() {
+        let mut cni = Cni::default();
+        let folder = Path::new("/var/lib/cni/results");
+        cni.attachments_listed(folder, &[attachment("a"), attachment("b")], &[]);
+        cni.attachments_listed(Path::new("/other"), &[attachment("a")], &[]);
+        assert_eq!(cni.of_container("a").count(), 2);
+        cni.attachments_listed(folder, &[attachment("b")], &[String::from("x: no JSON")]);
+        assert_eq!(cni.of_container("a").count(), 1);
+        assert_eq!(cni.of_container("b").count(), 1);
+        assert_eq!(cni.unread().collect::<Vec<_>>(), ["x: no JSON"]);
+        cni.attachments_listed(folder, &[], &[]);
+        assert_eq!((cni.attachments().count(), cni.unread().count()), (1, 0));
+    }
+
+    #[test]
+    fn an_address_is_looked_up_in_every_store() {
+        let mut cni = Cni::default();
+        for path in ["/a", "/b"] {
+            let store = Store {
+                path: PathBuf::from(path),
+                reservations: vec![Reservation {
+                    address: ip(5),
+                    holder: reservation("old"),
+                    modified: s(0),
+                }],
+                ..Store::default()
+            };
+            cni.store_listed(&store, s(1));
+        }
+        assert_eq!(cni.reservations(ip(5)).count(), 2);
+        assert_eq!(cni.reservations(ip(6)).count(), 0);
+    }
+}

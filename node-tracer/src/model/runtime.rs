@@ -1,0 +1,284 @@
+//! The sandboxes and containers of the node, as runtimes list them and as what
+//! is left of them shows.
+//!
+//! Each source keeps its own list, because they differ in what they prove: a
+//! container that CRI does not list can still run, and one that has a folder
+//! or a cgroup need not.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    clock::Timestamp,
+    event::{Netns, RuntimeSandbox},
+};
+
+/// The source that asks the runtime itself.
+pub(crate) const CRI: &str = "cri";
+/// Sandboxes at most, of one source.
+pub(crate) const MAX_SANDBOXES: usize = 16_384;
+/// IDs at most, of one source.
+const MAX_IDS: usize = 131_072;
+/// Sources at most.
+const MAX_SOURCES: usize = 8;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Runtime {
+    lists: BTreeMap<String, SandboxList>,
+    containers: BTreeMap<String, BTreeSet<String>>,
+    dropped: u64,
+}
+
+/// What one source lists.
+#[derive(Debug)]
+pub(crate) struct SandboxList {
+    /// `cri` or `bundles`.
+    pub(crate) source: String,
+    /// An endpoint or a folder.
+    pub(crate) endpoint: String,
+    /// The runtime's name and version.
+    pub(crate) runtime: Option<String>,
+    /// When it was last told.
+    pub(crate) at: Timestamp,
+    sandboxes: BTreeMap<String, RuntimeSandbox>,
+    /// Sandbox by the ID of each of its containers, and its own.
+    by_container: HashMap<String, String>,
+    by_inode: HashMap<u32, BTreeSet<String>>,
+    by_uid: HashMap<String, BTreeSet<String>>,
+}
+
+impl SandboxList {
+    /// All sandboxes, by ID.
+    pub(crate) fn sandboxes(&self) -> impl Iterator<Item = &RuntimeSandbox> {
+        self.sandboxes.values()
+    }
+
+    /// The sandbox of an ID that is a sandbox's or a container's.
+    pub(crate) fn of_container(&self, id: &str) -> Option<&RuntimeSandbox> {
+        self.sandboxes.get(self.by_container.get(id)?)
+    }
+
+    /// The sandboxes in a network namespace: one, unless the list is stale.
+    pub(crate) fn in_netns(&self, netns: Netns) -> impl Iterator<Item = &RuntimeSandbox> {
+        let ids = self.by_inode.get(&netns.inode).into_iter().flatten();
+        ids.filter_map(|id| self.sandboxes.get(id))
+    }
+
+    /// The sandboxes of a pod, living and dead.
+    pub(crate) fn of_pod(&self, uid: &str) -> impl Iterator<Item = &RuntimeSandbox> {
+        let ids = self.by_uid.get(uid).into_iter().flatten();
+        ids.filter_map(|id| self.sandboxes.get(id))
+    }
+
+    /// Those whose own ID or one of whose containers' begins so, as
+    /// `(the ID in full, the sandbox)`.
+    pub(crate) fn beginning_with<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a RuntimeSandbox)> {
+        let all = self.sandboxes.values();
+        all.flat_map(|sandbox| sandbox.ids().map(move |id| (id, sandbox)))
+            .filter(move |(id, _)| id.starts_with(prefix))
+    }
+
+    fn put(&mut self, sandbox: &RuntimeSandbox) -> bool {
+        if !self.sandboxes.contains_key(&sandbox.id) && self.sandboxes.len() >= MAX_SANDBOXES {
+            return false;
+        }
+        self.take(&sandbox.id);
+        let id = &sandbox.id;
+        for each in sandbox.ids() {
+            self.by_container.insert(each.to_owned(), id.clone());
+        }
+        if let Some(netns) = sandbox.netns {
+            let there = self.by_inode.entry(netns.inode).or_default();
+            there.insert(id.clone());
+        }
+        if let Some(uid) = &sandbox.pod.uid {
+            let there = self.by_uid.entry(uid.clone()).or_default();
+            there.insert(id.clone());
+        }
+        self.sandboxes.insert(id.clone(), sandbox.clone());
+        true
+    }
+
+    fn take(&mut self, id: &str) -> bool {
+        let Some(old) = self.sandboxes.remove(id) else {
+            return false;
+        };
+        for each in old.ids() {
+            self.by_container.remove(each);
+        }
+        let inode = old.netns.map(|netns| netns.inode);
+        if let Some(there) = inode.and_then(|inode| self.by_inode.get_mut(&inode)) {
+            there.remove(id);
+        }
+        if let Some(there) = old.pod.uid.and_then(|uid| self.by_uid.get_mut(&uid)) {
+            there.remove(id);
+        }
+        true
+    }
+}
+
+impl Runtime {
+    /// All lists; the runtime's own answer first.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &SandboxList> {
+        let (cri, others): (Vec<_>, Vec<_>) =
+            self.lists.values().partition(|list| list.source == CRI);
+        cri.into_iter().chain(others)
+    }
+
+    /// What the runtime itself answered last, if it ever did.
+    pub(crate) fn cri(&self) -> Option<&SandboxList> {
+        self.lists.get(CRI)
+    }
+
+    /// The sandbox of an ID that is a sandbox's or a container's, and who
+    /// lists it.
+    pub(crate) fn of_container(&self, id: &str) -> Option<(&SandboxList, &RuntimeSandbox)> {
+        self.lists()
+            .find_map(|list| Some((list, list.of_container(id)?)))
+    }
+
+    /// The source that shows that a container exists or existed until just
+    /// now: CRI (ready or not), the runtime's folders, a cgroup, a shim.
+    pub(crate) fn shows(&self, id: &str) -> Option<&str> {
+        let listed = self.of_container(id).map(|(list, _)| list.source.as_str());
+        listed.or_else(|| {
+            let mut sources = self.containers.iter();
+            sources.find_map(|(source, ids)| ids.contains(id).then_some(source.as_str()))
+        })
+    }
+
+    /// Sources that list containers by ID alone: `cgroup`, `shim`.
+    pub(crate) fn container_sources(&self) -> impl Iterator<Item = (&str, &BTreeSet<String>)> {
+        let sources = self.containers.iter();
+        sources.map(|(source, ids)| (source.as_str(), ids))
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn listed(
+        &mut self,
+        source: &str,
+        endpoint: &str,
+        runtime: Option<&str>,
+        at: Timestamp,
+        sandboxes: &[RuntimeSandbox],
+    ) -> bool {
+        if !self.lists.contains_key(source) && self.lists.len() >= MAX_SOURCES {
+            return false;
+        }
+        let mut list = SandboxList {
+            source: source.to_owned(),
+            endpoint: endpoint.to_owned(),
+            runtime: runtime.map(str::to_owned),
+            at,
+            sandboxes: BTreeMap::new(),
+            by_container: HashMap::new(),
+            by_inode: HashMap::new(),
+            by_uid: HashMap::new(),
+        };
+        for sandbox in sandboxes {
+            self.dropped += u64::from(!list.put(sandbox));
+        }
+        self.lists.insert(source.to_owned(), list);
+        true
+    }
+
+    pub(super) fn added(&mut self, source: &str, at: Timestamp, sandbox: &RuntimeSandbox) -> bool {
+        let Some(list) = self.lists.get_mut(source) else {
+            return self.listed(source, "", None, at, std::slice::from_ref(sandbox));
+        };
+        list.at = at;
+        if list.sandboxes.get(&sandbox.id) == Some(sandbox) {
+            return false;
+        }
+        self.dropped += u64::from(!list.put(sandbox));
+        true
+    }
+
+    pub(super) fn removed(&mut self, source: &str, at: Timestamp, id: &str) -> bool {
+        let Some(list) = self.lists.get_mut(source) else {
+            return false;
+        };
+        list.at = at;
+        list.take(id)
+    }
+
+    pub(super) fn containers(&mut self, source: &str, ids: &BTreeSet<String>) -> bool {
+        if !self.containers.contains_key(source) && self.containers.len() >= MAX_SOURCES {
+            return false;
+        }
+        self.dropped += ids.len().saturating_sub(MAX_IDS) as u64;
+        let ids: BTreeSet<String> = ids.iter().take(MAX_IDS).cloned().collect();
+        let old = self.containers.insert(source.to_owned(), ids.clone());
+        old != Some(ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::story::*, *};
+    use crate::event::{PodRef, RuntimeContainer};
+
+    fn sandbox(id: &str, inode: u32, uid: &str) -> RuntimeSandbox {
+        RuntimeSandbox {
+            id: id.to_owned(),
+            pod: PodRef {
+                uid: Some(uid.to_owned()),
+                ..PodRef::default()
+            },
+            netns: Some(ns(inode)),
+            containers: vec![RuntimeContainer {
+                id: format!("{id}-app"),
+                ..RuntimeContainer::default()
+            }],
+            ..RuntimeSandbox::default()
+        }
+    }
+
+    #[test]
+    fn a_sandbox_is_found_by_each_of_its_ids_until_it_is_removed() {
+        let mut runtime = Runtime::default();
+        runtime.listed("bundles", "/run", None, s(1), &[sandbox("b", 100, OLD)]);
+        runtime.listed("cri", "/sock", None, s(1), &[sandbox("a", 100, OLD)]);
+        assert_eq!(runtime.shows("a-app"), Some("cri"));
+        assert_eq!(runtime.shows("b"), Some("bundles"));
+        let (list, found) = runtime.of_container("a-app").unwrap();
+        assert_eq!((list.source.as_str(), found.id.as_str()), ("cri", "a"));
+        let cri = runtime.cri().unwrap();
+        assert_eq!(cri.in_netns(ns(100)).count(), 1);
+        assert_eq!(cri.of_pod(OLD).count(), 1);
+        assert!(runtime.removed("cri", s(2), "a"));
+        assert!(!runtime.removed("cri", s(2), "a"));
+        assert_eq!(runtime.shows("a-app"), None);
+        let cri = runtime.cri().unwrap();
+        assert_eq!(cri.in_netns(ns(100)).count() + cri.of_pod(OLD).count(), 0);
+    }
+
+    #[test]
+    fn a_sandbox_that_changes_is_told_once() {
+        let mut runtime = Runtime::default();
+        runtime.listed("cri", "/sock", None, s(1), &[sandbox("a", 100, OLD)]);
+        assert!(!runtime.added("cri", s(2), &sandbox("a", 100, OLD)));
+        assert!(runtime.added("cri", s(3), &sandbox("a", 200, OLD)));
+        let cri = runtime.cri().unwrap();
+        assert_eq!(
+            (cri.in_netns(ns(100)).count(), cri.in_netns(ns(200)).count()),
+            (0, 1)
+        );
+    }
+
+    #[test]
+    fn a_cgroup_shows_a_container_that_no_list_has() {
+        let mut runtime = Runtime::default();
+        let ids = BTreeSet::from([String::from("x")]);
+        assert!(runtime.containers("cgroup", &ids));
+        assert!(!runtime.containers("cgroup", &ids));
+        assert_eq!(runtime.shows("x"), Some("cgroup"));
+        assert_eq!(runtime.shows("y"), None);
+    }
+}
