@@ -1,17 +1,16 @@
-//! `node-tracer check`: loads and attaches everything as `trace` would, says
-//! what came of it, and leaves again.
+//! `node-tracer check`: loads and attaches everything as `trace` would, asks
+//! every source once as `scan` would, says what came of it, and leaves again.
 
 use crate::{
     clock::Timestamp,
-    config::{Config, Pods},
-    coverage, output,
+    config::Config,
+    coverage,
+    look::Looker,
+    output,
     record::{CoverageItem, Record},
-    source::{
-        ebpf::{
-            Probes,
-            plan::{Mechanism, Signal},
-        },
-        pods::PodsFile,
+    source::ebpf::{
+        Probes,
+        plan::{Mechanism, Signal},
     },
 };
 
@@ -28,16 +27,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     if probes.plan.mechanism(Signal::Inventory) == Mechanism::Iterator {
         items.push(try_inventory(&mut probes));
     }
-    let pods = match &config.pods {
-        Pods::File(path) => match PodsFile::new(path).poll() {
-            Some(Ok(listing)) => Some(format!("{} ({} pods)", listing.source, listing.pods.len())),
-            Some(Err(error)) => return Err(error.into()),
-            None => None,
-        },
-        Pods::Auto | Pods::None => None,
-    };
-    items.push(coverage::of_pods(&config.pods, pods.as_deref()));
-    items.push(coverage::of_cri());
+    items.extend(Looker::new(config)?.look()?.items);
     let record = Record::coverage(&config.node.name, Timestamp::now(), &items);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(|_| ()))?;

@@ -31,6 +31,22 @@ pub(crate) enum Command {
         node-tracer trace -o journald --pods pods.json --record /var/tmp/run.jsonl\n  \
         node-tracer trace -o json --duration 60s | jq 'select(.type == \"finding\")'")]
     Trace(Trace),
+    /// One look at the node, without eBPF: everything that is wrong now
+    #[command(after_help = "Examples:\n  \
+        node-tracer scan\n  \
+        node-tracer scan --pods pods.json --cri none\n  \
+        node-tracer scan -o json | jq 'select(.type == \"finding\")'")]
+    Scan(Scan),
+    /// Everything known about one address, pod, sandbox, container, network
+    /// namespace or process
+    #[command(after_help = "Examples:\n  \
+        node-tracer explain 10.0.3.7\n  \
+        node-tracer explain shop/checkout-5b7d9c-x8k2p\n  \
+        node-tracer explain d6fe7d73           # a sandbox or container, by the beginning of its ID\n  \
+        node-tracer explain 4026532246         # a network namespace\n  \
+        node-tracer explain /run/netns/cni-1   # the same by its path\n  \
+        node-tracer explain 26310              # a process")]
+    Explain(Explain),
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
     Check(Check),
@@ -39,13 +55,34 @@ pub(crate) enum Command {
 /// Options of `trace`.
 #[derive(Debug, Args)]
 pub(crate) struct Trace {
-    /// What `check` takes as well.
+    /// What every command takes.
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Report tasks in uninterruptible sleep for longer than this
-    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration)]
-    pub(crate) stall_threshold: Duration,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub(crate) stall: Stall,
     /// Stop after this time
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Write every event to a file, for replay; it must not exist
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Where mechanisms end.
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+}
+
+/// Options of `scan`.
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    /// What every command takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub(crate) stall: Stall,
+    /// Look again and again for this time: tells leftovers from deletions that
+    /// are still under way (these take up to 30 s)
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Write every event to a file, for replay; it must not exist
@@ -53,12 +90,46 @@ pub(crate) struct Trace {
     pub(crate) record: Option<PathBuf>,
 }
 
+/// Options of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// An IP address, namespace/pod, pod UID, sandbox or container ID (or its
+    /// beginning), inode or path of a network namespace, or process ID
+    #[arg(value_name = "X")]
+    pub(crate) subject: String,
+    /// What every command takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub(crate) stall: Stall,
+}
+
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// What `trace` takes as well.
+    /// What every command takes.
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Where mechanisms end.
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+}
+
+/// What counts as stuck.
+#[derive(Debug, Args)]
+pub(crate) struct Stall {
+    /// Report tasks in uninterruptible sleep for longer than this
+    #[arg(long = "stall-threshold", value_name = "DUR", default_value = "5s", value_parser = duration)]
+    pub(crate) threshold: Duration,
+}
+
+/// For tests.
+#[derive(Debug, Args)]
+pub(crate) struct Limit {
+    /// Use no better mechanism than this (for tests)
+    #[arg(long = "limit", hide = true, value_name = "MECHANISM")]
+    pub(crate) mechanism: Option<String>,
 }
 
 /// Options that say where to look and where to write.
@@ -67,19 +138,21 @@ pub(crate) struct Common {
     /// Where and how to write; may be given several times [default: text]
     #[arg(short, long = "output", value_enum, value_name = "FORM")]
     pub(crate) output: Vec<Output>,
-    /// Pods that the API server knows: a file as `kubectl get pods -A -o json`
-    /// prints it (read again when it changes), - for standard input, auto, none
+    /// Pods that the API server knows: from the API server itself (auto, with
+    /// the credentials of a kubeconfig, of the pod that this runs in, or of
+    /// the kubelet), a file as `kubectl get pods -A -o json` prints it (read
+    /// again when it changes), - for standard input, none
     #[arg(long, value_name = "auto|none|FILE|-", default_value = "auto")]
     pub(crate) pods: String,
+    /// Credentials for the API server
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// The container runtime's CRI socket
     #[arg(long, value_name = "auto|none|ENDPOINT", default_value = "auto")]
     pub(crate) cri: String,
     /// Where the tool runs.
     #[command(flatten)]
     pub(crate) node: Node,
-    /// Use no better mechanism than this (for tests)
-    #[arg(long, hide = true, value_name = "MECHANISM")]
-    pub(crate) limit: Option<String>,
 }
 
 /// Options of every command.

@@ -22,9 +22,12 @@ pub(crate) enum ConfigError {
     /// The root folder is none.
     #[error("--root {}: no process file system in it; give the host's root directory", .0.display())]
     Root(PathBuf),
-    /// A CRI endpoint.
-    #[error("--cri {0}: this version does not ask the container runtime; leave the option out")]
-    Cri(String),
+    /// Credentials that nobody is to use.
+    #[error("--kubeconfig goes with --pods auto; leave one of the two out")]
+    Kubeconfig,
+    /// An explanation is no journal entry.
+    #[error("explain writes text or json, not to journald")]
+    ExplainJournald,
     /// Two outputs that mix on standard output are fine, twice the same is not.
     #[error("-o {0} is given twice")]
     Twice(&'static str),
@@ -50,6 +53,17 @@ pub(crate) enum Pods {
     File(PathBuf),
 }
 
+/// Where sandboxes are known from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cri {
+    /// From the runtime's socket, wherever that is.
+    Auto,
+    /// No socket is asked.
+    None,
+    /// From this one.
+    Endpoint(String),
+}
+
 /// What every command needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -70,6 +84,10 @@ pub(crate) struct Config {
     pub(crate) outputs: Vec<cli::Output>,
     /// Pods.
     pub(crate) pods: Pods,
+    /// Credentials for the API server, if they were given.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Sandboxes.
+    pub(crate) cri: Cri,
     /// From when on a stall is reported.
     pub(crate) stall_threshold: Duration,
     /// When to stop.
@@ -88,37 +106,81 @@ impl Config {
     pub(crate) fn trace(cli: &cli::Trace) -> Result<Self, ConfigError> {
         let cli::Trace {
             common,
-            stall_threshold,
+            stall,
+            duration,
+            record,
+            limit,
+        } = cli;
+        Ok(Self {
+            stall_threshold: stall.threshold,
+            duration: *duration,
+            record: record.clone(),
+            limit: limit_from(limit)?,
+            ..Self::common(common)?
+        })
+    }
+
+    /// What `scan` was asked for.
+    pub(crate) fn scan(cli: &cli::Scan) -> Result<Self, ConfigError> {
+        let cli::Scan {
+            common,
+            stall,
             duration,
             record,
         } = cli;
         Ok(Self {
-            stall_threshold: *stall_threshold,
+            stall_threshold: stall.threshold,
             duration: *duration,
             record: record.clone(),
             ..Self::common(common)?
         })
     }
 
+    /// What `explain` was asked for.
+    pub(crate) fn explain(cli: &cli::Explain) -> Result<Self, ConfigError> {
+        let cli::Explain {
+            subject: _,
+            common,
+            stall,
+        } = cli;
+        let config = Self {
+            stall_threshold: stall.threshold,
+            ..Self::common(common)?
+        };
+        match config.outputs.contains(&cli::Output::Journald) {
+            true => Err(ConfigError::ExplainJournald),
+            false => Ok(config),
+        }
+    }
+
     /// What `check` was asked for.
     pub(crate) fn check(cli: &cli::Check) -> Result<Self, ConfigError> {
-        let cli::Check { common } = cli;
-        Self::common(common)
+        let cli::Check { common, limit } = cli;
+        Ok(Self {
+            limit: limit_from(limit)?,
+            ..Self::common(common)?
+        })
     }
 
     fn common(cli: &cli::Common) -> Result<Self, ConfigError> {
         let cli::Common {
             output,
             pods,
+            kubeconfig,
             cri,
             node,
-            limit,
         } = cli;
+        let pods = pods_from(pods);
+        if kubeconfig.is_some() && pods != Pods::Auto {
+            return Err(ConfigError::Kubeconfig);
+        }
         Ok(Self {
             outputs: outputs(output)?,
-            pods: pods_from(pods),
-            limit: limit_from(limit.as_deref())?,
-            node: Node::new(node, cri)?,
+            pods,
+            kubeconfig: kubeconfig.clone(),
+            cri: cri_from(cri),
+            limit: None,
+            node: Node::new(node)?,
             stall_threshold: DEFAULT_THRESHOLD,
             duration: None,
             record: None,
@@ -127,10 +189,7 @@ impl Config {
 }
 
 impl Node {
-    fn new(cli: &cli::Node, cri: &str) -> Result<Self, ConfigError> {
-        if !matches!(cri, "auto" | "none") {
-            return Err(ConfigError::Cri(cri.to_owned()));
-        }
+    fn new(cli: &cli::Node) -> Result<Self, ConfigError> {
         if !privileged() {
             return Err(ConfigError::NotRoot);
         }
@@ -184,9 +243,17 @@ fn pods_from(text: &str) -> Pods {
     }
 }
 
-fn limit_from(text: Option<&str>) -> Result<Option<Mechanism>, ConfigError> {
+fn cri_from(text: &str) -> Cri {
+    match text {
+        "auto" => Cri::Auto,
+        "none" => Cri::None,
+        endpoint => Cri::Endpoint(endpoint.to_owned()),
+    }
+}
+
+fn limit_from(cli: &cli::Limit) -> Result<Option<Mechanism>, ConfigError> {
     let parse = |text| Mechanism::from_str(text).map_err(|e| ConfigError::Limit(e.to_string()));
-    text.map(parse).transpose()
+    cli.mechanism.as_deref().map(parse).transpose()
 }
 
 /// Root, or the capabilities that loading takes.

@@ -29,35 +29,24 @@ fn of_choice(choice: &Choice) -> CoverageItem {
 }
 
 /// The pods' item. `source` names the list that was read.
-pub(crate) fn of_pods(pods: &Pods, source: Option<&str>) -> CoverageItem {
+pub(crate) fn of_pods(pods: &Pods, source: Option<&str>, missing: Option<&str>) -> CoverageItem {
     let reason = match (pods, source) {
         (_, Some(_)) => None,
-        (Pods::None, None) => Some("--pods none"),
-        (_, None) => {
-            Some("no list given: kubectl get pods -A -o json > pods.json, then --pods pods.json")
-        }
+        (Pods::None, None) => Some(String::from("--pods none")),
+        (_, None) => Some(format!(
+            "{}; or give a list: kubectl get pods -A -o json > pods.json, then --pods pods.json",
+            missing.unwrap_or("the API server was not asked"),
+        )),
     };
     CoverageItem {
         signal: String::from("pods"),
         mechanism: source.map(str::to_owned),
-        reason: reason.map(str::to_owned),
+        reason,
         unknown: match source {
             Some(_) => Vec::new(),
             None => vec![String::from(
                 "whether a pod still exists, and so which sandboxes are ghosts",
             )],
         },
-    }
-}
-
-/// The container runtime's item.
-pub(crate) fn of_cri() -> CoverageItem {
-    CoverageItem {
-        signal: String::from("cri"),
-        mechanism: None,
-        reason: Some(String::from("not asked by this command")),
-        unknown: vec![String::from(
-            "sandboxes and containers as the runtime lists them",
-        )],
     }
 }

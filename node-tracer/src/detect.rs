@@ -9,8 +9,14 @@ pub(crate) mod blocked_task;
 pub(crate) mod duplicate_address;
 pub(crate) mod events_lost;
 pub(crate) mod ghost_sandbox;
+pub(crate) mod leaked_reservation;
+pub(crate) mod missing_gateway_neighbour;
 pub(crate) mod netns_teardown_stall;
+pub(crate) mod orphan_veth;
+pub(crate) mod pinned_netns;
+pub(crate) mod range_exhausted;
 pub(crate) mod stack_hint;
+pub(crate) mod trapped_device;
 
 use std::{
     cell::{Cell, OnceCell},
@@ -23,7 +29,12 @@ use crate::{
     clock::Timestamp,
     event::{FdHolder, PodRef, Task},
     finding::{Evidence, Finding, FindingNetns, Holder},
-    model::{Model, netns::NetnsEntry, task::Blocked},
+    model::{
+        Model,
+        netns::{HeldAddress, NetnsEntry},
+        runtime::{CRI, SandboxList},
+        task::Blocked,
+    },
 };
 
 /// What the rules are told besides the model.
@@ -89,11 +100,55 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let rules = [
         duplicate_address::detect,
         ghost_sandbox::detect,
+        range_exhausted::detect,
         netns_teardown_stall::detect,
+        trapped_device::detect,
+        missing_gateway_neighbour::detect,
+        leaked_reservation::detect,
+        pinned_netns::detect,
         blocked_task::detect,
+        orphan_veth::detect,
         events_lost::detect,
     ];
     rules.iter().flat_map(|rule| rule(view)).collect()
+}
+
+/// What the rules could not judge, and why.
+pub(crate) fn gaps(view: &View<'_>) -> Vec<String> {
+    let rules = [leaked_reservation::gap, orphan_veth::gap];
+    rules.iter().filter_map(|rule| rule(view)).collect()
+}
+
+/// What the runtime itself says, if it answers.
+fn answering(model: &Model) -> Option<&SandboxList> {
+    model.runtime.cri().filter(|_| model.failure(CRI).is_none())
+}
+
+/// Why the runtime itself says nothing, or nothing new.
+fn silence(model: &Model) -> String {
+    match model.failure(CRI) {
+        Some(failure) => format!("CRI does not answer: {}", failure.error),
+        None => String::from("CRI was not asked"),
+    }
+}
+
+/// What nsenter(1) is to be given to enter a namespace.
+fn way_in(entry: &NetnsEntry) -> Option<String> {
+    let task = || entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
+    let mount = entry.mounts.first().map(|path| shell_word(path));
+    mount
+        .or_else(|| Some(format!("/proc/{}/ns/net", task()?.tid)))
+        .or_else(|| {
+            let FdHolder { pid, fd, .. } = entry.fds.first()?;
+            Some(format!("/proc/{pid}/fd/{fd}"))
+        })
+        .map(|path| format!("--net={path}"))
+}
+
+/// `1 reservation`, `2 reservations`
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// A claim.
@@ -114,7 +169,7 @@ fn netns_of(entry: &NetnsEntry) -> FindingNetns {
 }
 
 /// A namespace's pod, with the name that the lists have for its UID.
-fn pod_of(model: &Model, entry: &NetnsEntry) -> Option<PodRef> {
+pub(crate) fn pod_of(model: &Model, entry: &NetnsEntry) -> Option<PodRef> {
     entry.sandbox.pod.as_ref().map(|pod| named(model, pod))
 }
 
@@ -132,7 +187,7 @@ fn named(model: &Model, pod: &PodRef) -> PodRef {
 
 /// What keeps a namespace: stuck tasks first, then other tasks, then mounts,
 /// then descriptors.
-fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
+pub(crate) fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
     let mut stuck = stuck_in(model, entry);
     stuck.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
     let is_stuck = |task: &Task| stuck.iter().any(|blocked| blocked.is(task));
@@ -158,11 +213,34 @@ fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
                     comm: comm.clone(),
                 }),
         )
+        .chain(
+            entry
+                .sockets
+                .iter()
+                .map(|FdHolder { pid, fd, comm }| Holder::Socket {
+                    pid: *pid,
+                    fd: *fd,
+                    comm: comm.clone(),
+                }),
+        )
         .collect()
 }
 
+/// Since when a namespace has an address, as well as that is known: for one
+/// that it had when it was first looked at, since the end of the CNI ADD that
+/// libcni remembers.
+fn held_since(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Timestamp {
+    let id = entry.sandbox.id.as_deref().filter(|_| held.found);
+    let adds = id.into_iter().flat_map(|id| model.cni.of_container(id));
+    let add = adds
+        .filter(|add| add.ips.contains(&held.address.address) && add.written < held.since)
+        .map(|add| add.written)
+        .max();
+    add.unwrap_or(held.since)
+}
+
 /// The stuck tasks in a namespace.
-fn stuck_in<'a>(model: &'a Model, entry: &'a NetnsEntry) -> Vec<&'a Blocked> {
+pub(crate) fn stuck_in<'a>(model: &'a Model, entry: &'a NetnsEntry) -> Vec<&'a Blocked> {
     let mut stuck: Vec<&Blocked> = model.blocked.in_netns(entry.id).collect();
     for blocked in entry
         .tasks
@@ -177,7 +255,7 @@ fn stuck_in<'a>(model: &'a Model, entry: &'a NetnsEntry) -> Vec<&'a Blocked> {
     stuck
 }
 
-fn task_holder(task: &Task) -> Holder {
+pub(crate) fn task_holder(task: &Task) -> Holder {
     Holder::Task {
         pid: task.pid,
         tid: task.tid,
@@ -190,7 +268,7 @@ fn task_holder(task: &Task) -> Holder {
     }
 }
 
-fn stuck_holder(blocked: &Blocked) -> Holder {
+pub(crate) fn stuck_holder(blocked: &Blocked) -> Holder {
     let Blocked {
         task,
         since,
@@ -212,7 +290,7 @@ fn stuck_holder(blocked: &Blocked) -> Holder {
 }
 
 /// `checkout-api (4242)`, with the thread's ID if it is not the first one.
-fn task_label(task: &Task) -> String {
+pub(crate) fn task_label(task: &Task) -> String {
     let Task { pid, tid, comm, .. } = task;
     if pid == tid {
         format!("{comm} ({pid})")
@@ -228,6 +306,11 @@ fn fd_label(holder: &FdHolder) -> String {
         Some(comm) => format!("descriptor {fd} of {comm} ({pid})"),
         None => format!("descriptor {fd} of process {pid}"),
     }
+}
+
+/// `socket 7 of node-agent (4242)`
+fn socket_label(holder: &FdHolder) -> String {
+    fd_label(holder).replacen("descriptor", "socket", 1)
 }
 
 /// What is not known of a namespace that has no holder that can be found.
@@ -267,7 +350,7 @@ fn release_advice(blocked: &Blocked) -> Vec<String> {
 }
 
 /// As much of a sandbox's or container's ID as crictl shows.
-fn short_id(id: &str) -> &str {
+pub(crate) fn short_id(id: &str) -> &str {
     id.char_indices()
         .nth(13)
         .and_then(|(end, _)| id.get(..end))
@@ -275,7 +358,7 @@ fn short_id(id: &str) -> &str {
 }
 
 /// What stands after the word "pod": its name, or else its UID.
-fn pod_word(pod: &PodRef) -> String {
+pub(crate) fn pod_word(pod: &PodRef) -> String {
     match (&pod.name, &pod.uid) {
         (None, Some(uid)) => uid.clone(),
         _ => pod.label(),
@@ -314,7 +397,7 @@ fn kubectl_words(pod: &PodRef) -> Option<String> {
 }
 
 /// An address that a pod can have as its own.
-fn is_routable(address: IpAddr) -> bool {
+pub(crate) fn is_routable(address: IpAddr) -> bool {
     let local = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
         IpAddr::V6(v6) => {

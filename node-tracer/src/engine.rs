@@ -138,11 +138,21 @@ impl Engine {
         stale.into_iter().chain(next).min()
     }
 
+    /// No tick before this is answered.
+    pub(crate) fn not_before(&self) -> Option<Timestamp> {
+        self.pause
+    }
+
     /// Findings that are not over, worst first.
     pub(crate) fn open(&self) -> Vec<&Finding> {
         let mut open: Vec<&Finding> = self.open.values().map(|open| &open.latest).collect();
         open.sort_by_key(|finding| order(finding));
         open
+    }
+
+    /// What the rules are told besides the model.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// All that is known of the node.
@@ -323,6 +333,14 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             failure.error
         ));
     }
+    for entry in ghost_sandbox::undecided(view) {
+        gaps.push(format!(
+            "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
+             left over shows in 30 s",
+            duplicate_address::label(view.model, entry),
+        ));
+    }
+    gaps.extend(detect::gaps(view));
     gaps
 }
 

@@ -14,6 +14,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`explain`] | all that is known about one address, pod, namespace, ... |
 //! | [`trace`], [`recording`], [`check`], [`coverage`] | the commands |
 
 mod check;
@@ -24,12 +25,16 @@ mod coverage;
 mod detect;
 mod engine;
 mod event;
+mod explain;
 mod finding;
+mod look;
 mod model;
 mod output;
 mod record;
 mod recording;
 mod report;
+mod reservations;
+mod scan;
 mod sink;
 mod source;
 mod trace;
@@ -70,6 +75,14 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Trace(options) => {
             trace::run(&Config::trace(options)?)?;
             Ok(NOTHING)
+        }
+        Command::Scan(options) => {
+            let something = scan::run(&Config::scan(options)?)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Explain(options) => {
+            let something = scan::run(&Config::explain(options)?)?;
+            Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;

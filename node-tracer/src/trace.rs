@@ -2,7 +2,7 @@
 
 mod lock;
 mod pods;
-mod reservations;
+mod runtime;
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -15,17 +15,19 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use self::{lock::Lock, pods::PodsSource, reservations::Reservations};
+use self::{lock::Lock, pods::PodsSource, runtime::Runtime};
 use crate::{
     clock::Timestamp,
     config::{Config, Node},
     coverage,
     engine::{Engine, Settings},
     event::{Event, What},
+    look::Looker,
     output,
     record::{CoverageItem, Record, Summary},
     recording::{Recorder, RecordingError},
     report,
+    reservations::Reservations,
     sink::{Shown, Sink, SinkError},
     source::{
         live::{self, Live},
@@ -54,11 +56,12 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let _lock = Lock::take(&config.node)?;
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
-    let mut pods = PodsSource::new(&config.pods);
+    let (mut pods, no_server) = PodsSource::find(config)?;
     let listed = pods.first()?;
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config)?;
 
+    let looker = Looker::new(config)?;
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let live_config = live::Config {
         stall_threshold: config.stall_threshold,
@@ -71,11 +74,15 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let mut reservations = Reservations::new(&config.node.root);
 
     let mut items = coverage::of_plan(&live.probes().plan);
-    items.push(coverage::of_pods(&config.pods, pods.name().as_deref()));
+    let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
+    items.push(pods_item);
     items.push(reservations.coverage());
-    items.push(coverage::of_cri());
+    let looked = looker.look_back();
+    items.extend(looked.items);
+    let mut runtime = Runtime::new(config, looker.procfs());
+    items.push(runtime.coverage());
     out.coverage(&items);
-    out.take(stock.into_iter().chain(listed));
+    out.take(stock.into_iter().chain(listed).chain(looked.events));
     out.tick();
 
     let readable = Readable(live.as_raw_fd());
@@ -116,6 +123,7 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
                 live.want_holders();
             }
             reservations.poll(&watch.addresses, &mut events);
+            runtime.poll(&mut events);
         }
         out.take(events.drain(..));
         if out.until_tick().is_zero() {

@@ -10,7 +10,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{
-    View, evidence, fd_label, ghost_sandbox, holders_of, is_routable, joined, kubectl_words,
+    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_routable, joined, kubectl_words,
     netns_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label, unknown_holder,
 };
 use crate::{
@@ -115,13 +115,20 @@ fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
 
 fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
     let mut owners = owners(view, address);
-    let [_, (_, second), ..] = owners.as_slice() else {
-        return None;
-    };
-    let since = second.since;
+    let mut times: Vec<_> = owners
+        .iter()
+        .map(|(entry, held)| held_since(view.model, entry, held))
+        .collect();
+    times.sort_unstable();
+    let since = *times.get(1)?;
+    owners.sort_by_key(|(entry, held)| (held_since(view.model, entry, held), entry.serial));
     // Those that were there before the tracer are of unknown age: what is left
     // of a pod is older than what suffers from it.
-    owners.sort_by_key(|(entry, _)| ghost_sandbox::gone(view, entry).is_none());
+    owners.sort_by_key(|(entry, _)| {
+        let left = ghost_sandbox::gone(view, entry).is_some()
+            || ghost_sandbox::verdict(view, entry).is_some();
+        !left
+    });
     let (newest, _) = owners.last()?;
     let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
     let pods = owners.iter().any(|(entry, _)| is_pods(entry));
@@ -147,7 +154,8 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         };
         let ifname = &held.address.ifname;
         let claim = format!("{label} has {} on {ifname}{found}", held.address);
-        claims.push(evidence(claim, "kernel", held.since));
+        let held_since = held_since(view.model, entry, held);
+        claims.push(evidence(claim, "kernel", held_since));
         match entry.sandbox.known {
             Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
                 let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());

@@ -11,7 +11,11 @@
 //!    (later than the pod's sandbox). Or the pod should long be gone;
 //! 4. this is no ordinary deletion: the pod is gone for [`GRACE`], or a task in
 //!    the namespace is stuck and so ends the deletion's hopes, or the pod is
-//!    gone and another namespace has the address already.
+//!    gone and another namespace has the address already, or the runtime has
+//!    removed the sandbox.
+//!
+//! Where no list tells of the pod, it is a ghost all the same if a task in it
+//! is stuck and its address has been given to another: no live pod's would be.
 //!
 //! What it leads to depends on the address's reservation: see [`Phase`].
 
@@ -24,7 +28,9 @@ use super::{View, duplicate_address, is_routable, stuck_in};
 use crate::{
     clock::Timestamp,
     finding::{Finding, Phase},
-    model::{Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, task::Blocked},
+    model::{
+        Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked,
+    },
 };
 
 /// What an ordinary deletion may take.
@@ -77,7 +83,11 @@ pub(crate) fn candidates(model: &Model) -> impl Iterator<Item = &NetnsEntry> {
         use Standing::{Exempt, Gone, Listed, Terminating, Unknown, Unlisted};
         match entry.sandbox.standing {
             Gone(_) | Unlisted(_) | Terminating(_) => !entry.host && !addresses(entry).is_empty(),
-            Unknown | Listed | Exempt => false,
+            Unknown => {
+                let mut stuck = model.blocked.in_netns(entry.id);
+                entry.sandbox.uid().is_some() && !entry.host && stuck.next().is_some()
+            }
+            Listed | Exempt => false,
         }
     })
 }
@@ -97,9 +107,15 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         Standing::Terminating(by) => {
             (!stuck.is_empty() && view.passed(by.plus(GRACE))).then_some(by)?
         }
+        Standing::Unknown => {
+            let since = taken_since(view, entry, &addresses)?;
+            (!stuck.is_empty()).then_some(since)?
+        }
         _ => {
             let since = gone(view, entry)?;
-            let hopeless = !stuck.is_empty() || is_in_conflict(view, entry, &addresses);
+            let hopeless = !stuck.is_empty()
+                || is_in_conflict(view, entry, &addresses)
+                || is_removed(view.model, entry);
             (hopeless || view.passed(since.plus(GRACE))).then_some(since)?
         }
     };
@@ -110,6 +126,16 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         addresses,
         stuck,
     })
+}
+
+/// Namespaces whose pod is gone and of which it cannot be told yet whether
+/// their deletion is still under way.
+pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
+    let open = candidates(view.model).filter(|entry| {
+        let is_gone = gone(view, entry).is_some();
+        is_gone && !duplicate_address::is_inner(view.model, entry) && entry.held_at.is_some()
+    });
+    open.filter(|entry| verdict(view, entry).is_none()).collect()
 }
 
 /// Since when a namespace's pod is known to be gone.
@@ -124,15 +150,63 @@ pub(crate) fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
 /// Whether another namespace than the host's has one of the addresses, too, as
 /// [`duplicate_address`] sees it.
 fn is_in_conflict(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> bool {
-    let shared = |address: &&IpAddr| view.model.netns.with_address(**address).nth(1).is_some();
-    addresses.iter().filter(shared).any(|address| {
-        let owners = duplicate_address::owners(view, *address);
-        let is_own = |owner: &NetnsEntry| owner.serial == entry.serial;
-        owners.iter().any(|(owner, _)| is_own(owner))
-            && owners
-                .iter()
-                .any(|(owner, _)| !owner.host && !is_own(owner))
-    })
+    let mut addresses = addresses.iter();
+    addresses.any(|address| !rivals(view, entry, *address).is_empty())
+}
+
+/// The other namespaces than the host's that have one of a namespace's
+/// addresses, each with when it got it.
+fn rivals<'a>(
+    view: &View<'a>,
+    entry: &NetnsEntry,
+    address: IpAddr,
+) -> Vec<(&'a NetnsEntry, Timestamp)> {
+    if view.model.netns.with_address(address).nth(1).is_none() {
+        return Vec::new();
+    }
+    let owners = duplicate_address::owners(view, address);
+    let is_own = |owner: &NetnsEntry| owner.serial == entry.serial;
+    if !owners.iter().any(|(owner, _)| is_own(owner)) {
+        return Vec::new();
+    }
+    let others = owners.into_iter();
+    others
+        .filter(|(owner, _)| !owner.host && !is_own(owner))
+        .map(|(owner, held)| (owner, super::held_since(view.model, owner, held)))
+        .collect()
+}
+
+/// Since when one of the addresses of a pod of which no list tells has been
+/// another's: another pod's namespace has it, too, or it is reserved for the
+/// sandbox of another namespace.
+fn taken_since(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> Option<Timestamp> {
+    let uid = entry.sandbox.uid()?;
+    let of_other_pod = |(rival, _): &(&NetnsEntry, Timestamp)| {
+        rival.sandbox.uid().is_some_and(|other| other != uid)
+    };
+    let reserved = |address: &IpAddr| {
+        let answer = view.model.allocations.get(*address)?.answer.as_ref()?;
+        let id = &answer.holder.as_ref()?.container_id;
+        let other = !entry.sandbox.has_container(id) && is_elsewhere(view.model, id);
+        other.then_some(answer.since)
+    };
+    let rivals = addresses
+        .iter()
+        .flat_map(|address| rivals(view, entry, *address));
+    let given = rivals.filter(of_other_pod).map(|(_, since)| since);
+    given.chain(addresses.iter().filter_map(reserved)).min()
+}
+
+/// Whether the runtime, asked, knows the sandbox no more: it removes one only
+/// after its namespace.
+fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
+    let (Some(list), Some(id)) = (model.runtime.cri(), &entry.sandbox.id) else {
+        return false;
+    };
+    model.failure(CRI).is_none()
+        && list.at > entry.seen
+        && list.of_container(id).is_none()
+        && list.in_netns(entry.id).next().is_none()
 }
 
 /// Whether the list may be one namespace's or another cluster's: it lacks most
@@ -151,9 +225,10 @@ pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
     };
     let lacking = of(|standing| matches!(standing, Standing::Unlisted(_)));
     let listed = of(|standing| matches!(standing, Standing::Listed | Standing::Terminating(_)));
+    let partial = list.namespaces < 2 && !list.vouched;
     lacking >= MANY
         && lacking > listed
-        && (list.namespaces < 2 || !view.model.pods.knows_node(&view.settings.node))
+        && (partial || !view.model.pods.knows_node(&view.settings.node))
 }
 
 /// Addresses that a pod has as its own.
@@ -169,10 +244,9 @@ pub(crate) fn addresses(entry: &NetnsEntry) -> Vec<IpAddr> {
 }
 
 fn fate<'a>(view: &View<'a>, ghost: &Ghost<'a>, address: IpAddr) -> Fate<'a> {
-    let owners = duplicate_address::owners(view, address);
-    let is_other = |entry: &NetnsEntry| !entry.host && entry.serial != ghost.entry.serial;
-    if let Some((other, held)) = owners.iter().rfind(|(entry, _)| is_other(entry)) {
-        return Fate::TakenBy(other, held.since);
+    let rivals = rivals(view, ghost.entry, address);
+    if let Some((other, since)) = rivals.into_iter().max_by_key(|(_, since)| *since) {
+        return Fate::TakenBy(other, since);
     }
     let Some(known) = view.model.allocations.get(address) else {
         let answered = view.passed(ghost.since.plus(ANSWER));

@@ -41,6 +41,11 @@ pub(crate) struct ListedStore {
 }
 
 impl Cni {
+    /// Folders of libcni's cache that were looked at.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.attachments.keys().map(PathBuf::as_path)
+    }
+
     /// All attachments.
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
         self.attachments.values().flatten()

@@ -88,6 +88,12 @@ impl Pods {
             .or_else(|| Some(&self.departed.get(uid)?.pod))
     }
 
+    /// Pods that were on an earlier list, each with when it was first missed.
+    pub(crate) fn departed(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
+        let departed = self.departed.values();
+        departed.map(|departed| (&departed.pod, departed.at))
+    }
+
     /// A listed pod of the same name.
     pub(crate) fn namesake(&self, namespace: &str, name: &str) -> Option<&Pod> {
         let mut pods = self.list.iter().flat_map(|list| &list.pods);
@@ -219,6 +225,11 @@ impl Pods {
 }
 
 impl List {
+    /// The pods on it; an empty one stands for one that has gone since.
+    pub(crate) fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
     fn lacks(&self, pod: &Pod) -> bool {
         !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
     }

@@ -9,6 +9,10 @@ use crate::{
     finding::{Finding, Rule, State},
 };
 
+mod lists;
+
+pub(crate) use self::lists::*;
+
 /// UID of the pod that is force-deleted.
 pub(crate) const OLD: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 /// UID of the pod that gets its address.

@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod event;
+mod explanation;
 mod finding;
 mod memory;
 mod stack;
@@ -241,6 +242,14 @@ impl<W: io::Write> Sink for TextSink<W> {
                 None => return Ok(Shown::No),
             },
             Body::Coverage(items) => (self.coverage(items), true),
+            Body::Explanation(explained) => {
+                // The answer comes first, even before the date.
+                self.date = style::date(record.time);
+                let text = explanation::text(self.paint, record.time, record.node, explained);
+                self.lines.put(text.as_bytes())?;
+                self.after_block = true;
+                return Ok(Shown::Yes);
+            }
             Body::Summary(summary) => (self.summary(summary), true),
         };
         let first = self.date.is_empty();

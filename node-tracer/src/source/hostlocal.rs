@@ -1,79 +1,42 @@
 //! The reservations of host-local: one file an address, named by it, with the
-//! container's ID inside. Looked up by address, never listed.
+//! container's ID inside. Looked up by address, or listed as a whole.
 //!
 //! Where the files are is read from the node's CNI configuration; the default
 //! folder is looked at besides, as what is there outlives its configuration.
-//! Files and folders belong to others: links are followed within the host's
-//! root only, nothing but small regular files is read, and what cannot be read
-//! or makes no sense leaves the answer unknown, not "free".
+//! Files and folders belong to others: links between folders are followed
+//! within the host's root only, nothing but small regular files is read, and
+//! what cannot be read or makes no sense leaves the answer unknown, not "free".
 //!
 //! Paths are given as the host has them, whatever the root.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
-use self::root::{Found, Root};
-use crate::event::ReservationHolder;
+use rustix::fs::FileType;
 
-pub(crate) use self::config::CniKind;
+use super::{
+    cni::{Configuration, DEFAULT_DATA_DIR, MAX_ENTRIES},
+    root::{Entry, Folder, Listing, Root, RootError, Unread, UnreadList},
+};
+use crate::{
+    clock::Timestamp,
+    event::{Event, Network, ReservationHolder, Store, What},
+    report,
+};
 
-mod config;
-mod root;
-
-/// host-local's `dataDir` if the configuration has none.
-const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
-
-/// Largest reservation that is read; real ones have 70 to 90 bytes.
-const MAX_FILE: usize = 4 << 10;
+mod store;
 
 /// Folders of networks that are looked at below the default one.
 const MAX_NETWORKS: usize = 256;
-
-/// Why the node's CNI files give no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HostLocalError {
-    /// The host's root cannot be opened.
-    #[error("cannot open the host's root {}", path.display())]
-    Root {
-        /// The folder.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A file or folder is there and cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// Which, on the host.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A file is there and holds something else than it should.
-    #[error("{} is no {expected}", path.display())]
-    Content {
-        /// Which, on the host.
-        path: PathBuf,
-        /// What it should be.
-        expected: &'static str,
-    },
-}
 
 /// The stores of reservations on a node.
 #[derive(Debug)]
 pub(crate) struct Stores {
     root: Root,
-    /// Folders with reservations that the configuration names.
-    configured: Vec<PathBuf>,
-    cni: Option<CniKind>,
-    /// Parts of the configuration that could not be read: there may be more
-    /// stores.
-    pub(crate) unread: Vec<HostLocalError>,
+    config: Configuration,
 }
 
 /// The answer to whether an address is reserved.
@@ -85,7 +48,43 @@ pub(crate) struct Lookup {
     pub(crate) holder: Option<ReservationHolder>,
     /// Stores and reservations that are there and could not be read: for
     /// these the answer is unknown.
-    pub(crate) unread: Vec<HostLocalError>,
+    pub(crate) unread: UnreadList,
+}
+
+/// Every store that there is, whole: those that the networks' configuration
+/// names, and all others in host-local's default folder.
+pub(crate) fn look(root: &Root, networks: &[Network], now: Timestamp) -> Vec<Event> {
+    let mut stores: Vec<Store> = Vec::new();
+    visit(root, networks, |path, folder| match folder {
+        Ok(folder) => stores.push(store::list(path, folder, MAX_ENTRIES)),
+        Err(unread) => {
+            let text = report::chain(&unread);
+            match stores.iter_mut().find(|store| store.path == path) {
+                Some(store) => store.unread.push(text),
+                None => stores.push(Store {
+                    path: path.to_owned(),
+                    unread: vec![text],
+                    ..Store::default()
+                }),
+            }
+        }
+    });
+    // The default folder is mostly only where the networks' folders are.
+    stores.retain(|store| {
+        let path = Some(store.path.as_path());
+        let nothing = Store {
+            path: store.path.clone(),
+            ..Store::default()
+        };
+        !is_default(&store.path)
+            || *store != nothing
+            || networks.iter().any(|each| each.store.as_deref() == path)
+    });
+    let event = |store| Event {
+        time: now,
+        what: What::StoreListed { store },
+    };
+    stores.into_iter().map(event).collect()
 }
 
 impl Stores {
@@ -93,120 +92,119 @@ impl Stores {
     ///
     /// # Errors
     /// The root cannot be opened. Configuration that cannot be read is in
-    /// [`unread`](Self::unread).
-    pub(crate) fn discover(root: &Path) -> Result<Self, HostLocalError> {
+    /// [`configuration`](Self::configuration).
+    pub(crate) fn discover(root: &Path) -> Result<Self, RootError> {
         let root = Root::open(root)?;
-        let config = config::read(&root);
-        Ok(Self {
-            root,
-            configured: config.stores,
-            cni: config.kind,
-            unread: config.unread,
-        })
+        let config = Configuration::read(&root);
+        Ok(Self { root, config })
     }
 
-    /// The CNI that sets up the pods' network; `None` if the node has no
-    /// configuration that can be read.
-    pub(crate) fn cni_type(&self) -> Option<&CniKind> {
-        self.cni.as_ref()
+    /// The configuration as it was then.
+    pub(crate) fn configuration(&self) -> &Configuration {
+        &self.config
     }
 
     /// There is neither a configuration nor a folder with reservations.
     pub(crate) fn is_bare(&self) -> bool {
-        self.cni.is_none() && self.folders(&mut Lookup::default()).is_empty()
+        let mut bare = self.config.networks.is_empty();
+        visit(&self.root, &self.config.networks, |_, _| bare = false);
+        bare
     }
 
     /// Who has reserved an address.
     pub(crate) fn holder(&self, address: IpAddr) -> Lookup {
         let mut lookup = Lookup::default();
-        let name = file_name(address);
-        for store in self.folders(&mut lookup) {
-            let path = store.join(&name);
-            match self.root.read(&path, MAX_FILE) {
-                Ok(Found::File(content)) => match reservation(&content) {
-                    Some((container_id, ifname)) => {
-                        lookup.holder.get_or_insert(ReservationHolder {
-                            path,
-                            container_id,
-                            ifname,
-                        });
+        let entry = Entry::named(&store::file_name(address));
+        visit(&self.root, &self.config.networks, |path, folder| {
+            let found = folder.and_then(|folder| store::reservation(path, folder, &entry));
+            match found {
+                Ok(reservation) => {
+                    lookup.stores.push(path.to_owned());
+                    if let Some((holder, _)) = reservation {
+                        lookup.holder.get_or_insert(holder);
                     }
-                    None => {
-                        let expected = "reservation of host-local";
-                        lookup
-                            .unread
-                            .push(HostLocalError::Content { path, expected });
-                        continue;
-                    }
-                },
-                Ok(Found::Missing | Found::Folder) => {}
-                Err(source) => {
-                    lookup.unread.push(HostLocalError::Read { path, source });
-                    continue;
                 }
+                Err(unread) => lookup.unread.push(unread),
             }
-            lookup.stores.push(store);
-        }
+        });
         lookup
     }
+}
 
-    /// Every folder that there is: the configured ones, then the default one
-    /// itself (some delegates store there without a network's name), then its
-    /// networks as they are now.
-    fn folders(&self, lookup: &mut Lookup) -> Vec<PathBuf> {
-        let default = Path::new(DEFAULT_DATA_DIR);
-        let mut folders = self.configured.clone();
-        folders.push(default.to_owned());
-        match self.root.list(default) {
-            Ok(entries) => {
-                let names = entries
-                    .into_iter()
-                    .filter(|name| name.parse::<IpAddr>().is_err());
-                folders.extend(names.take(MAX_NETWORKS).map(|name| default.join(name)));
-            }
-            Err(source) if source.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => lookup.unread.push(HostLocalError::Read {
-                path: default.to_owned(),
-                source,
-            }),
+/// Shows every store that there is, once: the configured ones, then the
+/// default folder itself (some delegates store there without a network's
+/// name), then its networks as they are now.
+fn visit(root: &Root, networks: &[Network], mut show: impl FnMut(&Path, Result<&Folder, Unread>)) {
+    let default = Path::new(DEFAULT_DATA_DIR);
+    let mut paths: Vec<PathBuf> = networks
+        .iter()
+        .filter_map(|each| each.store.clone())
+        .collect();
+    paths.push(default.to_owned());
+    let missed = match in_default(root) {
+        Ok((inner, cut)) => {
+            let cut = cut || inner.len() > MAX_NETWORKS;
+            paths.extend(inner.into_iter().take(MAX_NETWORKS));
+            let what = "has too many entries to look into all of its folders";
+            cut.then(|| Unread::content(default, what))
         }
-        let mut seen = BTreeSet::new();
-        folders.retain(|path| {
-            seen.insert(path.clone())
-                && self.root.is_folder(path).unwrap_or_else(|source| {
-                    let path = path.clone();
-                    lookup.unread.push(HostLocalError::Read { path, source });
-                    false
-                })
-        });
-        folders
+        Err(error) => {
+            paths.retain(|path| path != default);
+            Some(Unread::read(default, error))
+        }
+    };
+    // By the folder, as there can be several ways to it.
+    let mut seen = Vec::new();
+    for path in paths {
+        let folder = match root.folder(&path) {
+            Ok(Some(folder)) => folder,
+            Ok(None) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
+            Err(error) => {
+                show(&path, Err(Unread::read(&path, error)));
+                continue;
+            }
+        };
+        match folder.identity() {
+            Ok(identity) if seen.contains(&identity) => continue,
+            Ok(identity) => seen.push(identity),
+            Err(error) => {
+                show(&path, Err(Unread::read(&path, error)));
+                continue;
+            }
+        }
+        show(&path, Ok(&folder));
+    }
+    if let Some(missed) = missed {
+        show(default, Err(missed));
     }
 }
 
-/// The name of an address's file: Go's `net.IP.String()`.
-fn file_name(address: IpAddr) -> String {
-    // Go prints an IPv4 address mapped into IPv6 as IPv4.
-    address.to_canonical().to_string()
+/// What may be networks' folders in the default one, and whether there can be
+/// more of them.
+fn in_default(root: &Root) -> io::Result<(Vec<PathBuf>, bool)> {
+    let default = Path::new(DEFAULT_DATA_DIR);
+    let listing = match root.folder(default) {
+        Ok(Some(folder)) => folder.list(MAX_ENTRIES)?,
+        Ok(None) => Listing::default(),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Listing::default(),
+        Err(error) => return Err(error),
+    };
+    let may_be_network = |entry: &&Entry| {
+        let kind = matches!(
+            entry.kind,
+            FileType::Directory | FileType::Symlink | FileType::Unknown
+        );
+        let is_address = |name: &str| name.parse::<IpAddr>().is_ok();
+        kind && !entry.text().is_some_and(is_address)
+    };
+    let networks = listing.entries.iter().filter(may_be_network);
+    let networks = networks.map(|entry| default.join(&entry.name)).collect();
+    Ok((networks, listing.cut))
 }
 
-/// The container ID and the interface in a reservation; old files have only
-/// the ID, and one whose writer was cut off has nothing. `None` if it is
-/// something else.
-fn reservation(content: &[u8]) -> Option<(String, Option<String>)> {
-    let text = std::str::from_utf8(content).ok()?.trim();
-    let (id, ifname) = match text.split_once('\n') {
-        Some((id, ifname)) => (id.trim_end(), Some(ifname.trim())),
-        None => (text, None),
-    };
-    // What the CNI specification allows in an ID, and the kernel in a name.
-    let id_ok = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'-');
-    let name_ok =
-        |name: &str| name.len() < 16 && name.bytes().all(|c| c.is_ascii_graphic() && c != b'/');
-    let valid = id.bytes().all(id_ok) && ifname.is_none_or(name_ok);
-    valid.then(|| {
-        let ifname = ifname.filter(|name| !name.is_empty());
-        (id.to_owned(), ifname.map(str::to_owned))
-    })
+fn is_default(path: &Path) -> bool {
+    path == Path::new(DEFAULT_DATA_DIR)
 }
 
 #[cfg(test)]

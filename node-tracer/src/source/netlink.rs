@@ -1,50 +1,46 @@
-//! The addresses in a network namespace, by rtnetlink: for kernels where the
-//! tracer's programs cannot walk them.
+//! What is in a network namespace (devices, addresses, routes, neighbours),
+//! by rtnetlink: for a look at the node without eBPF, and for kernels where
+//! the tracer's programs cannot walk the addresses.
 //!
 //! Asking means to be in the namespace for a moment, so everything here is
 //! about leaving it: a thread of its own enters, closes the namespace's file,
-//! asks, closes the socket, and goes back to where it came from before it
-//! hands over the answer. After that the kernel keeps the closed socket for a
-//! grace period (milliseconds), then nothing of the tracer holds the namespace.
-//! If the kernel lets the thread wait (it takes the lock of all network
-//! configuration to list devices), the thread is abandoned as [`Bounded`]
-//! says and leaves the namespace as soon as it can run.
+//! asks through one socket, closes it, and goes on or back to where it came
+//! from. After that the kernel keeps the closed socket for a grace period
+//! (milliseconds), then nothing of the tracer holds the namespace. If the
+//! kernel lets the thread wait (it takes the lock of all network configuration
+//! to list devices), the thread is abandoned as [`Bounded`] says and leaves
+//! the namespace as soon as it can run.
 //!
 //! Only the few attributes that are used are decoded, over
 //! `netlink-packet-core`: a decoder of whole messages refuses those of kernels
 //! that it does not know.
 
 use std::{
-    collections::HashMap,
     fs, io,
-    os::fd::AsFd as _,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::fd::{AsFd as _, AsRawFd as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use netlink_packet_core::{
-    DecodeError, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NetlinkSerializable,
+use netlink_packet_core::DecodeError;
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use self::decode::Answer;
-use super::procfs::{Bounded, NoAnswer};
-use crate::event::Address;
+use self::dump::{Contents, DumpError, Lists};
+pub(crate) use self::rounds::{Target, visit_all};
+use super::procfs::{Bounded, NSFS_MAGIC, NoAnswer, socket_namespace};
+use crate::event::{Address, Device, Neighbour, Netns, Route};
 
 mod decode;
+mod dump;
+mod rounds;
 #[cfg(test)]
 mod tests;
 
-/// Larger than any message that the kernel makes of a dump (32 KiB).
-const BUFFER: usize = 64 << 10;
-
-/// Times that a dump is repeated because the configuration changed meanwhile.
-const ATTEMPTS: u32 = 5;
-
-/// Why the addresses of a namespace are not known.
+/// Why the contents of a namespace are not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetlinkError {
     /// Its file cannot be opened: mostly, it is gone.
@@ -94,6 +90,67 @@ pub(crate) enum NetlinkError {
         #[source]
         source: NoAnswer,
     },
+    /// The visits of other namespaces took too long, or hang.
+    #[error("rtnetlink in {}: not tried, as other namespaces took too long to answer", path.display())]
+    NotTried {
+        /// The namespace's file.
+        path: PathBuf,
+    },
+}
+
+impl NetlinkError {
+    /// Whether this is how it looks when a namespace has ended meanwhile.
+    pub(crate) fn is_gone(&self) -> bool {
+        let gone = |source: &io::Error| {
+            let code = source.raw_os_error();
+            source.kind() == io::ErrorKind::NotFound
+                || matches!(code, Some(libc::ESRCH | libc::EBADF))
+        };
+        matches!(self, Self::Open { source, .. } if gone(source))
+    }
+}
+
+/// A way to a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A file: `/run/netns/NAME`, `/proc/TID/ns/net`, `/proc/PID/fd/N`.
+    File(PathBuf),
+    /// A socket in it, the descriptor of another process.
+    Socket {
+        /// The process.
+        pid: u32,
+        /// The descriptor's number in it.
+        fd: u32,
+    },
+}
+
+impl Way {
+    /// The namespace's file.
+    fn open(&self) -> io::Result<fs::File> {
+        match self {
+            Self::File(path) => open(path),
+            Self::Socket { pid, fd } => socket_namespace(*pid, *fd),
+        }
+    }
+
+    /// For messages.
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Socket { pid, fd } => PathBuf::from(format!("/proc/{pid}/fd/{fd}")),
+        }
+    }
+}
+
+/// Opens a namespace's file, and no other: a mount point can have become a link
+/// to a device that does something when it is opened.
+fn open(path: &Path) -> io::Result<fs::File> {
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if rustix::fs::fstatfs(&place)?.f_type as u64 != NSFS_MAGIC {
+        let text = "it is no namespace, or no longer mounted";
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    fs::File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
 /// What was found in a network namespace.
@@ -106,6 +163,23 @@ pub(crate) struct Snapshot {
     pub(crate) addresses: Vec<Address>,
 }
 
+/// All that was found in a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Visit {
+    /// The namespace that was really read.
+    pub(crate) netns: Netns,
+    /// Its addresses, except those of loopback devices.
+    pub(crate) addresses: Vec<Address>,
+    /// Its devices by index, except loopback devices.
+    pub(crate) devices: Vec<Device>,
+    /// Default routes, and routes to single addresses, of every table.
+    pub(crate) routes: Vec<Route>,
+    /// Neighbours that are gateways of these, and permanent ones.
+    pub(crate) neighbours: Vec<Neighbour>,
+    /// There is more of something than is kept.
+    pub(crate) cut: bool,
+}
+
 /// The addresses in the network namespace at a path (`/run/netns/NAME`,
 /// `/proc/TID/ns/net`), within the time given.
 ///
@@ -116,8 +190,16 @@ pub(crate) fn addresses(
     bounded: &Bounded,
     timeout: Duration,
 ) -> Result<Snapshot, NetlinkError> {
-    let path = netns_path.to_owned();
-    match bounded.run(timeout, move || visit(&path)) {
+    let way = Way::File(netns_path.to_owned());
+    // The thread is home again before it hands over the answer.
+    let read = move || {
+        let (netns, contents) = Home::open()?.read(&way, Lists::addresses)?;
+        Ok(Snapshot {
+            inode: netns.inode,
+            addresses: contents.addresses,
+        })
+    };
+    match bounded.run(timeout, read) {
         Ok(result) => result,
         Err(source) => Err(NetlinkError::NoAnswer {
             path: netns_path.to_owned(),
@@ -126,190 +208,92 @@ pub(crate) fn addresses(
     }
 }
 
-/// Enters the namespace, reads, and leaves. For a thread that ends afterwards.
-fn visit(path: &Path) -> Result<Snapshot, NetlinkError> {
-    let open = |path: &Path| {
-        // Not waiting: the path can be that of a FIFO.
-        let result = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path);
-        result.map_err(|source| NetlinkError::Open {
-            path: path.to_owned(),
-            source,
+/// The network namespace that a thread came from, to which it returns when
+/// this is dropped.
+struct Home(fs::File);
+
+impl Home {
+    fn open() -> Result<Self, NetlinkError> {
+        let way = Way::File(PathBuf::from("/proc/thread-self/ns/net"));
+        match way.open() {
+            Ok(file) => Ok(Self(file)),
+            Err(source) => Err(NetlinkError::Open {
+                path: way.path(),
+                source,
+            }),
+        }
+    }
+
+    /// Enters a namespace and reads all of it. The thread stays there until
+    /// the next visit, or until this is dropped.
+    fn visit(&self, way: &Way) -> Result<Visit, NetlinkError> {
+        let (netns, contents) = self.read(way, Lists::everything)?;
+        let Contents {
+            addresses,
+            devices,
+            routes,
+            neighbours,
+            cut,
+        } = contents;
+        Ok(Visit {
+            netns,
+            addresses,
+            devices,
+            routes,
+            neighbours,
+            cut,
         })
-    };
-    let enter = |file: fs::File| {
-        let inode = file.metadata()?.ino();
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-        // Inodes of the kernel's namespaces have 32 bits.
-        Ok(inode as u32)
-    };
-    let own = open(Path::new("/proc/thread-self/ns/net"))?;
-    let inode = enter(open(path)?).map_err(|source| NetlinkError::Enter {
-        path: path.to_owned(),
-        source,
-    })?;
-    let result = read(path);
-    // Should this fail, the thread's end does it a moment later.
-    let _: io::Result<u32> = enter(own);
-    Ok(Snapshot {
-        inode,
-        addresses: result?,
-    })
-}
-
-/// Reads the addresses of the namespace that the thread is in.
-fn read(path: &Path) -> Result<Vec<Address>, NetlinkError> {
-    let mut links = HashMap::new();
-    let mut found = Vec::new();
-    for answer in list(path, "RTM_GETLINK", libc::RTM_GETLINK)? {
-        if let Answer::Link { index, link } = answer {
-            links.insert(index, link);
-        }
     }
-    for answer in list(path, "RTM_GETADDR", libc::RTM_GETADDR)? {
-        let Answer::Address {
-            index,
-            address,
-            prefix,
-        } = answer
-        else {
-            continue;
+
+    fn read(
+        &self,
+        way: &Way,
+        read: impl FnOnce(&mut Lists) -> Result<Contents, DumpError>,
+    ) -> Result<(Netns, Contents), NetlinkError> {
+        let file = way.open().map_err(|source| NetlinkError::Open {
+            path: way.path(),
+            source,
+        })?;
+        let inode = enter(file).map_err(|source| NetlinkError::Enter {
+            path: way.path(),
+            source,
+        })?;
+        let failed = |request, source| NetlinkError::Request {
+            path: way.path(),
+            request,
+            source,
         };
-        // A device made after the first list has no name yet.
-        let link = links.get(&index);
-        if !link.is_some_and(|link| link.loopback) {
-            found.push(Address {
-                address,
-                prefix,
-                ifname: link.map_or_else(|| format!("if{index}"), |link| link.name.clone()),
-                link_kind: link.and_then(|link| link.kind.clone()),
-            });
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// A whole list; read again if it changed while it was read.
-fn list(path: &Path, request: &'static str, kind: u16) -> Result<Vec<Answer>, NetlinkError> {
-    let mut tries = 1;
-    loop {
-        match dump(kind) {
-            Ok(Dump {
-                interrupted: true, ..
-            }) if tries < ATTEMPTS => tries += 1,
-            // A list that keeps changing is still nearly right; each change
-            // is an event of its own.
-            Ok(dump) => return Ok(dump.answers),
-            Err(DumpError::Io(source)) => {
-                return Err(NetlinkError::Request {
-                    path: path.to_owned(),
-                    request,
-                    source,
-                });
-            }
-            Err(DumpError::Format(source)) => {
-                return Err(NetlinkError::Format {
-                    path: path.to_owned(),
-                    source,
-                });
-            }
+        let mut lists = Lists::open().map_err(|source| failed("socket", source))?;
+        let cookie = lists.cookie();
+        match read(&mut lists) {
+            Ok(contents) => Ok((Netns { inode, cookie }, contents)),
+            Err(DumpError::Io(list, source)) => Err(failed(list.name(), source)),
+            Err(DumpError::Format(source)) => Err(NetlinkError::Format {
+                path: way.path(),
+                source,
+            }),
         }
     }
 }
 
-struct Dump {
-    answers: Vec<Answer>,
-    /// The list changed while the kernel made it.
-    interrupted: bool,
-}
-
-enum DumpError {
-    Io(io::Error),
-    Format(DecodeError),
-}
-
-impl From<io::Error> for DumpError {
-    fn from(source: io::Error) -> Self {
-        Self::Io(source)
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Should this fail, the thread's end does it a moment later.
+        let _: io::Result<()> = move_into(&self.0);
     }
 }
 
-fn dump(kind: u16) -> Result<Dump, DumpError> {
-    let kernel = SocketAddr::new(0, 0);
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    // The kernel answers within send and recv, so there is nothing to wait
-    // for; a socket that waited would hold the namespace.
-    socket.set_non_blocking(true)?;
-    let mut request = NetlinkMessage::new(
-        NetlinkHeader::default(),
-        NetlinkPayload::from(Request(kind)),
-    );
-    request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    request.header.sequence_number = 1;
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    socket.send_to(&bytes, &kernel, 0)?;
-
-    let mut dump = Dump {
-        answers: Vec::new(),
-        interrupted: false,
-    };
-    let mut buffer = Vec::with_capacity(BUFFER);
-    loop {
-        buffer.clear();
-        let (length, sender) = socket.recv_from(&mut buffer, libc::MSG_TRUNC)?;
-        if sender != kernel {
-            // Somebody in the namespace talks to the socket.
-            continue;
-        }
-        if length > buffer.len() {
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
-        }
-        let mut rest = buffer.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<Answer>::deserialize(rest).map_err(DumpError::Format)?;
-            dump.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
-            let length = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(length..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::InnerMessage(answer) => dump.answers.push(answer),
-                NetlinkPayload::Done(done) if done.code < 0 => {
-                    return Err(io::Error::from_raw_os_error(-done.code).into());
-                }
-                NetlinkPayload::Done(_) => return Ok(dump),
-                NetlinkPayload::Error(error) => return Err(error.to_io().into()),
-                _ => {}
-            }
-        }
-    }
+/// Moves the thread into a namespace, and returns its inode.
+fn enter(file: fs::File) -> io::Result<u32> {
+    let inode = file.metadata()?.ino();
+    move_into(&file)?;
+    // Inodes of the kernel's namespaces have 32 bits.
+    Ok(inode as u32)
 }
 
-/// A request for a whole list, of any address family.
-#[derive(Debug)]
-struct Request(u16);
-
-impl NetlinkSerializable for Request {
-    fn message_type(&self) -> u16 {
-        self.0
-    }
-
-    fn buffer_len(&self) -> usize {
-        size_of::<libc::ifinfomsg>()
-    }
-
-    fn serialize(&self, buffer: &mut [u8]) {
-        // AF_UNSPEC, and no restriction.
-        buffer.fill(0);
-    }
-}
-
-impl From<Request> for NetlinkPayload<Request> {
-    fn from(request: Request) -> Self {
-        Self::InnerMessage(request)
-    }
+fn move_into(file: &fs::File) -> io::Result<()> {
+    Ok(move_into_link_name_space(
+        file.as_fd(),
+        Some(LinkNameSpaceType::Network),
+    )?)
 }

@@ -20,7 +20,8 @@ use std::{
 
 use crate::{clock::Timestamp, event::Pod};
 
-mod object;
+pub(crate) mod document;
+pub(crate) mod object;
 mod parse;
 
 /// Largest list that is read. A pod takes 5 to 15 kB.
@@ -91,10 +92,14 @@ pub(crate) enum PodsError {
 /// The pods at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Listing {
-    /// Where it is from: the path, or `standard input`.
+    /// Where it is from: the path, `standard input`, or the API server.
     pub(crate) source: String,
-    /// The time for which it is true: when the file was written.
+    /// The time for which it is true: when the file was written, or a moment
+    /// before the server was asked.
     pub(crate) at: Timestamp,
+    /// Every pod of this node is on it, as far as the server goes. A file may
+    /// be of one namespace, or of another cluster.
+    pub(crate) whole: bool,
     /// The pods, each once.
     pub(crate) pods: Vec<Pod>,
 }
@@ -208,7 +213,12 @@ impl PodsFile {
     fn read(&self, input: impl Read, at: Timestamp) -> Result<Listing, PodsError> {
         let source = self.source();
         let pods = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
-        Ok(Listing { source, at, pods })
+        Ok(Listing {
+            source,
+            at,
+            whole: false,
+            pods,
+        })
     }
 }
 

@@ -30,14 +30,17 @@ use super::cgroup::{self, CgroupOwner};
 
 pub(crate) use self::{
     bounded::{Bounded, NoAnswer},
-    fds::FdHolders,
+    fds::{Descriptors, FdHolders},
     mounts::NsfsMount,
+    sockets::socket_namespace,
     tasks::TaskEntry,
 };
 
 mod bounded;
 mod fds;
 mod mounts;
+mod sleep;
+mod sockets;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -46,7 +49,7 @@ mod tests;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// `NSFS_MAGIC`
-const NSFS_MAGIC: u64 = 0x6e73_6673;
+pub(crate) const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// How long a walk over all processes may take.
 const WALK_PATIENCE: Duration = Duration::from_secs(10);
@@ -167,6 +170,11 @@ impl Procfs {
         self.task_path(tid, "ns/net")
     }
 
+    /// Where a descriptor of a process leads.
+    pub(crate) fn fd_path(&self, pid: u32, fd: u32) -> PathBuf {
+        self.task_path(pid, "fd").join(fd.to_string())
+    }
+
     /// Where a mount can be reached from here.
     pub(crate) fn mount_path(&self, mount: &NsfsMount) -> PathBuf {
         let inside = mount.path.strip_prefix("/").unwrap_or(&mount.path);
@@ -276,6 +284,13 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, ProcfsError> {
     let mut bytes = Vec::with_capacity(1024);
     let result = fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
     Ok(unless_gone(path, result)?.map(|_| bytes))
+}
+
+/// What follows a name in `/proc/TID/status`.
+fn status_field(status: &[u8], name: &str) -> Option<String> {
+    let status = String::from_utf8_lossy(status);
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_owned())
 }
 
 fn read_stat(path: &Path) -> Result<Option<Stat>, ProcfsError> {

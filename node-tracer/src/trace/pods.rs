@@ -1,31 +1,67 @@
 //! The list of pods while tracing: told when it changes, with the pods that
 //! have gone.
 
+use std::time::Duration;
+
 use crate::{
     clock::Timestamp,
-    config::Pods,
+    config::{Config, Pods},
     event::{Event, Pod, What},
-    model::pods::deleted,
+    model::pods::{deleted, reference},
     report,
-    source::pods::{PodsError, PodsFile},
+    source::{
+        kube::{self, Credentials, KubeError, Told, Watch},
+        pods::{Listing, PodsError, PodsFile},
+    },
 };
+
+/// How long a trace waits for the API server before it goes on without. It
+/// takes what comes later, too.
+const FIRST_LIST: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 pub(super) struct PodsSource {
-    file: Option<PodsFile>,
+    from: From,
     known: Vec<Pod>,
     failing: bool,
 }
 
+enum From {
+    Nowhere,
+    File(PodsFile),
+    Server(Watch),
+}
+
 impl PodsSource {
-    /// The source that was asked for.
-    pub(super) fn new(pods: &Pods) -> Self {
-        let file = match pods {
-            Pods::File(path) => Some(PodsFile::new(path)),
-            Pods::Auto | Pods::None => None,
-        };
+    /// The source that was asked for; and why there is none, where it is left
+    /// to the tracer and it has found nothing.
+    ///
+    /// # Errors
+    /// The credentials that were given cannot be used.
+    pub(super) fn find(config: &Config) -> Result<(Self, Option<String>), KubeError> {
+        match &config.pods {
+            Pods::File(path) => return Ok((Self::of(From::File(PodsFile::new(path))), None)),
+            Pods::None => return Ok((Self::of(From::Nowhere), None)),
+            Pods::Auto => {}
+        }
+        let given = config.kubeconfig.as_deref();
+        let found = Credentials::find(&config.node.root, given)
+            .and_then(|credentials| Self::server(credentials, &config.node.name));
+        match found {
+            Ok(source) => Ok((source, None)),
+            Err(error) if given.is_some() => Err(error),
+            Err(error) => Ok((Self::of(From::Nowhere), Some(report::chain(&error)))),
+        }
+    }
+
+    /// The API server. It is asked from now on.
+    fn server(credentials: Credentials, node: &str) -> Result<Self, KubeError> {
+        Ok(Self::of(From::Server(Watch::start(credentials, node)?)))
+    }
+
+    fn of(from: From) -> Self {
         Self {
-            file,
+            from,
             known: Vec::new(),
             failing: false,
         }
@@ -33,51 +69,117 @@ impl PodsSource {
 
     /// Its name, if there is one.
     pub(super) fn name(&self) -> Option<String> {
-        self.file.as_ref().map(PodsFile::source)
+        match &self.from {
+            From::Nowhere => None,
+            From::File(file) => Some(file.source()),
+            From::Server(_) => Some(kube::SOURCE.to_owned()),
+        }
     }
 
-    /// The first list. One that cannot be read is the user's mistake.
+    /// The first list. A file that cannot be read is the user's mistake; a
+    /// server that does not answer may do so later.
     pub(super) fn first(&mut self) -> Result<Vec<Event>, PodsError> {
         let mut events = Vec::new();
-        match self.file.as_mut().and_then(PodsFile::poll) {
-            Some(Ok(listing)) => self.listed(listing, &mut events),
-            Some(Err(error)) => return Err(error),
-            None => {}
+        match &mut self.from {
+            From::Nowhere => {}
+            From::File(file) => {
+                if let Some(listing) = file.poll().transpose()? {
+                    self.listed(listing, &mut events);
+                }
+            }
+            From::Server(watch) => match watch.wait(FIRST_LIST) {
+                Some(told) => {
+                    self.told(told, &mut events);
+                }
+                None => {
+                    let after = FIRST_LIST.as_secs();
+                    self.failed(
+                        format!("no answer from the API server within {after} s"),
+                        &mut events,
+                    );
+                }
+            },
         }
         Ok(events)
     }
 
     /// Looks again; whether the list has changed.
     pub(super) fn poll(&mut self, out: &mut Vec<Event>) -> bool {
-        let Some(polled) = self.file.as_mut().and_then(PodsFile::poll) else {
-            return false;
-        };
-        let time = Timestamp::now();
-        let source = String::from("pods");
-        match polled {
-            Ok(listing) => {
-                if std::mem::take(&mut self.failing) {
-                    out.push(Event {
-                        time,
-                        what: What::SourceRecovered { source },
-                    });
+        match &mut self.from {
+            From::Nowhere => false,
+            From::File(file) => match file.poll() {
+                None => false,
+                Some(Ok(listing)) => {
+                    self.works(out);
+                    self.listed(listing, out);
+                    true
                 }
+                Some(Err(error)) => {
+                    self.failed(report::chain(&error), out);
+                    false
+                }
+            },
+            From::Server(_) => {
+                let mut changed = false;
+                while let From::Server(watch) = &mut self.from
+                    && let Some(told) = watch.poll()
+                {
+                    changed |= self.told(told, out);
+                }
+                changed
+            }
+        }
+    }
+
+    /// Whether the list has changed.
+    fn told(&mut self, told: Told, out: &mut Vec<Event>) -> bool {
+        match told {
+            // Not yet: what cannot be followed is known for a moment only.
+            Told::Listed(listing) => {
                 self.listed(listing, out);
                 true
             }
-            Err(error) => {
-                self.failing = true;
-                let error = report::chain(&error);
+            Told::Deleted { pod, at } => {
+                self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
                 out.push(Event {
-                    time,
-                    what: What::SourceFailed { source, error },
+                    time: at,
+                    what: What::PodDeleted {
+                        pod: reference(&pod),
+                    },
                 });
+                true
+            }
+            Told::Failed(error) => {
+                self.failed(error, out);
+                false
+            }
+            Told::Following => {
+                self.works(out);
                 false
             }
         }
     }
 
-    fn listed(&mut self, listing: crate::source::pods::Listing, out: &mut Vec<Event>) {
+    fn works(&mut self, out: &mut Vec<Event>) {
+        if std::mem::take(&mut self.failing) {
+            let source = String::from("pods");
+            out.push(Event {
+                time: Timestamp::now(),
+                what: What::SourceRecovered { source },
+            });
+        }
+    }
+
+    fn failed(&mut self, error: String, out: &mut Vec<Event>) {
+        self.failing = true;
+        let source = String::from("pods");
+        out.push(Event {
+            time: Timestamp::now(),
+            what: What::SourceFailed { source, error },
+        });
+    }
+
+    fn listed(&mut self, listing: Listing, out: &mut Vec<Event>) {
         let time = Timestamp::now();
         for pod in deleted(&self.known, &listing.pods) {
             out.push(Event {
@@ -89,9 +191,12 @@ impl PodsSource {
         let what = What::PodsListed {
             source: listing.source,
             at: listing.at,
-            whole: false,
+            whole: listing.whole,
             pods: listing.pods,
         };
         out.push(Event { time, what });
     }
 }
+
+#[cfg(test)]
+mod tests;

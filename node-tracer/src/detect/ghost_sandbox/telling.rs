@@ -7,7 +7,7 @@ use crate::{
     clock::Timestamp,
     detect::{
         View, duplicate_address::label, evidence, fd_label, holders_of, joined, netns_of, pod_of,
-        pod_word, short_id, sleeps_in, task_label, unknown_holder,
+        pod_word, short_id, sleeps_in, socket_label, task_label, unknown_holder,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Phase, Rule, Severity, finding_id},
@@ -66,6 +66,8 @@ pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
         rule: Rule::GhostSandbox,
         severity: match phase {
             Phase::Suspected => Severity::Warning,
+            // Only a list can say that the pod is gone.
+            _ if entry.sandbox.standing == Standing::Unknown => Severity::Warning,
             Phase::Armed | Phase::Conflict => Severity::Critical,
         },
         id,
@@ -88,10 +90,6 @@ pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
 }
 
 impl Told<'_> {
-    fn is_gone(&self) -> bool {
-        !matches!(self.ghost.entry.sandbox.standing, Standing::Terminating(_))
-    }
-
     /// The namespace that has one of the addresses, too.
     fn victim(&self) -> Option<String> {
         self.fates.iter().find_map(|(_, fate)| match fate {
@@ -105,10 +103,10 @@ impl Told<'_> {
 
     fn title(&self) -> String {
         let addresses = joined(&self.ghost.addresses);
-        let state = if self.is_gone() {
-            "deleted"
-        } else {
-            "terminating"
+        let state = match self.ghost.entry.sandbox.standing {
+            Standing::Terminating(_) => "the terminating pod",
+            Standing::Unknown => "pod",
+            _ => "the deleted pod",
         };
         let pod = pod_word(&self.pod);
         let holder = self.holder();
@@ -124,7 +122,7 @@ impl Told<'_> {
             _ if self.is_reserved() => String::from("it stays reserved for it"),
             _ => String::from("whether it is still reserved is not known yet"),
         };
-        format!("{addresses} is still held by the {state} pod {pod}: {holder}; {next}")
+        format!("{addresses} is still held by {state} {pod}: {holder}; {next}")
     }
 
     /// What keeps the namespace, in few words.
@@ -138,6 +136,7 @@ impl Told<'_> {
             format!("only the mount {} is left", path.display())
         } else {
             match entry.fds.as_slice() {
+                [] if !entry.sockets.is_empty() => String::from("only sockets in it are left"),
                 [] => String::from("what keeps it was not found"),
                 [only] => format!("only {} is left", fd_label(only)),
                 [first, more @ ..] => {
@@ -232,6 +231,9 @@ impl Told<'_> {
     /// The pod is gone.
     fn claim_pod(&self, claims: &mut Vec<Evidence>) {
         let pods = &self.view.model.pods;
+        if self.ghost.entry.sandbox.standing == Standing::Unknown {
+            return;
+        }
         let source = pods.list().map_or("pods", |list| list.source.as_str());
         let pod = self.pod.label();
         let at = self.ghost.since;
@@ -276,10 +278,14 @@ impl Told<'_> {
         } else if stuck.is_empty() {
             let mounts = joined(entry.mounts.iter().map(|path| path.display()));
             let fds = joined(entry.fds.iter().map(fd_label));
+            let sockets = joined(entry.sockets.iter().map(socket_label));
             let claim = match (entry.mounts.is_empty(), entry.fds.is_empty()) {
                 (false, _) => format!("no task is in it; it is mounted at {mounts}"),
                 (true, false) => {
                     format!("no task is in it and it is mounted nowhere; it is kept by {fds}")
+                }
+                (true, true) if !entry.sockets.is_empty() => {
+                    format!("no task is in it and it is mounted nowhere; it is kept by {sockets}")
                 }
                 (true, true) => String::from(
                     "it lives on, so something keeps it; no task in it, no mount and no \
@@ -303,8 +309,38 @@ impl Told<'_> {
                     add,
                 ));
             }
-            (None, None) => {}
+            (None, None) => self.claim_attachment(claims),
         }
+        self.claim_runtime(claims);
+    }
+
+    /// No DEL was seen because nobody looked; libcni forgets an attachment when
+    /// its DEL has succeeded.
+    fn claim_attachment(&self, claims: &mut Vec<Evidence>) {
+        let id = self.ghost.entry.sandbox.id.as_deref();
+        let mut its = id.into_iter().flat_map(|id| self.view.model.cni.of_container(id));
+        if let Some(attachment) = its.find(|each| each.ifname != "lo") {
+            let claim = format!(
+                "no CNI DEL of its {} has succeeded: libcni still has the ADD",
+                attachment.ifname
+            );
+            claims.push(evidence(claim, "libcni", attachment.written));
+        }
+    }
+
+    /// What the runtime has to say.
+    fn claim_runtime(&self, claims: &mut Vec<Evidence>) {
+        let entry = self.ghost.entry;
+        let (Some(list), Some(id)) = (self.view.model.runtime.cri(), &entry.sandbox.id) else {
+            return;
+        };
+        let claim = match list.of_container(id).map(|sandbox| sandbox.ready) {
+            Some(Some(true)) => "the container runtime still has its sandbox as ready",
+            Some(Some(false)) => "the container runtime has its sandbox as not ready",
+            Some(None) => return,
+            None => "the container runtime has no such sandbox any more",
+        };
+        claims.push(evidence(claim, CRI, list.at));
     }
 
     /// What became of an address.
@@ -348,8 +384,21 @@ impl Told<'_> {
                 "when the pod was deleted: no list that was seen had it",
             ));
         }
-        if let Some(failure) = self.view.model.pods_failure() {
-            unknown.push(format!("the pods as they are now: {}", failure.error));
+        let failure = self.view.model.pods_failure();
+        match (entry.sandbox.standing, failure) {
+            (Standing::Unknown, None) => {
+                unknown.push(String::from("whether the pod still exists: no pod list tells"));
+            }
+            (Standing::Unknown, Some(failure)) => {
+                unknown.push(format!("whether the pod still exists: {}", failure.error));
+            }
+            (_, Some(failure)) => {
+                unknown.push(format!("the pods as they are now: {}", failure.error));
+            }
+            (_, None) => {}
+        }
+        if let Some(failure) = self.view.model.failure(CRI) {
+            unknown.push(format!("what the container runtime knows: {}", failure.error));
         }
         if entry.held_at.is_none() {
             unknown.push(String::from("what else keeps the namespace"));

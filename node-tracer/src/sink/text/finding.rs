@@ -17,10 +17,13 @@ use crate::{
 const TIME: usize = 14;
 /// Width of a label and of the space after it.
 const LABEL: usize = 9;
+/// How much of a list is printed; the JSON record has all.
+const LISTED: usize = 8;
 /// The column at which values begin.
 const VALUE: usize = TIME + LABEL + 1;
 
 mod holders;
+mod reservations;
 
 /// Lines of a block under construction.
 struct Block<'a> {
@@ -55,6 +58,7 @@ pub(super) fn block(
                 block.due();
                 block.holders(&mut printed, memory);
                 block.places();
+                block.reservations();
                 block.claims(&mut printed);
             }
         }
@@ -142,6 +146,13 @@ impl Block<'_> {
         self.line(label, &format!("{quiet}{value}"));
     }
 
+    /// What of a list of so many was not printed.
+    fn and_more(&mut self, all: usize) {
+        if all > LISTED {
+            self.line("", &format!("… and {} more", all - LISTED));
+        }
+    }
+
     fn since(&mut self) {
         let since = self.finding.since;
         let age = self.age(since);
@@ -195,9 +206,12 @@ impl Block<'_> {
             }
             self.wrapped("netns", "", &text);
         }
-        if !finding.addresses.is_empty() {
-            let all: Vec<_> = finding.addresses.iter().map(ToString::to_string).collect();
-            self.wrapped("address", "", &all.join("  "));
+        // A reservation's line has its address.
+        if !finding.addresses.is_empty() && finding.detail.reservations.is_empty() {
+            let all = finding.addresses.iter();
+            let first: Vec<_> = all.take(LISTED).map(ToString::to_string).collect();
+            self.wrapped("address", "", &first.join("  "));
+            self.and_more(finding.addresses.len());
         }
     }
 

@@ -1,7 +1,7 @@
 use std::{fs, os::unix::fs::symlink};
 
 use super::{
-    config::{Ipam, Plugin},
+    store::{MAX_FILE, file_name, parse},
     *,
 };
 
@@ -34,6 +34,8 @@ fn folders(lookup: &Lookup) -> Vec<&str> {
         .collect()
 }
 
+mod golden;
+
 #[test]
 fn a_reservation_is_found_with_its_container_and_interface() {
     let root = host(&[
@@ -59,8 +61,8 @@ fn a_reservation_is_found_with_its_container_and_interface() {
     );
     let free = look_up(&root, "198.18.0.3");
     assert_eq!(
-        (free.holder, free.unread.len(), free.stores.len()),
-        (None, 0, 2)
+        (free.holder, free.unread.texts(), free.stores.len()),
+        (None, vec![], 2)
     );
 }
 
@@ -73,6 +75,8 @@ fn every_form_of_a_reservation_is_understood() {
         (ID.to_owned(), ID, None),
         (String::new(), "", None),
         (String::from("\r\n"), "", None),
+        (format!("{ID}  \n\n"), ID, None),
+        (String::from("\r\neth0"), "", Some("eth0")),
         (
             String::from("test.container_1-a"),
             "test.container_1-a",
@@ -80,22 +84,22 @@ fn every_form_of_a_reservation_is_understood() {
         ),
     ] {
         let expected = (id.to_owned(), ifname.map(str::to_owned));
-        assert_eq!(
-            reservation(content.as_bytes()),
-            Some(expected),
-            "{content:?}"
-        );
+        assert_eq!(parse(content.as_bytes()), Some(expected), "{content:?}");
     }
     for content in [
         "{\"a\":1}",
         "an id\r\neth0",
         "id\r\neth0/x",
         "id\r\neth0\r\nmore",
+        "\nid\r\neth0",
+        "id\reth0",
+        "id\r\na name that is far too long",
+        "\0\0\0\0",
         "\u{1b}[2J",
     ] {
-        assert_eq!(reservation(content.as_bytes()), None, "{content:?}");
+        assert_eq!(parse(content.as_bytes()), None, "{content:?}");
     }
-    assert_eq!(reservation(b"\xff\xfe"), None);
+    assert_eq!(parse(b"\xff\xfe"), None);
 }
 
 #[test]
@@ -180,12 +184,6 @@ fn networks_inside_multus_count_too() {
         look_up(&root, "198.18.0.2").holder.unwrap().path,
         Path::new("/data/inner/198.18.0.2")
     );
-    let kind = stores(&root).cni_type().cloned().unwrap();
-    assert_eq!(
-        (kind.plugin, kind.ipam),
-        (Plugin::Bridge, Some(Ipam::HostLocal))
-    );
-    assert_eq!(kind.network, "inner");
 }
 
 #[test]
@@ -221,7 +219,7 @@ fn no_link_leads_out_of_the_root_and_none_is_taken_for_a_reservation() {
     for address in ["198.18.0.2", "198.18.0.3"] {
         let lookup = stores.holder(address.parse().unwrap());
         assert_eq!(lookup.holder, None, "{address}");
-        assert_eq!(lookup.unread.len(), 1, "{address}");
+        assert_eq!(lookup.unread.texts().len(), 1, "{address}");
         assert!(
             !folders(&lookup).contains(&"/var/lib/cni/networks/k8s"),
             "{address}"
@@ -245,111 +243,33 @@ fn what_is_no_reservation_leaves_the_answer_unknown_and_the_other_stores_known()
             "var/lib/cni/networks/b/198.18.0.2",
             "some text\nof somebody",
         ),
+        // host-local cannot make its file where a folder is.
         ("var/lib/cni/networks/c/198.18.0.2/folder", ""),
         ("var/lib/cni/networks/d/198.18.0.2", ID),
     ]);
     rustix::fs::mknodat(
         rustix::fs::CWD,
         root.path().join("var/lib/cni/networks/a/198.18.0.3"),
-        rustix::fs::FileType::Fifo,
+        FileType::Fifo,
         rustix::fs::Mode::RWXU,
         0,
     )
     .unwrap();
     let lookup = look_up(&root, "198.18.0.2");
     assert_eq!(lookup.holder.as_ref().unwrap().container_id, ID);
-    assert_eq!(lookup.unread.len(), 2);
-    let names = [
-        "/var/lib/cni/networks",
-        "/var/lib/cni/networks/c",
-        "/var/lib/cni/networks/d",
-    ];
+    assert_eq!(lookup.unread.texts().len(), 3);
+    let names = ["/var/lib/cni/networks", "/var/lib/cni/networks/d"];
     assert_eq!(folders(&lookup), names);
-    assert_eq!(look_up(&root, "198.18.0.3").unread.len(), 1);
-}
-
-#[test]
-fn the_cni_is_that_of_the_first_usable_file() {
-    let calico = r#"{"name":"k8s-pod-network","plugins":[
-        {"type":"calico","datastore_type":"kubernetes","ipam":{"type":"calico-ipam"},
-         "kubernetes":{"k8s_api_token":"secret"}},{"type":"portmap"}]}"#;
-    for (config, plugin, ipam) in [
-        (calico, Plugin::Calico, Some(Ipam::Calico)),
-        (
-            r#"{"name":"k8s-pod-network","plugins":[{"type":"calico","ipam":{"type":"host-local","subnet":"usePodCidr"}}]}"#,
-            Plugin::Calico,
-            Some(Ipam::HostLocal),
-        ),
-        (
-            r#"{"name":"terway","type":"terway"}"#,
-            Plugin::Terway,
-            Some(Ipam::Daemon),
-        ),
-        (
-            r#"{"name":"terway-chainer","plugins":[{"type":"terway"},{"type":"cilium-cni"}]}"#,
-            Plugin::Terway,
-            Some(Ipam::Daemon),
-        ),
-        (
-            r#"{"name":"aws-cni","plugins":[{"name":"aws-cni","type":"aws-cni"},
-                {"name":"egress","type":"egress-cni","ipam":{"type":"host-local","dataDir":"/run/cni/v4"}}]}"#,
-            Plugin::AwsCni,
-            Some(Ipam::Daemon),
-        ),
-        (
-            r#"{"name":"cbr0","plugins":[{"type":"flannel","delegate":{"isDefaultGateway":true}},{"type":"portmap"}]}"#,
-            Plugin::Flannel,
-            Some(Ipam::HostLocal),
-        ),
-        (
-            r#"{"name":"cilium","plugins":[{"type":"cilium-cni"}]}"#,
-            Plugin::Cilium,
-            Some(Ipam::Daemon),
-        ),
-        (
-            r#"{"name":"w","type":"macvlan","ipam":{"type":"whereabouts"}}"#,
-            Plugin::Macvlan,
-            Some(Ipam::Whereabouts),
-        ),
-        (
-            r#"{"name":"z","type":"weave-net","ipam":{}}"#,
-            Plugin::Other(String::from("weave-net")),
-            None,
-        ),
-    ] {
-        let root = host(&[
-            ("etc/cni/net.d/05-broken.conf", "{"),
-            ("etc/cni/net.d/06-empty.json", "{}"),
-            ("etc/cni/net.d/10-first.conflist", config),
-            (
-                "etc/cni/net.d/09-no-config.conf.bak",
-                r#"{"type":"bridge"}"#,
-            ),
-            (
-                "etc/cni/net.d/87-podman-bridge.conflist",
-                r#"{"name":"podman","plugins":[{"type":"bridge"}]}"#,
-            ),
-        ]);
-        let stores = stores(&root);
-        let kind = stores.cni_type().unwrap();
-        assert_eq!((&kind.plugin, &kind.ipam), (&plugin, &ipam), "{config}");
-        assert_eq!(kind.file, Path::new("/etc/cni/net.d/10-first.conflist"));
-        let unread: Vec<String> = stores.unread.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            unread,
-            ["/etc/cni/net.d/05-broken.conf is no CNI configuration"]
-        );
-    }
+    assert_eq!(look_up(&root, "198.18.0.3").unread.texts().len(), 1);
 }
 
 #[test]
 fn a_node_without_configuration_is_no_error() {
     let root = host(&[]);
     let stores = stores(&root);
-    assert_eq!(stores.cni_type(), None);
-    assert!(stores.unread.is_empty());
-    assert!(matches!(
-        Stores::discover(&root.path().join("gone")),
-        Err(HostLocalError::Root { .. })
-    ));
+    assert!(stores.is_bare());
+    assert!(stores.configuration().networks.is_empty());
+    assert!(stores.configuration().unread.texts().is_empty());
+    let error = Stores::discover(&root.path().join("gone")).unwrap_err();
+    assert!(error.to_string().contains("--root"));
 }

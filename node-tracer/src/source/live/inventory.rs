@@ -141,7 +141,7 @@ const MAX_WAYS: usize = 3;
 
 /// A task of /proc as the iterator would show it.
 fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
-    let procfs::TaskEntry { task, netns } = entry;
+    let procfs::TaskEntry { task, netns, .. } = entry;
     let mut comm = [0; COMM_LEN];
     let name = task.comm.as_bytes();
     let length = name.len().min(COMM_LEN - 1);

@@ -1,5 +1,4 @@
-//! Decoding is tested on made messages; reading on real namespaces, which
-//! needs root.
+//! Reading is tested on real namespaces, which needs root.
 
 use std::{
     net::IpAddr,
@@ -8,91 +7,9 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    decode::{Answer, Link, address, link},
-    *,
-};
+use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
-
-/// One attribute, padded.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut bytes = (value.len() as u16 + 4).to_ne_bytes().to_vec();
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-fn link_message(index: u32, flags: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = vec![0; 4];
-    bytes.extend(index.to_ne_bytes());
-    bytes.extend(flags.to_ne_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(attributes.concat());
-    bytes
-}
-
-fn address_message(prefix: u8, index: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = vec![0, prefix, 0, 0];
-    bytes.extend(index.to_ne_bytes());
-    bytes.extend(attributes.concat());
-    bytes
-}
-
-#[test]
-fn attributes_that_are_not_known_do_not_hide_those_that_are() {
-    let info = attribute(libc::IFLA_INFO_KIND, b"veth\0");
-    let message = link_message(
-        7,
-        0,
-        &[
-            attribute(4095, &[1, 2, 3]),
-            attribute(libc::IFLA_STATS64, &[0; 3]),
-            attribute(libc::IFLA_IFNAME, b"eth0\0"),
-            attribute(libc::IFLA_LINKINFO | 0x8000, &info),
-        ],
-    );
-    let expected = Link {
-        name: String::from("eth0"),
-        kind: Some(String::from("veth")),
-        loopback: false,
-    };
-    assert_eq!(
-        link(&message),
-        Some(Answer::Link {
-            index: 7,
-            link: expected
-        })
-    );
-}
-
-#[test]
-fn on_a_point_to_point_link_the_own_address_counts() {
-    let message = address_message(
-        32,
-        7,
-        &[
-            attribute(libc::IFA_ADDRESS, &[198, 18, 0, 1]),
-            attribute(libc::IFA_LOCAL, &[198, 18, 0, 2]),
-        ],
-    );
-    let expected = Answer::Address {
-        index: 7,
-        address: IpAddr::from([198, 18, 0, 2]),
-        prefix: 32,
-    };
-    assert_eq!(address(&message), Some(expected));
-}
-
-#[test]
-fn messages_that_end_early_are_passed_over() {
-    let message = address_message(24, 7, &[attribute(libc::IFA_LOCAL, &[198, 18, 0, 2])]);
-    for length in 0..message.len() {
-        assert_eq!(address(&message[..length]), None, "{length} bytes");
-    }
-    assert_eq!(link(&[0; 15]), None);
-}
 
 #[test]
 fn what_is_no_namespace_is_an_error_with_its_path() {
@@ -104,13 +21,32 @@ fn what_is_no_namespace_is_an_error_with_its_path() {
         matches!(&error, NetlinkError::Open { path, .. } if *path == missing),
         "{error}"
     );
+    // What is left at a mount point whose mount is gone.
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let error = addresses(&file, &bounded, LONG).unwrap_err();
+    assert!(error.is_gone() && matches!(&error, NetlinkError::Open { path, .. } if *path == file));
+    let other = Path::new("/proc/self/ns/mnt");
+    let error = addresses(other, &bounded, LONG).unwrap_err();
     assert!(
-        matches!(&error, NetlinkError::Enter { path, .. } if *path == file),
+        matches!(&error, NetlinkError::Enter { path, .. } if path == other),
         "{error}"
     );
+}
+
+#[test]
+fn what_is_opened_is_a_namespace_or_nothing() {
+    // Opening a FIFO for real would wait for a writer.
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, Mode::RWXU, 0).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&fifo, &link).unwrap();
+    for path in [fifo, link] {
+        let error = addresses(&path, &Bounded::default(), LONG).unwrap_err();
+        assert!(error.is_gone(), "{error}");
+    }
 }
 
 /// A network namespace below /run/netns, removed in the end.
@@ -241,4 +177,81 @@ fn a_namespace_with_many_addresses_is_read_as_a_whole() {
     ip(&["-n", &netns.name, "-batch", file.path().to_str().unwrap()]);
     let snapshot = addresses(&netns.path(), &Bounded::default(), LONG).unwrap();
     assert_eq!(snapshot.addresses.len(), 2000);
+}
+
+#[test]
+fn all_of_a_namespace_is_read_in_one_visit() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let (pod, node) = (TestNetns::new("calico"), TestNetns::new("calico-node"));
+    pod.ip(&format!(
+        "link add eth0 type veth peer name cali1 netns {}",
+        node.name
+    ));
+    node.ip("link add br0 type bridge");
+    node.ip("link set cali1 master br0");
+    node.ip("link set cali1 up");
+    pod.ip("addr add 198.18.0.2/32 dev eth0");
+    pod.ip("link set eth0 up");
+    pod.ip("route add 169.254.1.1 dev eth0 scope link");
+    pod.ip("route add default via 169.254.1.1 dev eth0");
+    pod.ip("-6 route add default via fe80::1 dev eth0");
+    pod.ip("route add 198.19.0.0/16 via 169.254.1.1 dev eth0");
+    pod.ip("neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent");
+    pod.ip("neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud stale");
+    pod.ip("neigh add 169.254.1.9 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud stale");
+
+    let bounded = Bounded::default();
+    let inode = fs::metadata(pod.path()).unwrap().ino() as u32;
+    let ways = [Path::new("/run/netns/none"), Path::new("/proc/self/ns/net")];
+    let mut ways: Vec<Way> = ways.map(|way| Way::File(way.to_owned())).to_vec();
+    ways.push(Way::File(pod.path()));
+    let gone = Target {
+        inode: 1,
+        ways: ways.clone(),
+    };
+    let targets = vec![gone, Target { inode, ways }];
+    let mut outcomes = visit_all(targets, &bounded, LONG, LONG).into_iter();
+    assert!(matches!(outcomes.next(), Some(Ok(None))));
+    let found = outcomes.next().unwrap().unwrap().unwrap();
+    assert_eq!(found.netns.inode, inode);
+
+    let eth0 = &found.devices[0];
+    assert_eq!(found.devices.len(), 1, "without the loopback device");
+    assert_eq!((eth0.name.as_str(), eth0.up), ("eth0", true));
+    assert!(eth0.mac.is_some() && eth0.link_nsid.is_some() && eth0.hardware.is_none());
+    let target = Target {
+        inode: fs::metadata(node.path()).unwrap().ino() as u32,
+        ways: vec![Way::File(node.path())],
+    };
+    let mut outcomes = visit_all(vec![target], &bounded, LONG, LONG);
+    let other = outcomes.remove(0).unwrap().unwrap();
+    let named = |name| other.devices.iter().find(|device| device.name == name);
+    let (cali, bridge) = (named("cali1").unwrap(), named("br0").unwrap());
+    assert_eq!((eth0.link, cali.link), (Some(cali.index), Some(eth0.index)));
+    assert_eq!(cali.master, Some(bridge.index));
+    assert_ne!(other.netns.cookie, found.netns.cookie);
+
+    let v6: IpAddr = "fe80::1".parse().unwrap();
+    let v4 = IpAddr::from([169, 254, 1, 1]);
+    let device = eth0.index;
+    let route = |to, gateway| Route {
+        to,
+        gateway,
+        device,
+    };
+    for expected in [
+        route(Some((v4, 32)), None),
+        route(None, Some(v4)),
+        route(None, Some(v6)),
+    ] {
+        assert!(found.routes.contains(&expected), "{expected:?}");
+    }
+    assert_eq!(found.routes.len(), 3);
+    let neighbours = found.neighbours.iter();
+    let states: Vec<_> = neighbours.map(|n| (n.address, n.state.as_str())).collect();
+    assert_eq!(states, [(v4, "permanent"), (v6, "stale")]);
+    assert!(!found.cut);
+    assert_eq!(bounded.abandoned(), 0);
 }

@@ -10,7 +10,7 @@ use serde::{
 /// A `T` if the value is an object, nothing if it is anything else: other
 /// kinds have other types under the same names (the `status` of a `Status` is
 /// a string), and are to be named by their kind, not by that.
-pub(super) struct Object<T>(pub(super) Option<T>);
+pub(crate) struct Object<T>(pub(crate) Option<T>);
 
 impl<T> Default for Object<T> {
     fn default() -> Self {

@@ -10,7 +10,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::unix::ffi::OsStrExt as _,
+    fs,
+    os::fd::AsRawFd as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -19,10 +24,12 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::{
     Procfs, ProcfsError, WALK_PATIENCE, mounts, namespace_inode, numbers, processes, read_file,
-    read_link,
+    read_link, status_field,
 };
-use crate::event::FdHolder;
-use crate::event::MAX_HOLDERS;
+use crate::{
+    event::{FdHolder, MAX_HOLDERS},
+    report,
+};
 
 /// How long the search may go on. Nodes with a hundred thousand open files
 /// take a fraction of this.
@@ -37,7 +44,59 @@ pub(crate) struct FdHolders {
     pub(crate) complete: bool,
 }
 
+/// What the descriptors of processes lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// Who holds namespaces that nothing else is known to lead to, by the
+    /// namespace's inode; at most [`MAX_HOLDERS`] of each.
+    pub(crate) namespaces: BTreeMap<u32, Vec<FdHolder>>,
+    /// The sockets of each process that has any: its number, and descriptor
+    /// and inode of each socket.
+    pub(crate) sockets: BTreeMap<u32, Vec<(u32, u64)>>,
+    /// The first thing that could not be looked at.
+    pub(crate) unread: Option<String>,
+}
+
+/// Sockets of one process that are listed.
+const MAX_SOCKETS: usize = 65_536;
+
 impl Procfs {
+    /// The descriptors of network namespaces other than the `known` ones, and
+    /// those of sockets, found within the time given. A namespace that is
+    /// mounted nowhere and that no task is in is known by these alone.
+    ///
+    /// Looked at are those of the `processes` that are in the host's network
+    /// namespace (`true`) or have `CAP_SYS_ADMIN`, but for the tracer itself:
+    /// the processes of an ordinary pod cannot have been in another namespace
+    /// than they are in now, and they have most of a node's descriptors.
+    ///
+    /// # Errors
+    /// `/proc` does not answer.
+    pub(crate) fn descriptors(
+        &self,
+        processes: &BTreeMap<u32, bool>,
+        known: &BTreeSet<u32>,
+        limit: Duration,
+    ) -> Result<Descriptors, ProcfsError> {
+        let (processes, known) = (processes.clone(), known.clone());
+        self.bounded(WALK_PATIENCE, self.proc.clone(), move |proc| {
+            let mut found = Descriptors::default();
+            let start = Instant::now();
+            for (pid, host) in processes {
+                if start.elapsed() > limit {
+                    let text = format!("processes from {pid} on: it took too long");
+                    found.unread = Some(text);
+                    break;
+                }
+                let process = proc.join(pid.to_string());
+                if pid != std::process::id() && (host || may_move(&process)) {
+                    found.search(&process, pid, &known);
+                }
+            }
+            Ok(found)
+        })
+    }
+
     /// The processes with a descriptor open on one of these namespaces, other
     /// than the tracer itself. One walk over all descriptors of the node,
     /// whatever the number of namespaces.
@@ -66,6 +125,91 @@ impl Procfs {
     }
 }
 
+impl Descriptors {
+    fn search(&mut self, process: &Path, pid: u32, known: &BTreeSet<u32>) {
+        let (task, fds) = match descriptors(process) {
+            Ok(found) => found,
+            Err(error) => return self.failed(&error),
+        };
+        let folder = task.join("fd");
+        let mut sockets = Vec::new();
+        for fd in fds {
+            let path = folder.join(fd.to_string());
+            let link = match read_link(&path) {
+                Ok(Some(link)) => link,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.failed(&error);
+                    continue;
+                }
+            };
+            let link = link.as_os_str();
+            if let Some(inode) = numbered(link.as_bytes(), b"socket:[") {
+                if sockets.len() < MAX_SOCKETS {
+                    sockets.push((fd, inode));
+                }
+                continue;
+            }
+            let inode = match link.as_bytes() {
+                // Opened by a mount that is no more, or the root folder.
+                b"/" => unmounted(&path),
+                _ => namespace_inode(link, "net"),
+            };
+            if let Some(inode) = inode.filter(|inode| !known.contains(inode)) {
+                let holders = self.namespaces.entry(inode).or_default();
+                if holders.len() < MAX_HOLDERS {
+                    let comm = name(process);
+                    holders.push(FdHolder { pid, fd, comm });
+                }
+            }
+        }
+        if !sockets.is_empty() {
+            self.sockets.insert(pid, sockets);
+        }
+    }
+
+    fn failed(&mut self, error: &ProcfsError) {
+        self.unread.get_or_insert_with(|| report::chain(error));
+    }
+}
+
+/// Whether a process may enter namespaces.
+fn may_move(process: &Path) -> bool {
+    /// `CAP_SYS_ADMIN`
+    const SYS_ADMIN: u64 = 1 << 21;
+    let Ok(Some(status)) = read_file(&process.join("status")) else {
+        return false;
+    };
+    let set = status_field(&status, "CapEff:");
+    let set = set.and_then(|set| u64::from_str_radix(&set, 16).ok());
+    set.is_some_and(|set| set & SYS_ADMIN != 0)
+}
+
+/// The number in `socket:[4711]`.
+fn numbered(link: &[u8], prefix: &[u8]) -> Option<u64> {
+    let number = link.strip_prefix(prefix)?.strip_suffix(b"]")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The network namespace that a descriptor is of, if it is of one at all.
+fn unmounted(path: &Path) -> Option<u32> {
+    if !is_namespace(path) {
+        return None;
+    }
+    let mut options = fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    // SAFETY: takes no argument, and the descriptor is open.
+    let kind = unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) };
+    let inode = file.metadata().ok()?.ino();
+    (kind == libc::CLONE_NEWNET)
+        .then(|| u32::try_from(inode).ok())
+        .flatten()
+}
+
 impl FdHolders {
     fn search(&mut self, process: &Path, pid: u32, inodes: &BTreeSet<u32>) {
         let Ok((folder, fds)) = descriptors(process) else {
@@ -90,7 +234,7 @@ impl FdHolders {
 }
 
 /// The name of a process; `None` if it is gone.
-fn name(process: &Path) -> Option<String> {
+pub(super) fn name(process: &Path) -> Option<String> {
     let bytes = read_file(&process.join("comm")).ok()??;
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -218,6 +362,40 @@ mod tests {
                 complete: true,
             }
         );
+    }
+
+    #[test]
+    fn namespaces_that_nothing_else_leads_to_and_sockets_are_found_in_one_walk() {
+        let root = tempfile::tempdir().unwrap();
+        fd(root.path(), 7, 3, "net:[100]", "");
+        fd(root.path(), 7, 4, "net:[200]", "");
+        fd(root.path(), 7, 5, "mnt:[300]", "");
+        fd(root.path(), 7, 6, "socket:[4711]", "");
+        fd(root.path(), 7, 7, "/tmp/socket:[4712]", "");
+        fd(root.path(), 7, 8, "/", "");
+        for (pid, capabilities) in [(9, "000001ffffffffff"), (10, "00000000a80425fb")] {
+            fd(root.path(), pid, 5, "net:[200]", "");
+            let folder = root.path().join(format!("proc/{pid}"));
+            fs::write(folder.join("comm"), "leaky\n").unwrap();
+            let status = format!("Name:\tleaky\nCapEff:\t{capabilities}\n");
+            fs::write(folder.join("status"), status).unwrap();
+        }
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let known = BTreeSet::from([100]);
+        let all = BTreeMap::from([(7, true), (9, false), (10, false)]);
+        let search = |limit| procfs.descriptors(&all, &known, limit).unwrap();
+        let found = search(Duration::from_secs(9));
+        let named = FdHolder {
+            comm: Some(String::from("leaky")),
+            ..holder(9, 5)
+        };
+        let expected = Descriptors {
+            namespaces: BTreeMap::from([(200, vec![holder(7, 4), named])]),
+            sockets: BTreeMap::from([(7, vec![(6, 4711)])]),
+            unread: None,
+        };
+        assert_eq!(found, expected);
+        assert!(search(Duration::ZERO).unread.is_some(), "out of time");
     }
 
     #[test]

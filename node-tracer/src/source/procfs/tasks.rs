@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use ::procfs::process::Stat;
+
 use super::{
     Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link, read_stat,
 };
@@ -18,7 +20,12 @@ pub(crate) struct TaskEntry {
     pub(crate) task: Task,
     /// Inode of its network namespace. A task that is dead has none.
     pub(crate) netns: Option<u32>,
+    /// It is one of the kernel's own.
+    pub(crate) kernel: bool,
 }
+
+/// `PF_KTHREAD`
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 impl Procfs {
     /// Every task of every process, zombies and kernel threads among them.
@@ -31,9 +38,22 @@ impl Procfs {
         self.bounded(WALK_PATIENCE, self.proc.clone(), |proc| {
             let mut tasks = Vec::new();
             for pid in processes(proc)? {
-                let folder = proc.join(pid.to_string()).join("task");
+                let process = proc.join(pid.to_string());
+                let Some(leader) = read_stat(&process.join("stat"))? else {
+                    continue;
+                };
+                // Most processes have one thread: their folder of threads,
+                // which the kernel would have to make, is left alone.
+                if leader.num_threads == 1 {
+                    tasks.push(entry(&process, pid, pid, leader));
+                    continue;
+                }
+                let folder = process.join("task");
                 for tid in numbers(&folder)? {
-                    tasks.extend(entry(&folder.join(tid.to_string()), pid, tid)?);
+                    let folder = folder.join(tid.to_string());
+                    if let Some(stat) = read_stat(&folder.join("stat"))? {
+                        tasks.push(entry(&folder, pid, tid, stat));
+                    }
                 }
             }
             Ok(tasks)
@@ -41,10 +61,8 @@ impl Procfs {
     }
 }
 
-fn entry(folder: &Path, pid: u32, tid: u32) -> Result<Option<TaskEntry>, ProcfsError> {
-    let Some(stat) = read_stat(&folder.join("stat"))? else {
-        return Ok(None);
-    };
+fn entry(folder: &Path, pid: u32, tid: u32, stat: Stat) -> TaskEntry {
+    let kernel = stat.flags & PF_KTHREAD != 0;
     let task = Task {
         pid,
         tid,
@@ -57,7 +75,11 @@ fn entry(folder: &Path, pid: u32, tid: u32) -> Result<Option<TaskEntry>, ProcfsE
     // root; that is no reason to lose the rest.
     let link = read_link(&folder.join("ns/net")).unwrap_or_default();
     let netns = link.and_then(|link| namespace_inode(link.as_os_str(), "net"));
-    Ok(Some(TaskEntry { task, netns }))
+    TaskEntry {
+        task,
+        netns,
+        kernel,
+    }
 }
 
 #[cfg(test)]
@@ -67,14 +89,18 @@ mod tests {
     use super::*;
     use crate::source::procfs::Bounded;
 
-    /// A task's folder below `root`.
+    /// The folder of one of two threads, below `root`.
     fn make_task(root: &Path, pid: u32, tid: u32, comm: &str, state: char, netns: Option<u32>) {
-        let folder = root.join(format!("proc/{pid}/task/{tid}"));
+        let process = root.join(format!("proc/{pid}"));
+        let folder = process.join(format!("task/{tid}"));
         fs::create_dir_all(folder.join("ns")).unwrap();
         let zeros = " 0".repeat(30);
         let stat =
-            format!("{tid} ({comm}) {state} 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711{zeros}\n");
-        fs::write(folder.join("stat"), stat).unwrap();
+            format!("{tid} ({comm}) {state} 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 4711{zeros}\n");
+        fs::write(folder.join("stat"), &stat).unwrap();
+        if tid == pid {
+            fs::write(process.join("stat"), stat).unwrap();
+        }
         if let Some(inode) = netns {
             symlink(format!("net:[{inode}]"), folder.join("ns/net")).unwrap();
         }
@@ -102,9 +128,30 @@ mod tests {
                     ..Task::default()
                 },
                 netns: Some(4_026_532_157),
+                kernel: false,
             }
         );
         assert_eq!(tasks.len(), 2);
+    }
+
+    #[test]
+    fn of_a_process_with_one_thread_its_own_folder_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        make_task(root.path(), 2, 2, "kthreadd", 'S', None);
+        let process = root.path().join("proc/2");
+        let stat = fs::read_to_string(process.join("stat")).unwrap();
+        let stat = stat
+            .replace("-1 0", "-1 2129984")
+            .replace("20 0 2", "20 0 1");
+        fs::write(process.join("stat"), stat).unwrap();
+        fs::remove_dir_all(process.join("task")).unwrap();
+        fs::create_dir_all(process.join("ns")).unwrap();
+        symlink("net:[5]", process.join("ns/net")).unwrap();
+        let tasks = Procfs::new(root.path(), Bounded::default())
+            .tasks()
+            .unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!((tasks[0].netns, tasks[0].kernel), (Some(5), true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What holds a namespace, or is stuck: one line each, and its stack.
 
-use super::{Block, VALUE};
+use super::{Block, LISTED, VALUE};
 use crate::{
     finding::{Holder, Rule},
     sink::{
@@ -13,9 +13,6 @@ use crate::{
         },
     },
 };
-
-/// Holders that are listed; the JSON record has all.
-const HOLDERS: usize = 8;
 
 impl Block<'_> {
     fn holders_label(&self) -> &'static str {
@@ -58,7 +55,7 @@ impl Block<'_> {
         let finding = self.finding;
         let mut label = self.holders_label();
         let mut last_stack: &[String] = &[];
-        for holder in finding.holders.iter().take(HOLDERS) {
+        for holder in finding.holders.iter().take(LISTED) {
             match holder {
                 Holder::Task {
                     pid,
@@ -115,12 +112,7 @@ impl Block<'_> {
             }
             label = "";
         }
-        if finding.holders.len() > HOLDERS {
-            self.line(
-                "",
-                &format!("… and {} more", finding.holders.len() - HOLDERS),
-            );
-        }
+        self.and_more(finding.holders.len());
     }
 
     /// A stack, below its task.

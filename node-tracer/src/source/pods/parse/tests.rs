@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use serde::de::IgnoredAny;
+
 use super::*;
+use crate::clock::Timestamp;
 
 fn read(text: &str) -> Result<Vec<Pod>, PodsError> {
     pods(text.as_bytes(), "pods.json")

@@ -12,28 +12,41 @@ use crate::{
     event::{Event, What},
     record::CoverageItem,
     report,
-    source::hostlocal::{HostLocalError, Lookup, Stores},
+    source::{
+        hostlocal::{Lookup, Stores},
+        root::RootError,
+    },
 };
 
 /// See the module's documentation.
-pub(super) struct Reservations {
-    stores: Result<Stores, HostLocalError>,
+#[derive(Debug)]
+pub(crate) struct Reservations {
+    stores: Result<Stores, RootError>,
     told: BTreeMap<IpAddr, What>,
     failing: Option<String>,
 }
 
 impl Reservations {
     /// The stores below the host's root.
-    pub(super) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self::with(Stores::discover(root))
+    }
+
+    /// These stores.
+    pub(crate) fn of(stores: Stores) -> Self {
+        Self::with(Ok(stores))
+    }
+
+    fn with(stores: Result<Stores, RootError>) -> Self {
         Self {
-            stores: Stores::discover(root),
+            stores,
             told: BTreeMap::new(),
             failing: None,
         }
     }
 
     /// What of them is seen.
-    pub(super) fn coverage(&self) -> CoverageItem {
+    pub(crate) fn coverage(&self) -> CoverageItem {
         let (mechanism, reason, unknown) = match &self.stores {
             Ok(stores) if stores.is_bare() => {
                 let why = String::from("no CNI configuration and no reservations on this node yet");
@@ -41,20 +54,13 @@ impl Reservations {
                 (None, Some(why), vec![unknown])
             }
             Ok(stores) => {
-                let cni = stores.cni_type().map(|cni| match &cni.ipam {
-                    Some(ipam) => format!("CNI {:?}, IPAM {ipam:?}", cni.plugin),
-                    None => format!("CNI {:?}", cni.plugin),
+                let config = stores.configuration();
+                let cni = config.networks.first().map(|network| match &network.ipam {
+                    Some(ipam) => format!("CNI {}, IPAM {ipam}", network.plugin),
+                    None => format!("CNI {}", network.plugin),
                 });
-                let unread = stores
-                    .unread
-                    .iter()
-                    .map(|error| report::chain(error))
-                    .collect();
-                (
-                    Some(String::from("reservation files, of watched addresses")),
-                    cni,
-                    unread,
-                )
+                let mechanism = String::from("reservation files, of watched addresses");
+                (Some(mechanism), cni, config.unread.texts())
             }
             Err(error) => {
                 let unknown = String::from("whether a ghost's address is still reserved");
@@ -70,7 +76,7 @@ impl Reservations {
     }
 
     /// Asks about `addresses`, and about no others any more.
-    pub(super) fn poll(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
+    pub(crate) fn poll(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
         self.told.retain(|address, _| addresses.contains(address));
         let Ok(stores) = &self.stores else {
             return;
@@ -82,7 +88,7 @@ impl Reservations {
                 holder,
                 unread,
             } = stores.holder(*address);
-            let failing = unread.first().map(|error| report::chain(error));
+            let failing = unread.texts().into_iter().next();
             if failing != self.failing {
                 let source = String::from("host-local");
                 out.push(Event {

@@ -1,0 +1,269 @@
+//! leaked-reservation: addresses that host-local keeps for containers that do
+//! not exist. Only CNI DEL gives them back, and nobody will call it any more.
+//!
+//! What counts as a container that exists is [`judge`]'s. That a DEL was missed
+//! is another rule's; this one looks at what is left.
+
+mod advice;
+mod judge;
+
+use std::collections::BTreeMap;
+
+use self::judge::Proof;
+pub(crate) use self::judge::{Judge, Verdict};
+use super::{View, count, evidence, short_id, silence};
+use crate::{
+    event::{Reservation, Store},
+    finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
+    model::{attachment::ListedStore, runtime::CRI},
+};
+
+/// Reservations that are listed one by one.
+const LISTED: usize = 4_096;
+/// Those of them that are claimed one by one.
+const TOLD: usize = 3;
+/// Where Terway's delegate keeps its reservations, whatever the configuration
+/// says.
+const FLAT: &str = "/var/lib/cni/networks";
+
+/// A store with leaked reservations.
+struct Leak<'a> {
+    view: &'a View<'a>,
+    judge: &'a Judge<'a>,
+    listed: &'a ListedStore,
+    /// The leaked ones, oldest first.
+    leaked: Vec<&'a Reservation>,
+    /// The others, by what shows that they are in use.
+    live: BTreeMap<Proof<'a>, usize>,
+    /// Those that may be in the making.
+    young: usize,
+}
+
+/// One finding a store.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let Some(judge) = Judge::new(view) else {
+        return Vec::new();
+    };
+    let stores = view.model.cni.stores();
+    stores
+        .filter_map(|listed| Leak::of(view, &judge, listed))
+        .map(|leak| leak.finding())
+        .collect()
+}
+
+/// Why stores that were listed could not be judged.
+pub(crate) fn gap(view: &View<'_>) -> Option<String> {
+    let mut stores = view.model.cni.stores();
+    let any = stores.any(|listed| !listed.store.reservations.is_empty());
+    let Some(judge) = Judge::new(view) else {
+        return any.then(|| {
+            format!(
+                "leaked-reservation: {}, and no list of containers by cgroup either: which \
+                 reservations are leaked cannot be told",
+                silence(view.model)
+            )
+        });
+    };
+    let mut stores = view.model.cni.stores();
+    let stale = stores.find(|listed| {
+        let reservations = &listed.store.reservations;
+        !reservations.is_empty() && !judge.can_judge(listed)
+    })?;
+    Some(format!(
+        "leaked-reservation: {} was listed before the containers were; what has been given back \
+         since cannot be told from leaks",
+        stale.store.path.display()
+    ))
+}
+
+impl<'a> Leak<'a> {
+    fn of(view: &'a View<'a>, judge: &'a Judge<'a>, listed: &'a ListedStore) -> Option<Self> {
+        if !judge.can_judge(listed) {
+            return None;
+        }
+        let mut leak = Leak {
+            view,
+            judge,
+            listed,
+            leaked: Vec::new(),
+            live: BTreeMap::new(),
+            young: 0,
+        };
+        for reservation in &listed.store.reservations {
+            match judge.of(reservation) {
+                Verdict::Live(proof) => *leak.live.entry(proof).or_default() += 1,
+                Verdict::Young => leak.young += 1,
+                Verdict::Leaked => leak.leaked.push(reservation),
+            }
+        }
+        leak.leaked
+            .sort_by_key(|each| (each.modified, each.address));
+        (!leak.leaked.is_empty()).then_some(leak)
+    }
+
+    fn store(&self) -> &'a Store {
+        &self.listed.store
+    }
+
+    /// No network that is configured keeps its reservations here, and nobody
+    /// uses any of them: it is left over from an earlier CNI.
+    fn is_left_over(&self) -> bool {
+        let cni = &self.view.model.cni;
+        let Some(networks) = cni.networks() else {
+            return false;
+        };
+        let path = &self.store().path;
+        let flat = path.as_os_str() == FLAT
+            && networks
+                .iter()
+                .any(|network| network.plugin.starts_with("terway"));
+        let unused = self.live.is_empty() && self.young == 0;
+        unused && !flat && cni.network_of(path).is_none() && cni.unread().next().is_none()
+    }
+
+    fn finding(&self) -> Finding {
+        let path = &self.store().path;
+        let subject = path.to_string_lossy();
+        let told = self.leaked.iter().take(LISTED);
+        Finding {
+            rule: Rule::LeakedReservation,
+            severity: match self.is_left_over() || !self.judge.is_certain() {
+                true => Severity::Info,
+                false => Severity::Warning,
+            },
+            id: finding_id(
+                &self.view.settings.boot_id,
+                Rule::LeakedReservation,
+                &subject,
+            ),
+            since: self
+                .leaked
+                .first()
+                .map_or(self.listed.at, |oldest| oldest.modified),
+            title: self.title(),
+            pod: None,
+            sandbox_id: None,
+            netns: None,
+            addresses: told.clone().map(|each| each.address).collect(),
+            holders: Vec::new(),
+            evidence: self.evidence(),
+            unknown: self.unknown(),
+            advice: self.advice(),
+            detail: Detail {
+                reservations: told.map(|each| record(each)).collect(),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn title(&self) -> String {
+        let all = self.store().reservations.len();
+        let leaked = self.leaked.len();
+        let of = match (leaked, self.judge.is_certain()) {
+            (1, true) => "is of a container that no longer exists",
+            (_, true) => "are of containers that no longer exist",
+            (1, false) => "is of a container of which no cgroup is left",
+            (_, false) => "are of containers of which no cgroup is left",
+        };
+        let unused = match self.is_left_over() {
+            true => "; no configured network uses it",
+            false => "",
+        };
+        format!(
+            "{leaked} of {} in {} {of}{unused}",
+            count(all, "reservation"),
+            self.store().path.display()
+        )
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        const STORE: &str = "host-local";
+        let at = self.listed.at;
+        let all = count(self.store().reservations.len(), "reservation");
+        let path = self.store().path.display();
+        let mut claims = vec![evidence(format!("{path} has {all}"), STORE, at)];
+        for (proof, number) in &self.live {
+            let (what, source, at) = self.judge.words(*proof, at);
+            claims.push(evidence(format!("{number} of them: {what}"), source, at));
+        }
+        if self.young > 0 {
+            let claim = format!(
+                "{} of them: no container yet, but younger than a minute; they may be in the \
+                 making",
+                self.young
+            );
+            claims.push(evidence(claim, STORE, at));
+        }
+        let leaked = self.leaked.len();
+        let known = self.judge.basis();
+        let claim = format!("{leaked} of them: no container of that ID in any of: {known}");
+        claims.push(evidence(claim, "tracer", at));
+        let is_empty = |each: &&&Reservation| each.holder.container_id.is_empty();
+        let empty = self.leaked.iter().filter(is_empty).count();
+        if empty > 0 {
+            let claim =
+                format!("{empty} of these: the file is empty, so no CNI DEL can ever give it back");
+            claims.push(evidence(claim, STORE, at));
+        }
+        // The oldest ones and the newest.
+        let newest = self.leaked.iter().skip(TOLD - 1).next_back();
+        for each in self.leaked.iter().take(TOLD - 1).chain(newest) {
+            claims.push(evidence(reserved(each), STORE, each.modified));
+        }
+        if self.is_left_over() {
+            let claim = "the CNI configuration names no network with this store".to_owned();
+            claims.push(evidence(claim, "cni", at));
+        }
+        claims
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if !self.judge.is_certain() {
+            unknown.push(format!(
+                "whether {CRI} still knows them, ready or not: {}",
+                silence(self.view.model)
+            ));
+        }
+        if let [first, more @ ..] = self.store().unread.as_slice() {
+            let more = match more.len() {
+                0 => String::new(),
+                n => format!(", and {n} more"),
+            };
+            unknown.push(format!("what could not be read in it: {first}{more}"));
+        }
+        if self.leaked.len() > LISTED {
+            let more = self.leaked.len() - LISTED;
+            unknown.push(format!(
+                "which the other {more} are: only {LISTED} are listed"
+            ));
+        }
+        unknown.push(String::from(
+            "since when: a file tells when it was reserved, not when its container went",
+        ));
+        unknown
+    }
+}
+
+fn reserved(each: &Reservation) -> String {
+    let address = each.address;
+    let holder = &each.holder;
+    let ifname = holder.ifname.as_deref().unwrap_or_default();
+    match (holder.container_id.as_str(), ifname) {
+        ("", _) => format!("{address} was reserved for nobody: the file is empty"),
+        (id, "") => format!("{address} was reserved for {}", short_id(id)),
+        (id, ifname) => format!("{address} was reserved for {} ({ifname})", short_id(id)),
+    }
+}
+
+fn record(each: &Reservation) -> LeakedReservation {
+    LeakedReservation {
+        path: each.holder.path.clone(),
+        address: each.address,
+        container_id: each.holder.container_id.clone(),
+        ifname: each.holder.ifname.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! How to give leaked reservations back without taking one from a pod that
+//! runs.
+
+use super::{Leak, TOLD};
+use crate::{
+    detect::{shell_word, short_id},
+    event::Reservation,
+};
+
+/// Where what is moved away goes: outside of every store.
+const AWAY: &str = "/var/tmp/";
+
+impl Leak<'_> {
+    /// In order.
+    pub(super) fn advice(&self) -> Vec<String> {
+        let path = shell_word(&self.store().path);
+        if self.is_left_over() {
+            return vec![format!(
+                "nothing has to be done: no configured network gives these addresses out; if the \
+                 runtime uses no other configuration either, the folder can go: mv {path} {AWAY}"
+            )];
+        }
+        let mut advice = Vec::new();
+        let kept: usize = self.live.values().sum::<usize>() + self.young;
+        if kept > 0 {
+            advice.push(format!(
+                "do not empty the folder (rm -f {path}/*): {kept} of the reservations in it are in \
+                 use, and without them their addresses are given out a second time"
+            ));
+        }
+        let named = self.leaked.iter().map(|each| &each.holder.container_id);
+        let first = named.clone().find(|id| is_plain(id));
+        if let Some(id) = first {
+            let short = short_id(id);
+            advice.push(format!(
+                "look once more before each: neither crictl pods --id {short} nor grep -rl {short} \
+                 /proc/[0-9]*/cgroup may print anything"
+            ));
+        }
+        let mut commands = self
+            .leaked
+            .iter()
+            .filter_map(|each| self.command(each))
+            .peekable();
+        if commands.peek().is_some() {
+            advice.push(String::from(
+                "then move the file away, under host-local's own lock and only if it still says \
+                 the same:",
+            ));
+            advice.extend(commands.take(TOLD));
+        }
+        if self.leaked.len() > TOLD {
+            advice.push(format!(
+                "and so on with the other {}: -o json has them under reservations",
+                self.leaked.len() - TOLD
+            ));
+        }
+        if let Some(id) = first {
+            advice.push(format!(
+                "find out why CNI DEL did not give them back, or there will be more: journalctl -u \
+                 kubelet -u containerd -u crio | grep {}",
+                short_id(id)
+            ));
+        }
+        advice
+    }
+
+    /// Only of names that are names: foreign text is not put into commands.
+    fn command(&self, each: &Reservation) -> Option<String> {
+        let lock = self.store().path.join("lock");
+        let (lock, file) = (shell_word(&lock), shell_word(&each.holder.path));
+        if [&lock, &file].iter().any(|word| word.contains('\'')) {
+            return None;
+        }
+        let test = match each.holder.container_id.as_str() {
+            "" => format!("test ! -s {file}"),
+            id if is_plain(id) => format!("grep -qF {id} {file}"),
+            _ => return None,
+        };
+        Some(format!("flock {lock} sh -c '{test} && mv {file} {AWAY}'"))
+    }
+}
+
+/// What the CNI specification allows in a container's ID.
+fn is_plain(id: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
+    id.bytes().all(plain) && id.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+}

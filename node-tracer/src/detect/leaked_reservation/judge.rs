@@ -1,0 +1,185 @@
+//! Whether a reservation's container exists: in doubt it does.
+
+use std::{collections::HashSet, time::Duration};
+
+use crate::{
+    clock::Timestamp,
+    detect::{View, answering, count},
+    event::{Netns, Reservation},
+    model::{Model, attachment::ListedStore, runtime::CRI},
+};
+
+/// host-local reserves before the sandbox shows anywhere: what is younger may
+/// be a CNI ADD in progress.
+const YOUNG: Duration = Duration::from_secs(60);
+/// The source of [`ContainersListed`](crate::event::What::ContainersListed)
+/// without which, and without CRI, nothing can be judged.
+const CGROUP: &str = "cgroup";
+
+/// Judges reservations by all that is known of containers.
+pub(crate) struct Judge<'a> {
+    view: &'a View<'a>,
+    /// Containers of the namespaces that exist.
+    inside: HashSet<&'a str>,
+    namespaces: usize,
+}
+
+/// What became of a reservation's container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    /// It exists, or the address is in use all the same.
+    Live(Proof<'a>),
+    /// It is not there, and may be in the making.
+    Young,
+    /// It is not there.
+    Leaked,
+}
+
+/// What shows that a reservation is no leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Proof<'a> {
+    /// A source has the container: `cri`, `bundles`, `cgroup`, `shim`.
+    Source(&'a str),
+    /// It is of a sandbox whose network namespace exists.
+    Netns,
+    /// libcni attached it to a network namespace that exists.
+    Attachment,
+    /// A network namespace has the address: a ghost's, or another's.
+    Address,
+}
+
+impl<'a> Judge<'a> {
+    /// `None` if too little is known to judge anything.
+    pub(crate) fn new(view: &'a View<'a>) -> Option<Self> {
+        let mut sources = view.model.runtime.container_sources();
+        let cgroups = sources.any(|(source, _)| source == CGROUP);
+        if !cgroups && answering(view.model).is_none() {
+            return None;
+        }
+        let mut inside = HashSet::new();
+        let mut namespaces = 0;
+        for entry in view.model.netns.live() {
+            namespaces += 1;
+            let sandbox = &entry.sandbox;
+            inside.extend(sandbox.id.as_deref());
+            inside.extend(sandbox.containers.iter().map(String::as_str));
+            inside.extend(
+                entry
+                    .tasks
+                    .iter()
+                    .filter_map(|task| task.container_id.as_deref()),
+            );
+        }
+        Some(Self {
+            view,
+            inside,
+            namespaces,
+        })
+    }
+
+    /// Whether CRI vouches for what it does not list. Cgroups alone do not
+    /// show sandboxes that have stopped.
+    pub(crate) fn is_certain(&self) -> bool {
+        answering(self.view.model).is_some()
+    }
+
+    /// Whether a store was listed when the containers were known already: of
+    /// one that was listed before, an ordinary deletion may have removed both
+    /// container and reservation since.
+    pub(crate) fn can_judge(&self, listed: &ListedStore) -> bool {
+        let cri = self.view.model.runtime.cri();
+        cri.is_none_or(|list| listed.at >= list.at)
+    }
+
+    /// The verdict.
+    pub(crate) fn of(&self, reservation: &'a Reservation) -> Verdict<'a> {
+        let model = self.view.model;
+        let id = reservation.holder.container_id.as_str();
+        if !id.is_empty() {
+            if let Some(source) = model.runtime.shows(id) {
+                return Verdict::Live(Proof::Source(source));
+            }
+            if self.inside.contains(id) {
+                return Verdict::Live(Proof::Netns);
+            }
+            let mut namespaces = model.cni.of_container(id).filter_map(|each| each.netns);
+            if namespaces.any(|netns| exists(model, netns)) {
+                return Verdict::Live(Proof::Attachment);
+            }
+        }
+        let mut with = model.netns.with_address(reservation.address);
+        if with.any(|entry| entry.dying.is_none()) {
+            return Verdict::Live(Proof::Address);
+        }
+        if self.view.passed(reservation.modified.plus(YOUNG)) {
+            Verdict::Leaked
+        } else {
+            Verdict::Young
+        }
+    }
+
+    /// A proof in words, with its source and the time for which it holds.
+    pub(super) fn words(
+        &self,
+        proof: Proof<'a>,
+        at: Timestamp,
+    ) -> (&'static str, &'a str, Timestamp) {
+        match proof {
+            Proof::Source(source) => {
+                let listed = self.view.model.runtime.cri();
+                let listed = listed.map_or(at, |list| list.at);
+                match source {
+                    CRI => ("the container runtime has it, ready or not", source, listed),
+                    "bundles" => ("the runtime's folders have the container", source, at),
+                    CGROUP => ("the container has a cgroup", "kernel", at),
+                    "shim" => ("the container has a shim", source, at),
+                    _ => ("the container exists", source, at),
+                }
+            }
+            Proof::Netns => ("the sandbox's network namespace exists", "kernel", at),
+            Proof::Attachment => (
+                "libcni attached it to a network namespace that exists",
+                "libcni",
+                at,
+            ),
+            Proof::Address => (
+                "no such container, but a network namespace still has the address",
+                "kernel",
+                at,
+            ),
+        }
+    }
+
+    /// What was looked at.
+    pub(super) fn basis(&self) -> String {
+        let runtime = &self.view.model.runtime;
+        let mut parts = Vec::new();
+        for list in runtime.lists() {
+            let sandboxes = count_es(list.sandboxes().count(), "sandbox");
+            parts.push(match list.source.as_str() {
+                CRI => format!("{CRI} ({sandboxes}, ready or not)"),
+                other => format!("{other} ({sandboxes})"),
+            });
+        }
+        for (source, ids) in runtime.container_sources() {
+            parts.push(format!("{source} ({})", count(ids.len(), "container")));
+        }
+        parts.push(count(self.namespaces, "network namespace"));
+        parts.join(", ")
+    }
+}
+
+fn count_es(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}es"),
+    }
+}
+
+/// Whether a namespace that was at a libcni attachment's path is still there.
+/// The host's own is none: its path was `/proc/PID/ns/net`, and the PID is
+/// another process's now.
+fn exists(model: &Model, netns: Netns) -> bool {
+    let entry = model.netns.get(netns);
+    entry.is_none_or(|entry| !entry.host && entry.dying.is_none())
+}

@@ -1,0 +1,340 @@
+//! One container is gone; the others exist, each by another proof.
+
+use crate::{
+    detect::{View, leaked_reservation},
+    event::{Event, Network, What},
+    finding::{Finding, Rule, Severity, State},
+    model::story::*,
+};
+
+const LEAK: Rule = Rule::LeakedReservation;
+/// Long after all that the stories have reserved.
+const NOW: i64 = 1_000;
+
+/// What the rule says of a story at its end.
+fn leak(story: &[Event]) -> Option<Finding> {
+    let told = Node::of(story).of_rule(NOW, LEAK);
+    told.into_iter().next().map(|(finding, _)| finding)
+}
+
+/// Which addresses it says are leaked, by their last part.
+fn leaked(story: &[Event]) -> Vec<u8> {
+    let finding = leak(story);
+    let reservations = finding.into_iter().flat_map(|it| it.detail.reservations);
+    reservations
+        .map(|each| match each.address {
+            std::net::IpAddr::V4(v4) => v4.octets()[3],
+            std::net::IpAddr::V6(_) => 0,
+        })
+        .collect()
+}
+
+/// CRI, cgroups and a configured network; nothing in the store is anybody's.
+fn node() -> Vec<Event> {
+    vec![
+        host(0),
+        networks(1, &[network("bridge", &[range(1, 254)])]),
+        cri(2, &[]),
+        containers(2, "cgroup", &[]),
+    ]
+}
+
+fn with(events: Vec<Event>) -> Vec<Event> {
+    [node(), events].concat()
+}
+
+fn gap(story: &[Event]) -> Option<String> {
+    let node = Node::of(story);
+    let settings = crate::engine::Settings {
+        boot_id: "boot".into(),
+        node: "node-1".into(),
+        stall_threshold: std::time::Duration::from_secs(5),
+    };
+    leaked_reservation::gap(&View::new(node.0.model(), &settings, s(NOW)))
+}
+
+#[test]
+fn what_is_reserved_for_nobody_is_listed_oldest_first() {
+    let mut stopped = sandbox("stopped", 300, OTHER);
+    (stopped.ready, stopped.netns) = (Some(false), None);
+    let story = with(vec![
+        cri(3, &[sandbox("lives", 200, NEW), stopped]),
+        stored(
+            10,
+            &[
+                (5, "gone-b", -50),
+                (6, "lives", -60),
+                (7, "gone-a", -90),
+                (8, "stopped", -80),
+                (9, "", -70),
+            ],
+        ),
+    ]);
+    let found = leak(&story).unwrap();
+    assert_eq!(leaked(&story), [7, 9, 5]);
+    assert_eq!((found.severity, found.since), (Severity::Warning, s(-90)));
+    assert_eq!(
+        found.title,
+        format!("3 of 5 reservations in {STORE} are of containers that no longer exist")
+    );
+    assert_eq!(found.addresses, [ip(7), ip(9), ip(5)]);
+    let claims: Vec<_> = found.evidence.iter().map(|it| it.claim.as_str()).collect();
+    assert_eq!(
+        claims,
+        [
+            "/var/lib/cni/networks/pods has 5 reservations",
+            "2 of them: the container runtime has it, ready or not",
+            "3 of them: no container of that ID in any of: cri (2 sandboxes, ready or not), \
+             cgroup (0 containers), 1 network namespace",
+            "1 of these: the file is empty, so no CNI DEL can ever give it back",
+            "10.0.0.7 was reserved for gone-a (eth0)",
+            "10.0.0.9 was reserved for nobody: the file is empty",
+            "10.0.0.5 was reserved for gone-b (eth0)",
+        ]
+    );
+    let record = &found.detail.reservations[2];
+    assert_eq!(
+        (record.container_id.as_str(), record.ifname.as_deref()),
+        ("gone-b", Some("eth0"))
+    );
+}
+
+#[test]
+fn every_proof_of_life_counts_alone() {
+    let file = |id: &str| stored(10, &[(5, id, -90)]);
+    let story = |more: Vec<Event>| with([more, vec![file("x")]].concat());
+    assert_eq!(leaked(&story(vec![])), [5], "no proof");
+
+    let mut of_container = sandbox("y", 200, NEW);
+    of_container.containers = vec![crate::event::RuntimeContainer {
+        id: "x".into(),
+        ..Default::default()
+    }];
+    let bundle = What::SandboxesListed {
+        source: "bundles".into(),
+        endpoint: "/run/containerd".into(),
+        runtime: None,
+        sandboxes: vec![sandbox("x", 200, NEW)],
+    };
+    let in_netns = vec![
+        found(3, 100),
+        holders(4, 100, &[pod_task(7, "pause", OLD, "x")], &[]),
+    ];
+    for (proof, events) in [
+        ("cri", vec![cri(3, &[sandbox("x", 200, NEW)])]),
+        ("cri's container", vec![cri(3, &[of_container])]),
+        ("bundles", vec![at(3, bundle)]),
+        ("cgroup", vec![containers(3, "cgroup", &["x"])]),
+        ("shim", vec![containers(3, "shim", &["x"])]),
+        ("netns", in_netns.clone()),
+        (
+            "attachment",
+            vec![
+                found(3, 100),
+                attached(4, &[attachment("x", Some(100), 9, -90)]),
+            ],
+        ),
+        ("address", vec![found(3, 100), added(4, 100, 5)]),
+    ] {
+        assert_eq!(leak(&story(events)), None, "{proof}");
+    }
+    // And none of these counts when it is over.
+    for (proof, events) in [
+        ("netns", [in_netns, vec![dying(6, 100)]].concat()),
+        (
+            "attachment",
+            vec![attached(4, &[attachment("x", None, 9, -90)])],
+        ),
+        (
+            "a PID that is used again",
+            vec![attached(4, &[attachment("x", Some(1), 9, -90)])],
+        ),
+        (
+            "address",
+            vec![found(3, 100), added(4, 100, 5), removed(5, 100, 5)],
+        ),
+    ] {
+        assert_eq!(leaked(&story(events)), [5], "{proof}");
+    }
+}
+
+#[test]
+fn a_file_of_the_last_minute_may_be_an_add_in_progress() {
+    for id in ["", "x"] {
+        let story = with(vec![stored(NOW, &[(5, id, NOW - 59)])]);
+        let mut node = Node::of(&story);
+        assert_eq!(node.of_rule(NOW, LEAK), [], "{id:?}");
+        node.only(NOW + 1, LEAK, State::Open);
+    }
+}
+
+#[test]
+fn an_empty_file_whose_address_is_in_use_is_no_leak() {
+    let story = with(vec![
+        found(3, 100),
+        added(4, 100, 5),
+        stored(10, &[(5, "", -90)]),
+    ]);
+    assert_eq!(leak(&story), None);
+}
+
+#[test]
+fn a_ghosts_reservation_is_the_ghosts() {
+    let mut story = with(ghost_story());
+    story.push(cri(70, &[]));
+    story.push(stored(70, &[(5, "sandbox-old", 2)]));
+    assert_eq!(leak(&story), None);
+}
+
+#[test]
+fn an_ordinary_deletion_between_two_listings_is_no_leak() {
+    // The store as it was before the sandbox went.
+    let mut story = with(vec![
+        cri(3, &[sandbox("x", 100, OLD)]),
+        stored(10, &[(5, "x", -90)]),
+    ]);
+    assert_eq!(leak(&story), None);
+    let removed = What::SandboxRemoved {
+        source: "cri".into(),
+        id: "x".into(),
+    };
+    story.push(at(20, removed));
+    assert_eq!(leak(&story), None);
+    assert!(gap(&story).unwrap().contains("was listed before"));
+    story.push(stored(21, &[(5, "x", -90)]));
+    assert_eq!(leaked(&story), [5]);
+    assert_eq!(gap(&story), None);
+}
+
+#[test]
+fn without_cri_cgroups_are_worth_a_remark() {
+    let without = |failed: bool| {
+        let mut story = vec![
+            host(0),
+            containers(2, "cgroup", &["lives"]),
+            stored(10, &[(5, "x", -90), (6, "lives", -90)]),
+        ];
+        if failed {
+            story.push(cri_fails(11));
+        }
+        leak(&story).unwrap()
+    };
+    let unasked = without(false);
+    assert_eq!(unasked.severity, Severity::Info);
+    assert_eq!(
+        unasked.title,
+        format!("1 of 2 reservations in {STORE} is of a container of which no cgroup is left")
+    );
+    assert!(unasked.unknown[0].ends_with("CRI was not asked"));
+    assert!(without(true).unknown[0].ends_with("does not answer: no answer in 1 s"));
+}
+
+#[test]
+fn without_cri_and_cgroups_nothing_is_judged() {
+    let story = [
+        host(0),
+        containers(2, "shim", &[]),
+        stored(10, &[(5, "x", -90)]),
+    ];
+    assert_eq!(leak(&story), None);
+    assert!(gap(&story).unwrap().contains("CRI was not asked"));
+    assert_eq!(gap(&[host(0)]), None, "there was no store to judge");
+}
+
+#[test]
+fn what_cri_had_listed_before_it_failed_still_lives() {
+    let story = with(vec![
+        cri(3, &[sandbox("x", 100, OLD)]),
+        cri_fails(4),
+        stored(10, &[(5, "x", -90), (6, "y", -90)]),
+    ]);
+    assert_eq!(leaked(&story), [6]);
+    assert_eq!(leak(&story).unwrap().severity, Severity::Info);
+}
+
+#[test]
+fn a_store_that_no_network_names_and_nobody_uses_is_left_over() {
+    let left_over = |networks_: &[Network], reservations: &[(u8, &str, i64)], path: &str| {
+        let mut store = stored(10, reservations);
+        if let What::StoreListed { store } = &mut store.what {
+            store.path = path.into();
+        }
+        let story = with(vec![
+            networks(3, networks_),
+            containers(3, "cgroup", &["lives"]),
+            store,
+        ]);
+        leak(&story).unwrap()
+    };
+    let bridge = [network("bridge", &[])];
+    let old = "/var/lib/cni/networks/cbr0";
+    let found = left_over(&bridge, &[(5, "x", -90)], old);
+    assert_eq!(found.severity, Severity::Info);
+    assert!(found.title.ends_with("no configured network uses it"));
+    assert!(found.advice[0].starts_with("nothing has to be done"));
+
+    let used = left_over(&bridge, &[(5, "x", -90), (6, "lives", -90)], old);
+    assert_eq!(used.severity, Severity::Warning, "one is in use");
+    let terway = [network("terway", &[])];
+    let flat = left_over(&terway, &[(5, "x", -90)], "/var/lib/cni/networks");
+    assert_eq!(flat.severity, Severity::Warning, "Terway's own");
+    let plain = left_over(&bridge, &[(5, "x", -90)], "/var/lib/cni/networks");
+    assert_eq!(plain.severity, Severity::Info);
+}
+
+#[test]
+fn the_advice_moves_single_files_under_the_lock_and_quotes_nobody() {
+    let docker = "291716a39be97105e9169863bf847e714b3e7aed9a9add7a330e79f8a089b97b";
+    let story = with(vec![
+        containers(3, "cgroup", &["lives"]),
+        stored(
+            10,
+            &[
+                (5, "$(reboot)", -99),
+                (6, docker, -98),
+                (7, "", -97),
+                (8, "lives", -96),
+            ],
+        ),
+    ]);
+    let advice = leak(&story).unwrap().advice;
+    assert!(advice[0].contains("1 of the reservations in it are in use"));
+    assert_eq!(
+        advice[3..5],
+        [
+            format!(
+                "flock {STORE}/lock sh -c 'grep -qF {docker} {STORE}/10.0.0.6 && mv \
+                 {STORE}/10.0.0.6 /var/tmp/'"
+            ),
+            format!(
+                "flock {STORE}/lock sh -c 'test ! -s {STORE}/10.0.0.7 && mv {STORE}/10.0.0.7 \
+                 /var/tmp/'"
+            ),
+        ]
+    );
+    assert!(advice.iter().all(|step| !step.contains("reboot")));
+}
+
+#[test]
+fn thousands_are_counted_and_a_bounded_number_is_listed() {
+    let mut store = crate::event::Store {
+        path: STORE.into(),
+        ..Default::default()
+    };
+    for place in 0..5_000_u32 {
+        let mut each = reserve((5, "x", -90));
+        each.address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + place).into();
+        store.reservations.push(each);
+    }
+    let found = leak(&with(vec![at(10, What::StoreListed { store })])).unwrap();
+    assert!(found.title.starts_with("5000 of 5000"));
+    assert_eq!(found.detail.reservations.len(), 4_096);
+    assert!(found.unknown.iter().any(|it| it.contains("the other 904")));
+}
+
+#[test]
+fn the_id_is_the_stores() {
+    let one = leak(&with(vec![stored(10, &[(5, "x", -90)])])).unwrap();
+    let later = leak(&with(vec![stored(20, &[(9, "y", -80)])])).unwrap();
+    assert_eq!(one.id, later.id);
+}

@@ -1,0 +1,201 @@
+//! missing-gateway-neighbour: a pod cannot reach its gateway's link address, so
+//! nothing that it sends leaves it.
+//!
+//! CNIs that route give every pod the same made-up gateway (169.254.1.1,
+//! `fe80::...`) at the other end of its veth. AWS's and Terway's write a
+//! permanent neighbour entry for it; without that nobody answers. Calico's host
+//! end answers for it (proxy ARP): then the entry comes and goes with the pod's
+//! traffic, and that it is absent means nothing, but that it failed does. So:
+//!
+//! | entry | the CNI writes a permanent one | else |
+//! |---|---|---|
+//! | absent | warning | nothing |
+//! | incomplete | critical | warning: it may just have been asked for |
+//! | failed | critical | critical |
+//!
+//! That a CNI writes one is known by its name, or by other pods on the node
+//! that have theirs. Pods that are gone, or going, are left out.
+
+mod telling;
+
+use std::net::IpAddr;
+
+use super::{
+    View, answering, ghost_sandbox,
+    pinned_netns::{known_since, sandbox_of},
+};
+use crate::{
+    event::{Device, Neighbour},
+    finding::{Finding, Severity},
+    model::{
+        Model,
+        netns::{NetnsEntry, Wiring},
+        pods::Standing,
+    },
+};
+
+/// CNIs that write a permanent entry.
+const STATIC: [&str; 3] = ["aws-cni", "terway", "terway-cni"];
+
+/// A pod's gateway without a usable neighbour entry.
+struct Missing<'a> {
+    entry: &'a NetnsEntry,
+    wiring: &'a Wiring,
+    device: &'a Device,
+    gateway: IpAddr,
+    /// The entry, if there is one.
+    neighbour: Option<&'a Neighbour>,
+    sign: Option<Sign<'a>>,
+    severity: Severity,
+}
+
+/// Why there should be a permanent entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign<'a> {
+    /// The CNI of this name writes one.
+    Plugin(&'a str),
+    /// So many other pods on the node have one.
+    Others(usize),
+}
+
+/// One finding a gateway of a pod.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for entry in view.model.netns.live() {
+        let Some(wiring) = entry.wiring.as_ref().filter(|_| !entry.host) else {
+            continue;
+        };
+        let broken: Vec<_> = gateways(wiring)
+            .filter(|(device, gateway)| !is_usable(neighbour(wiring, device, *gateway)))
+            .collect();
+        if broken.is_empty() || !lives(view, entry) {
+            continue;
+        }
+        let missing = broken
+            .into_iter()
+            .filter_map(|(device, gateway)| Missing::of(view, entry, wiring, device, gateway));
+        findings.extend(missing.map(|missing| missing.finding(view)));
+    }
+    findings
+}
+
+impl<'a> Missing<'a> {
+    fn of(
+        view: &'a View<'a>,
+        entry: &'a NetnsEntry,
+        wiring: &'a Wiring,
+        device: &'a Device,
+        gateway: IpAddr,
+    ) -> Option<Self> {
+        let neighbour = neighbour(wiring, device, gateway);
+        let sign = sign(view.model, entry, gateway);
+        let state = neighbour.map(|neighbour| neighbour.state.as_str());
+        let severity = match (state, sign.is_some()) {
+            (None, false) => return None,
+            (None, true) | (Some("incomplete"), false) => Severity::Warning,
+            (Some(_), _) => Severity::Critical,
+        };
+        Some(Self {
+            entry,
+            wiring,
+            device,
+            gateway,
+            neighbour,
+            sign,
+            severity,
+        })
+    }
+
+    /// The other end of the pod's cable: the host's, or another namespace's if
+    /// only one comes into question.
+    fn host_end(&self, model: &'a Model) -> Option<(&'a NetnsEntry, &'a Device)> {
+        let index = self.device.link?;
+        let others = model
+            .netns
+            .live()
+            .filter(|other| other.serial != self.entry.serial);
+        let ends = others.filter_map(|other| {
+            let device = other.wiring.as_ref()?.device(index)?;
+            let is_end = device.link == Some(self.device.index) && is_veth(device);
+            is_end.then_some((other, device))
+        });
+        let mut ends: Vec<_> = ends.collect();
+        ends.sort_by_key(|(other, _)| !other.host);
+        match ends.as_slice() {
+            [only] => Some(*only),
+            [first, ..] if first.0.host => Some(*first),
+            _ => None,
+        }
+    }
+}
+
+/// Gateways of default routes that are nowhere but at the end of a veth.
+fn gateways(wiring: &Wiring) -> impl Iterator<Item = (&Device, IpAddr)> {
+    wiring.routes.iter().filter_map(|route| {
+        let gateway = route.gateway.filter(|gateway| is_link_local(*gateway))?;
+        let device = wiring.device(route.device).filter(|it| is_veth(it))?;
+        (route.to.is_none()).then_some((device, gateway))
+    })
+}
+
+fn neighbour<'a>(wiring: &'a Wiring, device: &Device, gateway: IpAddr) -> Option<&'a Neighbour> {
+    let mut all = wiring.neighbours.iter();
+    all.find(|each| each.address == gateway && each.device == device.index)
+}
+
+fn is_usable(neighbour: Option<&Neighbour>) -> bool {
+    let state = neighbour.map(|neighbour| neighbour.state.as_str());
+    !matches!(state, None | Some("incomplete" | "failed"))
+}
+
+fn is_veth(device: &Device) -> bool {
+    device.kind.as_deref() == Some("veth")
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Whether a pod lives in a namespace, is set up and is to stay.
+fn lives(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let stays = matches!(entry.sandbox.standing, Standing::Unknown | Standing::Listed);
+    let runs = || {
+        let sandbox = answering(view.model).and_then(|list| sandbox_of(list, entry));
+        let mut tasks = entry.tasks.iter();
+        tasks.any(|task| task.container_id.is_some() || task.pod_uid.is_some())
+            || sandbox.is_some_and(|sandbox| sandbox.ready == Some(true))
+    };
+    stays
+        && runs()
+        && ghost_sandbox::verdict(view, entry).is_none()
+        // CNI ADD writes the entry last.
+        && known_since(view, entry).is_some()
+}
+
+fn sign<'a>(model: &'a Model, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
+    let first = model.cni.networks().and_then(|networks| networks.first());
+    let plugin = first.map(|network| network.plugin.as_str());
+    if let Some(plugin) = plugin.filter(|plugin| STATIC.contains(plugin)) {
+        return Some(Sign::Plugin(plugin));
+    }
+    let others = model
+        .netns
+        .live()
+        .filter(|other| !other.host && other.serial != entry.serial);
+    let has = |wiring: &Wiring| {
+        gateways(wiring).any(|(device, its)| {
+            let neighbour = neighbour(wiring, device, its);
+            its == gateway && neighbour.is_some_and(|it| it.state == "permanent")
+        })
+    };
+    let count = others
+        .filter(|other| other.wiring.as_ref().is_some_and(has))
+        .count();
+    (count > 0).then_some(Sign::Others(count))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! orphan-veth: the host's end of a pod's cable, with nothing at the other end.
+//!
+//! The kernel removes both ends of a veth together, so the other end is
+//! somewhere: in a namespace that could not be found (its last holder is a
+//! socket, or the kernel), or back on the host. As long as the host's end has a
+//! route or is a port of a bridge, traffic for a pod that gets the address
+//! later goes there.
+//!
+//! Only devices that CNI plugins name are looked at, and nothing is said of one
+//! whose other end may be in a namespace that could not be read or is being
+//! taken down. Ends in a ghost or a pinned namespace are those findings'.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use super::{
+    View, answering, count, duplicate_address::label, evidence, joined, netns_of, shell_word,
+};
+use crate::{
+    event::Device,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    model::netns::{NetnsEntry, Serial, Wiring},
+};
+
+/// A host's end that leads nowhere.
+struct Orphan<'a> {
+    entry: &'a NetnsEntry,
+    wiring: &'a Wiring,
+    device: &'a Device,
+    /// The other end, if it is in the same namespace.
+    beside: Option<&'a Device>,
+}
+
+/// The namespaces with an end of certain indices.
+#[derive(Clone, Copy)]
+enum Place {
+    In(Serial),
+    InSeveral,
+}
+
+/// All of them.
+#[derive(Default)]
+struct Orphans<'a> {
+    found: Vec<Orphan<'a>>,
+    /// Those whose other end may be where nobody could look.
+    undecided: usize,
+    /// Namespaces whose devices are not known.
+    unread: usize,
+}
+
+/// One finding a device.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let orphans = orphans(view).found;
+    orphans.iter().map(|orphan| orphan.finding(view)).collect()
+}
+
+/// Why some could not be judged.
+pub(crate) fn gap(view: &View<'_>) -> Option<String> {
+    let Orphans {
+        undecided, unread, ..
+    } = orphans(view);
+    (undecided > 0).then_some(format!(
+        "orphan-veth: the devices of {} could not be read; the other end of {} may be there",
+        count(unread, "network namespace"),
+        count(undecided, "veth"),
+    ))
+}
+
+fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
+    let model = view.model;
+    let dying = model.netns.all_dying().map(|(entry, _)| entry);
+    let all: Vec<&NetnsEntry> = model.netns.live().chain(dying).collect();
+    let wired = || {
+        let all = all.iter();
+        all.filter_map(|entry| Some((*entry, entry.wiring.as_ref()?)))
+    };
+    let mut orphans = Orphans {
+        unread: all.len() - wired().count(),
+        ..Orphans::default()
+    };
+    let veths = wired().flat_map(|(entry, wiring)| {
+        let devices = wiring.devices.iter().filter(|device| is_veth(device));
+        devices.map(move |device| (entry.serial, device))
+    });
+    // Where an end of these indices, its own and its peer's, is.
+    let mut ends: HashMap<(u32, u32), Place> = HashMap::new();
+    for (serial, device) in veths {
+        if let Some(peer) = device.link {
+            let place = ends.entry((device.index, peer));
+            place
+                .and_modify(|place| *place = place.and(serial))
+                .or_insert(Place::In(serial));
+        }
+    }
+    let elsewhere = |entry: &NetnsEntry, own: u32, peer: u32| match ends.get(&(own, peer)) {
+        None => false,
+        Some(Place::In(serial)) => *serial != entry.serial,
+        Some(Place::InSeveral) => true,
+    };
+    for (entry, wiring) in wired().filter(|(entry, _)| entry.dying.is_none()) {
+        for device in &wiring.devices {
+            let Some(peer) = device.link.filter(|_| is_veth(device)) else {
+                continue;
+            };
+            let Some(plain) = host_end(&device.name) else {
+                continue;
+            };
+            let orphan = |beside| Orphan {
+                entry,
+                wiring,
+                device,
+                beside,
+            };
+            if device.link_nsid.is_none() {
+                let beside = wiring.device(peer);
+                let beside =
+                    beside.filter(|other| is_veth(other) && other.link == Some(device.index));
+                // People make pairs of veth*, too. Of two ends the first one tells.
+                let first = beside.is_some_and(|other| {
+                    host_end(&other.name).is_none() || device.index < other.index
+                });
+                if first && !plain {
+                    orphans.found.push(orphan(beside));
+                }
+            } else if !elsewhere(entry, peer, device.index) {
+                let orphan = orphan(None);
+                if orphan.is_somebodys(view) {
+                    continue;
+                }
+                if orphans.unread > 0 {
+                    orphans.undecided += 1;
+                } else {
+                    orphans.found.push(orphan);
+                }
+            }
+        }
+    }
+    orphans
+}
+
+impl Place {
+    fn and(self, other: Serial) -> Self {
+        match self {
+            Self::In(serial) if serial == other => self,
+            Self::In(_) | Self::InSeveral => Self::InSeveral,
+        }
+    }
+}
+
+fn is_veth(device: &Device) -> bool {
+    device.kind.as_deref() == Some("veth")
+}
+
+/// Whether a device is a pod's host end by its name: `Some(true)` if by the
+/// reference plugins' plain `vethXXXXXXXX`, which others use, too. (docker's
+/// have seven digits.)
+fn host_end(name: &str) -> Option<bool> {
+    let is_hex = |rest: &str| rest.bytes().all(|c| c.is_ascii_hexdigit());
+    if let Some(rest) = name.strip_prefix("veth") {
+        return (rest.len() == 8 && is_hex(rest)).then_some(true);
+    }
+    let mut prefixes = ["cali", "eni", "lxc"].iter();
+    let rest = prefixes.find_map(|prefix| name.strip_prefix(prefix))?;
+    (rest.len() >= 8 && is_hex(rest)).then_some(false)
+}
+
+impl<'a> Orphan<'a> {
+    /// Addresses that are routed to it alone.
+    fn routed(&self) -> Vec<IpAddr> {
+        let routes = self.wiring.routes.iter();
+        let its = routes.filter(|route| route.device == self.device.index);
+        its.filter_map(|route| {
+            let (address, length) = route.to?;
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            (length == whole).then_some(address)
+        })
+        .collect()
+    }
+
+    fn bridge(&self) -> Option<&'a Device> {
+        self.wiring.device(self.device.master?)
+    }
+
+    /// Whether a sandbox lives that has the address routed here, in a
+    /// namespace that was not found: then it is that one's end.
+    fn is_somebodys(&self, view: &View<'_>) -> bool {
+        let Some(list) = answering(view.model) else {
+            return false;
+        };
+        let routed = self.routed();
+        let mut lost = list.sandboxes().filter(|sandbox| {
+            let netns = sandbox.netns.and_then(|netns| view.model.netns.get(netns));
+            sandbox.ready == Some(true) && !sandbox.host_network && netns.is_none()
+        });
+        lost.any(|sandbox| sandbox.ips.iter().any(|ip| routed.contains(ip)))
+    }
+
+    fn finding(&self, view: &View<'_>) -> Finding {
+        let Self {
+            entry,
+            wiring,
+            device,
+            ..
+        } = self;
+        let routed = self.routed();
+        let misleads = !routed.is_empty() || self.bridge().is_some();
+        let subject = format!("{} {} {}", entry.id.inode, device.index, device.name);
+        Finding {
+            rule: Rule::OrphanVeth,
+            severity: if misleads {
+                Severity::Warning
+            } else {
+                Severity::Info
+            },
+            id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, &subject),
+            since: wiring.at,
+            title: self.title(&routed),
+            pod: None,
+            sandbox_id: None,
+            netns: Some(netns_of(entry)),
+            evidence: self.evidence(view, &routed),
+            unknown: self.unknown(),
+            advice: self.advice(),
+            addresses: routed,
+            holders: Vec::new(),
+            detail: Detail::default(),
+        }
+    }
+
+    fn title(&self, routed: &[IpAddr]) -> String {
+        let name = &self.device.name;
+        let end = match self.beside {
+            Some(other) => format!("its other end, {}, is in no pod but beside it", other.name),
+            None => String::from("its other end is in no namespace that was found"),
+        };
+        let still = match (routed, self.bridge()) {
+            ([], None) => String::new(),
+            ([], Some(bridge)) => format!("; it is still a port of {}", bridge.name),
+            (routed, _) => format!("; {} is still routed to it", joined(routed)),
+        };
+        format!("{name} leads to no pod: {end}{still}")
+    }
+
+    fn evidence(&self, view: &View<'_>, routed: &[IpAddr]) -> Vec<Evidence> {
+        const KERNEL: &str = "kernel";
+        let at = self.wiring.at;
+        let name = &self.device.name;
+        let place = label(view.model, self.entry);
+        let claim = format!("{name} in {place} is a veth, named as a pod's host end");
+        let mut claims = vec![evidence(claim, KERNEL, at)];
+        let claim = match self.beside {
+            Some(other) => format!(
+                "its peer, {} (index {}), is in the same namespace",
+                other.name, other.index
+            ),
+            None => {
+                let all = view.model.netns.live().count();
+                let index = self.device.link.unwrap_or_default();
+                format!(
+                    "its peer (index {index}) is in none of the {all} namespaces, whose devices \
+                     were all listed"
+                )
+            }
+        };
+        claims.push(evidence(claim, KERNEL, at));
+        for address in routed {
+            claims.push(evidence(format!("{address} is routed to it"), KERNEL, at));
+            let with = view.model.netns.with_address(*address);
+            for other in with.filter(|other| other.serial != self.entry.serial) {
+                let claim = format!(
+                    "{} has {address}: what is sent to it from here goes astray",
+                    label(view.model, other)
+                );
+                claims.push(evidence(claim, KERNEL, at));
+            }
+        }
+        if let Some(bridge) = self.bridge() {
+            let claim = format!("it is a port of {}", bridge.name);
+            claims.push(evidence(claim, KERNEL, at));
+        }
+        claims
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = vec![String::from("which pod it was of, and since when")];
+        if self.beside.is_none() {
+            unknown.push(String::from(
+                "whether a pod was set up or removed just while the namespaces were looked at: \
+                 look again before anything else",
+            ));
+        }
+        unknown
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let name = shell_word(self.device.name.as_ref());
+        let mut advice = vec![format!(
+            "make sure that nothing is at the other end: ip -d link show dev {name}; timeout 30 \
+             tcpdump -c 1 -ni {name} must see no packet"
+        )];
+        let routed = self.routed();
+        if !routed.is_empty() {
+            advice.push(format!(
+                "make sure that no pod that runs uses it: kubectl get pods -A -o wide \
+                 --field-selector spec.nodeName=NODE must not list {}, or its own device must be \
+                 another one",
+                joined(routed)
+            ));
+        }
+        advice.push(format!(
+            "only then remove it, with its route: {}ip link del {name}",
+            match self.entry.host {
+                true => String::new(),
+                false => super::way_in(self.entry)
+                    .map(|way| format!("nsenter {way} "))
+                    .unwrap_or_default(),
+            }
+        ));
+        advice
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! range-exhausted: host-local has no address left to give out, or few.
+//!
+//! Counted for each range set of each configured network: an attachment gets
+//! one address of each set, so the first full one makes CNI ADD fail. The
+//! gateway is not given out. A set is few when one address in [`FEW`] or less is
+//! left; of one of less than that many addresses nothing is said before it is
+//! full, as such a range is made to be used up.
+//!
+//! How many of the reservations are leaked is [`leaked_reservation`]'s verdict.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::{
+    View, evidence,
+    leaked_reservation::{Judge, Verdict},
+    silence,
+};
+use crate::{
+    event::{Network, Range, Reservation},
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    model::attachment::ListedStore,
+};
+
+/// One address in so many is few.
+const FEW: u128 = 20;
+
+/// A range set that is used up, or nearly.
+struct Exhausted<'a> {
+    view: &'a View<'a>,
+    network: &'a Network,
+    listed: &'a ListedStore,
+    set: usize,
+    ranges: Vec<&'a Range>,
+    /// Addresses that can be given out.
+    size: u128,
+    used: u128,
+    /// `None` if that cannot be told.
+    leaked: Option<u64>,
+}
+
+/// One finding a range set.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let judge = Judge::new(view);
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    for network in view.model.cni.networks().unwrap_or_default() {
+        let Some(store) = &network.store else {
+            continue;
+        };
+        let mut stores = view.model.cni.stores();
+        let Some(listed) = stores.find(|listed| listed.store.path == *store) else {
+            continue;
+        };
+        let mut sets: BTreeMap<usize, Vec<&Range>> = BTreeMap::new();
+        for range in &network.ranges {
+            sets.entry(range.set).or_default().push(range);
+        }
+        for (set, ranges) in sets {
+            // Several files can name the same network.
+            if seen.insert((store, span_of(&ranges))) {
+                let found = Exhausted::of(view, judge.as_ref(), network, listed, set, ranges);
+                findings.extend(found.map(|found| found.finding()));
+            }
+        }
+    }
+    findings
+}
+
+impl<'a> Exhausted<'a> {
+    fn of(
+        view: &'a View<'a>,
+        judge: Option<&Judge<'a>>,
+        network: &'a Network,
+        listed: &'a ListedStore,
+        set: usize,
+        ranges: Vec<&'a Range>,
+    ) -> Option<Self> {
+        let sizes = ranges.iter().map(|range| size(range));
+        let size = sizes.fold(0, u128::saturating_add);
+        let reserved = || {
+            let all = listed.store.reservations.iter();
+            all.filter(|each| ranges.iter().any(|range| gives(range, each.address)))
+        };
+        let used = reserved().count() as u128;
+        let left = size.saturating_sub(used);
+        if size == 0 || (left > 0 && (size < FEW || left > size / FEW)) {
+            return None;
+        }
+        let judge = judge.filter(|judge| judge.can_judge(listed));
+        let leaked = judge.map(|judge| {
+            let is_leaked = |each: &&'a Reservation| judge.of(each) == Verdict::Leaked;
+            reserved().filter(is_leaked).count() as u64
+        });
+        Some(Self {
+            view,
+            network,
+            listed,
+            set,
+            ranges,
+            size,
+            used,
+            leaked,
+        })
+    }
+
+    fn is_certain(&self) -> bool {
+        super::answering(self.view.model).is_some()
+    }
+
+    fn left(&self) -> u128 {
+        self.size.saturating_sub(self.used)
+    }
+
+    fn finding(&self) -> Finding {
+        let store = &self.listed.store;
+        let spans = span_of(&self.ranges);
+        let subject = format!("{} {spans}", store.path.display());
+        let full = self.left() == 0;
+        Finding {
+            rule: Rule::RangeExhausted,
+            severity: if full {
+                Severity::Critical
+            } else {
+                Severity::Warning
+            },
+            id: finding_id(&self.view.settings.boot_id, Rule::RangeExhausted, &subject),
+            since: self.since(),
+            title: self.title(&spans),
+            pod: None,
+            sandbox_id: None,
+            netns: None,
+            addresses: Vec::new(),
+            holders: Vec::new(),
+            evidence: self.evidence(&spans),
+            unknown: self.unknown(),
+            advice: self.advice(full),
+            detail: Detail {
+                used: Some(number(self.used)),
+                leaked: self.leaked,
+                size: Some(number(self.size)),
+                ..Detail::default()
+            },
+        }
+    }
+
+    /// The last reservation has made it so, as far as the files tell.
+    fn since(&self) -> crate::clock::Timestamp {
+        let all = self.listed.store.reservations.iter();
+        let inside = all.filter(|each| self.ranges.iter().any(|range| gives(range, each.address)));
+        let last = inside.map(|each| each.modified).max();
+        last.map_or(self.listed.at, |last| last.min(self.listed.at))
+    }
+
+    fn title(&self, spans: &str) -> String {
+        let name = &self.network.name;
+        let (used, size) = (self.used, self.size);
+        let leaked = match self.leaked {
+            Some(leaked @ 1..) if self.is_certain() => format!(", {leaked} of them for nobody"),
+            Some(leaked @ 1..) => format!(", {leaked} of them apparently for nobody"),
+            _ => String::new(),
+        };
+        match self.left() {
+            0 => format!(
+                "no address is left for new pods in {spans} of network {name}: {used} of {size} \
+                 are reserved{leaked}"
+            ),
+            left => format!(
+                "{left} of {size} addresses are left for new pods in {spans} of network {name}: \
+                 {used} are reserved{leaked}"
+            ),
+        }
+    }
+
+    fn evidence(&self, spans: &str) -> Vec<Evidence> {
+        let at = self.listed.at;
+        let Network { file, name, .. } = self.network;
+        let mut claims = Vec::new();
+        for range in &self.ranges {
+            let Range {
+                subnet,
+                first,
+                last,
+                gateway,
+                ..
+            } = range;
+            let but = match gateway.filter(|gateway| contains(range, *gateway)) {
+                Some(gateway) => format!(", less the gateway {gateway}"),
+                None => String::new(),
+            };
+            let claim = format!(
+                "network {name} ({}) gives out {first}-{last} of {subnet}{but}: {} addresses",
+                file.display(),
+                size(range)
+            );
+            claims.push(evidence(claim, "cni", at));
+            let all = self.listed.store.reservations.iter();
+            let used = all.filter(|each| gives(range, each.address)).count();
+            let path = self.listed.store.path.display();
+            let claim = format!("{used} of them are reserved in {path}");
+            claims.push(evidence(claim, "host-local", at));
+        }
+        if let Some(leaked) = self.leaked {
+            let claim = match leaked {
+                0 => String::from("all of these are of containers that exist"),
+                leaked if self.is_certain() => {
+                    format!("{leaked} of these are of containers that no longer exist")
+                }
+                leaked => format!("{leaked} of these are of containers of which no cgroup is left"),
+            };
+            claims.push(evidence(claim, "tracer", at));
+        }
+        let set = self.set.to_string();
+        let mut last = self.listed.store.last_reserved.iter();
+        if let Some((_, last)) = last.find(|(of, _)| *of == set) {
+            let claim = format!(
+                "{last} was given out last; host-local goes round the range, so an address that is \
+                 given back waits for its turn unless it is the only one"
+            );
+            claims.push(evidence(claim, "host-local", at));
+        }
+        if self.left() == 0 {
+            let claim = format!("CNI ADD fails: no IP addresses available in range set: {spans}");
+            claims.push(evidence(claim, "host-local", at));
+        }
+        claims
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        match (self.leaked, self.is_certain()) {
+            (Some(_), true) => {}
+            (Some(_), false) => unknown.push(format!(
+                "how many are really leaked: only cgroups tell of the containers; {}",
+                silence(self.view.model)
+            )),
+            (None, true) => unknown.push(String::from(
+                "how many are leaked: the store was listed before the containers were",
+            )),
+            (None, false) => {
+                unknown.push(format!("how many are leaked: {}", silence(self.view.model)))
+            }
+        }
+        let unread = self.listed.store.unread.len();
+        if unread > 0 {
+            unknown.push(format!(
+                "whether {unread} more files in the store, which could not be read, reserve an \
+                 address"
+            ));
+        }
+        unknown
+    }
+
+    fn advice(&self, full: bool) -> Vec<String> {
+        let mut advice = Vec::new();
+        if full {
+            advice.push(format!(
+                "have new pods go to other nodes meanwhile: kubectl cordon {}",
+                self.view.settings.node
+            ));
+        }
+        match self.leaked {
+            Some(1..) => advice.push(String::from(
+                "give the leaked ones back: the leaked-reservation finding on the store says which \
+                 and how; do not empty the folder",
+            )),
+            Some(0) => advice.push(format!(
+                "there is nothing to clean up: the pods use them all; allow fewer pods on the node \
+                 (kubelet's maxPods, now at most {} fit), or give it a larger range",
+                self.size
+            )),
+            None => advice.push(String::from(
+                "find out which are leaked before removing any: run scan with a CRI socket that \
+                 answers (--cri)",
+            )),
+        }
+        advice
+    }
+}
+
+/// As host-local names a set: `A-B,C-D`.
+fn span_of(ranges: &[&Range]) -> String {
+    let spans: Vec<_> = ranges
+        .iter()
+        .map(|Range { first, last, .. }| format!("{first}-{last}"))
+        .collect();
+    spans.join(",")
+}
+
+/// An address as a number; those of one family only compare.
+fn bits(address: IpAddr) -> (bool, u128) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => (false, u128::from(v4.to_bits())),
+        IpAddr::V6(v6) => (true, v6.to_bits()),
+    }
+}
+
+fn contains(range: &Range, address: IpAddr) -> bool {
+    let (first, last, address) = (bits(range.first), bits(range.last), bits(address));
+    first.0 == last.0 && address.0 == first.0 && (first.1..=last.1).contains(&address.1)
+}
+
+/// Whether it is one that can be given out.
+fn gives(range: &Range, address: IpAddr) -> bool {
+    let gateway = range.gateway.map(bits);
+    contains(range, address) && gateway != Some(bits(address))
+}
+
+/// How many can be given out.
+fn size(range: &Range) -> u128 {
+    let (first, last) = (bits(range.first), bits(range.last));
+    if first.0 != last.0 || last.1 < first.1 {
+        return 0;
+    }
+    let gateway = range.gateway.is_some_and(|it| contains(range, it));
+    let all = (last.1 - first.1).saturating_add(1);
+    all.saturating_sub(u128::from(gateway))
+}
+
+/// As JSON has it.
+fn number(count: u128) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Exact counts, and when they are worth telling.
+
+use std::net::IpAddr;
+
+use crate::{
+    event::{Event, Network, Range, What},
+    finding::{Finding, Rule, Severity},
+    model::story::*,
+};
+
+const NOW: i64 = 1_000;
+
+fn all(story: &[Event]) -> Vec<Finding> {
+    let told = Node::of(story).of_rule(NOW, Rule::RangeExhausted);
+    told.into_iter().map(|(finding, _)| finding).collect()
+}
+
+/// The addresses from 2 to LAST are reserved; those up to LEAKED for nobody.
+fn node(network: Network, last: u8, leaked: u8) -> Vec<Event> {
+    let reservations: Vec<_> = (2..=last)
+        .map(|each| (each, if each <= leaked { "gone" } else { "lives" }, -90))
+        .collect();
+    vec![
+        host(0),
+        networks(1, &[network]),
+        cri(2, &[sandbox("lives", 200, NEW)]),
+        stored(10, &reservations),
+    ]
+}
+
+#[test]
+fn a_full_range_is_critical_and_says_what_add_will_say() {
+    let story = node(network("bridge", &[range(1, 254)]), 254, 232);
+    let [found] = &all(&story)[..] else { panic!() };
+    assert_eq!(found.severity, Severity::Critical);
+    let detail = &found.detail;
+    assert_eq!(
+        (detail.used, detail.leaked, detail.size),
+        (Some(253), Some(231), Some(253))
+    );
+    assert_eq!(
+        found.title,
+        "no address is left for new pods in 10.0.0.1-10.0.0.254 of network pods: 253 of 253 are \
+         reserved, 231 of them for nobody"
+    );
+    let last = &found.evidence.last().unwrap().claim;
+    assert!(
+        last.ends_with("no IP addresses available in range set: 10.0.0.1-10.0.0.254"),
+        "{last}"
+    );
+    assert!(found.advice[1].contains("leaked-reservation"));
+    assert_eq!(found.unknown, [""; 0]);
+}
+
+#[test]
+fn one_address_in_twenty_is_few() {
+    let of = |last| all(&node(network("bridge", &[range(1, 254)]), last, 1));
+    // 253 addresses: 12 are few, 13 are not.
+    assert_eq!(of(241), []);
+    let [found] = &of(242)[..] else { panic!() };
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        (found.detail.used, found.detail.leaked),
+        (Some(241), Some(0))
+    );
+    assert!(found.title.starts_with("12 of 253 addresses are left"));
+    assert!(found.advice[0].contains("maxPods"));
+}
+
+#[test]
+fn a_small_range_is_made_to_be_used_up() {
+    let of = |last| all(&node(network("bridge", &[range(1, 6)]), last, 1));
+    assert_eq!(of(5), [], "one of five is left");
+    assert_eq!(of(6)[0].severity, Severity::Critical);
+}
+
+#[test]
+fn what_is_outside_the_range_and_the_gateway_does_not_count() {
+    let mut story = node(network("bridge", &[range(1, 6)]), 5, 1);
+    if let What::StoreListed { store } = &mut story[3].what {
+        let outside = [(1, "lives", -9), (7, "lives", -9), (200, "gone", -9)];
+        store.reservations.extend(outside.map(reserve));
+    }
+    assert_eq!(all(&story), []);
+}
+
+#[test]
+fn each_range_set_is_counted_for_itself_and_its_ranges_together() {
+    let second = Range {
+        set: 1,
+        ..range(101, 110)
+    };
+    let split = network("bridge", &[range(2, 4), range(9, 10), second]);
+    let mut story = node(split, 4, 1);
+    assert_eq!(all(&story), [], "9 and 10 are left");
+    if let What::StoreListed { store } = &mut story[3].what {
+        store
+            .reservations
+            .extend([(9, "lives", -9), (10, "gone", -8)].map(reserve));
+        store.last_reserved.push(("0".into(), ip(10)));
+    }
+    let [found] = &all(&story)[..] else { panic!() };
+    assert!(
+        found
+            .title
+            .contains("in 10.0.0.2-10.0.0.4,10.0.0.9-10.0.0.10 of")
+    );
+    assert_eq!(
+        (found.detail.used, found.detail.leaked, found.detail.size),
+        (Some(5), Some(1), Some(5))
+    );
+    let claims: Vec<_> = found.evidence.iter().map(|it| it.claim.as_str()).collect();
+    assert!(
+        claims[1].starts_with("3 of them are reserved"),
+        "{claims:?}"
+    );
+    assert!(
+        claims[3].starts_with("2 of them are reserved"),
+        "{claims:?}"
+    );
+    assert!(
+        claims[5].starts_with("10.0.0.10 was given out last"),
+        "{claims:?}"
+    );
+}
+
+#[test]
+fn a_range_of_ipv6_can_be_larger_than_a_number() {
+    let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+    let whole = |first, last| Range {
+        first: v6(first),
+        last: v6(last),
+        gateway: None,
+        ..range(1, 1)
+    };
+    assert_eq!(super::size(&whole("::", "ffff::")), 0xffff << 112 | 1);
+    let most = whole("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    assert_eq!(super::size(&most), u128::MAX);
+    assert_eq!(super::number(super::size(&most)), u64::MAX);
+    assert_eq!(super::size(&whole("fd00::9", "fd00::1")), 0, "upside down");
+    let mixed = Range {
+        last: ip(9),
+        ..whole("fd00::1", "fd00::9")
+    };
+    assert_eq!(super::size(&mixed), 0);
+    let story = node(network("bridge", &[most]), 200, 1);
+    assert_eq!(all(&story), []);
+}
+
+#[test]
+fn without_a_word_of_the_containers_the_leaked_are_unknown() {
+    let mut story = node(network("bridge", &[range(1, 6)]), 6, 3);
+    story.remove(2);
+    let found = all(&story).remove(0);
+    assert_eq!((found.detail.used, found.detail.leaked), (Some(5), None));
+    assert_eq!(found.unknown, ["how many are leaked: CRI was not asked"]);
+    assert!(found.advice[1].contains("before removing any"));
+
+    story.push(containers(3, "cgroup", &["lives"]));
+    let found = all(&story).remove(0);
+    assert_eq!(found.detail.leaked, Some(2));
+    assert!(found.title.ends_with("2 of them apparently for nobody"));
+    assert!(found.unknown[0].contains("CRI was not asked"));
+}
+
+#[test]
+fn a_network_that_two_files_name_is_told_once() {
+    let mut story = node(network("bridge", &[range(1, 6)]), 6, 1);
+    let twice = [0, 1].map(|_| network("bridge", &[range(1, 6)]));
+    story.push(networks(11, &twice));
+    assert_eq!(all(&story).len(), 1);
+}
+
+#[test]
+fn a_network_without_a_listed_store_or_ranges_says_nothing() {
+    let mut story = node(network("bridge", &[]), 6, 1);
+    assert_eq!(all(&story), []);
+    story[1] = networks(1, &[network("bridge", &[range(1, 6)])]);
+    story.remove(3);
+    assert_eq!(all(&story), []);
+}

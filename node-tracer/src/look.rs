@@ -1,0 +1,290 @@
+//! One look at the node: every source once, none of them eBPF, as events.
+//!
+//! The kernel's own state is read first and the pods last: a list that was made
+//! after a sandbox was seen can prove that its pod is gone. The container
+//! runtime is asked meanwhile. No source waits for another, and each has its
+//! own time-out, so that a look takes hardly longer than the slowest of them.
+
+mod answers;
+mod differences;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(crate) use self::differences::Differences;
+
+use self::answers::Answers;
+use crate::{
+    clock::Timestamp,
+    config::{Config, Cri, Pods},
+    event::{Event, Netns, What},
+    record::CoverageItem,
+    report,
+    source::{
+        bundles, cni, containers, cri,
+        hostlocal::{self, Stores},
+        kube,
+        pods::{Listing, PodsFile},
+        procfs::{Bounded, Procfs},
+        root::Root,
+        survey,
+    },
+};
+
+/// How long the container runtime may take to answer.
+const CRI_PATIENCE: Duration = Duration::from_millis(1_000);
+/// How long the API server may take.
+const API_PATIENCE: Duration = Duration::from_millis(1_200);
+
+/// What a look has brought.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// What is there.
+    pub(crate) events: Vec<Event>,
+    /// What was looked at, and what was not to be had.
+    pub(crate) items: Vec<CoverageItem>,
+}
+
+/// Everything that looks need and that is prepared once.
+#[derive(Debug)]
+pub(crate) struct Looker<'a> {
+    config: &'a Config,
+    procfs: Procfs,
+    root: Root,
+    pods: Option<PodsFile>,
+}
+
+impl<'a> Looker<'a> {
+    /// Prepares.
+    ///
+    /// # Errors
+    /// The host's root cannot be opened, or `--cri` names no endpoint.
+    pub(crate) fn new(config: &'a Config) -> anyhow::Result<Self> {
+        if let Cri::Endpoint(text) = &config.cri {
+            cri::Endpoint::parse(text)?;
+        }
+        Ok(Self {
+            config,
+            procfs: Procfs::new(&config.node.root, Bounded::default()),
+            root: Root::open(&config.node.root)?,
+            pods: match &config.pods {
+                Pods::File(path) => Some(PodsFile::new(path)),
+                Pods::Auto | Pods::None => None,
+            },
+        })
+    }
+
+    /// The process file system that is looked at.
+    pub(crate) fn procfs(&self) -> &Procfs {
+        &self.procfs
+    }
+
+    /// The host's root.
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The stores of reservations, to be asked about single addresses.
+    ///
+    /// # Errors
+    /// The host's root cannot be opened.
+    pub(crate) fn stores(&self) -> anyhow::Result<Stores> {
+        Ok(Stores::discover(&self.config.node.root)?)
+    }
+
+    /// Looks.
+    ///
+    /// # Errors
+    /// The tasks cannot be listed, the list of pods that was given is none, or
+    /// the credentials that were given cannot be used.
+    pub(crate) fn look(&mut self) -> anyhow::Result<Looked> {
+        let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
+        let asked = self.ask_runtime();
+        let mut looked = Looked::default();
+        let shims = self.kernel(&mut looked)?;
+        let listed = self.ask_api_server()?;
+        self.remains(shims, &mut looked);
+        self.cni(true, &mut looked);
+        match asked {
+            Asked::Thread(thread) => {
+                let answers = thread.join().unwrap_or_default();
+                looked.events.extend(answers.events);
+                looked.items.push(answers.item);
+            }
+            Asked::Not(item) => looked.items.push(item),
+        }
+        self.pods(first, listed, &mut looked);
+        Ok(looked)
+    }
+
+    /// What tells of sandboxes that are older than a trace, of which it has not
+    /// seen the CNI calls: the runtime's folders, libcni's cache.
+    pub(crate) fn look_back(&self) -> Looked {
+        let mut looked = Looked::default();
+        let bundles = bundles::list(&self.config.node.root, &self.procfs);
+        answers::bundles(bundles, &mut looked);
+        self.cni(false, &mut looked);
+        looked
+    }
+
+    /// Tasks, namespaces, devices. Returns the processes that may be shims.
+    fn kernel(&self, looked: &mut Looked) -> anyhow::Result<Vec<u32>> {
+        let started = Instant::now();
+        let found = survey::survey(&self.procfs, self.config.stall_threshold)?;
+        tracing::debug!("the kernel's state took {:?}", started.elapsed());
+        looked.items.push(CoverageItem {
+            signal: String::from("kernel"),
+            mechanism: Some(format!(
+                "/proc and rtnetlink ({} tasks, {} network namespaces)",
+                found.tasks, found.netns
+            )),
+            reason: None,
+            unknown: found.unread,
+        });
+        looked.events.extend(found.events);
+        Ok(found.shims)
+    }
+
+    /// Asks the runtime's sockets, all at once.
+    fn ask_runtime(&self) -> Asked {
+        let root = self.config.node.root.clone();
+        let endpoints = match &self.config.cri {
+            Cri::None => return Asked::Not(answers::not_asked("--cri none")),
+            Cri::Auto => cri::endpoints(&root),
+            Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
+        };
+        if endpoints.is_empty() {
+            let reason = "no socket of a container runtime was found; give --cri ENDPOINT";
+            return Asked::Not(answers::not_asked(reason));
+        }
+        let procfs = self.procfs.clone();
+        let ask = move || {
+            let asked: Vec<_> = endpoints
+                .into_iter()
+                .map(|endpoint| {
+                    let (root, procfs) = (root.clone(), procfs.clone());
+                    thread::spawn(move || cri::list(&endpoint, &root, &procfs, CRI_PATIENCE))
+                })
+                .collect();
+            Answers::of(asked.into_iter().filter_map(|thread| thread.join().ok()))
+        };
+        match thread::Builder::new().name(String::from("cri")).spawn(ask) {
+            Ok(thread) => Asked::Thread(thread),
+            Err(error) => Asked::Not(answers::not_asked(&format!("no thread to ask: {error}"))),
+        }
+    }
+
+    /// Begins to ask the API server, if it is to be asked and can be.
+    fn ask_api_server(&self) -> anyhow::Result<Listed> {
+        if self.config.pods != Pods::Auto {
+            return Ok(Listed::NotAsked);
+        }
+        let root = &self.config.node.root;
+        let given = self.config.kubeconfig.as_deref();
+        let credentials = match kube::Credentials::find(root, given) {
+            Ok(credentials) => credentials,
+            Err(error) if given.is_some() => return Err(error.into()),
+            Err(error) => return Ok(Listed::NoCredentials(report::chain(&error))),
+        };
+        let node = self.config.node.name.clone();
+        let place = credentials.place();
+        let ask = move || kube::list_blocking(&credentials, &node, API_PATIENCE);
+        match thread::Builder::new().name(String::from("pods")).spawn(ask) {
+            Ok(thread) => Ok(Listed::Thread(thread, place)),
+            Err(error) => Ok(Listed::NoCredentials(format!("no thread to ask: {error}"))),
+        }
+    }
+
+    /// What the runtime has left on disk, cgroups and shims.
+    fn remains(&self, shims: Vec<u32>, looked: &mut Looked) {
+        let root = &self.config.node.root;
+        let bundles = bundles::list(root, &self.procfs);
+        let found = [
+            (containers::CGROUP, containers::in_cgroups(root, &self.procfs)),
+            (containers::SHIM, containers::of_shims(root, &self.procfs, shims)),
+        ];
+        answers::bundles(bundles, looked);
+        for (source, existing) in found {
+            answers::containers(source, existing, looked);
+        }
+    }
+
+    /// CNI's configuration, libcni's cache and host-local's stores.
+    fn cni(&self, with_stores: bool, looked: &mut Looked) {
+        let now = Timestamp::now();
+        let configuration = cni::Configuration::read(&self.root);
+        let resolve = |path: &str| self.netns_at(path);
+        let from = looked.events.len();
+        looked.events.push(configuration.event(now));
+        looked.events.extend(cni::attachments(&self.root, &resolve, now));
+        if with_stores {
+            let stores = hostlocal::look(&self.root, &configuration.networks, now);
+            looked.events.extend(stores);
+        }
+        let items = answers::of_cni(&looked.events[from..], with_stores);
+        looked.items.extend(items);
+    }
+
+    /// The namespace at a path of the host.
+    pub(crate) fn netns_at(&self, path: &str) -> Option<Netns> {
+        let other = path.strip_prefix("/proc/");
+        let pid = other.and_then(|other| other.strip_suffix("/ns/net")?.parse().ok());
+        let inode = match pid {
+            Some(pid) => self.procfs.netns_of(pid),
+            None => self.root.nsfs_inode(path.as_ref()),
+        };
+        inode.map(|inode| Netns {
+            inode,
+            cookie: None,
+        })
+    }
+
+    /// The list of pods, whichever it is.
+    fn pods(&self, first: Option<Listing>, listed: Listed, looked: &mut Looked) {
+        let (listing, by, failure) = match listed {
+            Listed::NotAsked => (first, None, None),
+            Listed::NoCredentials(reason) => (None, None, Some(reason)),
+            Listed::Thread(thread, place) => match thread.join() {
+                Ok(Ok(listing)) => (Some(listing), Some(place), None),
+                Ok(Err(error)) => (None, None, Some(report::chain(&error))),
+                Err(_) => (None, None, Some(String::from("asking the API server failed"))),
+            },
+        };
+        let item = answers::of_pods(&self.config.pods, listing.as_ref(), by, failure.as_deref());
+        looked.items.push(item);
+        let time = Timestamp::now();
+        let what = match (listing, failure) {
+            (Some(listing), _) => What::PodsListed {
+                source: listing.source,
+                at: listing.at,
+                whole: listing.whole,
+                pods: listing.pods,
+            },
+            (None, Some(error)) => What::SourceFailed {
+                source: String::from("pods"),
+                error,
+            },
+            (None, None) => return,
+        };
+        looked.events.push(Event { time, what });
+    }
+}
+
+/// The runtime, being asked.
+enum Asked {
+    Thread(thread::JoinHandle<Answers>),
+    Not(CoverageItem),
+}
+
+/// The API server, being asked.
+enum Listed {
+    NotAsked,
+    NoCredentials(String),
+    /// With the place of the credentials.
+    Thread(
+        thread::JoinHandle<Result<Listing, kube::KubeError>>,
+        String,
+    ),
+}

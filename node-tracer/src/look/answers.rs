@@ -1,0 +1,292 @@
+//! What sources answered, as events and as coverage: one item each, with what
+//! is unknown where one did not answer.
+
+use crate::{
+    clock::Timestamp,
+    config::Pods,
+    event::{Event, What},
+    record::CoverageItem,
+    report,
+    source::{
+        bundles::{self, BundlesError},
+        containers::{ContainersError, Existing},
+        cri::{self, CriError},
+        pods::Listing,
+    },
+};
+
+use super::Looked;
+
+/// Failures of one kind that are named.
+const NAMED: usize = 4;
+
+/// What the container runtimes answered.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) events: Vec<Event>,
+    pub(super) item: CoverageItem,
+}
+
+impl Default for Answers {
+    /// Asking failed inside.
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            item: not_asked("asking failed"),
+        }
+    }
+}
+
+impl Answers {
+    /// One list of all runtimes: a node can have two sockets of one, and a
+    /// sandbox is looked for in all of them.
+    pub(super) fn of(answers: impl Iterator<Item = Result<cri::Listing, CriError>>) -> Self {
+        let (mut listings, mut failed, mut partial) = (Vec::new(), Vec::new(), Vec::new());
+        for answer in answers {
+            match answer {
+                Ok(listing) => {
+                    partial.extend(listing.partial.clone());
+                    listings.push(listing);
+                }
+                Err(error) => failed.push(report::chain(&error)),
+            }
+        }
+        let time = Timestamp::now();
+        let mut events = Vec::new();
+        if !listings.is_empty() {
+            let joined = |parts: Vec<String>| parts.join(", ");
+            let what = What::SandboxesListed {
+                source: cri::SOURCE.to_owned(),
+                endpoint: joined(listings.iter().map(|each| each.endpoint.to_string()).collect()),
+                runtime: Some(joined(
+                    listings.iter().filter_map(|each| each.runtime.clone()).collect(),
+                ))
+                .filter(|names| !names.is_empty()),
+                sandboxes: listings.iter().flat_map(|each| each.sandboxes.clone()).collect(),
+            };
+            events.push(Event { time, what });
+        }
+        if !failed.is_empty() {
+            let what = What::SourceFailed {
+                source: cri::SOURCE.to_owned(),
+                error: failed.join("; "),
+            };
+            events.push(Event { time, what });
+        }
+        let mechanism = listings.iter().map(|listing| {
+            let runtime = listing.runtime.as_deref().unwrap_or("a runtime");
+            let count = listing.sandboxes.len();
+            format!("{runtime} at {} ({count} sandboxes)", listing.endpoint)
+        });
+        let mechanism: Vec<String> = mechanism.collect();
+        let mut unknown = partial;
+        if !failed.is_empty() {
+            unknown.push(String::from(UNKNOWN_SANDBOXES));
+        }
+        let item = CoverageItem {
+            signal: String::from("cri"),
+            mechanism: (!mechanism.is_empty()).then(|| mechanism.join(", ")),
+            reason: (!failed.is_empty()).then(|| failed.join("; ")),
+            unknown,
+        };
+        Self { events, item }
+    }
+}
+
+/// What a runtime that is not asked leaves unknown.
+const UNKNOWN_SANDBOXES: &str = "sandboxes and containers as the runtime lists them";
+
+/// No runtime was asked.
+pub(super) fn not_asked(reason: &str) -> CoverageItem {
+    CoverageItem {
+        signal: String::from("cri"),
+        mechanism: None,
+        reason: Some(reason.to_owned()),
+        unknown: vec![UNKNOWN_SANDBOXES.to_owned()],
+    }
+}
+
+/// The folders that runtimes have left.
+pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looked: &mut Looked) {
+    let time = Timestamp::now();
+    let lists = match answer {
+        Ok(lists) => lists,
+        Err(error) => {
+            looked.items.push(CoverageItem {
+                signal: String::from("bundles"),
+                mechanism: None,
+                reason: Some(report::chain(&error)),
+                unknown: vec![String::from("sandboxes by the runtime's folders")],
+            });
+            return;
+        }
+    };
+    let count: usize = lists.iter().map(|list| list.sandboxes.len()).sum();
+    let folders: Vec<String> = lists
+        .iter()
+        .map(|list| list.folder.display().to_string())
+        .collect();
+    looked.items.push(CoverageItem {
+        signal: String::from("bundles"),
+        mechanism: (!folders.is_empty())
+            .then(|| format!("{} ({count} sandboxes)", folders.join(", "))),
+        reason: folders
+            .is_empty()
+            .then(|| String::from("no container runtime has a folder below /run")),
+        unknown: some(lists.iter().flat_map(|list| list.unread.iter().cloned())),
+    });
+    if !lists.is_empty() {
+        let what = What::SandboxesListed {
+            source: bundles::SOURCE.to_owned(),
+            endpoint: folders.join(", "),
+            runtime: None,
+            sandboxes: lists.into_iter().flat_map(|list| list.sandboxes).collect(),
+        };
+        looked.events.push(Event { time, what });
+    }
+}
+
+/// Containers that have a cgroup, or a shim.
+pub(super) fn containers(
+    source: &str,
+    answer: Result<Existing, ContainersError>,
+    looked: &mut Looked,
+) {
+    let time = Timestamp::now();
+    let (mechanism, reason, unknown) = match &answer {
+        Ok(existing) => (
+            Some(format!("{} containers", existing.ids.len())),
+            None,
+            existing.partial.iter().cloned().collect(),
+        ),
+        Err(error) => (
+            None,
+            Some(report::chain(error)),
+            vec![format!("which containers exist by {source}")],
+        ),
+    };
+    looked.items.push(CoverageItem {
+        signal: source.to_owned(),
+        mechanism,
+        reason,
+        unknown,
+    });
+    let what = match answer {
+        Ok(existing) => What::ContainersListed {
+            source: source.to_owned(),
+            ids: existing.ids,
+        },
+        Err(error) => What::SourceFailed {
+            source: source.to_owned(),
+            error: report::chain(&error),
+        },
+    };
+    looked.events.push(Event { time, what });
+}
+
+/// CNI's own files, from the events they gave.
+pub(super) fn of_cni(events: &[Event], with_stores: bool) -> Vec<CoverageItem> {
+    let (mut networks, mut attachments, mut stores) = (None, (0, Vec::new()), (0, 0, Vec::new()));
+    let mut unread = Vec::new();
+    for event in events {
+        match &event.what {
+            What::NetworksListed {
+                networks: listed,
+                unread: not,
+            } => {
+                networks = listed.first().map(|network| {
+                    let ipam = network.ipam.as_deref().unwrap_or("none");
+                    let more = match listed.len() {
+                        1 => String::new(),
+                        many => format!(" and {} more", many - 1),
+                    };
+                    format!("{} ({}, IPAM {ipam}){more}", network.name, network.plugin)
+                });
+                unread.clone_from(not);
+            }
+            What::AttachmentsListed {
+                attachments: listed,
+                unread,
+                ..
+            } => {
+                attachments.0 += listed.len();
+                attachments.1.extend(unread.iter().cloned());
+            }
+            What::StoreListed { store } => {
+                stores.0 += 1;
+                stores.1 += store.reservations.len();
+                stores.2.extend(store.unread.iter().cloned());
+            }
+            _ => {}
+        }
+    }
+    let no_network = networks
+        .is_none()
+        .then(|| String::from("there is no CNI configuration"));
+    let no_store = (stores.0 == 0).then(|| String::from("there is no store of reservations"));
+    let mut items = vec![
+        CoverageItem {
+            signal: String::from("networks"),
+            mechanism: networks,
+            reason: no_network,
+            unknown: some(unread.into_iter()),
+        },
+        CoverageItem {
+            signal: String::from("libcni"),
+            mechanism: Some(format!("{} attachments in its cache", attachments.0)),
+            reason: None,
+            unknown: some(attachments.1.into_iter()),
+        },
+    ];
+    if with_stores {
+        items.push(CoverageItem {
+            signal: String::from("host-local"),
+            mechanism: (stores.0 > 0)
+                .then(|| format!("{} reservations in {} stores", stores.1, stores.0)),
+            reason: no_store,
+            unknown: some(stores.2.into_iter()),
+        });
+    }
+    items
+}
+
+/// The pods' item.
+pub(super) fn of_pods(
+    pods: &Pods,
+    listing: Option<&Listing>,
+    by: Option<String>,
+    failure: Option<&str>,
+) -> CoverageItem {
+    let reason = match (pods, failure) {
+        (_, Some(failure)) => Some(failure.to_owned()),
+        (Pods::None, None) => Some(String::from("--pods none")),
+        (Pods::Auto | Pods::File(_), None) => None,
+    };
+    let mechanism = listing.map(|listing| {
+        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        format!("{}{by} ({} pods)", listing.source, listing.pods.len())
+    });
+    let unknown = match &mechanism {
+        Some(_) => Vec::new(),
+        None => vec![String::from(
+            "whether a pod still exists, and so which sandboxes are left over",
+        )],
+    };
+    CoverageItem {
+        signal: String::from("pods"),
+        mechanism,
+        reason,
+        unknown,
+    }
+}
+
+/// The first of many, and how many more there are.
+fn some(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut some: Vec<String> = all.collect();
+    let more = some.len().saturating_sub(NAMED);
+    if more > 0 {
+        some.truncate(NAMED);
+        some.push(format!("{more} more like these"));
+    }
+    some
+}

@@ -1,0 +1,288 @@
+//! Where a container runtime listens: as given, or found on the node.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FileType, fstat};
+
+use crate::source::root::{Found, Root};
+
+/// Where the runtimes listen unless told otherwise, and those that come with
+/// a Kubernetes distribution.
+const USUAL: [&str; 7] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/var/run/cri-dockerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+    "/run/dockershim.sock",
+];
+
+/// Files that name the endpoint, the kubelet's first, and the word before it.
+const CONFIGURATION: [(&str, &str); 3] = [
+    ("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint:"),
+    (
+        "/var/lib/kubelet/kubeadm-flags.env",
+        "--container-runtime-endpoint=",
+    ),
+    ("/etc/crictl.yaml", "runtime-endpoint:"),
+];
+
+/// Largest configuration that is read.
+const MAX_FILE: usize = 256 << 10;
+
+/// Longest path that the kernel takes.
+const MAX_PATH: usize = 4096;
+
+/// A unix socket on the host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Endpoint(PathBuf);
+
+/// Why a text names no endpoint. Each says what to give instead.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EndpointError {
+    /// Over a network, or by other means.
+    #[error(
+        "{0} is no unix socket: only the runtime on this node is asked, and it listens on one; give unix:///run/containerd/containerd.sock or its like"
+    )]
+    NotUnix(String),
+    /// Not from the root.
+    #[error("{0} is no absolute path; give unix:///PATH (three slashes) or /PATH")]
+    NotAbsolute(String),
+    /// No path at all.
+    #[error("an endpoint is unix:///PATH or /PATH, of a socket and not of a folder")]
+    NoFile,
+    /// Longer than any path, or with a zero byte in it.
+    #[error("the endpoint is longer than a path can be, or has a zero byte in it")]
+    NoPath,
+}
+
+impl Endpoint {
+    /// Reads `unix:///path` or `/path`; the path is the host's.
+    ///
+    /// # Errors
+    /// See [`EndpointError`].
+    pub(crate) fn parse(text: &str) -> Result<Self, EndpointError> {
+        let text = text.trim();
+        if text.len() > MAX_PATH || text.contains('\0') {
+            return Err(EndpointError::NoPath);
+        }
+        let path = match text.split_once(':') {
+            Some(("unix", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+            Some((scheme, _)) if !scheme.contains('/') => {
+                return Err(EndpointError::NotUnix(text.to_owned()));
+            }
+            _ => text,
+        };
+        if path.is_empty() || path.ends_with('/') {
+            return Err(EndpointError::NoFile);
+        }
+        if !path.starts_with('/') {
+            return Err(EndpointError::NotAbsolute(text.to_owned()));
+        }
+        Ok(Self(PathBuf::from(path)))
+    }
+
+    /// The socket's path on the host.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix://{}", self.0.display())
+    }
+}
+
+/// The runtimes' sockets below a root folder, each once, the kubelet's first.
+/// If there is none, the one that the kubelet is to use: that it is missing is
+/// worth telling. Nothing is connected to.
+///
+/// Blocks as long as the file system does.
+pub(crate) fn endpoints(root: &Path) -> Vec<Endpoint> {
+    let Ok(root) = Root::open(root) else {
+        return Vec::new();
+    };
+    let configured: Vec<Endpoint> = CONFIGURATION
+        .into_iter()
+        .filter_map(|(file, key)| match root.read(Path::new(file), MAX_FILE) {
+            Ok(Found::File(content)) => named(&String::from_utf8_lossy(&content.bytes), key),
+            Ok(Found::Missing | Found::Folder) | Err(_) => None,
+        })
+        .collect();
+    let usual = USUAL.into_iter().map(|path| Endpoint(PathBuf::from(path)));
+    let mut seen = BTreeSet::new();
+    let mut found: Vec<Endpoint> = configured
+        .iter()
+        .cloned()
+        .chain(usual)
+        .filter(|endpoint| socket(&root, endpoint).is_some_and(|id| seen.insert(id)))
+        .collect();
+    if found.is_empty() {
+        found.extend(configured.into_iter().next());
+    }
+    found
+}
+
+/// What a socket is known by, whatever its path: /var/run is /run.
+fn socket(root: &Root, endpoint: &Endpoint) -> Option<(u64, u64)> {
+    let stat = fstat(root.handle(endpoint.path()).ok()?).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
+        .then_some((stat.st_dev, stat.st_ino))
+}
+
+/// The endpoint after a word, in a file of lines.
+fn named(text: &str, key: &str) -> Option<Endpoint> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .find_map(|line| {
+            let (before, after) = line.split_once(key)?;
+            // A key of YAML starts its line; a flag stands anywhere.
+            let whole = key.starts_with('-') || before.trim().is_empty();
+            let quotes = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
+            let value = after.trim_start_matches(quotes).split(quotes).next()?;
+            whole.then(|| Endpoint::parse(value).ok()).flatten()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener};
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<String, EndpointError> {
+        Endpoint::parse(text).map(|endpoint| endpoint.to_string())
+    }
+
+    /// A root with these files, and sockets where the content is `None`.
+    fn root(files: &[(&str, Option<&str>)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = root.path().join(path.trim_start_matches('/'));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match content {
+                Some(text) => fs::write(path, text).unwrap(),
+                None => drop(UnixListener::bind(path).unwrap()),
+            }
+        }
+        root
+    }
+
+    fn found(files: &[(&str, Option<&str>)]) -> Vec<String> {
+        let root = root(files);
+        endpoints(root.path())
+            .iter()
+            .map(Endpoint::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn an_endpoint_is_a_path_with_or_without_its_scheme() {
+        let expected = "unix:///run/x.sock";
+        for text in [
+            "/run/x.sock",
+            "unix:///run/x.sock",
+            "unix:/run/x.sock",
+            " /run/x.sock\n",
+        ] {
+            assert_eq!(parse(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert_eq!(
+            parse("/run/a:b/x.sock").as_deref(),
+            Ok("unix:///run/a:b/x.sock")
+        );
+    }
+
+    #[test]
+    fn what_is_no_unix_socket_on_this_node_is_refused_with_the_reason() {
+        for text in [
+            "tcp://10.0.0.1:2376",
+            "npipe:////./pipe/x",
+            "http://localhost",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error, EndpointError::NotUnix(text.to_owned()));
+            assert!(
+                error.to_string().contains("only the runtime on this node"),
+                "{error}"
+            );
+        }
+        for text in ["run/x.sock", "unix://run/x.sock", "containerd", "./x:y"] {
+            assert_eq!(
+                parse(text),
+                Err(EndpointError::NotAbsolute(text.to_owned()))
+            );
+        }
+        for text in ["", "unix://", "/", "/run/"] {
+            assert_eq!(parse(text), Err(EndpointError::NoFile), "{text:?}");
+        }
+        assert_eq!(parse("/a\0b"), Err(EndpointError::NoPath));
+        assert_eq!(parse(&"/a".repeat(4096)), Err(EndpointError::NoPath));
+    }
+
+    #[test]
+    fn sockets_are_found_at_the_usual_places_and_files_are_not_taken_for_them() {
+        assert_eq!(
+            found(&[
+                ("/run/crio/crio.sock", None),
+                ("/run/k3s/containerd/containerd.sock", None),
+                ("/run/containerd/containerd.sock", Some("no socket")),
+            ]),
+            [
+                "unix:///run/crio/crio.sock",
+                "unix:///run/k3s/containerd/containerd.sock"
+            ]
+        );
+        assert!(found(&[]).is_empty());
+    }
+
+    #[test]
+    fn configured_ones_come_first_and_none_comes_twice() {
+        let kubelet = "kind: KubeletConfiguration\n#containerRuntimeEndpoint: /no\ncontainerRuntimeEndpoint: \"unix:///opt/own.sock\"\n";
+        let flags = "KUBELET_KUBEADM_ARGS=\"--v=2 --container-runtime-endpoint=unix:///opt/flag.sock --x=y\"\n";
+        let crictl =
+            "runtime-endpoint: unix:///run/crio/crio.sock\nimage-endpoint: unix:///no.sock\n";
+        assert_eq!(
+            found(&[
+                ("/var/lib/kubelet/config.yaml", Some(kubelet)),
+                ("/var/lib/kubelet/kubeadm-flags.env", Some(flags)),
+                ("/etc/crictl.yaml", Some(crictl)),
+                ("/opt/own.sock", None),
+                ("/opt/flag.sock", None),
+                ("/run/containerd/containerd.sock", None),
+                ("/run/crio/crio.sock", None),
+            ]),
+            [
+                "unix:///opt/own.sock",
+                "unix:///opt/flag.sock",
+                "unix:///run/crio/crio.sock",
+                "unix:///run/containerd/containerd.sock",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_kubelets_is_named_even_if_it_is_missing_unless_there_is_another() {
+        let kubelet = "containerRuntimeEndpoint: unix:///run/gone.sock\n";
+        let files = [("/var/lib/kubelet/config.yaml", Some(kubelet))];
+        assert_eq!(found(&files), ["unix:///run/gone.sock"]);
+        let files = [files[0], ("/run/crio/crio.sock", None)];
+        assert_eq!(found(&files), ["unix:///run/crio/crio.sock"]);
+    }
+
+    #[test]
+    fn a_link_does_not_lead_out_of_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        let socket = outside.path().join("x.sock");
+        drop(UnixListener::bind(&socket).unwrap());
+        let root = root(&[("/run/crio/other", Some(""))]);
+        std::os::unix::fs::symlink(&socket, root.path().join("run/crio/crio.sock")).unwrap();
+        assert!(endpoints(root.path()).is_empty());
+    }
+}

@@ -1,0 +1,407 @@
+use std::{
+    os::unix::net::UnixListener,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use prost::Message as _;
+
+use super::{api::*, fake::*, *};
+use crate::source::procfs::Bounded;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(400);
+/// What a loaded machine may add to a time-out.
+const SLACK: Duration = Duration::from_millis(1500);
+
+/// A root folder with a place for a socket.
+struct Node {
+    root: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("run/deep")).unwrap();
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        Self { root }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.root.path().join("run/x.sock")
+    }
+
+    fn list(&self, timeout: Duration) -> Result<Listing, CriError> {
+        self.list_at("/run/x.sock", timeout)
+    }
+
+    fn list_at(&self, path: &str, timeout: Duration) -> Result<Listing, CriError> {
+        let procfs = Procfs::new(self.root.path(), Bounded::default());
+        let endpoint = Endpoint::parse(path).unwrap();
+        list(&endpoint, self.root.path(), &procfs, timeout)
+    }
+
+    /// The error, which must come in time.
+    fn error(&self) -> CriError {
+        let started = Instant::now();
+        let error = self.list(SHORT).unwrap_err();
+        let took = started.elapsed();
+        assert!(took < SHORT + SLACK, "{took:?}: {error}");
+        error
+    }
+}
+
+fn pod_sandbox(id: &str, state: i32) -> PodSandbox {
+    PodSandbox {
+        id: id.to_owned(),
+        metadata: Some(PodSandboxMetadata {
+            name: format!("pod-{id}"),
+            uid: format!("uid-{id}"),
+            namespace: String::from("shop"),
+            attempt: 3,
+        }),
+        state,
+        created_at: 1_763_704_512_000_000_005,
+    }
+}
+
+fn container(id: &str, sandbox: &str, state: i32) -> Container {
+    Container {
+        id: id.to_owned(),
+        pod_sandbox_id: sandbox.to_owned(),
+        metadata: Some(ContainerMetadata {
+            name: String::from("box"),
+        }),
+        state,
+    }
+}
+
+fn status(pid: u32) -> PodSandboxStatusResponse {
+    let info = format!(
+        r#"{{"pid": {pid}, "processStatus": "running", "runtimeSpec": {{"linux": {{"namespaces": [{{"type": "network", "path": "/var/run/netns/cni-{pid}"}}]}}}}}}"#
+    );
+    PodSandboxStatusResponse {
+        status: Some(PodSandboxStatus {
+            network: Some(PodSandboxNetworkStatus {
+                ip: format!("10.0.0.{pid}"),
+                additional_ips: Vec::new(),
+            }),
+            linux: None,
+        }),
+        info: [(String::from("info"), info)].into(),
+    }
+}
+
+/// A healthy runtime with these sandboxes; `None` leaves the rest to the test.
+fn healthy(ids: &'static [&'static str], method: &str, request: &[u8]) -> Reply {
+    match method {
+        "Version" => Reply::message(&VersionResponse {
+            runtime_name: String::from("containerd"),
+            runtime_version: String::from("1.6.20"),
+        }),
+        "ListPodSandbox" => Reply::message(&ListPodSandboxResponse {
+            items: ids.iter().map(|id| pod_sandbox(id, 0)).collect(),
+        }),
+        "ListContainers" => Reply::message(&ListContainersResponse {
+            containers: ids
+                .iter()
+                .map(|id| container(&format!("{id}c"), id, 1))
+                .collect(),
+        }),
+        "PodSandboxStatus" => {
+            let request = PodSandboxStatusRequest::decode(request).unwrap();
+            assert!(request.verbose);
+            let at = ids
+                .iter()
+                .position(|id| *id == request.pod_sandbox_id)
+                .unwrap();
+            Reply::message(&status(u32::try_from(at).unwrap() + 1))
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_runtimes_sandboxes_are_listed_with_their_containers() {
+    let node = Node::new();
+    serve(&node.socket(), |method, request| match method {
+        "ListPodSandbox" => Reply::message(&ListPodSandboxResponse {
+            items: vec![
+                pod_sandbox("b", 0),
+                pod_sandbox("a", 1),
+                pod_sandbox("../x", 0),
+            ],
+        }),
+        "ListContainers" => Reply::message(&ListContainersResponse {
+            containers: vec![
+                container("c2", "b", 2),
+                container("c1", "b", 1),
+                container("c3", "gone", 0),
+            ],
+        }),
+        _ => healthy(&["a", "b"], method, request),
+    });
+    let listing = node.list(LONG).unwrap();
+    assert_eq!(listing.runtime.as_deref(), Some("containerd 1.6.20"));
+    assert_eq!(listing.partial, None);
+    assert_eq!(listing.endpoint.to_string(), "unix:///run/x.sock");
+    let [a, b] = listing.sandboxes.as_slice() else {
+        panic!("{listing:?}");
+    };
+    assert_eq!((a.id.as_str(), a.ready), ("a", Some(false)));
+    assert_eq!(a.pid, None, "a number that nothing shows to be its own");
+    assert_eq!((b.id.as_str(), b.ready, b.pid), ("b", Some(true), Some(2)));
+    assert_eq!(b.pod.label(), "shop/pod-b");
+    assert_eq!((b.pod.uid.as_deref(), b.attempt), (Some("uid-b"), 3));
+    assert_eq!(b.netns_path.as_deref(), Some("/var/run/netns/cni-2"));
+    assert_eq!(b.ips, ["10.0.0.2".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(
+        serde_json::to_value(b.created).unwrap(),
+        "2025-11-21T05:55:12.000000005Z"
+    );
+    let containers: Vec<_> = b
+        .containers
+        .iter()
+        .map(|each| {
+            (
+                each.id.as_str(),
+                each.name.as_str(),
+                each.state.as_deref().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        containers,
+        [("c1", "box", "running"), ("c2", "box", "exited")]
+    );
+    assert!(a.containers.is_empty());
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    let node = Node::new();
+    let error = node.error();
+    assert!(matches!(error, CriError::Connect { .. }), "{error}");
+    drop(UnixListener::bind(node.socket()).unwrap());
+    let error = node.error();
+    assert!(matches!(error, CriError::Connect { .. }), "{error}");
+    assert!(
+        crate::report::chain(&error).contains("refused"),
+        "{error:?}"
+    );
+    std::fs::remove_file(node.socket()).unwrap();
+    std::fs::write(node.socket(), "").unwrap();
+    let text = crate::report::chain(&node.error());
+    assert!(text.contains("no socket"), "{text}");
+}
+
+#[test]
+fn a_socket_that_only_accepts_costs_the_time_out() {
+    let node = Node::new();
+    serve_bytes(&node.socket(), &[], Duration::ZERO);
+    let error = node.error();
+    assert!(matches!(error, CriError::TimedOut { .. }), "{error}");
+    assert!(error.to_string().contains("ListPodSandbox"), "{error}");
+}
+
+#[test]
+fn a_socket_that_does_not_even_accept_costs_the_time_out() {
+    let node = Node::new();
+    let listener = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    let address = rustix::net::SocketAddrUnix::new(node.socket()).unwrap();
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = std::os::unix::net::UnixStream::connect(node.socket()).unwrap();
+    let error = node.error();
+    assert!(matches!(error, CriError::TimedOut { .. }), "{error}");
+}
+
+#[test]
+fn garbage_is_no_grpc() {
+    for garbage in [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
+        b"\0\0\0\0\0\0\0\0\0\xff\xff\xff",
+        b"hello\n",
+    ] {
+        let node = Node::new();
+        serve_bytes(&node.socket(), garbage, Duration::ZERO);
+        let error = node.error();
+        assert!(matches!(error, CriError::Protocol { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn answers_that_trickle_cost_the_time_out() {
+    let node = Node::new();
+    // Empty SETTINGS frames, which are in order.
+    serve_bytes(
+        &node.socket(),
+        b"\0\0\0\x04\0\0\0\0\0",
+        Duration::from_millis(5),
+    );
+    let error = node.error();
+    assert!(matches!(error, CriError::TimedOut { .. }), "{error}");
+}
+
+#[test]
+fn a_runtime_without_cri_v1_is_told_so() {
+    let node = Node::new();
+    let unknown = "unknown service runtime.v1.RuntimeService";
+    serve(&node.socket(), move |_, _| Reply::Status(12, unknown));
+    let error = node.error();
+    assert!(matches!(error, CriError::TooOld { .. }), "{error:?}");
+    assert!(error.to_string().contains(unknown), "{error}");
+}
+
+#[test]
+fn an_error_of_the_runtime_is_repeated() {
+    let node = Node::new();
+    serve(&node.socket(), |_, _| {
+        Reply::Status(14, "server is not initialized yet")
+    });
+    let text = node.error().to_string();
+    assert_eq!(
+        text,
+        "unix:///run/x.sock answers ListPodSandbox with Unavailable: server is not initialized yet"
+    );
+}
+
+#[test]
+fn what_is_no_message_is_an_error() {
+    let node = Node::new();
+    serve(&node.socket(), |_, _| Reply::Message(vec![0xff; 40]));
+    let error = node.error();
+    assert!(matches!(error, CriError::Refused { .. }), "{error:?}");
+}
+
+#[test]
+fn sandboxes_that_are_not_described_in_time_are_listed_without() {
+    let node = Node::new();
+    serve(&node.socket(), |method, request| match method {
+        "PodSandboxStatus" => match PodSandboxStatusRequest::decode(request)
+            .unwrap()
+            .pod_sandbox_id
+            .as_str()
+        {
+            "a" => Reply::Nothing,
+            "b" => Reply::Status(2, "shim is gone"),
+            _ => healthy(&["a", "b", "c"], method, request),
+        },
+        "Version" | "ListContainers" => Reply::Nothing,
+        _ => healthy(&["a", "b", "c"], method, request),
+    });
+    let timeout = 4 * SHORT;
+    let started = Instant::now();
+    let listing = node.list(timeout).unwrap();
+    assert!(started.elapsed() < timeout + SLACK);
+    assert_eq!(listing.runtime, None);
+    let pids: Vec<_> = listing.sandboxes.iter().map(|each| each.pid).collect();
+    assert_eq!(pids, [None, None, Some(3)]);
+    let partial = listing.partial.unwrap();
+    assert!(
+        partial.contains("2 of 3 sandboxes are not described"),
+        "{partial}"
+    );
+    assert!(
+        partial.contains("does not answer ListContainers"),
+        "{partial}"
+    );
+}
+
+#[test]
+fn one_that_is_removed_while_it_is_asked_about_is_left_out() {
+    let node = Node::new();
+    serve(&node.socket(), |method, request| match method {
+        "PodSandboxStatus" if request.contains(&b'a') => Reply::Status(5, "not found"),
+        _ => healthy(&["a", "b"], method, request),
+    });
+    let listing = node.list(LONG).unwrap();
+    assert_eq!(listing.partial, None);
+    assert_eq!(listing.sandboxes.len(), 1);
+}
+
+#[test]
+fn a_list_may_be_larger_than_grpc_allows_by_default() {
+    let node = Node::new();
+    serve(&node.socket(), |method, _| match method {
+        "ListPodSandbox" => {
+            let mut sandbox = pod_sandbox("a", 0);
+            sandbox.metadata.as_mut().unwrap().name = "x".repeat(6 << 20);
+            Reply::message(&ListPodSandboxResponse {
+                items: vec![sandbox],
+            })
+        }
+        _ => Reply::message(&ListContainersResponse::default()),
+    });
+    let listing = node.list(LONG).unwrap();
+    let name = listing.sandboxes[0].pod.name.clone().unwrap();
+    assert!(name.len() < 1000, "and yet little of it is kept");
+}
+
+#[test]
+fn what_is_known_is_not_asked_again_until_it_changes() {
+    static IDS: [&str; 3] = ["a", "b", "c"];
+    let node = Node::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    serve(&node.socket(), move |method, request| {
+        if method == "PodSandboxStatus" {
+            count.fetch_add(1, SeqCst);
+        }
+        healthy(&IDS, method, request)
+    });
+    let first = node.list(LONG).unwrap();
+    assert_eq!(asked.swap(0, SeqCst), 3);
+    let mut known: Known = first
+        .sandboxes
+        .iter()
+        .map(|each| (each.id.clone(), each.clone()))
+        .collect();
+    known.get_mut("b").unwrap().ready = Some(false);
+    let procfs = Procfs::new(node.root.path(), Bounded::default());
+    let second = list_changes(&first.endpoint, node.root.path(), &procfs, LONG, known).unwrap();
+    assert_eq!(asked.load(SeqCst), 1);
+    assert_eq!(second, first);
+}
+
+#[test]
+fn a_link_to_the_socket_is_followed_below_the_root_only() {
+    let node = Node::new();
+    serve(&node.socket(), |method, request| {
+        healthy(&["a"], method, request)
+    });
+    let link = node.root.path().join("run/link.sock");
+    std::os::unix::fs::symlink("/run/x.sock", &link).unwrap();
+    assert!(node.list_at("/run/link.sock", LONG).is_ok());
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(node.socket(), &link).unwrap();
+    let error = node.list_at("/run/link.sock", LONG).unwrap_err();
+    assert!(matches!(error, CriError::Connect { .. }), "{error}");
+}
+
+#[test]
+fn a_namespace_is_found_by_its_process_where_nothing_is_mounted() {
+    let node = Node::new();
+    let ns = node.root.path().join("proc/1/ns");
+    std::fs::create_dir_all(&ns).unwrap();
+    std::os::unix::fs::symlink("net:[4026532246]", ns.join("net")).unwrap();
+    serve(&node.socket(), |method, request| {
+        healthy(&["a", "b"], method, request)
+    });
+    let listing = node.list(LONG).unwrap();
+    let netns: Vec<_> = listing
+        .sandboxes
+        .iter()
+        .map(|each| each.netns.map(|it| it.inode))
+        .collect();
+    assert_eq!(netns, [Some(4_026_532_246), None]);
+}

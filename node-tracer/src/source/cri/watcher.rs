@@ -1,0 +1,296 @@
+//! The runtime's sandboxes while tracing: asked for again and again in a
+//! thread beside the tracer, which is told of what has changed.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+    thread,
+    time::Duration,
+};
+
+use super::{CriError, Endpoint, Known, Listing, SOURCE, list_changes};
+use crate::{
+    clock::Timestamp,
+    event::{Event, RuntimeSandbox, What},
+    report,
+    source::procfs::Procfs,
+};
+
+/// Events that wait to be taken; a tracer that does not take them stops the
+/// asking.
+const MAX_WAITING: usize = 4096;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    events: Receiver<Event>,
+    /// The thread ends, in its own time, when this does.
+    #[expect(dead_code, reason = "held to be dropped")]
+    alive: Sender<()>,
+}
+
+impl Watcher {
+    /// Asks at once, and then `interval` after each answer, each time for at
+    /// most `timeout`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(
+        endpoint: Endpoint,
+        root: PathBuf,
+        procfs: Procfs,
+        interval: Duration,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let (sender, events) = mpsc::sync_channel(MAX_WAITING);
+        let (alive, ended) = mpsc::channel::<()>();
+        let ask = move |known| list_changes(&endpoint, &root, &procfs, timeout, known);
+        thread::Builder::new()
+            .name(String::from("cri-watcher"))
+            .spawn(move || watch(ask, interval, &sender, &ended))?;
+        Ok(Self { events, alive })
+    }
+
+    /// Takes what has happened since the last call; never waits. The first
+    /// event of the sandboxes is the whole list, the others are changes of it.
+    pub(crate) fn poll(&mut self, out: &mut Vec<Event>) {
+        out.extend(self.events.try_iter());
+    }
+}
+
+fn watch(
+    ask: impl Fn(Known) -> Result<Listing, CriError>,
+    interval: Duration,
+    sender: &SyncSender<Event>,
+    ended: &Receiver<()>,
+) {
+    let mut last = Last::default();
+    loop {
+        let answer = ask(last.described());
+        for what in last.changes(answer) {
+            let time = Timestamp::now();
+            if sender.send(Event { time, what }).is_err() {
+                return;
+            }
+        }
+        match ended.recv_timeout(interval) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// What was told last.
+#[derive(Debug, Default)]
+struct Last {
+    /// `None` before the first list.
+    sandboxes: Option<BTreeMap<String, RuntimeSandbox>>,
+    /// Those of them that were told whole.
+    described: Known,
+    /// The error that was told.
+    failure: Option<String>,
+}
+
+impl Last {
+    /// The sandboxes that need not be asked about again unless they change.
+    fn described(&self) -> Known {
+        self.described.clone()
+    }
+
+    /// What an answer changes.
+    fn changes(&mut self, answer: Result<Listing, CriError>) -> Vec<What> {
+        let source = || String::from(SOURCE);
+        let listing = match answer {
+            Ok(listing) => listing,
+            Err(error) => {
+                let error = report::chain(&error);
+                // Told again only if it is another one.
+                if self.failure.replace(error.clone()).as_ref() == Some(&error) {
+                    return Vec::new();
+                }
+                return vec![What::SourceFailed {
+                    source: source(),
+                    error,
+                }];
+            }
+        };
+        let mut changes = Vec::new();
+        if self.failure.take().is_some() {
+            changes.push(What::SourceRecovered { source: source() });
+        }
+        let before = self.sandboxes.take();
+        let now = complete(&listing, before.as_ref());
+        match before {
+            None => changes.push(What::SandboxesListed {
+                source: source(),
+                endpoint: listing.endpoint.to_string(),
+                runtime: listing.runtime,
+                sandboxes: now.values().cloned().collect(),
+            }),
+            Some(before) => {
+                let gone = before.keys().filter(|id| !now.contains_key(*id));
+                changes.extend(gone.map(|id| What::SandboxRemoved {
+                    source: source(),
+                    id: id.clone(),
+                }));
+                let new = now.values().filter(|new| before.get(&new.id) != Some(new));
+                changes.extend(new.map(|sandbox| What::SandboxAdded {
+                    source: source(),
+                    sandbox: sandbox.clone(),
+                }));
+            }
+        }
+        let whole = |id: &String| !listing.undescribed.contains(id);
+        let described = now.iter().filter(|(id, _)| whole(id));
+        self.described = described.map(|(id, it)| (id.clone(), it.clone())).collect();
+        self.sandboxes = Some(now);
+        changes
+    }
+}
+
+/// The sandboxes of a list, with what the list lacks taken from the one
+/// before: what was not told this time has not changed for that.
+fn complete(
+    listing: &Listing,
+    before: Option<&BTreeMap<String, RuntimeSandbox>>,
+) -> BTreeMap<String, RuntimeSandbox> {
+    let mut sandboxes = BTreeMap::new();
+    for sandbox in &listing.sandboxes {
+        let mut sandbox = sandbox.clone();
+        if let Some(before) = before.and_then(|before| before.get(&sandbox.id)) {
+            if listing.undescribed.contains(&sandbox.id) {
+                sandbox.copy_details(before);
+                sandbox.netns = before.netns;
+            }
+            if !listing.with_containers {
+                sandbox.containers.clone_from(&before.containers);
+            }
+        }
+        sandboxes.insert(sandbox.id.clone(), sandbox);
+    }
+    sandboxes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::event::{PodRef, RuntimeContainer};
+
+    fn sandbox(id: &str, pid: u32) -> RuntimeSandbox {
+        RuntimeSandbox {
+            id: id.to_owned(),
+            pod: PodRef::default(),
+            ready: Some(true),
+            pid: Some(pid),
+            containers: vec![RuntimeContainer {
+                id: format!("{id}-box"),
+                ..RuntimeContainer::default()
+            }],
+            ..RuntimeSandbox::default()
+        }
+    }
+
+    fn listing(sandboxes: &[RuntimeSandbox]) -> Listing {
+        Listing {
+            endpoint: Endpoint::parse("/run/x.sock").unwrap(),
+            runtime: Some(String::from("containerd 1.7")),
+            sandboxes: sandboxes.to_vec(),
+            partial: None,
+            undescribed: BTreeSet::new(),
+            with_containers: true,
+        }
+    }
+
+    fn failure(message: &str) -> CriError {
+        CriError::TooOld {
+            endpoint: Endpoint::parse("/run/x.sock").unwrap(),
+            message: message.to_owned(),
+        }
+    }
+
+    fn words(changes: &[What]) -> Vec<String> {
+        let word = |what: &What| match what {
+            What::SandboxesListed { sandboxes, .. } => format!("listed {}", sandboxes.len()),
+            What::SandboxAdded { sandbox, .. } => format!("added {}", sandbox.id),
+            What::SandboxRemoved { id, .. } => format!("removed {id}"),
+            What::SourceFailed { source, .. } => format!("failed {source}"),
+            What::SourceRecovered { source } => format!("recovered {source}"),
+            other => format!("{other:?}"),
+        };
+        changes.iter().map(word).collect()
+    }
+
+    #[test]
+    fn the_first_list_is_told_whole_and_then_only_what_changes() {
+        let mut last = Last::default();
+        let (a, b) = (sandbox("a", 1), sandbox("b", 2));
+        let mut tell = |sandboxes: &[RuntimeSandbox]| words(&last.changes(Ok(listing(sandboxes))));
+        assert_eq!(tell(&[a.clone(), b.clone()]), ["listed 2"]);
+        assert!(tell(&[a.clone(), b.clone()]).is_empty());
+        let stopped = RuntimeSandbox {
+            ready: Some(false),
+            pid: None,
+            ..a
+        };
+        let c = sandbox("c", 3);
+        assert_eq!(
+            tell(&[stopped.clone(), c.clone()]),
+            ["removed b", "added a", "added c"]
+        );
+        assert!(tell(&[stopped, c]).is_empty());
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_hides_nothing_that_changed_meanwhile() {
+        let mut last = Last::default();
+        let mut tell = |answer| words(&last.changes(answer));
+        assert_eq!(tell(Err(failure("one"))), ["failed cri"]);
+        assert!(tell(Err(failure("one"))).is_empty());
+        assert_eq!(tell(Err(failure("two"))), ["failed cri"]);
+        assert_eq!(
+            tell(Ok(listing(&[sandbox("a", 1)]))),
+            ["recovered cri", "listed 1"]
+        );
+        assert_eq!(tell(Err(failure("two"))), ["failed cri"]);
+        assert_eq!(
+            tell(Ok(listing(&[sandbox("b", 1)]))),
+            ["recovered cri", "removed a", "added b"]
+        );
+    }
+
+    #[test]
+    fn what_a_partial_list_lacks_is_as_it_was() {
+        let mut last = Last::default();
+        last.changes(Ok(listing(&[sandbox("a", 1)])));
+        assert!(last.described().contains_key("a"));
+        let mut partial = listing(&[RuntimeSandbox {
+            pid: None,
+            containers: Vec::new(),
+            ..sandbox("a", 1)
+        }]);
+        partial.undescribed.insert(String::from("a"));
+        partial.with_containers = false;
+        assert!(last.changes(Ok(partial)).is_empty());
+        assert!(last.described().is_empty(), "it is asked about again");
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_watcher() {
+        let (sender, events) = mpsc::sync_channel(MAX_WAITING);
+        let (alive, ended) = mpsc::channel::<()>();
+        let ask = |_| Ok(listing(&[sandbox("a", 1)]));
+        let thread = thread::spawn(move || watch(ask, Duration::from_secs(600), &sender, &ended));
+        let mut watcher = Watcher { events, alive };
+        let mut out = Vec::new();
+        while out.is_empty() {
+            watcher.poll(&mut out);
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(watcher);
+        thread.join().unwrap();
+    }
+}

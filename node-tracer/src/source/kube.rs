@@ -1,0 +1,125 @@
+//! The pods of this node from the API server: a list, and in a trace a watch
+//! that goes on from it.
+//!
+//! Asked for are lists of pods with `spec.nodeName`, read as of now and not out
+//! of a cache, and watches of the same; nothing is written. A server that does
+//! not answer, or not this, leads to an error that says what to do; the pods
+//! are then unknown, never gone.
+//!
+//! Everything runs on a thread of its own, so that neither a name server nor a
+//! credential plugin can hold up who asks.
+
+mod client;
+mod credentials;
+mod error;
+mod files;
+mod kubeconfig;
+mod list;
+#[cfg(test)]
+pub(crate) mod server;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use self::{
+    client::Client,
+    error::Problem,
+    list::{Listed, list_within},
+};
+pub(crate) use self::{
+    credentials::Credentials,
+    error::KubeError,
+    watch::{Told, Watch},
+};
+use super::pods::Listing;
+
+/// Largest page of a list.
+const MAX_PAGE: usize = 128 << 20;
+/// Most pods of a node: a hundred times of what a node has.
+const MAX_PODS: usize = 20_000;
+
+/// The name of this source in records.
+pub(crate) const SOURCE: &str = "API server";
+
+/// The pods of a node, within a time: from reading the credentials to the last
+/// page. `node` is the name as configured; see [`Credentials::node`].
+///
+/// # Errors
+/// There is no list; why, and what to do.
+pub(crate) fn list_blocking(
+    credentials: &Credentials,
+    node: &str,
+    timeout: Duration,
+) -> Result<Listing, KubeError> {
+    let started = Instant::now();
+    let (send, receive) = mpsc::sync_channel(1);
+    let asked = credentials.clone();
+    let node = credentials.node(node);
+    let ask = move || {
+        let _ = send.send(on_this_thread(async {
+            let client = Client::new(&asked)?;
+            let left = timeout.saturating_sub(started.elapsed());
+            let listed = list_within(&client, &node, left).await;
+            listed.map_err(|problem| failed(&asked, problem, timeout))
+        }));
+    };
+    thread::Builder::new()
+        .name(String::from("pods"))
+        .spawn(ask)
+        .map_err(KubeError::Start)?;
+    match receive.recv_timeout(timeout + Duration::from_millis(20)) {
+        Ok(Ok(Ok(listed))) => Ok(listing(&listed)),
+        Ok(Ok(Err(error)) | Err(error)) => Err(error),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(failed(
+            credentials,
+            Problem::TimedOut { after: timeout },
+            timeout,
+        )),
+    }
+}
+
+fn listing(listed: &Listed) -> Listing {
+    Listing {
+        source: SOURCE.to_owned(),
+        at: listed.at,
+        whole: listed.whole,
+        pods: listed.pods.values().cloned().collect(),
+    }
+}
+
+/// A problem as who asked is told it.
+fn failed(credentials: &Credentials, problem: Problem, timeout: Duration) -> KubeError {
+    let problem = match problem {
+        // Whatever was left when the request was made.
+        Problem::TimedOut { .. } => Problem::TimedOut { after: timeout },
+        other => other,
+    };
+    KubeError::Server {
+        server: credentials.server().to_owned(),
+        by: credentials.place(),
+        problem,
+    }
+}
+
+/// Runs a future to its end, or until it is abandoned with its thread.
+fn on_this_thread<T>(future: impl Future<Output = T>) -> Result<T, KubeError> {
+    // What the client's library says of a failure is part of the error, and
+    // on standard error it would be said twice.
+    let quiet = !tracing::enabled!(tracing::Level::DEBUG);
+    let _quiet = quiet
+        .then(|| tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default()));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(KubeError::Start)?;
+    let result = runtime.block_on(future);
+    // A name server may keep a thread of it for long.
+    runtime.shutdown_background();
+    Ok(result)
+}

@@ -1,0 +1,149 @@
+//! One connection's worth of requests, with answers of bounded size.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::{Request, Response};
+use kube::{
+    client::Body,
+    core::{
+        Status,
+        params::{GetParams, ListParams, WatchParams},
+    },
+};
+
+use super::{
+    MAX_PAGE,
+    credentials::Credentials,
+    error::{KubeError, Problem},
+};
+
+/// Longest answer that is no success, and line of a watch: an object of the API
+/// has at most 3 MiB.
+const MAX_SMALL: usize = 4 << 20;
+
+const PODS: &str = "/api/v1/pods";
+const NODES: &str = "/api/v1/nodes";
+
+/// See the module's documentation.
+pub(super) struct Client(kube::Client);
+
+impl Client {
+    /// Reads the credentials; may run their plugin and wait for it.
+    pub(super) fn new(credentials: &Credentials) -> Result<Self, KubeError> {
+        let config = credentials.load()?.config;
+        match kube::Client::try_from(config) {
+            Ok(client) => Ok(Self(client)),
+            Err(error) => Err(KubeError::Server {
+                server: credentials.server().to_owned(),
+                by: credentials.place(),
+                problem: Problem::request(&error),
+            }),
+        }
+    }
+
+    /// One page of pods.
+    pub(super) async fn pods(&self, params: &ListParams) -> Result<Bytes, Problem> {
+        let request = kube::core::Request::new(PODS).list(params);
+        let response = self.send(request, "list").await?;
+        whole(response.into_body(), MAX_PAGE).await
+    }
+
+    /// Whether there is such a node; `None` if that must not be asked.
+    pub(super) async fn has_node(&self, name: &str) -> Result<Option<bool>, Problem> {
+        let request = kube::core::Request::new(NODES).get_metadata(name, &GetParams::default());
+        match self.send(request, "get").await {
+            Ok(_) => Ok(Some(true)),
+            Err(Problem::Status { code: 404, .. }) => Ok(Some(false)),
+            Err(Problem::Forbidden { .. }) => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Opens a watch of pods.
+    pub(super) async fn watch(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> Result<Lines, Problem> {
+        let request = kube::core::Request::new(PODS).watch(params, version);
+        let response = self.send(request, "watch").await?;
+        Ok(Lines {
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+            searched: 0,
+        })
+    }
+
+    async fn send(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        verb: &'static str,
+    ) -> Result<Response<Body>, Problem> {
+        // Nothing but a name that has a slash makes no request.
+        let request = request.map_err(|error| Problem::NodeName(error.to_string()))?;
+        let response = self.0.send(request.map(Body::from)).await;
+        let response = response.map_err(|error| Problem::request(&error))?;
+        let code = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let body = whole(response.into_body(), MAX_SMALL)
+            .await
+            .unwrap_or_default();
+        let message = match serde_json::from_slice::<Status>(&body) {
+            Ok(status) => status.message,
+            // A proxy's page.
+            Err(_) => String::from_utf8_lossy(&body).into_owned(),
+        };
+        Err(Problem::status(code, &message, verb))
+    }
+}
+
+async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge),
+        Err(error) => Err(Problem::cut(error.as_ref())),
+    }
+}
+
+/// The lines of a watch as they come.
+pub(super) struct Lines {
+    body: Body,
+    buffer: BytesMut,
+    /// So far there is no end of line in the buffer.
+    searched: usize,
+}
+
+impl Lines {
+    /// The next line; `None` at the end of the stream. Nothing is lost if it
+    /// is not waited for to the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        loop {
+            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+            if let Some(length) = unsearched.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + length).freeze();
+                self.buffer.advance(1);
+                self.searched = 0;
+                if line.is_empty() {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            self.searched = self.buffer.len();
+            if self.searched > MAX_SMALL {
+                return Err(Problem::TooLarge);
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.buffer.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => return Err(Problem::cut(&error)),
+                // Half a line is no event.
+                None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Which credentials to ask the API server with.
+//!
+//! Found once and read anew for every connection: tokens and certificates are
+//! replaced while a trace runs. No secret is kept in between.
+
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube::config::{
+    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
+
+use super::{
+    error::KubeError,
+    files::Files,
+    kubeconfig::{self, Loaded, Plugins},
+};
+use crate::report;
+
+/// The kubelet's own, by distribution: paths of the host.
+const KUBELET: [&str; 6] = [
+    // kubeadm
+    "/etc/kubernetes/kubelet.conf",
+    // EKS, GKE, AKS, OpenShift, kOps
+    "/var/lib/kubelet/kubeconfig",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    "/var/lib/k0s/kubelet.conf",
+    "/var/snap/microk8s/current/credentials/kubelet.config",
+];
+
+/// Where a pod finds its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Credentials that were there when they were looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Credentials {
+    place: Place,
+    /// Host and port.
+    server: String,
+    /// The node that they are of.
+    node: Option<String>,
+}
+
+/// Where credentials are read from.
+#[derive(Clone, Debug)]
+enum Place {
+    /// Kubeconfigs of the user's, merged.
+    User(Vec<PathBuf>),
+    /// This pod's service account.
+    Pod { folder: PathBuf, server: String },
+    /// The kubelet's.
+    Kubelet { root: PathBuf, path: PathBuf },
+}
+
+/// What this process was started with.
+struct Environment {
+    service: Option<String>,
+    service_account: PathBuf,
+    kubeconfig: Option<OsString>,
+    home: Option<PathBuf>,
+}
+
+impl Environment {
+    fn of_process() -> Self {
+        let text = |name| env::var(name).ok().filter(|text| !text.is_empty());
+        let host = text("KUBERNETES_SERVICE_HOST");
+        let port = text("KUBERNETES_SERVICE_PORT");
+        Self {
+            service: host.zip(port).map(|(host, port)| {
+                if host.contains(':') {
+                    format!("https://[{host}]:{port}")
+                } else {
+                    format!("https://{host}:{port}")
+                }
+            }),
+            service_account: PathBuf::from(SERVICE_ACCOUNT),
+            kubeconfig: env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()),
+            home: env::var_os("HOME").map(PathBuf::from),
+        }
+    }
+}
+
+impl Credentials {
+    /// The kubeconfig that was given; or else the first usable of: this pod's
+    /// service account, `$KUBECONFIG`, `~/.kube/config`, and the kubelet's own
+    /// below the host's root.
+    ///
+    /// # Errors
+    /// The given one cannot be used, or none can: [`KubeError::NoCredentials`]
+    /// then says why, for each.
+    pub(crate) fn find(root: &Path, given: Option<&Path>) -> Result<Self, KubeError> {
+        match given {
+            Some(path) => {
+                Self::at(Place::User(vec![path.to_owned()]))?.ok_or_else(|| KubeError::Read {
+                    path: path.to_owned(),
+                    source: io::ErrorKind::NotFound.into(),
+                })
+            }
+            None => Self::found(root, Environment::of_process()),
+        }
+    }
+
+    fn found(root: &Path, environment: Environment) -> Result<Self, KubeError> {
+        let Environment {
+            service,
+            service_account: folder,
+            kubeconfig,
+            home,
+        } = environment;
+        let mut looked = Vec::new();
+        let mut places = Vec::new();
+        match service {
+            Some(server) => places.push(Place::Pod { folder, server }),
+            None => looked.push(String::from("not in a pod")),
+        }
+        match kubeconfig {
+            Some(paths) => places.push(Place::User(env::split_paths(&paths).collect())),
+            None => looked.push(String::from("KUBECONFIG is not set")),
+        }
+        places.extend(home.map(|home| Place::User(vec![home.join(".kube/config")])));
+        places.extend(KUBELET.map(|path| Place::Kubelet {
+            root: root.to_owned(),
+            path: PathBuf::from(path),
+        }));
+        let mut missing = Vec::new();
+        for place in places {
+            let name = place.name();
+            match Self::at(place) {
+                Ok(Some(credentials)) => return Ok(credentials),
+                Ok(None) => missing.push(name),
+                Err(error) => looked.push(report::chain(&error)),
+            }
+        }
+        looked.push(format!("there is no {}", missing.join(", ")));
+        Err(KubeError::NoCredentials { looked })
+    }
+
+    /// `None`: there is nothing.
+    fn at(place: Place) -> Result<Option<Self>, KubeError> {
+        let loaded = place.load()?;
+        Ok(loaded.map(
+            |Loaded {
+                 server,
+                 node,
+                 config: _,
+             }| Self {
+                place,
+                server,
+                node,
+            },
+        ))
+    }
+
+    /// The name to list the pods of: a kubelet's credentials are of its own
+    /// node and allow no other; else as it is configured. API names have no
+    /// capitals, host names may.
+    pub(crate) fn node(&self, configured: &str) -> String {
+        match (&self.place, &self.node) {
+            (Place::Kubelet { .. }, Some(node)) => node.clone(),
+            _ => configured.to_lowercase(),
+        }
+    }
+
+    /// The file that they are from.
+    pub(crate) fn place(&self) -> String {
+        self.place.name()
+    }
+
+    /// The API server's host and port.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Reads them.
+    pub(super) fn load(&self) -> Result<Loaded, KubeError> {
+        self.place.load()?.ok_or_else(|| KubeError::Read {
+            path: PathBuf::from(self.place.name()),
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Self::User(paths) => {
+                let paths: Vec<String> = paths
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                paths.join(":")
+            }
+            Self::Pod { folder, .. } => folder.join("token").display().to_string(),
+            Self::Kubelet { path, .. } => path.display().to_string(),
+        }
+    }
+
+    fn load(&self) -> Result<Option<Loaded>, KubeError> {
+        let (kubeconfig, files, plugins) = match self {
+            Self::User(paths) => (
+                kubeconfig::read(paths, &Files::Own)?,
+                Files::Own,
+                Plugins::Run,
+            ),
+            Self::Pod { folder, server } => {
+                (service_account(folder, server), Files::Own, Plugins::Refuse)
+            }
+            Self::Kubelet { root, path } => {
+                let host = Files::host(root);
+                let host = host.map_err(|source| KubeError::Read {
+                    path: root.clone(),
+                    source,
+                })?;
+                (
+                    kubeconfig::read(std::slice::from_ref(path), &host)?,
+                    host,
+                    Plugins::Refuse,
+                )
+            }
+        };
+        let load = |kubeconfig| kubeconfig::load(kubeconfig, &self.name(), &files, plugins);
+        kubeconfig.map(load).transpose()
+    }
+}
+
+/// The kubeconfig that a pod's service account amounts to.
+fn service_account(folder: &Path, server: &str) -> Option<Kubeconfig> {
+    let read = |name: &str| Files::Own.read(&folder.join(name)).ok();
+    let token = String::from_utf8(read("token")?).ok()?;
+    let name = || String::from("service-account");
+    let cluster = Cluster {
+        server: Some(server.to_owned()),
+        certificate_authority_data: read("ca.crt").map(|pem| STANDARD.encode(pem)),
+        ..Cluster::default()
+    };
+    let user = AuthInfo {
+        token: Some(token.trim().to_owned().into()),
+        ..AuthInfo::default()
+    };
+    let context = Context {
+        cluster: name(),
+        user: Some(name()),
+        ..Context::default()
+    };
+    Some(Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name(),
+            cluster: Some(cluster),
+            ..Default::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name(),
+            auth_info: Some(user),
+            ..Default::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name(),
+            context: Some(context),
+            ..Default::default()
+        }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use serde_json::json;
+
+use super::*;
+use crate::source::kube::server::kubeconfig;
+
+fn environment(folder: &Path) -> Environment {
+    Environment {
+        service: None,
+        service_account: folder.join("sa"),
+        kubeconfig: None,
+        home: Some(folder.join("home")),
+    }
+}
+
+fn put(path: &Path, server: &str, user: serde_json::Value) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, kubeconfig(&format!("https://{server}"), user)).unwrap();
+}
+
+fn token() -> serde_json::Value {
+    json!({ "token": "s3cr3t" })
+}
+
+#[test]
+fn the_nearest_credentials_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path);
+    let root = at("root");
+    let found = |environment| Credentials::found(&root, environment).unwrap().server;
+    let full = || Environment {
+        service: Some(String::from("https://[fd00::1]:443")),
+        kubeconfig: Some(at("missing").into_os_string()),
+        ..environment(folder.path())
+    };
+
+    put(&root.join("etc/kubernetes/admin.conf"), "admin", token());
+    std::fs::create_dir_all(&root).unwrap();
+    assert!(
+        Credentials::found(&root, full()).is_err(),
+        "the admin's are nobody's"
+    );
+    put(
+        &root.join("var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
+        "k3s",
+        token(),
+    );
+    assert_eq!(found(full()), "k3s");
+    put(
+        &root.join("etc/kubernetes/kubelet.conf"),
+        "kubeadm",
+        token(),
+    );
+    assert_eq!(found(full()), "kubeadm");
+    put(&at("home/.kube/config"), "home", token());
+    assert_eq!(found(full()), "home");
+    put(&at("missing"), "variable", token());
+    assert_eq!(found(full()), "variable");
+    std::fs::create_dir_all(at("sa")).unwrap();
+    std::fs::write(at("sa/token"), "t\n").unwrap();
+    assert_eq!(found(full()), "[fd00::1]:443");
+    assert_eq!(found(environment(folder.path())), "home");
+}
+
+#[test]
+fn without_any_it_is_said_where_they_were_looked_for_and_what_was_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    put(
+        &root.join("var/lib/kubelet/kubeconfig"),
+        "eks",
+        json!({ "exec": { "command": "/usr/bin/aws-iam-authenticator" } }),
+    );
+    std::fs::create_dir_all(root.join("home/.kube")).unwrap();
+    std::fs::write(root.join("home/.kube/config"), "users: s3cr3t").unwrap();
+    let error = Credentials::found(root, environment(root))
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "no credentials for the API server (not in a pod; KUBECONFIG is not set; ",
+        "/home/.kube/config is no kubeconfig (line 1, column ",
+        "/var/lib/kubelet/kubeconfig has its credentials from another program (/usr/bin/aws-iam-authenticator)",
+        "there is no /etc/kubernetes/kubelet.conf, /var/lib/rancher/k3s",
+        "give --kubeconfig FILE, or a list with --pods FILE",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(!error.contains("s3cr3t"), "{error}");
+}
+
+#[test]
+fn the_given_one_is_used_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    put(
+        &folder.path().join("etc/kubernetes/kubelet.conf"),
+        "kubeadm",
+        token(),
+    );
+    let error = Credentials::find(folder.path(), Some(Path::new("/nowhere/config"))).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read /nowhere/config");
+}
+
+#[test]
+fn a_kubelets_credentials_are_for_its_own_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("etc/kubernetes/kubelet.conf");
+    put(&path, "kubeadm", token());
+    let named = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace(r#""u""#, r#""system:node:ip-10-0-0-1.ec2""#);
+    std::fs::write(&path, named).unwrap();
+    let kubelets = Credentials::found(folder.path(), environment(folder.path())).unwrap();
+    assert_eq!(kubelets.node("Worker-7"), "ip-10-0-0-1.ec2");
+    assert_eq!(kubelets.place(), "/etc/kubernetes/kubelet.conf");
+    // The user knows better.
+    let given = Credentials::find(folder.path(), Some(&path)).unwrap();
+    assert_eq!(given.node("Worker-7"), "worker-7");
+}
+
+#[test]
+fn no_secret_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    put(&path, "server", token());
+    let credentials = Credentials::find(folder.path(), Some(&path)).unwrap();
+    assert!(!format!("{credentials:?}").contains("s3cr3t"));
+}

@@ -1,0 +1,196 @@
+//! What of Kubernetes' objects is needed: pods, lists of them, and the events
+//! of a watch stream. All else is skipped while it is read.
+
+use std::{fmt, net::IpAddr};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+
+use super::{MAX_PODS, object::Object};
+use crate::{clock::Timestamp, event::Pod};
+
+/// A name out of the input, fit for a message.
+pub(crate) fn name(text: &str) -> String {
+    text.chars()
+        .take(64)
+        .flat_map(char::escape_default)
+        .collect()
+}
+
+/// Any document, and any item of a list.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Document {
+    /// `kind`
+    pub(crate) kind: Option<String>,
+    /// `metadata`
+    pub(crate) metadata: Object<Metadata>,
+    spec: Object<Spec>,
+    status: Object<Status>,
+    /// Of a list.
+    #[serde(deserialize_with = "present")]
+    pub(crate) items: Option<Items>,
+    /// Of an event in a watch stream.
+    #[serde(rename = "type")]
+    pub(crate) event: Option<String>,
+    /// Of an event in a watch stream.
+    pub(crate) object: Option<Box<Object<Document>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Metadata {
+    namespace: Option<String>,
+    name: Option<String>,
+    /// `uid`
+    pub(crate) uid: Option<String>,
+    /// `resourceVersion`: of an object, of a list.
+    pub(crate) resource_version: Option<String>,
+    annotations: Object<Annotations>,
+    deletion_timestamp: Option<Timestamp>,
+    /// `continue`: there is more of the list.
+    #[serde(rename = "continue")]
+    pub(crate) next_page: Option<String>,
+}
+
+/// Both hold the UID under which kubelet runs a static pod.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "kubernetes.io/config.hash")]
+    hash: Option<String>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    node_name: Option<String>,
+    host_network: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    #[serde(rename = "podIPs")]
+    pod_ips: Option<Vec<PodIp>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodIp {
+    ip: Option<String>,
+}
+
+impl Document {
+    /// Its metadata alone.
+    pub(crate) fn metadata(self) -> Metadata {
+        self.metadata.0.unwrap_or_default()
+    }
+
+    /// The pod and its UID; `None` if it has none.
+    pub(crate) fn pod(self) -> Option<(String, Pod)> {
+        let spec = self.spec.0.unwrap_or_default();
+        let status = self.status.0.unwrap_or_default();
+        let metadata = self.metadata.0.unwrap_or_default();
+        let uid = metadata.uid.filter(|uid| !uid.is_empty())?;
+        let annotations = metadata.annotations.0.unwrap_or_default();
+        let own = [Some(uid.clone()), annotations.hash, annotations.mirror];
+        let listed = status
+            .pod_ips
+            .unwrap_or_default()
+            .into_iter()
+            .map(|each| each.ip);
+        let mut ips: Vec<IpAddr> = Vec::new();
+        for ip in listed.chain([status.pod_ip]).flatten() {
+            // Empty until the pod has one.
+            ips.extend(ip.parse().ok().filter(|ip| !ips.contains(ip)));
+        }
+        let pod = Pod {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uids: own
+                .into_iter()
+                .flatten()
+                .filter(|uid| !uid.is_empty())
+                .collect(),
+            node: spec.node_name.filter(|node| !node.is_empty()),
+            host_network: spec.host_network.unwrap_or_default(),
+            phase: status.phase,
+            deletion: metadata.deletion_timestamp,
+            ips,
+        };
+        Some((uid, pod))
+    }
+}
+
+/// The pods of a list, taken out of each item as it comes.
+#[derive(Default)]
+pub(crate) struct Items {
+    /// By UID.
+    pub(crate) pods: Vec<(String, Pod)>,
+    /// Index of the first item that has no UID.
+    pub(crate) without_uid: Option<usize>,
+    /// Kind of the first item that is no pod.
+    pub(crate) other_kind: Option<String>,
+    /// There are more than [`MAX_PODS`], which are not kept.
+    pub(crate) too_many: bool,
+}
+
+/// `null` is what Go makes of an empty list; it differs from no list.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Items>, D::Error> {
+    Items::deserialize(deserializer).map(Some)
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ItemsVisitor;
+
+        impl<'de> Visitor<'de> for ItemsVisitor {
+            type Value = Items;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of pods")
+            }
+
+            fn visit_unit<E>(self) -> Result<Items, E> {
+                Ok(Items::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
+                let mut items = Items::default();
+                let mut at = 0;
+                while let Some(item) = seq.next_element::<Object<Document>>()? {
+                    items.take(at, item.0.unwrap_or_default());
+                    at += 1;
+                    if items.pods.len() > MAX_PODS {
+                        items.too_many = true;
+                        while seq.next_element::<IgnoredAny>()?.is_some() {}
+                    }
+                }
+                Ok(items)
+            }
+        }
+
+        deserializer.deserialize_any(ItemsVisitor)
+    }
+}
+
+impl Items {
+    fn take(&mut self, at: usize, mut item: Document) {
+        // The items of a PodList have no kind of their own.
+        match item.kind.take().filter(|kind| kind != "Pod") {
+            Some(kind) => self.other_kind = self.other_kind.take().or(Some(kind)),
+            None => match item.pod() {
+                Some(pod) => self.pods.push(pod),
+                None => self.without_uid = self.without_uid.or(Some(at)),
+            },
+        }
+    }
+}

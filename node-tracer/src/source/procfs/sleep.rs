@@ -1,0 +1,304 @@
+//! Since when a task has been in uninterruptible sleep, from one look.
+//!
+//! The scheduler notes when a task last ran, by the clock of the CPU that it
+//! ran on (`se.exec_start` in `/proc/TID/sched`). That clock stands still while
+//! the CPU serves interrupts or is taken away by a hypervisor, so it lags behind
+//! all others, by a different amount on each CPU: it can only be compared with
+//! itself. A thread that has just been moved to the CPU finds the present in its
+//! own `se.exec_start`. The age is right to a few milliseconds, less what the
+//! clock stood still meanwhile: the sleep is never shorter than told.
+//!
+//! Where that does not work (a kernel without `/proc/TID/sched`, a CPU that the
+//! tracer may not run on), a task counts once it has been seen to sleep through
+//! [`WATCH`], or through the threshold if that is shorter: it has not been
+//! switched to in between. An ordinary wait for a disk is over by then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::{Procfs, ProcfsError, read_file, read_stat};
+
+/// How long a task is watched whose sleep's age cannot be read.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// How long the clocks of all CPUs may take together. A CPU that is busy lets
+/// the thread wait for its turn.
+const CLOCKS: Duration = Duration::from_millis(500);
+
+/// A task in uninterruptible sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stall {
+    /// Its thread ID.
+    pub(crate) tid: u32,
+    /// When it slept for at least as long as `age`.
+    pub(crate) seen: Instant,
+    /// For how long.
+    pub(crate) age: Duration,
+}
+
+/// One look at a task that sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    tid: u32,
+    /// With the thread ID it names the task for good.
+    start: u64,
+    /// The CPU that it last ran on.
+    cpu: Option<usize>,
+    /// When that was, ns by the CPU's clock.
+    last_ran: Option<u64>,
+}
+
+impl Procfs {
+    /// Those of the tasks that are in uninterruptible sleep and have been for
+    /// the threshold; see the module's documentation.
+    pub(crate) fn stalls(&self, tids: Vec<u32>, threshold: Duration) -> Vec<Stall> {
+        let start = Instant::now();
+        let looks = self.looks(tids);
+        let cpus: BTreeSet<usize> = looks
+            .iter()
+            .filter_map(|look| look.last_ran.and(look.cpu))
+            .collect();
+        let mut clocks = BTreeMap::new();
+        for cpu in cpus {
+            if start.elapsed() > CLOCKS {
+                break;
+            }
+            clocks.extend(self.cpu_clock(cpu).map(|now| (cpu, (Instant::now(), now))));
+        }
+        let (mut stalls, mut unknown) = (Vec::new(), Vec::new());
+        for look in looks {
+            let clock = look.cpu.and_then(|cpu| clocks.get(&cpu));
+            match (look.last_ran, clock) {
+                (Some(last_ran), Some((seen, now))) => {
+                    let age = Duration::from_nanos(now.saturating_sub(last_ran));
+                    let (tid, seen) = (look.tid, *seen);
+                    stalls.push(Stall { tid, seen, age });
+                }
+                _ => unknown.push(look),
+            }
+        }
+        stalls.retain(|stall| stall.age >= threshold);
+        stalls.extend(self.watch(unknown, WATCH.min(threshold)));
+        stalls
+    }
+
+    /// The tasks that sleep through `time`.
+    fn watch(&self, before: Vec<Look>, time: Duration) -> Vec<Stall> {
+        let counted = self.switches(before.iter().map(|look| look.tid).collect());
+        let start = Instant::now();
+        if counted.is_empty() {
+            return Vec::new();
+        }
+        thread::sleep(time);
+        let looks = self.looks(counted.keys().copied().collect());
+        let again = self.switches(looks.iter().map(|look| look.tid).collect());
+        let (seen, age) = (Instant::now(), start.elapsed());
+        let same = |look: &Look| {
+            let (tid, start) = (look.tid, look.start);
+            counted
+                .get(&tid)
+                .is_some_and(|n| again.get(&tid) == Some(n))
+                && before.iter().any(|b| (b.tid, b.start) == (tid, start))
+        };
+        let same = looks.iter().filter(|look| same(look));
+        same.map(|look| Stall {
+            tid: look.tid,
+            seen,
+            age,
+        })
+        .collect()
+    }
+
+    /// Looks at all of these that are in uninterruptible sleep.
+    fn looks(&self, tids: Vec<u32>) -> Vec<Look> {
+        let looks = self.many(tids, |proc, tid| look(&proc.join(tid.to_string()), tid));
+        looks.into_iter().flatten().collect()
+    }
+
+    /// How often each of these was switched away from.
+    fn switches(&self, tids: Vec<u32>) -> BTreeMap<u32, String> {
+        let counts = self.many(tids, |proc, tid| {
+            let status = read_file(&proc.join(tid.to_string()).join("status")).ok()??;
+            let status = String::from_utf8_lossy(&status);
+            let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+            let counts: String = counts.collect();
+            (!counts.is_empty()).then_some((tid, counts))
+        });
+        counts.into_iter().flatten().collect()
+    }
+
+    /// Reads many tasks in one go; nothing, if one of them does not answer.
+    fn many<T: Send + 'static>(
+        &self,
+        tids: Vec<u32>,
+        read: fn(&Path, u32) -> Option<T>,
+    ) -> Vec<Option<T>> {
+        // A healthy read takes microseconds.
+        let patience = self.patience + Duration::from_micros(100) * tids.len() as u32;
+        if tids.is_empty() {
+            return Vec::new();
+        }
+        let all = self.bounded(patience, self.proc.clone(), move |proc| {
+            Ok(tids.into_iter().map(|tid| read(proc, tid)).collect())
+        });
+        all.unwrap_or_default()
+    }
+
+    /// The present by a CPU's own clock, ns; `None` if the tracer cannot run
+    /// there.
+    fn cpu_clock(&self, cpu: usize) -> Option<u64> {
+        if cpu >= CpuSet::MAX_CPU {
+            return None;
+        }
+        // The thread's move ends with the thread. In a container this is its
+        // own proc file system, not the host's.
+        let own = Path::new("/proc/thread-self/sched");
+        let now = self.bounded(self.patience, own.to_owned(), move |own| {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            if sched_setaffinity(None, &only).is_err() {
+                return Ok(None);
+            }
+            // Had it been there before, the note would be from the last tick.
+            thread::yield_now();
+            last_ran(own)
+        });
+        now.ok().flatten()
+    }
+}
+
+/// `None` if the task does not sleep so, or is gone.
+fn look(folder: &Path, tid: u32) -> Option<Look> {
+    let stat = read_stat(&folder.join("stat")).ok()??;
+    if stat.state != 'D' {
+        return None;
+    }
+    Some(Look {
+        tid,
+        start: stat.starttime,
+        cpu: stat.processor.and_then(|cpu| usize::try_from(cpu).ok()),
+        last_ran: last_ran(&folder.join("sched")).ok().flatten(),
+    })
+}
+
+/// When a task last ran, ns by its CPU's clock; `None` if the kernel does not
+/// tell.
+fn last_ran(sched: &Path) -> Result<Option<u64>, ProcfsError> {
+    let text = read_file(sched)?.unwrap_or_default();
+    Ok(exec_start(&String::from_utf8_lossy(&text)))
+}
+
+/// `se.exec_start : 801678.547514`, milliseconds; `None` also for one that has
+/// been moved since and has no time.
+fn exec_start(sched: &str) -> Option<u64> {
+    let line = sched
+        .lines()
+        .find(|line| line.starts_with("se.exec_start"))?;
+    let (_, value) = line.split_once(':')?;
+    let (millis, nanos) = value.trim().split_once('.')?;
+    let nanos: u64 = (nanos.len() == 6).then(|| nanos.parse().ok())??;
+    let time = millis.parse::<u64>().ok()?.checked_mul(1_000_000)? + nanos;
+    (time != 0).then_some(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+    };
+
+    use super::*;
+    use crate::source::procfs::Bounded;
+
+    #[test]
+    fn the_time_that_a_task_last_ran_is_read_to_the_nanosecond() {
+        let text = "cat (11490, #threads: 1)\n-----\n\
+            se.exec_start                                :        717074.076273\n\
+            se.vruntime                                  :           190.285355\n";
+        assert_eq!(exec_start(text), Some(717_074_076_273));
+        assert_eq!(exec_start("se.exec_start : 0.000000\n"), None);
+        assert_eq!(exec_start("se.exec_start : 12.5\n"), None, "not its form");
+        assert_eq!(exec_start("se.sum_exec_runtime : 1.000000\n"), None);
+    }
+
+    fn task(root: &Path, tid: u32, state: char, cpu: usize, sched: Option<u64>) {
+        let folder = root.join(format!("proc/{tid}"));
+        fs::create_dir_all(&folder).unwrap();
+        let zeros = " 0".repeat(16);
+        let stat = format!(
+            "{tid} (a) {state} 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711{zeros} {cpu}{zeros}\n"
+        );
+        fs::write(folder.join("stat"), stat).unwrap();
+        if let Some(nanos) = sched {
+            let (millis, rest) = (nanos / 1_000_000, nanos % 1_000_000);
+            let sched = format!("a\nse.exec_start : {millis}.{rest:06}\n");
+            fs::write(folder.join("sched"), sched).unwrap();
+        }
+    }
+
+    fn switches(root: &Path, tid: u32, count: u32) {
+        let status = format!(
+            "Name:\ta\nvoluntary_ctxt_switches:\t{count}\nnonvoluntary_ctxt_switches:\t0\n"
+        );
+        fs::write(root.join(format!("proc/{tid}/status")), status).unwrap();
+    }
+
+    fn procfs(root: &Path) -> Procfs {
+        Procfs::new(root, Bounded::default())
+    }
+
+    #[test]
+    fn the_age_of_a_sleep_is_told_by_the_cpus_own_clock() {
+        let root = tempfile::tempdir().unwrap();
+        let procfs = procfs(root.path());
+        let Some(now) = procfs.cpu_clock(0) else {
+            // A kernel without this file: the next test is of that.
+            assert!(!Path::new("/proc/self/sched").exists());
+            return;
+        };
+        let second = 1_000_000_000;
+        task(root.path(), 7, 'D', 0, Some(now - 20 * second));
+        task(root.path(), 8, 'D', 0, Some(now));
+        task(root.path(), 9, 'S', 0, Some(now - 20 * second));
+        let stalls = procfs.stalls(vec![7, 8, 9, 10], Duration::from_secs(10));
+        assert_eq!(stalls.len(), 1);
+        assert_eq!(stalls[0].tid, 7);
+        let age = stalls[0].age.as_secs_f64();
+        assert!((20.0..29.0).contains(&age), "{age}");
+    }
+
+    #[test]
+    fn a_task_whose_sleep_has_no_known_age_is_watched() {
+        let root = tempfile::tempdir().unwrap();
+        task(root.path(), 7, 'D', 0, None);
+        task(root.path(), 8, 'D', 0, None);
+        // A CPU that there is none of.
+        task(root.path(), 9, 'D', CpuSet::MAX_CPU, Some(5));
+        switches(root.path(), 7, 1);
+        switches(root.path(), 9, 1);
+        let stop = AtomicBool::new(false);
+        let threshold = Duration::from_millis(200);
+        let stalls = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut count = 1;
+                while !stop.load(SeqCst) {
+                    switches(root.path(), 8, count);
+                    count += 1;
+                }
+            });
+            let stalls = procfs(root.path()).stalls(vec![7, 8, 9], threshold);
+            stop.store(true, SeqCst);
+            stalls
+        });
+        let tids: Vec<u32> = stalls.iter().map(|stall| stall.tid).collect();
+        assert_eq!(tids, [7, 9]);
+        assert!(stalls.iter().all(|stall| stall.age >= threshold));
+    }
+}

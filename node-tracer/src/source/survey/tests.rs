@@ -1,0 +1,128 @@
+//! What leads where is tested on made folders, the whole on the running
+//! machine.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{MetadataExt as _, symlink},
+    path::Path,
+};
+
+use super::*;
+use crate::{
+    event::{FdHolder, Task},
+    source::{netlink::Way, procfs::Bounded},
+};
+
+fn task(pid: u32, tid: u32, state: char, netns: Option<u32>) -> TaskEntry {
+    TaskEntry {
+        task: Task {
+            pid,
+            tid,
+            state: Some(state),
+            ..Task::default()
+        },
+        netns,
+        kernel: false,
+    }
+}
+
+fn ways(places: &Places<'_>, inode: u32) -> Vec<String> {
+    let procfs = Procfs::new(Path::new("/h"), Bounded::default());
+    let targets = places.targets(&procfs);
+    let target = targets.iter().find(|target| target.inode == inode).unwrap();
+    let plain = |way: &Way| match way {
+        Way::File(path) => path.display().to_string(),
+        Way::Socket { pid, fd } => format!("socket {pid} {fd}"),
+    };
+    target.ways.iter().map(plain).collect()
+}
+
+fn holder(pid: u32, fd: u32) -> FdHolder {
+    FdHolder {
+        pid,
+        fd,
+        comm: None,
+    }
+}
+
+#[test]
+fn a_namespace_is_reached_by_few_of_its_tasks_then_by_what_else_holds_it() {
+    let tasks = [
+        task(7, 7, 'Z', None),
+        task(7, 9, 'D', Some(100)),
+        task(10, 10, 'S', Some(100)),
+        task(11, 11, 'S', Some(100)),
+        task(12, 12, 'S', Some(100)),
+    ];
+    let mut places = Places::of(&tasks);
+    places.fds.insert(200, vec![holder(7, 3), holder(10, 4)]);
+    places.sockets.insert(300, vec![holder(10, 5)]);
+    assert_eq!(
+        ways(&places, 100),
+        ["/h/proc/9/ns/net", "/h/proc/10/ns/net", "/h/proc/11/ns/net"]
+    );
+    assert_eq!(
+        ways(&places, 200),
+        ["/h/proc/9/fd/3", "/h/proc/10/fd/4"],
+        "through the thread that lives"
+    );
+    assert_eq!(ways(&places, 300), ["socket 10 5"]);
+    assert_eq!(places.known(), BTreeSet::from([100, 200, 300]));
+}
+
+#[test]
+fn a_process_is_the_hosts_if_any_of_its_threads_is() {
+    let kernel = TaskEntry {
+        kernel: true,
+        ..task(2, 2, 'S', Some(5))
+    };
+    let tasks = [
+        kernel,
+        task(7, 7, 'Z', None),
+        task(7, 9, 'S', Some(5)),
+        task(8, 8, 'S', Some(100)),
+        task(9, 9, 'Z', None),
+    ];
+    let processes = places::processes(&tasks, &BTreeSet::from([5]));
+    assert_eq!(processes, BTreeMap::from([(7, true), (8, false)]));
+}
+
+#[test]
+fn what_cannot_be_entered_is_said_and_hides_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let process = |pid: u32, comm: &str, netns: u32| {
+        let folder = root.path().join(format!("proc/{pid}"));
+        fs::create_dir_all(folder.join("ns")).unwrap();
+        let zeros = " 0".repeat(30);
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711{zeros}\n");
+        fs::write(folder.join("stat"), stat).unwrap();
+        // A link that leads nowhere: by now the process is gone.
+        symlink(format!("net:[{netns}]"), folder.join("ns/net")).unwrap();
+    };
+    process(1, "systemd", 5);
+    process(70, "containerd-shim", 5);
+    process(80, "app", 100);
+    let procfs = Procfs::new(root.path(), Bounded::default());
+    let found = survey(&procfs, Duration::from_secs(5)).unwrap();
+    assert_eq!((found.tasks, found.netns), (3, 0));
+    assert!(found.events.is_empty(), "namespaces that end are ordinary");
+    assert_eq!(found.shims, [70]);
+    let said = |what: &str| found.unread.iter().any(|text| text.contains(what));
+    assert!(said("PID namespace"), "{:?}", found.unread);
+}
+
+#[test]
+fn the_running_machine_is_looked_at() {
+    let procfs = Procfs::new(Path::new("/"), Bounded::default());
+    let found = survey(&procfs, Duration::from_secs(3600)).unwrap();
+    assert!(found.tasks > 0);
+    let own = fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
+    let is_own = |what: &What| matches!(what, What::NetnsFound { netns, .. } if netns.inode == own);
+    if found.events.iter().any(|event| is_own(&event.what)) {
+        assert!(found.netns > 0);
+    } else {
+        assert!(!rustix::process::geteuid().is_root(), "{:?}", found.unread);
+        assert!(!found.unread.is_empty(), "without rights this is said");
+    }
+}
