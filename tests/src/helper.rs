@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{fuse, journald, runtime};
+use crate::{containerd, crowd, fuse, journald, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -42,6 +42,12 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("fuse", [mount_point]) => fuse::serve(Path::new(mount_point)),
         ("runtime", []) => runtime::serve(),
         ("journald", [folder]) => journald::serve(Path::new(folder)),
+        ("containerd", [folder, subnet, volumes @ ..]) => {
+            containerd::node::serve(Path::new(folder), subnet, volumes)
+        }
+        ("crowd", [folder, top, netns, tasks]) => {
+            crowd::serve(Path::new(folder), top, netns.parse()?, tasks.parse()?)
+        }
         ("pause", [comm, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
             println!("in");

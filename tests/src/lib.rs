@@ -12,8 +12,10 @@
 //! |---|---|
 //! | [`incident`] | the whole story of a force-deleted pod, step by step |
 //! | [`stage`] | what the stage needs; what a run left behind |
-//! | [`netns`], [`cgroup`], [`hangfs`], [`process`] | one kind of kernel object each |
+//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`process`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
+//! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
+//! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`] | the tracer under test |
@@ -30,14 +32,19 @@
 
 pub mod cgroup;
 pub mod cni;
+pub mod containerd;
+pub mod cri;
+pub mod crowd;
 mod fuse;
 pub mod hangfs;
 pub mod harness;
 pub mod helper;
 pub mod incident;
 pub mod journald;
+pub mod kubepods;
 pub mod netns;
 pub mod network;
+mod own_root;
 pub mod pods;
 pub mod process;
 pub mod runtime;

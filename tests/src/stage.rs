@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, cni, journald, netns};
+use crate::{cgroup, cni, containerd, journald, kubepods, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Need {
     Cni,
     /// A program in PATH, and the Debian package that has it.
     Program(&'static str, &'static str),
+    /// A busybox that runs in an empty container.
+    StaticBusybox,
     /// systemd-journald, and journalctl to read what it wrote.
     Journald,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
@@ -57,6 +59,11 @@ impl Need {
             Self::Journald if !Path::new(journald::MACHINE_ID).exists() => {
                 "needs /etc/machine-id: run systemd-machine-id-setup (Debian: systemd)"
             }
+            Self::StaticBusybox
+                if !in_path("busybox").is_some_and(|file| containerd::image::is_static(&file)) =>
+            {
+                "needs a statically linked busybox: install it (Debian: busybox-static)"
+            }
             Self::Program(program, package) if in_path(program).is_none() => {
                 return Some(format!("needs {program}: install it (Debian: {package})"));
             }
@@ -84,7 +91,7 @@ pub fn missing(needs: &[Need]) -> Vec<String> {
 
 /// Things on this machine whose name starts with `prefix`.
 fn named(prefix: &str) -> Vec<PathBuf> {
-    let mut folders = cgroup::roots();
+    let mut folders = kubepods::hierarchies();
     folders.extend([
         PathBuf::from(netns::FOLDER),
         PathBuf::from(cni::STORES),

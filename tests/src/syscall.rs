@@ -72,3 +72,13 @@ pub(crate) fn wait_for_input(limit: Duration) -> bool {
     // SAFETY: poll reads and writes the one entry that it is told of.
     unsafe { libc::poll(&raw mut stdin, 1, limit) > 0 }
 }
+
+/// Moves the calling thread into a network namespace.
+pub(crate) fn enter_netns(netns: &std::fs::File) -> io::Result<()> {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(netns);
+    // SAFETY: setns takes a descriptor, which is open while it is borrowed.
+    match unsafe { libc::setns(fd, libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -5,6 +5,7 @@
 //! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`]) |
 //! | [`demo`] | stages an incident and shows what the tracer says |
 //! | [`mod@test`] | runs all tests |
+//! | [`mod@bench`] | measures, beside what one would use instead |
 //! | [`lint`] | rustfmt, clippy, rustdoc |
 //! | [`run`] | builds the tracer and runs it |
 
@@ -14,6 +15,7 @@
     reason = "a command line tool for people"
 )]
 
+mod bench;
 mod bpf_linker;
 mod cargo;
 mod demo;
@@ -48,6 +50,11 @@ enum Command {
         #[arg(last = true)]
         filter: Vec<String>,
     },
+    /// Measure, beside what one would use instead (root)
+    Bench {
+        #[command(subcommand)]
+        what: bench::Bench,
+    },
     /// rustfmt, clippy and rustdoc, with warnings as errors
     Lint,
     /// Build node-tracer and run it
@@ -60,10 +67,12 @@ enum Command {
 
 fn main() -> ExitCode {
     node_tracer_tests::helper::act_if_asked();
+    bench::crictl::act_if_called();
     let done = match Cli::parse().command {
         Command::Setup => setup::run().map(|()| ExitCode::SUCCESS),
         Command::Demo => demo::run(),
         Command::Test { filter } => test::run(&filter),
+        Command::Bench { what } => bench::run(&what),
         Command::Lint => lint::run(),
         Command::Run { args } => run::run(&args),
     };

@@ -3,6 +3,10 @@
 //! None of them is needed for the build. Where one cannot be installed the
 //! tests that need it are skipped, and say so.
 
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use node_tracer_tests::stage::{Need, in_path};
@@ -10,15 +14,22 @@ use node_tracer_tests::stage::{Need, in_path};
 use crate::setup::{installing, missing, ok};
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
+    ("containerd", "a real container runtime"),
+    ("runc", "what containerd starts containers with"),
+    ("busybox-static", "what runs in the containers"),
     ("systemd", "systemd-journald"),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),
 ];
 
+/// Whether a package is there, or a program of its name from elsewhere.
 fn installed(package: &str) -> bool {
+    if in_path(package).is_some() {
+        return true;
+    }
     Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Abbrev}", package])
         .output()
@@ -34,6 +45,32 @@ fn apt_get(args: &[&str]) -> bool {
         .stdout(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// While this exists, Debian's packages start no services: what the tests need
+/// of containerd is its program. One that is there already stays.
+struct NoServices(Option<&'static Path>);
+
+impl NoServices {
+    fn begin() -> Self {
+        let path = Path::new("/usr/sbin/policy-rc.d");
+        let made = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(path)
+            .and_then(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n"));
+        Self(made.is_ok().then_some(path))
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // Nothing can be done about one that cannot be removed.
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Installs what is missing, where that is possible.
@@ -67,9 +104,17 @@ pub(crate) fn bring() {
         return;
     }
     installing("packages", &names);
-    let mut install = vec!["install", "-y", "--no-install-recommends"];
-    install.extend(&absent);
-    if !(apt_get(&["update"]) && apt_get(&install)) {
+    let _guard = NoServices::begin();
+    let updated = apt_get(&["update"]);
+    // One by one, and never at another's cost: Docker's containerd.io, say,
+    // and Debian's containerd exclude each other.
+    let install = ["install", "-y", "--no-install-recommends", "--no-remove"];
+    let failed: Vec<&str> = absent
+        .into_iter()
+        .filter(|package| !updated || !apt_get(&[&install[..], &[package]].concat()))
+        .collect();
+    if !failed.is_empty() {
+        let names = failed.join(" ");
         missing(
             "packages",
             &format!("apt-get could not install {names}; tests that need them are skipped"),

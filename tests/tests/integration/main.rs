@@ -14,6 +14,7 @@ mod incident;
 mod journald;
 mod lifecycle;
 mod netns;
+mod node;
 mod recording;
 mod stage;
 mod task;
@@ -22,8 +23,9 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 11] = [
+    let groups: [&[Test]; 12] = [
         stage::TESTS,
+        node::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
         recording::TESTS,

@@ -1,0 +1,345 @@
+//! A node with a real container runtime: containerd, runc and the CNI plugins.
+//!
+//! Needs root, Debian's packages containerd, runc, containernetworking-plugins,
+//! busybox-static and iproute2 ([`NEEDS`]), and a kernel with overlayfs; no
+//! network, no registry, no service manager. It runs in a mount and a network
+//! namespace of its own, on a root directory of its own that is in memory: all
+//! usual paths (/run/containerd, /var/lib/cni, /etc/cni/net.d, /run/netns) are
+//! the node's there, and the host reaches them below [`Containerd::root`]. PIDs
+//! and cgroups are the host's; the pods' are below `/nt-test-PID-N/kubepods`.
+//! On drop, or when the program that made it dies, everything it started is
+//! killed. (A process in uninterruptible sleep is not: let it go first.)
+
+pub mod image;
+pub mod incident;
+pub(crate) mod node;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::cri::message::PodSandboxMetadata;
+use crate::cri::{Cri, PodConfig};
+use crate::kubepods::Kubepods;
+use crate::scratch::Scratch;
+use crate::stage::{IP, Need};
+use crate::{helper, wait};
+
+/// All that it needs.
+pub const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Cgroup,
+    Need::Cni,
+    Need::Program("containerd", "containerd"),
+    Need::Program("ctr", "containerd"),
+    Need::Program("runc", "runc"),
+    Need::Program("sha256sum", "coreutils"),
+    Need::StaticBusybox,
+    IP,
+];
+
+/// The runtime's socket, on the node.
+pub const SOCKET: &str = "/run/containerd/containerd.sock";
+/// Name of the pod network.
+pub const NETWORK: &str = "stage";
+/// Its bridge.
+pub const BRIDGE: &str = "cni0";
+/// Where its reservations are, on the node.
+pub const STORE: &str = "/var/lib/cni/networks/stage";
+
+/// How large the pod network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subnet {
+    /// Five pods (/29), so that addresses come round soon.
+    Small,
+    /// Two hundred and more (/24).
+    Large,
+}
+
+impl Subnet {
+    /// 198.18.0.0/15 is for testing (RFC 2544); see [`network`](crate::network).
+    fn text(self) -> String {
+        let octet = std::process::id() % 255;
+        match self {
+            Self::Small => format!("198.19.{octet}.0/29"),
+            Self::Large => format!("198.19.{octet}.0/24"),
+        }
+    }
+}
+
+/// A sandbox as the runtime made it.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// Its ID.
+    pub id: String,
+    /// What was asked for.
+    pub config: PodConfig,
+    /// Its address; none on the host network.
+    pub ip: Option<Ipv4Addr>,
+    /// Path of its network namespace, on the node; none on the host network.
+    pub netns_path: Option<PathBuf>,
+    /// Inode of the network namespace that it is in.
+    pub netns_inode: u64,
+    /// Its first process.
+    pub pid: u32,
+}
+
+/// Waits until a container's process is its own program: the runtime says that
+/// it has started a moment before.
+fn wait_for_program(pid: u32) -> anyhow::Result<()> {
+    let path = format!("/proc/{pid}/comm");
+    wait::until("the container's program", Duration::from_secs(10), || {
+        let comm = fs::read_to_string(&path).with_context(|| format!("process {pid} has ended"))?;
+        Ok((!comm.starts_with("runc:")).then_some(()))
+    })
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Containerd {
+    // Dropped in this order: what is in the cgroups ends with the helper.
+    cri: Option<Cri>,
+    helper: Helper,
+    pods: Kubepods,
+    runtime_pid: u32,
+    _scratch: Scratch,
+}
+
+/// The process that plays the node.
+#[derive(Debug)]
+struct Helper(Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let ended = wait::settle(Duration::from_secs(40), || {
+            matches!(self.0.try_wait(), Ok(Some(_)) | Err(_))
+        });
+        if !ended {
+            eprintln!("stage: the node {} does not end", self.0.id());
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+impl Containerd {
+    /// Starts one with a large pod network.
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(Subnet::Large, &[])
+    }
+
+    /// Starts one that has these folders of the host too, at the same paths.
+    /// Back when pods can be made.
+    pub fn start_with(subnet: Subnet, volumes: &[&Path]) -> anyhow::Result<Self> {
+        let scratch = Scratch::create()?;
+        let pods = Kubepods::reserve();
+        let root = scratch.path().join("node");
+        fs::create_dir(&root).context("mkdir node")?;
+        let log_path = scratch.path().join("log");
+        let child = helper::command(None, None, "containerd")
+            .arg(&root)
+            .arg(subnet.text())
+            .args(volumes)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&log_path)?)
+            .spawn()
+            .context("start the node")?;
+        let mut helper = Helper(child);
+        let stdout = helper.0.stdout.take().context("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let runtime_pid = line
+            .trim()
+            .strip_prefix("ready ")
+            .and_then(|pid| pid.parse().ok());
+        let Some(runtime_pid) = runtime_pid else {
+            drop(helper);
+            let log = fs::read_to_string(&log_path).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().rev().take(5).collect();
+            anyhow::bail!(
+                "the node did not start; last lines first:\n{}",
+                lines.join("\n")
+            );
+        };
+        let mut this = Self {
+            cri: None,
+            helper,
+            pods,
+            runtime_pid,
+            _scratch: scratch,
+        };
+        let cri = Cri::connect(&this.socket())?;
+        // The import is known to the CRI part a moment later.
+        wait::until("the images", Duration::from_secs(20), || {
+            let there = cri.images()?;
+            let has = |image: &str| there.iter().any(|tag| tag == image);
+            Ok((has(image::PAUSE) && has(image::BOX)).then_some(()))
+        })?;
+        this.cri = Some(cri);
+        Ok(this)
+    }
+
+    /// The CRI client of the stage itself.
+    pub fn cri(&self) -> anyhow::Result<&Cri> {
+        self.cri.as_ref().context("the node is not up")
+    }
+
+    /// The process whose namespaces and root are the node's.
+    pub fn pid(&self) -> u32 {
+        self.helper.0.id()
+    }
+
+    /// containerd's process.
+    pub fn runtime_pid(&self) -> u32 {
+        self.runtime_pid
+    }
+
+    /// The node's root, as the host sees it: for `--root`.
+    pub fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid()))
+    }
+
+    /// A path of the node, as the host sees it.
+    pub fn host_path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        // Its one symlink, which would lead to the host's own /run.
+        let path = match path.strip_prefix("/var/run") {
+            Ok(below) => Path::new("/run").join(below),
+            Err(_) => path.to_owned(),
+        };
+        self.root().join(path.strip_prefix("/").unwrap_or(&path))
+    }
+
+    /// The runtime's socket, as the host sees it.
+    pub fn socket(&self) -> PathBuf {
+        self.host_path(SOCKET)
+    }
+
+    /// The folder of the pod network's reservations, as the host sees it.
+    pub fn store(&self) -> PathBuf {
+        self.host_path(STORE)
+    }
+
+    /// A command that runs in the node's network namespace, on the host's root.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> anyhow::Result<Command> {
+        let path = format!("/proc/{}/ns/net", self.pid());
+        let netns = fs::File::open(&path).with_context(|| path)?;
+        let mut command = Command::new(program);
+        // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+        unsafe { command.pre_exec(move || crate::syscall::enter_netns(&netns)) };
+        Ok(command)
+    }
+
+    /// Stops the runtime in its tracks: its socket accepts and never answers.
+    /// Everything else goes on. Until [`thaw`](Self::thaw) no call here works.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
+        // The helper ends as soon as containerd does, so the PID is its own.
+        // SAFETY: kill takes no pointers.
+        match unsafe { libc::kill(self.runtime_pid as libc::pid_t, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context("signal containerd"),
+        }
+    }
+
+    /// Makes a pod's sandbox.
+    pub fn run_pod(
+        &self,
+        name: &str,
+        namespace: &str,
+        uid: &str,
+        attempt: u32,
+        host_network: bool,
+    ) -> anyhow::Result<Sandbox> {
+        let config = PodConfig {
+            metadata: PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                namespace: namespace.to_owned(),
+                attempt,
+            },
+            cgroup_parent: self.pods.pod(uid),
+            host_network,
+        };
+        let cri = self.cri()?;
+        let id = cri.run_sandbox(&config)?;
+        let status = cri.sandbox_status(&id)?;
+        let pid = cri.sandbox_pid(&status)?;
+        wait_for_program(pid)?;
+        let namespaces = status.all["info"]["runtimeSpec"]["linux"]["namespaces"].as_array();
+        let netns_path = namespaces
+            .into_iter()
+            .flatten()
+            .find(|namespace| namespace["type"] == "network")
+            .and_then(|namespace| namespace["path"].as_str())
+            .filter(|path| !path.is_empty() && !host_network)
+            .map(PathBuf::from);
+        Ok(Sandbox {
+            id,
+            config,
+            ip: status.ip.parse().ok(),
+            netns_path,
+            netns_inode: fs::metadata(format!("/proc/{pid}/ns/net"))
+                .with_context(|| format!("the sandbox's process {pid}"))?
+                .ino(),
+            pid,
+        })
+    }
+
+    /// Makes and starts a container of busybox in a sandbox. `mounts` are
+    /// (folder or file of the node, path in the container). Returns its ID and
+    /// process ID.
+    pub fn run_container(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        argv: &[&str],
+        mounts: &[(&Path, &str)],
+    ) -> anyhow::Result<(String, u32)> {
+        let Sandbox { id, config, .. } = sandbox;
+        let made = self
+            .cri()?
+            .run_container(id, config, name, image::BOX, argv, mounts)?;
+        wait_for_program(made.1)?;
+        Ok(made)
+    }
+
+    /// Stops a sandbox with its containers. Returns whether the runtime was
+    /// done within `limit`.
+    pub fn stop(&self, sandbox: &Sandbox, limit: Duration) -> anyhow::Result<bool> {
+        self.cri()?.stop_sandbox(&sandbox.id, limit)
+    }
+
+    /// Removes a sandbox that is stopped.
+    pub fn remove(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
+        self.cri()?.remove_sandbox(&sandbox.id)
+    }
+
+    /// Frees an address as a collector does that trusts the API server alone:
+    /// the reservation goes, and this address is the next to be given out.
+    /// Returns the file that was removed.
+    pub fn collect(&self, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
+        let reservation = self.store().join(address.to_string());
+        fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
+        let before = Ipv4Addr::from(u32::from(address) - 1);
+        fs::write(self.store().join("last_reserved_ip.0"), before.to_string())
+            .context("set last_reserved_ip.0 back")?;
+        Ok(reservation)
+    }
+}

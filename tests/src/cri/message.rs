@@ -1,0 +1,195 @@
+//! The messages of CRI v1 that the stage uses, with the fields that it uses.
+//!
+//! Numbers are those of k8s.io/cri-api, pkg/apis/runtime/v1/api.proto.
+
+use std::collections::HashMap;
+
+/// Names a sandbox.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxMetadata {
+    /// The pod's name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The pod's UID.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// The pod's namespace.
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    /// How many sandboxes the pod had before.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+}
+
+/// Which namespaces a sandbox shares with the node (2: the node's own).
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct NamespaceOption {
+    #[prost(int32, tag = "1")]
+    pub(crate) network: i32,
+    #[prost(int32, tag = "2")]
+    pub(crate) pid: i32,
+    #[prost(int32, tag = "3")]
+    pub(crate) ipc: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SecurityContext {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) namespace_options: Option<NamespaceOption>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LinuxPodSandboxConfig {
+    #[prost(string, tag = "1")]
+    pub(crate) cgroup_parent: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) security_context: Option<SecurityContext>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PodSandboxConfig {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<PodSandboxMetadata>,
+    #[prost(string, tag = "2")]
+    pub(crate) hostname: String,
+    #[prost(map = "string, string", tag = "6")]
+    pub(crate) labels: HashMap<String, String>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) linux: Option<LinuxPodSandboxConfig>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RunPodSandboxRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) config: Option<PodSandboxConfig>,
+}
+
+/// A sandbox's or a container's ID: the whole of several requests and answers.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Id {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
+}
+
+/// An answer, or a question, without content.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Empty {}
+
+/// Asks for a sandbox's or a container's status.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct StatusRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
+    #[prost(bool, tag = "2")]
+    pub(crate) verbose: bool,
+}
+
+/// A sandbox's addresses.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Network {
+    #[prost(string, tag = "1")]
+    pub(crate) ip: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PodSandboxStatus {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) metadata: Option<PodSandboxMetadata>,
+    #[prost(int32, tag = "3")]
+    pub(crate) state: i32,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) network: Option<Network>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PodSandboxStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) status: Option<PodSandboxStatus>,
+    #[prost(map = "string, string", tag = "2")]
+    pub(crate) info: HashMap<String, String>,
+}
+
+/// A line of the list of sandboxes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandbox {
+    /// Its ID.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Whose it is.
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    /// 0: ready; 1: not ready.
+    #[prost(int32, tag = "3")]
+    pub state: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ListPodSandboxResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) items: Vec<PodSandbox>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ContainerMetadata {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ImageSpec {
+    #[prost(string, tag = "1")]
+    pub(crate) image: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Mount {
+    #[prost(string, tag = "1")]
+    pub(crate) container_path: String,
+    #[prost(string, tag = "2")]
+    pub(crate) host_path: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ContainerConfig {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<ContainerMetadata>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) image: Option<ImageSpec>,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) command: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) mounts: Vec<Mount>,
+    #[prost(map = "string, string", tag = "9")]
+    pub(crate) labels: HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct CreateContainerRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) pod_sandbox_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) config: Option<ContainerConfig>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) sandbox_config: Option<PodSandboxConfig>,
+}
+
+/// Of a container's status the verbose part alone.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ContainerStatusResponse {
+    #[prost(map = "string, string", tag = "2")]
+    pub(crate) info: HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Image {
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) repo_tags: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ListImagesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) images: Vec<Image>,
+}

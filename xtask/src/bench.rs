@@ -1,0 +1,74 @@
+//! `bench`: measures the tracer, beside what an engineer would use instead.
+//!
+//! What is measured on is real and made here ([`node_tracer_tests`]); all of it
+//! is removed at the end, after a failure and after Ctrl-C. Tables go to
+//! stdout, numbers to `target/bench/`.
+
+pub(crate) mod crictl;
+mod measure;
+mod scan;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use node_tracer_tests::stage;
+use node_tracer_tests::wait::{self, Interrupted};
+use serde_json::Value;
+
+use crate::cargo;
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// One look at a node with many pods, and one question, beside crictl
+    Scan(scan::Options),
+}
+
+fn say(line: &str) {
+    println!("── bench: {line}");
+}
+
+/// Where numbers are kept.
+fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target
+        .unwrap_or_else(|| cargo::root().join("target"))
+        .join("bench")
+}
+
+/// Writes the numbers of one bench.
+fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
+    let file = folder().join(name).with_extension("json");
+    std::fs::create_dir_all(folder())
+        .and_then(|()| std::fs::write(&file, format!("{numbers:#}\n")))
+        .with_context(|| format!("write {}", file.display()))?;
+    say(&format!("numbers are in {}", file.display()));
+    Ok(())
+}
+
+pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
+    let Bench::Scan(options) = what;
+    let missing = stage::missing(scan::NEEDS);
+    missing.iter().for_each(|line| eprintln!("bench {line}"));
+    if !missing.is_empty() {
+        return Ok(ExitCode::from(2));
+    }
+    let tracer = cargo::build_tracer(&["--release", "--package", "node-tracer"])?;
+    wait::catch_signals()?;
+    stage::sweep();
+    let done = scan::run(options, &tracer);
+    // All guards are gone here.
+    let left = stage::leftovers();
+    anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
+    match done {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => Ok(ExitCode::FAILURE),
+        Err(error) if error.is::<Interrupted>() || wait::interrupted() => {
+            say("interrupted; everything that was made is removed");
+            Ok(ExitCode::FAILURE)
+        }
+        Err(error) => Err(error),
+    }
+}

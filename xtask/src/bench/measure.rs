@@ -1,0 +1,171 @@
+//! One run of a program, measured; and several, summed up.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+/// How a program ran.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// From its start to its end.
+    pub(crate) wall: Duration,
+    /// Time on a CPU, its children's included.
+    pub(crate) cpu: Duration,
+    /// Largest resident memory, in KiB.
+    pub(crate) memory: u64,
+    /// Exit code; none after a signal.
+    pub(crate) code: Option<i32>,
+    /// What it printed.
+    pub(crate) stdout: String,
+    /// What it complained about.
+    pub(crate) stderr: String,
+}
+
+/// An unnamed file for a program's output: unlike a pipe it never makes the
+/// program wait for its reader.
+fn unnamed() -> anyhow::Result<File> {
+    // SAFETY: memfd_create reads a NUL-terminated string.
+    let fd = unsafe { libc::memfd_create(c"bench".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()).context("memfd_create");
+    }
+    // SAFETY: the descriptor is open, and nobody else's.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+}
+
+fn text(mut file: File) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+}
+
+/// Runs a program to its end.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<Run> {
+    let (stdout, stderr) = (unnamed()?, unnamed()?);
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?);
+    let begin = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("start {}", command.get_program().display()))?;
+    let (mut status, pid) = (0, child.id() as libc::pid_t);
+    // SAFETY: an all-zero rusage is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both places are valid for the call; the child was not waited for yet.
+        match unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()).context("wait4"),
+            _ => break,
+        }
+    }
+    Ok(Run {
+        wall: begin.elapsed(),
+        cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
+        memory: usage.ru_maxrss as u64,
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        stdout: text(stdout)?,
+        stderr: text(stderr)?,
+    })
+}
+
+/// Several runs of the same thing. There is at least one.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    runs: Vec<Run>,
+}
+
+impl Series {
+    /// Sums them up.
+    pub(crate) fn of(mut runs: Vec<Run>) -> anyhow::Result<Self> {
+        anyhow::ensure!(!runs.is_empty(), "nothing was run");
+        runs.sort_by_key(|run| run.wall);
+        Ok(Self { runs })
+    }
+
+    /// The middle one, of an even number the slower.
+    pub(crate) fn median(&self) -> Duration {
+        self.runs[self.runs.len() / 2].wall
+    }
+
+    /// The columns of a table: median, fastest, slowest, CPU time, memory.
+    pub(crate) fn columns(&self) -> String {
+        let seconds = |time: Duration| format!("{:>8.3}", time.as_secs_f64());
+        format!(
+            "{} {} {} {} {:>6.1}",
+            seconds(self.median()),
+            seconds(self.runs[0].wall),
+            seconds(self.runs[self.runs.len() - 1].wall),
+            seconds(self.middle_cpu()),
+            self.memory() as f64 / 1024.0
+        )
+    }
+
+    /// What [`columns`](Self::columns) are of.
+    pub(crate) const HEADER: &str = "  median      min      max      cpu    MiB";
+
+    fn middle_cpu(&self) -> Duration {
+        let mut cpu: Vec<Duration> = self.runs.iter().map(|run| run.cpu).collect();
+        cpu.sort();
+        cpu[cpu.len() / 2]
+    }
+
+    fn memory(&self) -> u64 {
+        self.runs.iter().map(|run| run.memory).max().unwrap_or(0)
+    }
+
+    /// The same for programs, in seconds and KiB, with every single run.
+    pub(crate) fn json(&self) -> Value {
+        let seconds = |time: Duration| time.as_secs_f64();
+        json!({
+            "median_s": seconds(self.median()),
+            "min_s": seconds(self.runs[0].wall),
+            "max_s": seconds(self.runs[self.runs.len() - 1].wall),
+            "cpu_median_s": seconds(self.middle_cpu()),
+            "memory_kib": self.memory(),
+            "exit_codes": self.runs.iter().map(|run| run.code).collect::<Vec<_>>(),
+            "runs_s": self.runs.iter().map(|run| seconds(run.wall)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_seen_whole() {
+        let run = run(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap();
+        assert_eq!(
+            (run.code, run.stdout.as_str(), run.stderr.as_str()),
+            (Some(3), "out\n", "err\n")
+        );
+        assert!(run.memory > 0);
+    }
+
+    #[test]
+    fn the_median_is_not_the_mean() {
+        let run = |milliseconds| Run {
+            wall: Duration::from_millis(milliseconds),
+            cpu: Duration::ZERO,
+            memory: 0,
+            code: Some(0),
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        let series = Series::of(vec![run(900), run(10), run(20)]).unwrap();
+        assert_eq!(series.median(), Duration::from_millis(20));
+        assert!(Series::of(Vec::new()).is_err());
+    }
+}
