@@ -9,6 +9,7 @@ mod answers;
 mod differences;
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -79,11 +80,6 @@ impl<'a> Looker<'a> {
     /// The process file system that is looked at.
     pub(crate) fn procfs(&self) -> &Procfs {
         &self.procfs
-    }
-
-    /// The host's root.
-    pub(crate) fn root(&self) -> &Root {
-        &self.root
     }
 
     /// The stores of reservations, to be asked about single addresses.
@@ -215,7 +211,7 @@ impl<'a> Looker<'a> {
     fn cni(&self, with_stores: bool, looked: &mut Looked) {
         let now = Timestamp::now();
         let configuration = cni::Configuration::read(&self.root);
-        let resolve = |path: &str| self.netns_at(path);
+        let resolve = |path: &str| self.netns_at(Path::new(path));
         let from = looked.events.len();
         looked.events.push(configuration.event(now));
         looked.events.extend(cni::attachments(&self.root, &resolve, now));
@@ -228,12 +224,13 @@ impl<'a> Looker<'a> {
     }
 
     /// The namespace at a path of the host.
-    pub(crate) fn netns_at(&self, path: &str) -> Option<Netns> {
-        let other = path.strip_prefix("/proc/");
+    pub(crate) fn netns_at(&self, path: &Path) -> Option<Netns> {
+        let text = path.to_str().unwrap_or_default();
+        let other = text.strip_prefix("/proc/");
         let pid = other.and_then(|other| other.strip_suffix("/ns/net")?.parse().ok());
         let inode = match pid {
             Some(pid) => self.procfs.netns_of(pid),
-            None => self.root.nsfs_inode(path.as_ref()),
+            None => self.root.nsfs_inode(path),
         };
         inode.map(|inode| Netns {
             inode,

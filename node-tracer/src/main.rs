@@ -81,7 +81,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Explain(options) => {
-            let something = scan::run(&Config::explain(options)?)?;
+            let something = explain::command::run(&options.subject, &Config::explain(options)?)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Check(options) => {

@@ -134,6 +134,12 @@ impl Model {
         self.failed.get(source)
     }
 
+    /// Sources that do not answer at present, by name.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&str, &Failure)> {
+        let failed = self.failed.iter();
+        failed.map(|(source, failure)| (source.as_str(), failure))
+    }
+
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
         match what {
             What::NetnsCreated { netns, task: _ } => self.netns.created(*netns, time),

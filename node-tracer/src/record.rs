@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{
     clock::Timestamp,
     event::{Event, What},
+    explain::Explanation,
     finding::{Finding, Rule, Severity, State},
 };
 
@@ -44,6 +45,8 @@ pub(crate) enum Body<'a> {
         /// New, changed or over.
         state: State,
     },
+    /// All that is known of one thing.
+    Explanation(&'a Explanation),
     /// The run in numbers.
     Summary(&'a Summary),
 }
@@ -127,6 +130,19 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// What was known of a subject at `time`.
+    pub(crate) fn explanation(
+        node: &'a str,
+        time: Timestamp,
+        explanation: &'a Explanation,
+    ) -> Self {
+        Self {
+            time,
+            node,
+            body: Body::Explanation(explanation),
+        }
+    }
+
     /// A run that ended at `time`.
     pub(crate) fn summary(node: &'a str, time: Timestamp, summary: &'a Summary) -> Self {
         Self {
@@ -174,6 +190,9 @@ impl Serialize for Record<'_> {
             }
             Body::Finding { finding, state } => self
                 .framed("finding", FindingBody { state, finding })
+                .serialize(serializer),
+            Body::Explanation(explanation) => self
+                .framed("explanation", explanation)
                 .serialize(serializer),
             Body::Summary(summary) => self.framed("summary", summary).serialize(serializer),
         }

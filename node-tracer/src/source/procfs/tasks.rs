@@ -9,7 +9,8 @@ use std::path::Path;
 use ::procfs::process::Stat;
 
 use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link, read_stat,
+    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_file, read_link,
+    read_stat,
 };
 use crate::event::Task;
 
@@ -58,6 +59,27 @@ impl Procfs {
             }
             Ok(tasks)
         })
+    }
+}
+
+impl Procfs {
+    /// One task, by its thread ID; `None` if there is none or it cannot be
+    /// read.
+    pub(crate) fn task(&self, tid: u32) -> Option<TaskEntry> {
+        let folder = self.proc.join(tid.to_string());
+        let read = move |folder: &Path| -> Result<Option<TaskEntry>, ProcfsError> {
+            let Some(status) = read_file(&folder.join("status"))? else {
+                return Ok(None);
+            };
+            let status = String::from_utf8_lossy(&status);
+            let mut lines = status.lines();
+            let pid = lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+            let (Some(pid), Some(stat)) = (pid, read_stat(&folder.join("stat"))?) else {
+                return Ok(None);
+            };
+            Ok(Some(entry(folder, pid, tid, stat)))
+        };
+        self.bounded(self.patience, folder, read).ok().flatten()
     }
 }
 

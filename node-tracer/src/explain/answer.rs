@@ -1,0 +1,332 @@
+//! The answer in one sentence.
+
+use super::{
+    explanation::{Explanation, Kind, NetnsPart, PodState},
+    words::{self, holder_name, keeper, list, stuck_holder},
+};
+use crate::{clock::Timestamp, detect::short_id, finding::Holder};
+
+/// Users of an address that are named.
+const USERS: usize = 4;
+/// What could not be read, of which so much is named.
+const NOT_READ: usize = 3;
+
+/// What an explanation comes to. `own` tells the subject's own namespaces from
+/// those that only share an address with them.
+pub(super) fn answer(
+    all: &Explanation,
+    own: &[u32],
+    not_read: &[String],
+    now: Timestamp,
+) -> String {
+    let subject = &all.subject;
+    if !subject.found {
+        return nothing(subject.kind, &subject.value, not_read);
+    }
+    let mine = |part: &&NetnsPart| own.contains(&part.id.inode);
+    let mine: Vec<&NetnsPart> = all.netns.iter().filter(mine).collect();
+    match subject.kind {
+        Kind::Address => address(all, now),
+        Kind::Pod | Kind::PodUid => pod(all, &mine, now),
+        Kind::Container => container(all, &mine, now),
+        Kind::Netns | Kind::NetnsPath => namespace(all, &mine, now),
+        Kind::Pid => task(all, &mine, now),
+    }
+}
+
+fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
+    let what = match kind {
+        Kind::Address => value.to_owned(),
+        Kind::Pod => format!("the pod {value}"),
+        Kind::PodUid => format!("the pod with the UID {value}"),
+        Kind::Container => format!("a sandbox or container whose ID begins with {value}"),
+        Kind::Netns => format!("netns {value}"),
+        Kind::NetnsPath => format!("a network namespace at {value}"),
+        Kind::Pid => format!("process {value}"),
+    };
+    if !not_read.is_empty() {
+        let (first, rest) = not_read.split_at(not_read.len().min(NOT_READ));
+        let more = match rest.len() {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let first = first.join("; ");
+        return format!("{what} was not found in what could be read; not read: {first}{more}");
+    }
+    match kind {
+        Kind::Address => format!(
+            "nobody holds {value}: no network namespace has it, and no reservation, CNI \
+             attachment, sandbox or pod names it"
+        ),
+        _ => format!("nothing on this node knows {what}"),
+    }
+}
+
+fn address(all: &Explanation, now: Timestamp) -> String {
+    let ip = &all.subject.value;
+    let has = |part: &&NetnsPart| {
+        let mut addresses = part.addresses.iter();
+        addresses.any(|each| each.address.to_string() == *ip)
+    };
+    let users: Vec<&NetnsPart> = all.netns.iter().filter(has).collect();
+    if users.is_empty() {
+        return format!("no network namespace has {ip}{}", named_by(all));
+    }
+    let named = users.iter().take(USERS);
+    let mut named: Vec<String> = named.map(|part| kept(part, now)).collect();
+    if users.len() > USERS {
+        let more = users.len() - USERS;
+        named.push(format!("{more} more network namespaces"));
+    }
+    format!("{ip} is held by {}", named.join("; and by "))
+}
+
+/// A namespace and what keeps it.
+fn kept(part: &NetnsPart, now: Timestamp) -> String {
+    let netns = words::netns(part);
+    match keeper(part, now) {
+        Some(keeper) => format!("{netns}, kept by {keeper}"),
+        None => netns,
+    }
+}
+
+/// What still names an address that no namespace has.
+fn named_by(all: &Explanation) -> String {
+    let ip = &all.subject.value;
+    if let Some(first) = all
+        .reservations
+        .iter()
+        .find(|r| r.address.to_string() == *ip)
+    {
+        return format!("; it is reserved for {}", first.whose);
+    }
+    if let Some(sandbox) = all
+        .sandboxes
+        .iter()
+        .find(|s| s.ips.iter().any(|i| i.to_string() == *ip))
+    {
+        let id = short_id(&sandbox.id);
+        let pod = sandbox.pod.label();
+        return format!("; {} lists it for sandbox {id} of {pod}", sandbox.source);
+    }
+    let given = |call: &&super::explanation::CallPart| {
+        let ips = call.result.iter().flat_map(|result| &result.ips);
+        ips.into_iter().any(|given| given.to_string() == *ip)
+    };
+    if let Some(call) = all.cni_calls.iter().find(given) {
+        return format!("; CNI gave it to {} once", super::cni::call_of(call));
+    }
+    match all
+        .pods
+        .iter()
+        .find(|pod| pod.ips.iter().any(|i| i.to_string() == *ip))
+    {
+        Some(pod) => format!(
+            "; the API server has it as that of {}",
+            pod.reference().label()
+        ),
+        None => String::new(),
+    }
+}
+
+fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+    let value = match all.pods.first() {
+        Some(pod) if pod.name.is_some() => pod.reference().label(),
+        _ => all.subject.value.clone(),
+    };
+    let listed = all.pods.iter().find(|pod| pod.listed == Some(true));
+    let missing = all.pods.iter().find(|pod| pod.listed == Some(false));
+    let state = match (listed, missing) {
+        (Some(pod), _) => {
+            let phase = match (&pod.phase, pod.deletion) {
+                (_, Some(_)) => "Terminating",
+                (Some(phase), None) => phase,
+                (None, None) => "listed",
+            };
+            let network = match pod.host_network {
+                true => " on the host's network",
+                false => "",
+            };
+            format!("pod {value} is {phase}{network}")
+        }
+        (None, Some(pod)) => match (&pod.doubt, pod.missing_since) {
+            (Some(doubt), _) => format!("pod {value} is not on the list of pods, but {doubt}"),
+            (None, Some(at)) => {
+                let since = words::clock(at, now);
+                format!("pod {value} is gone from the API server since {since}")
+            }
+            (None, None) => format!("pod {value} is not on the list of pods"),
+        },
+        (None, None) => format!("pod {value}: no list of pods tells whether it exists"),
+    };
+    let places: Vec<String> = mine
+        .iter()
+        .filter(|part| !part.host)
+        .map(|part| place(part, mine.len() > 1, now))
+        .collect();
+    let on_host = listed.is_some_and(|pod| pod.host_network) || is_on_host(all);
+    match places.is_empty() {
+        true if on_host => state,
+        true if all.sandboxes.is_empty() => format!("{state}; it has no network namespace here"),
+        true => format!("{state}; its sandboxes have no network namespace that was found"),
+        false => format!("{state}; {}", places.join("; ")),
+    }
+}
+
+/// Whether all of its sandboxes use the host's network.
+fn is_on_host(all: &Explanation) -> bool {
+    !all.sandboxes.is_empty() && all.sandboxes.iter().all(|each| each.host_network)
+}
+
+/// `it has 10.0.3.7 in netns 4026532246, kept by ...`
+fn place(part: &NetnsPart, several: bool, now: Timestamp) -> String {
+    let inode = part.id.inode;
+    let addresses = addresses(part);
+    let who = match (several, part.pod_state) {
+        (true, Some(PodState::Gone)) => "the deleted one",
+        _ => "it",
+    };
+    let has = match addresses.is_empty() {
+        true => format!("{who} has netns {inode} and no address"),
+        false => format!("{who} has {} in netns {inode}", list(&addresses)),
+    };
+    match keeper(part, now) {
+        Some(keeper) => format!("{has}, kept by {keeper}"),
+        None => has,
+    }
+}
+
+/// The addresses that matter.
+fn addresses(part: &NetnsPart) -> Vec<std::net::IpAddr> {
+    let all = part.addresses.iter().map(|each| each.address);
+    all.filter(|address| crate::detect::is_routable(*address))
+        .collect()
+}
+
+fn container(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+    let id = all.subject.value.as_str();
+    let short = short_id(id);
+    let sandbox = all.sandboxes.iter().find(|sandbox| sandbox.id == id);
+    let container = all.sandboxes.iter().find_map(|sandbox| {
+        let container = sandbox.containers.iter().find(|each| each.id == id)?;
+        Some((sandbox, container))
+    });
+    let is_sandbox = sandbox.is_some()
+        || mine
+            .iter()
+            .any(|part| part.sandbox_id.as_deref() == Some(id))
+        || all.cni_calls.iter().any(|call| call.container_id == id);
+    let what = match (container, is_sandbox) {
+        (Some((sandbox, container)), _) => {
+            let of = sandbox.pod.label();
+            format!("container {short} is {} of {of}", container.name)
+        }
+        (None, true) => {
+            let listed = sandbox.map(|sandbox| &sandbox.pod);
+            let called = all.cni_calls.iter().find(|call| call.container_id == id);
+            let called = called.and_then(|call| call.pod.as_ref());
+            let held = mine.iter().find_map(|part| part.pod.as_ref());
+            match held.or(listed).or(called) {
+                Some(pod) => format!("{short} is a sandbox of {}", pod.label()),
+                None => format!("{short} is a sandbox of an unknown pod"),
+            }
+        }
+        (None, false) => match mine.iter().find_map(|part| part.pod.as_ref()) {
+            Some(pod) => format!("{short} is a container of {}", pod.label()),
+            None => format!("{short} is a container of an unknown pod"),
+        },
+    };
+    let reserved = all
+        .reservations
+        .iter()
+        .filter(|each| each.container_id == id);
+    let reserved: Vec<_> = reserved.map(|each| each.address).collect();
+    match (mine.is_empty(), reserved.is_empty()) {
+        (false, _) => {
+            let places = mine.iter().filter(|part| !part.host);
+            let places: Vec<String> = places.map(|part| place(part, false, now)).collect();
+            match places.is_empty() {
+                true => format!("{what}, on the host's network"),
+                false => format!("{what}; {}", places.join("; ")),
+            }
+        }
+        (true, _) if is_on_host(all) => format!("{what}, on the host's network"),
+        (true, false) => format!(
+            "{what}; it has no network namespace here, and {} is still reserved for it",
+            list(&reserved)
+        ),
+        (true, true) => format!("{what}; it has no network namespace here"),
+    }
+}
+
+fn namespace(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+    let [part] = mine else {
+        let many = mine.iter().map(|part| kept(part, now));
+        let many: Vec<String> = many.collect();
+        return match many.is_empty() {
+            true => format!(
+                "{} is only remembered: no such network namespace was found",
+                all.subject.value
+            ),
+            false => many.join("; and "),
+        };
+    };
+    let netns = match part.host {
+        true => format!("netns {} is the host's own", part.id.inode),
+        false => words::netns(part),
+    };
+    let addresses = addresses(part);
+    let has = match addresses.is_empty() {
+        true => String::from("no address of its own"),
+        false => list(&addresses),
+    };
+    match keeper(part, now) {
+        _ if part.host => netns,
+        Some(keeper) => format!("{netns} has {has} and is kept by {keeper}"),
+        None => format!("{netns} has {has}"),
+    }
+}
+
+fn task(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+    let task = all.tasks.first();
+    let who = match task {
+        Some(task) => stuck_holder(task, now).or_else(|| holder_name(task)),
+        None => None,
+    };
+    let who = who.unwrap_or_else(|| format!("process {}", all.subject.value));
+    let holds = |part: &&&NetnsPart| {
+        let mut holders = part.holders.iter();
+        holders.any(|holder| match holder {
+            Holder::Fd { pid, .. } | Holder::Socket { pid, .. } => {
+                pid.to_string() == all.subject.value
+            }
+            Holder::Task { .. } | Holder::Mount { .. } => false,
+        })
+    };
+    let (held, inside): (Vec<&NetnsPart>, Vec<&NetnsPart>) =
+        mine.iter().partition(|part| holds(part));
+    let mut clauses = Vec::new();
+    for part in inside {
+        let addresses = match addresses(part) {
+            _ if part.host => String::new(),
+            none if none.is_empty() => String::new(),
+            some => format!(" with {}", list(&some)),
+        };
+        let netns = match part.host {
+            true => String::from("the host's network namespace"),
+            false => words::netns(part),
+        };
+        clauses.push(format!("is in {netns}{addresses}"));
+    }
+    for part in held {
+        clauses.push(format!(
+            "keeps {} by a descriptor or socket",
+            words::netns(part)
+        ));
+    }
+    let comma = if who.contains(", stuck") { "," } else { "" };
+    match clauses.is_empty() {
+        true => format!("{who}{comma} is in a network namespace of which nothing is known"),
+        false => format!("{who}{comma} {}", clauses.join(" and ")),
+    }
+}

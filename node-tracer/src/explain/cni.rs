@@ -1,0 +1,230 @@
+//! What CNI says: reservations, the stores that they are in, and calls.
+
+use std::net::IpAddr;
+
+use super::{
+    explanation::{CallPart, CallResult, ReservationPart, StorePart},
+    index::Index,
+    related::Related,
+};
+use crate::{
+    detect::{View, duplicate_address::label, ghost_sandbox, short_id},
+    event::{Attachment, ReservationHolder},
+    model::{Model, runtime::CRI},
+};
+
+/// Reservations of a subject's addresses and for its containers.
+pub(super) fn reservations(
+    view: &View<'_>,
+    index: &Index<'_>,
+    related: &Related<'_>,
+) -> Vec<ReservationPart> {
+    let model = view.model;
+    let listed = related.reservations.values();
+    let mut parts: Vec<_> = listed
+        .map(|(listed, reservation)| {
+            let store = &listed.store.path;
+            let network = model.cni.network_of(store);
+            ReservationPart {
+                store: Some(store.clone()),
+                network: network.map(|network| network.name.clone()),
+                modified: Some(reservation.modified),
+                ..part(view, index, reservation.address, &reservation.holder)
+            }
+        })
+        .collect();
+    // Asked of the stores one by one, where none was listed whole.
+    for address in &related.addresses {
+        let known = model.allocations.get(*address);
+        let holder = known.and_then(|known| known.answer.as_ref()?.holder.as_ref());
+        if let Some(holder) = holder.filter(|holder| parts.iter().all(|p| p.path != holder.path)) {
+            parts.push(part(view, index, *address, holder));
+        }
+    }
+    parts.sort_by(|a, b| (a.address, &a.path).cmp(&(b.address, &b.path)));
+    parts
+}
+
+fn part(
+    view: &View<'_>,
+    index: &Index<'_>,
+    address: IpAddr,
+    holder: &ReservationHolder,
+) -> ReservationPart {
+    let id = &holder.container_id;
+    let shown_by = shown_by(index, id);
+    ReservationPart {
+        store: None,
+        network: None,
+        path: holder.path.clone(),
+        address,
+        container_id: id.clone(),
+        ifname: holder.ifname.clone(),
+        modified: None,
+        whose: whose(view, index, id),
+        live: match &shown_by {
+            Some(_) => Some(true),
+            // A file that names nobody is nobody's, or one being written.
+            None if id.is_empty() => None,
+            None => is_everything_listed(view.model).then_some(false),
+        },
+        shown_by,
+    }
+}
+
+/// The source that shows that a container exists: a list of containers, or a
+/// namespace that lives. libcni's memory shows nothing: it is as old as the
+/// reservation.
+fn shown_by(index: &Index<'_>, id: &str) -> Option<String> {
+    if id.is_empty() {
+        return None;
+    }
+    let shown = index.model.runtime.shows(id).map(str::to_owned);
+    shown.or_else(|| {
+        let inside = index.of_container(id).iter().any(|e| e.dying.is_none());
+        let mut cached = index.model.cni.of_container(id);
+        let there = cached.any(|each| {
+            let netns = each.netns.and_then(|netns| index.model.netns.get(netns));
+            netns.is_some_and(|entry| !entry.host && entry.dying.is_none())
+        });
+        (inside || there).then(|| String::from("kernel"))
+    })
+}
+
+/// Whether a container that nothing shows does not exist.
+fn is_everything_listed(model: &Model) -> bool {
+    let asked = model.runtime.cri().is_some() && model.failure(CRI).is_none();
+    asked && model.runtime.container_sources().next().is_some()
+}
+
+/// Whose a reservation is, in words.
+fn whose(view: &View<'_>, index: &Index<'_>, id: &str) -> String {
+    if id.is_empty() {
+        return String::from("nobody: the file is empty");
+    }
+    let model = view.model;
+    if let Some(entry) = index.of_container(id).first() {
+        let gone = match ghost_sandbox::gone(view, entry) {
+            Some(_) => ", whose pod is deleted",
+            None => "",
+        };
+        return format!("{}{gone}", label(model, entry));
+    }
+    let sandbox = model.runtime.of_container(id);
+    if let Some((list, sandbox)) = sandbox {
+        let ready = match sandbox.ready {
+            Some(false) => ", not ready",
+            _ => "",
+        };
+        let pod = sandbox.pod.label();
+        return format!("a sandbox of {pod}{ready}, as {} lists it", list.source);
+    }
+    let cached = model
+        .cni
+        .of_container(id)
+        .find_map(|each| each.pod.as_ref());
+    let pod = cached.map(|pod| format!(" of {}", pod.label()));
+    let pod = pod.unwrap_or_default();
+    let left = match (model.runtime.shows(id), is_everything_listed(model)) {
+        (Some(source), _) => format!("which {source} still shows"),
+        (None, true) => String::from("of which nothing is left"),
+        (None, false) => String::from("of which nothing was found"),
+    };
+    format!("a container{pod} {left}")
+}
+
+/// Stores that were read.
+pub(super) fn stores(model: &Model) -> Vec<StorePart> {
+    let stores = model.cni.stores();
+    stores
+        .map(|listed| {
+            let path = &listed.store.path;
+            let network = model.cni.network_of(path);
+            StorePart {
+                path: path.clone(),
+                network: network.map(|network| network.name.clone()),
+                reservations: listed.store.reservations.len(),
+                at: listed.at,
+            }
+        })
+        .collect()
+}
+
+/// Calls for a subject's sandboxes, in order.
+pub(super) fn calls(view: &View<'_>, related: &Related<'_>) -> Vec<CallPart> {
+    let mut calls: Vec<CallPart> = related
+        .attachments
+        .values()
+        .map(|each| cached(each))
+        .collect();
+    for entry in related.own().filter(|entry| !entry.host) {
+        let sandbox = &entry.sandbox;
+        let seen = |command: &str| CallPart {
+            command: command.to_owned(),
+            container_id: sandbox.id.clone().unwrap_or_default(),
+            netns: Some(entry.id),
+            pod: crate::detect::pod_of(view.model, entry),
+            source: String::from("cni"),
+            ..CallPart::default()
+        };
+        if let Some(started) = sandbox.add {
+            calls.push(CallPart {
+                started: Some(started),
+                ..seen("ADD")
+            });
+        }
+        if let Some((_, started)) = sandbox.deleting {
+            calls.push(CallPart {
+                started: Some(started),
+                ..seen("DEL")
+            });
+        }
+        if let Some(end) = sandbox.del {
+            calls.push(CallPart {
+                ended: Some(end.at),
+                exit_code: end.exit_code,
+                ..seen("DEL")
+            });
+        }
+    }
+    calls.sort_by_key(|call| call.started.or(call.ended));
+    calls
+}
+
+fn cached(attachment: &Attachment) -> CallPart {
+    let Attachment {
+        path,
+        network,
+        container_id,
+        ifname,
+        netns_path,
+        netns,
+        pod,
+        ips,
+        written,
+    } = attachment;
+    CallPart {
+        command: String::from("ADD"),
+        container_id: container_id.clone(),
+        ifname: Some(ifname.clone()),
+        network: Some(network.clone()),
+        netns_path: Some(netns_path.clone()).filter(|path| !path.is_empty()),
+        netns: *netns,
+        pod: pod.clone(),
+        result: Some(CallResult { ips: ips.clone() }),
+        started: None,
+        ended: Some(*written),
+        exit_code: None,
+        source: String::from("libcni cache"),
+        path: Some(path.clone()),
+    }
+}
+
+/// `sandbox d6fe7d733426b of shop/checkout-1`, as far as it is known.
+pub(super) fn call_of(call: &CallPart) -> String {
+    let id = short_id(&call.container_id);
+    match &call.pod {
+        Some(pod) => format!("sandbox {id} of {}", pod.label()),
+        None => format!("sandbox {id}"),
+    }
+}

@@ -1,0 +1,69 @@
+//! `node-tracer explain X`: one look at the node, one answer.
+
+use super::{Asked, Hints, explain, parse};
+use crate::{
+    clock::Timestamp,
+    config::Config,
+    event::{Netns, Task},
+    finding::Severity,
+    look::Looker,
+    output,
+    record::{CoverageItem, Record},
+    scan::Scan,
+    source::procfs::{Owner, TaskEntry},
+};
+
+/// Looks, and answers. Returns whether something of severity warning or above
+/// is about the subject.
+///
+/// # Errors
+/// The word names nothing that could be looked up, or too many things; or the
+/// node cannot be looked at.
+pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
+    // Before the node is looked at: what is not understood costs nothing.
+    let asked = parse(subject)?;
+    let mut sinks = output::sinks(config, true)?;
+    let mut looker = Looker::new(config)?;
+    let mut scan = Scan::new(config, &looker, None)?;
+    let items = scan.look(&mut looker)?;
+    let hints = hints(&asked, &looker, &items);
+    let now = Timestamp::now();
+    let explanation = explain(&asked, &scan.engine, &hints, now)?;
+    let record = Record::explanation(&config.node.name, now, &explanation);
+    for sink in &mut sinks {
+        output::quietly(sink.write(&record).map(drop))?;
+        output::quietly(sink.flush())?;
+    }
+    let worst = explanation.findings.iter().map(|part| part.finding.severity);
+    Ok(worst.max() >= Some(Severity::Warning))
+}
+
+/// What the model does not have because nobody asked about it so far.
+fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
+    let kernel = items.iter().filter(|item| item.signal == "kernel");
+    let mut hints = Hints {
+        netns_of_path: asked.path().and_then(|path| looker.netns_at(path)),
+        unread: kernel.flat_map(|item| item.unknown.clone()).collect(),
+        ..Hints::default()
+    };
+    if let Some(TaskEntry { task, netns, .. }) = asked.pid().and_then(|pid| looker.procfs().task(pid)) {
+        hints.netns_of_pid = netns.map(|inode| Netns {
+            inode,
+            cookie: None,
+        });
+        hints.task = Some(owned(task, looker));
+    }
+    hints
+}
+
+/// The task with its pod and container.
+fn owned(task: Task, looker: &Looker<'_>) -> Task {
+    match looker.procfs().task_owners(vec![task.tid]).pop() {
+        Some(Owner::Pod(owner)) => Task {
+            pod_uid: Some(owner.pod_uid),
+            container_id: owner.container_id,
+            ..task
+        },
+        _ => task,
+    }
+}

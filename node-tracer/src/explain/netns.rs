@@ -1,0 +1,207 @@
+//! Network namespaces: their addresses, wiring, pod and holders.
+
+use std::collections::BTreeSet;
+
+use super::{
+    explanation::{
+        AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
+        RoutePart,
+    },
+    index::Index,
+    related::Related,
+};
+use crate::{
+    detect::{View, ghost_sandbox, holders_of, pod_of},
+    event::{Device, Route},
+    model::{
+        netns::{NetnsEntry, Wiring},
+        pods::Standing,
+        sandbox::Known,
+    },
+};
+
+/// Every namespace of a subject.
+pub(super) fn parts(view: &View<'_>, index: &Index<'_>, related: &Related<'_>) -> Vec<NetnsPart> {
+    let entries = related.netns.values();
+    entries
+        .map(|entry| part(view, index, related, entry))
+        .collect()
+}
+
+fn part(
+    view: &View<'_>,
+    index: &Index<'_>,
+    related: &Related<'_>,
+    entry: &NetnsEntry,
+) -> NetnsPart {
+    let addresses = addresses(related, entry);
+    let names: BTreeSet<&str> = addresses.iter().map(|each| each.ifname.as_str()).collect();
+    // Of the host's many devices those that have the address.
+    let shown = |device: &&Device| {
+        device.name != "lo" && (!entry.host || names.contains(device.name.as_str()))
+    };
+    let wiring = entry.wiring.as_ref();
+    let devices = wiring.map(|wiring| {
+        let shown = wiring.devices.iter().filter(shown);
+        shown
+            .map(|each| device(index, entry, wiring, each))
+            .collect()
+    });
+    let wiring = wiring.filter(|_| !entry.host);
+    NetnsPart {
+        id: entry.id,
+        host: entry.host,
+        state: match entry.dying {
+            None => NetnsState::Living,
+            Some(_) => NetnsState::Dying,
+        },
+        dying_since: entry.dying,
+        paths: entry.paths.iter().cloned().collect(),
+        pod: pod_of(view.model, entry).filter(|_| !entry.host),
+        pod_state: pod_state(view, entry),
+        sandbox_id: entry.sandbox.id.clone(),
+        known_by: entry.sandbox.known.map(known_by),
+        holders: match entry.host {
+            true => Vec::new(),
+            false => holders_of(view.model, entry),
+        },
+        task_count: entry.task_count,
+        devices: devices.unwrap_or_default(),
+        gateways: wiring.map(gateways).unwrap_or_default(),
+        routes: wiring.map(routes).unwrap_or_default(),
+        addresses,
+    }
+}
+
+fn addresses(related: &Related<'_>, entry: &NetnsEntry) -> Vec<AddressPart> {
+    let matter = |address| !entry.host || related.addresses.contains(address);
+    let held = entry.addresses.iter();
+    held.filter(|held| matter(&held.address.address))
+        .map(|held| AddressPart {
+            address: held.address.address,
+            prefix: held.address.prefix,
+            ifname: held.address.ifname.clone(),
+            kind: held.address.link_kind.clone(),
+            since: (!held.found).then_some(held.since),
+        })
+        .collect()
+}
+
+fn pod_state(view: &View<'_>, entry: &NetnsEntry) -> Option<PodState> {
+    if entry.host {
+        return None;
+    }
+    match entry.sandbox.standing {
+        Standing::Listed => Some(PodState::Listed),
+        Standing::Terminating(_) => Some(PodState::Terminating),
+        Standing::Exempt => Some(PodState::Exempt),
+        // A list that is not believed proves nothing.
+        Standing::Gone(_) | Standing::Unlisted(_) => {
+            ghost_sandbox::gone(view, entry).map(|_| PodState::Gone)
+        }
+        Standing::Unknown => None,
+    }
+}
+
+fn known_by(known: Known) -> KnownBy {
+    let (Known::Cgroup { pid: _, at }
+    | Known::Cache { at }
+    | Known::Runtime { source: _, at }
+    | Known::Cni { at }) = known;
+    KnownBy {
+        source: known.source().to_owned(),
+        at,
+    }
+}
+
+fn device(index: &Index<'_>, entry: &NetnsEntry, wiring: &Wiring, device: &Device) -> DevicePart {
+    DevicePart {
+        index: device.index,
+        name: device.name.clone(),
+        kind: device.kind.clone(),
+        mac: device.mac.clone(),
+        up: device.up,
+        hardware: device.hardware.clone(),
+        master: master(wiring, device),
+        peer: peer(index, entry, device),
+    }
+}
+
+fn master(wiring: &Wiring, device: &Device) -> Option<String> {
+    let master = wiring.device(device.master?)?;
+    Some(master.name.clone())
+}
+
+/// The other end of a veth: each names the other's index. Indexes are a
+/// namespace's own, so that several pairs can look alike: then the one with its
+/// other end on the host is meant, where CNI puts it, or none.
+fn peer(index: &Index<'_>, entry: &NetnsEntry, device: &Device) -> Option<PeerPart> {
+    let link = device.link.filter(|_| is_veth(device))?;
+    let elsewhere = |other: &&&NetnsEntry| match device.link_nsid {
+        Some(_) => other.serial != entry.serial,
+        None => other.serial == entry.serial,
+    };
+    let others = index.entries.iter().filter(elsewhere);
+    let mut ends = others.filter_map(|other| {
+        let wiring = other.wiring.as_ref()?;
+        let end = wiring.device(link)?;
+        let is_end = is_veth(end) && end.link == Some(device.index);
+        is_end.then_some((*other, wiring, end))
+    });
+    let first = ends.next()?;
+    let rest: Vec<_> = ends.collect();
+    let (other, wiring, end) = match rest.iter().any(|(other, ..)| other.host) || first.0.host {
+        true => std::iter::once(first)
+            .chain(rest)
+            .find(|(other, ..)| other.host)?,
+        false if rest.is_empty() => first,
+        false => return None,
+    };
+    Some(PeerPart {
+        name: end.name.clone(),
+        netns: other.id,
+        host: other.host,
+        master: master(wiring, end),
+    })
+}
+
+fn is_veth(device: &Device) -> bool {
+    device.kind.as_deref() == Some("veth")
+}
+
+fn gateways(wiring: &Wiring) -> Vec<GatewayPart> {
+    let defaults = wiring.routes.iter().filter(|route| route.to.is_none());
+    defaults
+        .filter_map(|route| {
+            let address = route.gateway?;
+            let mut neighbours = wiring.neighbours.iter();
+            let neighbour =
+                neighbours.find(|each| each.address == address && each.device == route.device);
+            Some(GatewayPart {
+                address,
+                ifname: name(wiring, route.device),
+                neighbour: neighbour.map(|each| each.state.clone()),
+                mac: neighbour.and_then(|each| each.mac.clone()),
+            })
+        })
+        .collect()
+}
+
+fn routes(wiring: &Wiring) -> Vec<RoutePart> {
+    let part = |route: &Route| RoutePart {
+        to: match route.to {
+            None => String::from("default"),
+            Some((address, prefix)) => format!("{address}/{prefix}"),
+        },
+        gateway: route.gateway,
+        ifname: name(wiring, route.device),
+    };
+    wiring.routes.iter().map(part).collect()
+}
+
+fn name(wiring: &Wiring, device: u32) -> String {
+    match wiring.device(device) {
+        Some(device) => device.name.clone(),
+        None => format!("device {device}"),
+    }
+}

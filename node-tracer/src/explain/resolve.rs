@@ -1,0 +1,382 @@
+//! From a word to what it names on this node.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::Path,
+};
+
+use super::{
+    Hints,
+    explanation::Kind,
+    index::Index,
+    subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
+};
+use crate::{
+    event::{FdHolder, Netns, Task},
+    model::netns::NetnsEntry,
+};
+
+/// Candidates of an ambiguous prefix that are named.
+const CANDIDATES: usize = 10;
+
+/// Namespaces with an address that are explained: every one has 127.0.0.1.
+const NAMESPACES: usize = 64;
+
+/// What a word names.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    /// As what it was taken.
+    pub(super) kind: Kind,
+    /// In full.
+    pub(super) value: String,
+    /// What is known by it.
+    pub(super) seeds: Seeds,
+    /// What else it could have meant.
+    pub(super) also: Vec<String>,
+}
+
+/// Where an explanation begins.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seeds {
+    /// Something is known of it.
+    pub(super) found: bool,
+    pub(super) address: Option<IpAddr>,
+    /// `namespace`, `name`
+    pub(super) name: Option<(String, String)>,
+    pub(super) netns: BTreeSet<Netns>,
+    pub(super) containers: BTreeSet<String>,
+    pub(super) uids: BTreeSet<String>,
+    pub(super) task: Option<Task>,
+    /// Namespaces that have the address and are left out.
+    pub(super) cut: usize,
+}
+
+/// Takes the first meaning of which something is known; if nothing is known of
+/// any, the likeliest one.
+pub(super) fn resolve(
+    asked: &Asked,
+    index: &Index<'_>,
+    hints: &Hints,
+) -> Result<Resolved, SubjectError> {
+    let mut taken: Option<Resolved> = None;
+    let mut otherwise: Option<Resolved> = None;
+    let mut also = Vec::new();
+    for form in &asked.forms {
+        let resolved = match meaning(form, index, hints) {
+            Ok(resolved) => resolved,
+            Err(ambiguous) if taken.is_none() => return Err(ambiguous),
+            Err(_) => {
+                also.push(format!(
+                    "the beginning of several IDs: {}",
+                    explicitly(form)
+                ));
+                continue;
+            }
+        };
+        if taken.is_some() && resolved.seeds.found {
+            also.push(format!("{}: {}", noun(form), explicitly(form)));
+        } else if resolved.seeds.found {
+            taken = Some(resolved);
+        } else {
+            otherwise.get_or_insert(resolved);
+        }
+    }
+    let resolved = taken.or(otherwise);
+    // There is at least one form; an empty answer needs no panic.
+    let mut resolved = resolved.unwrap_or(Resolved {
+        kind: Kind::Container,
+        value: asked.text.clone(),
+        seeds: Seeds::default(),
+        also: Vec::new(),
+    });
+    resolved.also = also;
+    Ok(resolved)
+}
+
+/// How to ask for one meaning alone.
+fn explicitly(form: &Form) -> String {
+    match form {
+        Form::Address(address) => format!("ip:{address}"),
+        Form::Pod(namespace, name) => format!("pod:{namespace}/{name}"),
+        Form::Uid(uid) => format!("uid:{uid}"),
+        Form::Container(prefix) => format!("container:{prefix}"),
+        Form::Inode(inode) => format!("netns:{inode}"),
+        Form::Path(path) => format!("path:{}", path.display()),
+        Form::Pid(pid) => format!("pid:{pid}"),
+    }
+}
+
+fn noun(form: &Form) -> &'static str {
+    match form {
+        Form::Address(_) => "an address",
+        Form::Pod(..) => "a pod",
+        Form::Uid(_) => "a pod's UID",
+        Form::Container(_) => "a sandbox's or container's ID",
+        Form::Inode(_) => "a network namespace",
+        Form::Path(_) => "a path",
+        Form::Pid(_) => "a process",
+    }
+}
+
+fn meaning(form: &Form, index: &Index<'_>, hints: &Hints) -> Result<Resolved, SubjectError> {
+    let (kind, value, seeds) = match form {
+        Form::Address(ip) => (Kind::Address, ip.to_string(), address(*ip, index)),
+        Form::Pod(namespace, name) => {
+            let seeds = pod(namespace, name, index);
+            (Kind::Pod, format!("{namespace}/{name}"), seeds)
+        }
+        Form::Uid(text) => (Kind::PodUid, text.clone(), uid(text, index)),
+        Form::Container(prefix) => {
+            let id = container(prefix, index)?;
+            let seeds = Seeds {
+                found: id.is_some(),
+                containers: id.iter().cloned().collect(),
+                ..Seeds::default()
+            };
+            (Kind::Container, id.unwrap_or_else(|| prefix.clone()), seeds)
+        }
+        Form::Inode(inode) => (Kind::Netns, inode.to_string(), netns(*inode, index)),
+        Form::Path(text) => {
+            let value = text.display().to_string();
+            (Kind::NetnsPath, value, path(text, index, hints))
+        }
+        Form::Pid(number) => (Kind::Pid, number.to_string(), pid(*number, index, hints)),
+    };
+    Ok(Resolved {
+        kind,
+        value,
+        seeds,
+        also: Vec::new(),
+    })
+}
+
+/// Everything that has or names an address.
+fn address(ip: IpAddr, index: &Index<'_>) -> Seeds {
+    let model = index.model;
+    let mut seeds = Seeds {
+        address: Some(ip),
+        ..Seeds::default()
+    };
+    let with: Vec<_> = model.netns.with_address(ip).collect();
+    seeds.cut = with.len().saturating_sub(NAMESPACES);
+    let with = with.into_iter().take(NAMESPACES);
+    seeds.netns.extend(with.map(|entry| entry.id));
+    let reserved = model.cni.reservations(ip);
+    let ids = reserved.map(|(_, reservation)| &reservation.holder);
+    let asked = model.allocations.get(ip);
+    let asked = asked.and_then(|known| known.answer.as_ref()?.holder.as_ref());
+    let ids: Vec<_> = ids
+        .chain(asked)
+        .map(|holder| holder.container_id.clone())
+        .collect();
+    let is_reserved = !ids.is_empty();
+    seeds.containers.extend(ids);
+    for (_, sandbox) in index.sandboxes() {
+        if sandbox.ips.contains(&ip) {
+            seeds.containers.insert(sandbox.id.clone());
+        }
+    }
+    for attachment in model.cni.attachments() {
+        if attachment.ips.contains(&ip) {
+            seeds.containers.insert(attachment.container_id.clone());
+        }
+    }
+    let listed = model.pods.list().into_iter().flat_map(|list| list.pods());
+    let pods = listed.chain(model.pods.departed().map(|(pod, _)| pod));
+    for pod in pods.filter(|pod| pod.ips.contains(&ip)) {
+        seeds.uids.extend(pod.uids.iter().cloned());
+    }
+    // A file that names nobody is a reservation all the same.
+    seeds.containers.remove("");
+    seeds.found = is_reserved
+        || !(seeds.netns.is_empty() && seeds.containers.is_empty() && seeds.uids.is_empty());
+    seeds
+}
+
+/// Every pod of a name, whatever its UID.
+fn pod(namespace: &str, name: &str, index: &Index<'_>) -> Seeds {
+    let model = index.model;
+    let mut seeds = Seeds {
+        name: Some((namespace.to_owned(), name.to_owned())),
+        ..Seeds::default()
+    };
+    let listed = model.pods.list().into_iter().flat_map(|list| list.pods());
+    let pods = listed.chain(model.pods.departed().map(|(pod, _)| pod));
+    for pod in pods.filter(|pod| pod.name == name && pod.namespace == namespace) {
+        seeds.uids.extend(pod.uids.iter().cloned());
+    }
+    let is_it = |pod: &crate::event::PodRef| {
+        pod.name.as_deref() == Some(name) && pod.namespace.as_deref() == Some(namespace)
+    };
+    let mut note = |pod: &crate::event::PodRef, id: Option<&str>, netns: Option<Netns>| {
+        if !is_it(pod) {
+            return;
+        }
+        seeds.uids.extend(pod.uid.clone());
+        seeds.containers.extend(id.map(str::to_owned));
+        seeds.netns.extend(netns);
+    };
+    for entry in &index.entries {
+        if let Some(pod) = &entry.sandbox.pod {
+            note(pod, entry.sandbox.id.as_deref(), Some(entry.id));
+        }
+    }
+    for (_, sandbox) in index.sandboxes() {
+        note(&sandbox.pod, Some(&sandbox.id), None);
+    }
+    for attachment in model.cni.attachments() {
+        if let Some(pod) = &attachment.pod {
+            note(pod, Some(&attachment.container_id), None);
+        }
+    }
+    seeds.found = !(seeds.netns.is_empty() && seeds.containers.is_empty() && seeds.uids.is_empty());
+    seeds
+}
+
+fn uid(uid: &str, index: &Index<'_>) -> Seeds {
+    let model = index.model;
+    let mut lists = model.runtime.lists();
+    let known = model.pods.pod(uid);
+    let found = known.is_some()
+        || !index.of_uid(uid).is_empty()
+        || !index.attachments_of_uid(uid).is_empty()
+        || lists.any(|list| list.of_pod(uid).next().is_some())
+        || index
+            .tasks()
+            .any(|(task, _)| task.pod_uid.as_deref() == Some(uid));
+    // Others of its name matter: what is called for one can hit the other.
+    let name = known.map(|pod| (pod.namespace.clone(), pod.name.clone()));
+    let mut seeds = match name {
+        Some((namespace, name)) => pod(&namespace, &name, index),
+        None => Seeds::default(),
+    };
+    seeds.found = found;
+    seeds.uids.extend(found.then(|| uid.to_owned()));
+    seeds
+}
+
+/// The one ID that begins so.
+fn container(prefix: &str, index: &Index<'_>) -> Result<Option<String>, SubjectError> {
+    let mut known: BTreeMap<&str, String> = BTreeMap::new();
+    for (id, what) in index.container_ids() {
+        if id.starts_with(prefix) {
+            known.entry(id).or_insert(what);
+        }
+    }
+    if known.contains_key(prefix) || known.len() < 2 {
+        let exact = known.contains_key(prefix).then_some(prefix);
+        let id = exact.or_else(|| known.keys().next().copied());
+        return Ok(id.map(str::to_owned));
+    }
+    let more = known.len().saturating_sub(CANDIDATES);
+    let candidates = known.into_iter().take(CANDIDATES);
+    Err(SubjectError::Ambiguous {
+        asked: prefix.to_owned(),
+        candidates: candidates
+            .map(|(id, what)| Candidate {
+                id: id.to_owned(),
+                what,
+            })
+            .collect(),
+        more,
+    })
+}
+
+fn netns(inode: u32, index: &Index<'_>) -> Seeds {
+    let id = Netns {
+        inode,
+        cookie: None,
+    };
+    let mut seeds = Seeds::default();
+    let known = index.model.netns.get(id).map(|entry| entry.id);
+    seeds.netns.extend(known);
+    for attachment in index.attachments_in(inode) {
+        seeds.containers.insert(attachment.container_id.clone());
+    }
+    for list in index.model.runtime.lists() {
+        let there = list.in_netns(id).filter(|sandbox| !sandbox.host_network);
+        seeds.containers.extend(there.map(|there| there.id.clone()));
+    }
+    seeds.found = known.is_some() || !seeds.containers.is_empty();
+    seeds
+}
+
+/// What is mounted at a path, or is said to have been.
+fn path(path: &Path, index: &Index<'_>, hints: &Hints) -> Seeds {
+    if let Some(number) = pid_of_path(path) {
+        let mut seeds = pid(number, index, hints);
+        seeds.add_netns(hints.netns_of_path, index);
+        return seeds;
+    }
+    let mut seeds = Seeds::default();
+    match hints.netns_of_path {
+        // What is there now is the answer, whatever was there before.
+        Some(_) => seeds.add_netns(hints.netns_of_path, index),
+        None => seeds
+            .netns
+            .extend(index.at_path(path).into_iter().map(|entry| entry.id)),
+    }
+    for (_, sandbox) in index.sandboxes() {
+        let its = sandbox.netns_path.as_deref();
+        if its.is_some_and(|its| same_path(Path::new(its), path)) && !sandbox.host_network {
+            seeds.containers.insert(sandbox.id.clone());
+        }
+    }
+    for attachment in index.model.cni.attachments() {
+        if same_path(Path::new(&attachment.netns_path), path) {
+            seeds.containers.insert(attachment.container_id.clone());
+        }
+    }
+    seeds.found = !(seeds.netns.is_empty() && seeds.containers.is_empty());
+    seeds
+}
+
+fn pid(pid: u32, index: &Index<'_>, hints: &Hints) -> Seeds {
+    let mut seeds = Seeds::default();
+    let is_it = |task: &Task| task.tid == pid || task.pid == pid;
+    let known: Vec<(&Task, Option<&NetnsEntry>)> =
+        index.tasks().filter(|(task, _)| is_it(task)).collect();
+    // The thread itself before its siblings, and a stuck one before others.
+    let stuck = |task: &Task| index.model.blocked.get(task).is_some();
+    let mut tasks: Vec<&Task> = known.iter().map(|(task, _)| *task).collect();
+    tasks.extend(&hints.task);
+    tasks.sort_by_key(|task| (task.tid != pid, !stuck(task)));
+    seeds.task = tasks.first().map(|task| (*task).clone());
+    let places = known.iter().filter_map(|(_, entry)| *entry);
+    seeds.netns.extend(places.map(|entry| entry.id));
+    seeds.add_netns(hints.netns_of_pid, index);
+    let holds = |holder: &FdHolder| holder.pid == pid;
+    for entry in &index.entries {
+        if entry.fds.iter().chain(&entry.sockets).any(holds) {
+            seeds.netns.insert(entry.id);
+        }
+    }
+    for (_, sandbox) in index.sandboxes() {
+        if sandbox.pid == Some(pid) {
+            seeds.containers.insert(sandbox.id.clone());
+        }
+        let its = sandbox.containers.iter();
+        let its = its.filter(|container| container.pid == Some(pid));
+        seeds
+            .containers
+            .extend(its.map(|container| container.id.clone()));
+    }
+    if let Some(task) = &seeds.task {
+        seeds.uids.extend(task.pod_uid.clone());
+        seeds.containers.extend(task.container_id.clone());
+    }
+    seeds.found = seeds.task.is_some() || !seeds.netns.is_empty() || !seeds.containers.is_empty();
+    seeds
+}
+
+impl Seeds {
+    /// A namespace that was looked up outside the model; as the model has it,
+    /// where it does.
+    fn add_netns(&mut self, netns: Option<Netns>, index: &Index<'_>) {
+        let Some(netns) = netns else { return };
+        let known = index.model.netns.get(netns).map(|entry| entry.id);
+        self.netns.insert(known.unwrap_or(netns));
+        self.found = true;
+    }
+}

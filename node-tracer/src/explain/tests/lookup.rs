@@ -1,0 +1,196 @@
+//! What a word is taken for, and what is said of what is not there.
+
+use super::*;
+
+#[test]
+fn a_beginning_of_several_ids_lists_them() {
+    let mut node = incident();
+    let error = ask(&node, "d6f", 100).unwrap_err();
+    let SubjectError::Ambiguous {
+        candidates, more, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    let ids: Vec<_> = candidates.iter().map(|each| each.id.as_str()).collect();
+    assert_eq!((ids, *more), (vec![NEW_SANDBOX, OLD_SANDBOX], 0));
+    let told = error.to_string();
+    assert!(
+        told.contains("(sandbox of shop/checkout-x8k2p, cri)"),
+        "{told}"
+    );
+    // The whole ID is never ambiguous, nor one that only one thing begins with.
+    assert!(ask(&node, OLD_SANDBOX, 100).is_ok());
+
+    let ids = (0..25).map(|i| format!("abc{i:061}")).collect();
+    node.tell(at(
+        101,
+        What::ContainersListed {
+            source: String::from("cgroup"),
+            ids,
+        },
+    ));
+    let told = ask(&node, "abc", 102).unwrap_err().to_string();
+    assert!(
+        told.contains("beginning of 25 IDs") && told.contains(", and 15 more;"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_word_with_several_meanings_says_which_was_taken() {
+    let mut node = incident();
+    let ids = [format!("9999{:060}", 0)].into();
+    node.tell(at(
+        101,
+        What::ContainersListed {
+            source: String::from("cgroup"),
+            ids,
+        },
+    ));
+    node.tell(holders(101, 200, &[task(9_999, "nginx")], &[]));
+    let explanation = explained(&node, "9999");
+    assert_eq!(explanation.subject.kind, Kind::Pid);
+    assert_eq!(
+        explanation.subject.also,
+        ["a sandbox's or container's ID: container:9999"]
+    );
+    assert!(text(&explanation).contains("container:9999"));
+    // 4444 is no process here, but an ID begins so.
+    let ids = [format!("4444{:060}", 0)].into();
+    node.tell(at(
+        102,
+        What::ContainersListed {
+            source: String::from("shim"),
+            ids,
+        },
+    ));
+    assert_eq!(explained(&node, "4444").subject.kind, Kind::Container);
+}
+
+#[test]
+fn a_process_that_the_look_did_not_list_is_looked_up() {
+    let node = incident();
+    let asked = parse("5555").unwrap();
+    assert_eq!(asked.pid(), Some(5_555));
+    let hints = Hints {
+        netns_of_pid: Some(Netns {
+            inode: 100,
+            cookie: None,
+        }),
+        task: Some(pod_task(5_555, "sidecar", OLD, "02af057ee0f1aa00")),
+        ..Hints::default()
+    };
+    let explanation = explain(&asked, &node.0, &hints, s(7_300)).unwrap();
+    assert_eq!(
+        explanation.answer,
+        "sidecar (5555) is in netns 100 of the deleted pod shop/checkout-x8k2p with 10.0.0.5"
+    );
+    let hints = Hints {
+        netns_of_pid: Some(Netns {
+            inode: 777,
+            cookie: None,
+        }),
+        ..Hints::default()
+    };
+    let elsewhere = explain(&asked, &node.0, &hints, s(7_300)).unwrap();
+    assert_eq!(
+        elsewhere.answer,
+        "process 5555 is in a network namespace of which nothing is known"
+    );
+}
+
+#[test]
+fn nobody_holds_it_is_said_only_if_everything_was_read() {
+    let mut node = incident();
+    let explanation = explained(&node, "10.0.0.99");
+    assert!(!explanation.subject.found && explanation.subject.complete);
+    assert!(
+        explanation.answer.starts_with("nobody holds 10.0.0.99"),
+        "{}",
+        explanation.answer
+    );
+    assert_eq!(explanation.unknown, [""; 0]);
+    let looked_at = explanation.looked_at.join("\n");
+    for what in [
+        "3 network namespaces",
+        "2 sandboxes",
+        "2 pods",
+        "2 reservations",
+        "2 attachments",
+    ] {
+        assert!(looked_at.contains(what), "{what}: {looked_at}");
+    }
+    compare("nobody.txt", &text(&explanation));
+
+    node.tell(found(101, 300));
+    let partial = explained(&node, "10.0.0.99");
+    assert_eq!(
+        partial.answer,
+        "10.0.0.99 was not found in what could be read; not read: the addresses in netns 300"
+    );
+    let hints = Hints {
+        unread: vec![String::from("cannot enter netns 400")],
+        ..Hints::default()
+    };
+    let asked = parse("10.0.0.99").unwrap();
+    let partial = explain(&asked, &incident().0, &hints, s(7_300)).unwrap();
+    assert!(
+        partial.answer.ends_with("not read: cannot enter netns 400"),
+        "{}",
+        partial.answer
+    );
+}
+
+#[test]
+fn what_nobody_has_heard_of_is_told_so() {
+    let node = incident();
+    for word in [
+        "shop/nobody",
+        "ffffffff",
+        "4026539999",
+        "/run/netns/none",
+        "4000000",
+        "inode:7",
+    ] {
+        let explanation = explained(&node, word);
+        assert!(!explanation.subject.found, "{word}");
+        let answer = &explanation.answer;
+        assert!(
+            answer.starts_with("nothing on this node knows "),
+            "{word}: {answer}"
+        );
+        assert_eq!(explanation.advice, [""; 0], "{word}");
+    }
+    let blind = Node::default();
+    let answer = ask(&blind, "10.0.0.5", 1).unwrap().answer;
+    assert!(
+        answer.starts_with("10.0.0.5 was not found in what could be read"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn an_address_that_every_namespace_has_is_cut_and_said_so() {
+    let mut node = incident();
+    for inode in 1_000..1_100 {
+        let what = What::AddressAdded {
+            netns: ns(inode),
+            address: crate::event::Address {
+                address: IpAddr::from([127, 0, 0, 1]),
+                prefix: 8,
+                ifname: String::from("lo"),
+                link_kind: None,
+            },
+            found: true,
+        };
+        node.tell(at(101, what));
+    }
+    let explanation = explained(&node, "127.0.0.1");
+    assert!(
+        explanation.unknown[0].starts_with("36 more network namespaces"),
+        "{:?}",
+        explanation.unknown
+    );
+    assert!(text(&explanation).lines().count() < 120);
+}
