@@ -10,6 +10,7 @@ mod differences;
 
 use std::{
     path::Path,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -36,6 +37,8 @@ use crate::{
 
 /// How long the container runtime may take to answer.
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);
+/// How long CNI's files may take.
+const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How long the API server may take.
 const API_PATIENCE: Duration = Duration::from_millis(1_200);
 
@@ -53,7 +56,7 @@ pub(crate) struct Looked {
 pub(crate) struct Looker<'a> {
     config: &'a Config,
     procfs: Procfs,
-    root: Root,
+    root: Arc<Root>,
     pods: Option<PodsFile>,
 }
 
@@ -69,7 +72,7 @@ impl<'a> Looker<'a> {
         Ok(Self {
             config,
             procfs: Procfs::new(&config.node.root, Bounded::default()),
-            root: Root::open(&config.node.root)?,
+            root: Arc::new(Root::open(&config.node.root)?),
             pods: match &config.pods {
                 Pods::File(path) => Some(PodsFile::new(path)),
                 Pods::Auto | Pods::None => None,
@@ -102,7 +105,6 @@ impl<'a> Looker<'a> {
         let shims = self.kernel(&mut looked)?;
         let listed = self.ask_api_server()?;
         self.remains(shims, &mut looked);
-        self.cni(true, &mut looked);
         match asked {
             Asked::Thread(thread) => {
                 let answers = thread.join().unwrap_or_default();
@@ -111,7 +113,23 @@ impl<'a> Looker<'a> {
             }
             Asked::Not(item) => looked.items.push(item),
         }
+        // After the runtime: a sandbox that was removed in between would look
+        // as if it had left its reservations behind.
+        self.cni(true, &mut looked);
         self.pods(first, listed, &mut looked);
+        Ok(looked)
+    }
+
+    /// Looks a second time at what can change while it is looked at. The
+    /// runtime and the API server are not asked again.
+    ///
+    /// # Errors
+    /// The tasks cannot be listed.
+    pub(crate) fn look_again(&self) -> anyhow::Result<Looked> {
+        let mut looked = Looked::default();
+        let shims = self.kernel(&mut looked)?;
+        self.remains(shims, &mut looked);
+        self.cni(true, &mut looked);
         Ok(looked)
     }
 
@@ -133,7 +151,7 @@ impl<'a> Looker<'a> {
         looked.items.push(CoverageItem {
             signal: String::from("kernel"),
             mechanism: Some(format!(
-                "/proc and rtnetlink ({} tasks, {} network namespaces)",
+                "/proc and rtnetlink (tasks: {}, network namespaces: {})",
                 found.tasks, found.netns
             )),
             reason: None,
@@ -209,33 +227,31 @@ impl<'a> Looker<'a> {
 
     /// CNI's configuration, libcni's cache and host-local's stores.
     fn cni(&self, with_stores: bool, looked: &mut Looked) {
-        let now = Timestamp::now();
-        let configuration = cni::Configuration::read(&self.root);
-        let resolve = |path: &str| self.netns_at(Path::new(path));
-        let from = looked.events.len();
-        looked.events.push(configuration.event(now));
-        looked.events.extend(cni::attachments(&self.root, &resolve, now));
-        if with_stores {
-            let stores = hostlocal::look(&self.root, &configuration.networks, now);
-            looked.events.extend(stores);
+        let (root, procfs) = (Arc::clone(&self.root), self.procfs.clone());
+        let read = move || {
+            let now = Timestamp::now();
+            let configuration = cni::Configuration::read(&root);
+            let resolve = |path: &str| netns_at(&root, &procfs, Path::new(path));
+            let mut events = vec![configuration.event(now)];
+            events.extend(cni::attachments(&root, &resolve, now));
+            if with_stores {
+                events.extend(hostlocal::look(&root, &configuration.networks, now));
+            }
+            events
+        };
+        // These files can be on a disk that hangs.
+        match self.procfs.bounded_reads().run(FILES_PATIENCE, read) {
+            Ok(events) => {
+                looked.items.extend(answers::of_cni(&events, with_stores));
+                looked.events.extend(events);
+            }
+            Err(error) => answers::cni_failed(&error, looked),
         }
-        let items = answers::of_cni(&looked.events[from..], with_stores);
-        looked.items.extend(items);
     }
 
     /// The namespace at a path of the host.
     pub(crate) fn netns_at(&self, path: &Path) -> Option<Netns> {
-        let text = path.to_str().unwrap_or_default();
-        let other = text.strip_prefix("/proc/");
-        let pid = other.and_then(|other| other.strip_suffix("/ns/net")?.parse().ok());
-        let inode = match pid {
-            Some(pid) => self.procfs.netns_of(pid),
-            None => self.root.nsfs_inode(path),
-        };
-        inode.map(|inode| Netns {
-            inode,
-            cookie: None,
-        })
+        netns_at(&self.root, &self.procfs, path)
     }
 
     /// The list of pods, whichever it is.
@@ -267,6 +283,22 @@ impl<'a> Looker<'a> {
         };
         looked.events.push(Event { time, what });
     }
+}
+
+/// The namespace at a path of the host; that of a process needs no following
+/// of a link out of the root.
+fn netns_at(root: &Root, procfs: &Procfs, path: &Path) -> Option<Netns> {
+    let text = path.to_str().unwrap_or_default();
+    let other = text.strip_prefix("/proc/");
+    let pid = other.and_then(|other| other.strip_suffix("/ns/net")?.parse().ok());
+    let inode = match pid {
+        Some(pid) => procfs.netns_of(pid),
+        None => root.nsfs_inode(path),
+    };
+    inode.map(|inode| Netns {
+        inode,
+        cookie: None,
+    })
 }
 
 /// The runtime, being asked.

@@ -8,7 +8,7 @@ use crate::{
     config::Config,
     engine::{Engine, Settings},
     event::{Event, What},
-    finding::{Severity, State},
+    finding::{Rule, Severity, State},
     look::{Differences, Looked, Looker},
     output,
     record::{Count, CoverageItem, Record, Summary},
@@ -19,6 +19,9 @@ use crate::{
 
 /// Pause between looks of a scan that goes on.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Pause before a second look.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 /// Looks, and tells. Returns whether there is anything of severity warning or
 /// above.
@@ -58,6 +61,23 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     Ok(summary.worst_open >= Some(Severity::Warning))
 }
 
+/// Whether a rule compares things that were not read at the same moment.
+fn needs_confirmation(rule: Rule) -> bool {
+    match rule {
+        Rule::OrphanVeth
+        | Rule::PinnedNetns
+        | Rule::TrappedDevice
+        | Rule::MissingGatewayNeighbour
+        | Rule::LeakedReservation
+        | Rule::DuplicateAddress => true,
+        Rule::GhostSandbox
+        | Rule::RangeExhausted
+        | Rule::NetnsTeardownStall
+        | Rule::BlockedTask
+        | Rule::EventsLost => false,
+    }
+}
+
 /// An engine that is given looks.
 pub(crate) struct Scan {
     pub(crate) engine: Engine,
@@ -94,11 +114,15 @@ impl Scan {
     /// See [`Looker::look`]; or the recording cannot be written.
     pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
         let Looked { events, items } = looker.look()?;
-        let gone = self.before.next(&events);
-        for event in gone.iter().chain(&events) {
-            self.apply(event)?;
+        self.take(&events)?;
+        // Namespaces are read one after the other, and files after them: what
+        // was moving meanwhile is told from what stays by a second look.
+        let open = self.engine.open();
+        let uncertain = open.iter().any(|finding| needs_confirmation(finding.rule));
+        if uncertain {
+            std::thread::sleep(SECOND_LOOK);
+            self.take(&looker.look_again()?.events)?;
         }
-        self.tick()?;
         // Only now it is known which addresses matter.
         let mut answers = Vec::new();
         let watched = self.engine.watched().addresses.clone();
@@ -113,6 +137,14 @@ impl Scan {
             recorder.flush()?;
         }
         Ok(items)
+    }
+
+    fn take(&mut self, events: &[Event]) -> anyhow::Result<()> {
+        let gone = self.before.next(events);
+        for event in gone.iter().chain(events) {
+            self.apply(event)?;
+        }
+        self.tick()
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
-//! | [`tracer`] | the tracer under test |
+//! | [`tracer`], [`look`] | the tracer under test: running, or one look |
 //! | [`harness`] | runs the integration tests |
 //!
 //! A program that uses the stage calls [`helper::act_if_asked`] first thing in
@@ -42,6 +42,7 @@ pub mod helper;
 pub mod incident;
 pub mod journald;
 pub mod kubepods;
+pub mod look;
 pub mod netns;
 pub mod network;
 mod own_root;

@@ -12,6 +12,7 @@ use crate::{
         containers::{ContainersError, Existing},
         cri::{self, CriError},
         pods::Listing,
+        procfs::NoAnswer,
     },
 };
 
@@ -75,8 +76,8 @@ impl Answers {
         }
         let mechanism = listings.iter().map(|listing| {
             let runtime = listing.runtime.as_deref().unwrap_or("a runtime");
-            let count = listing.sandboxes.len();
-            format!("{runtime} at {} ({count} sandboxes)", listing.endpoint)
+            let sandboxes = counted(listing.sandboxes.len(), "sandbox");
+            format!("{runtime} at {} ({sandboxes})", listing.endpoint)
         });
         let mechanism: Vec<String> = mechanism.collect();
         let mut unknown = partial;
@@ -129,7 +130,7 @@ pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looke
     looked.items.push(CoverageItem {
         signal: String::from("bundles"),
         mechanism: (!folders.is_empty())
-            .then(|| format!("{} ({count} sandboxes)", folders.join(", "))),
+            .then(|| format!("{} ({})", folders.join(", "), counted(count, "sandbox"))),
         reason: folders
             .is_empty()
             .then(|| String::from("no container runtime has a folder below /run")),
@@ -155,7 +156,7 @@ pub(super) fn containers(
     let time = Timestamp::now();
     let (mechanism, reason, unknown) = match &answer {
         Ok(existing) => (
-            Some(format!("{} containers", existing.ids.len())),
+            Some(counted(existing.ids.len(), "container")),
             None,
             existing.partial.iter().cloned().collect(),
         ),
@@ -233,7 +234,7 @@ pub(super) fn of_cni(events: &[Event], with_stores: bool) -> Vec<CoverageItem> {
         },
         CoverageItem {
             signal: String::from("libcni"),
-            mechanism: Some(format!("{} attachments in its cache", attachments.0)),
+            mechanism: Some(format!("{} in its cache", counted(attachments.0, "attachment"))),
             reason: None,
             unknown: some(attachments.1.into_iter()),
         },
@@ -242,12 +243,38 @@ pub(super) fn of_cni(events: &[Event], with_stores: bool) -> Vec<CoverageItem> {
         items.push(CoverageItem {
             signal: String::from("host-local"),
             mechanism: (stores.0 > 0)
-                .then(|| format!("{} reservations in {} stores", stores.1, stores.0)),
+                .then(|| {
+                    let reservations = counted(stores.1, "reservation");
+                    format!("{reservations} in {}", counted(stores.0, "store"))
+                }),
             reason: no_store,
             unknown: some(stores.2.into_iter()),
         });
     }
     items
+}
+
+/// CNI's files do not answer.
+pub(super) fn cni_failed(error: &NoAnswer, looked: &mut Looked) {
+    let error = format!(
+        "CNI's files below /etc/cni and /var/lib/cni: {}",
+        report::chain(error)
+    );
+    looked.items.push(CoverageItem {
+        signal: String::from("cni"),
+        mechanism: None,
+        reason: Some(error.clone()),
+        unknown: vec![String::from(
+            "networks, reservations and the attachments that libcni remembers",
+        )],
+    });
+    looked.events.push(Event {
+        time: Timestamp::now(),
+        what: What::SourceFailed {
+            source: String::from("cni"),
+            error,
+        },
+    });
 }
 
 /// The pods' item.
@@ -264,7 +291,8 @@ pub(super) fn of_pods(
     };
     let mechanism = listing.map(|listing| {
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-        format!("{}{by} ({} pods)", listing.source, listing.pods.len())
+        let pods = counted(listing.pods.len(), "pod");
+        format!("{}{by} ({pods})", listing.source)
     });
     let unknown = match &mechanism {
         Some(_) => Vec::new(),
@@ -278,6 +306,16 @@ pub(super) fn of_pods(
         reason,
         unknown,
     }
+}
+
+/// `1 sandbox`, `2 sandboxes`
+fn counted(number: usize, noun: &str) -> String {
+    let plural = match noun.ends_with('x') {
+        _ if number == 1 => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{plural}")
 }
 
 /// The first of many, and how many more there are.

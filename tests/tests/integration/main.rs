@@ -9,6 +9,7 @@
 mod address;
 mod cni;
 mod command_line;
+mod explain;
 mod hostile;
 mod incident;
 mod journald;
@@ -16,6 +17,7 @@ mod lifecycle;
 mod netns;
 mod node;
 mod recording;
+mod scan;
 mod stage;
 mod task;
 
@@ -23,7 +25,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 12] = [
+    let groups: [&[Test]; 14] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -36,6 +38,8 @@ fn main() -> std::process::ExitCode {
         incident::TESTS,
         hostile::TESTS,
         journald::TESTS,
+        scan::TESTS,
+        explain::TESTS,
     ];
     harness::run(&groups.concat())
 }

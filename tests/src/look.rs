@@ -1,0 +1,159 @@
+//! `scan` and `explain` under test: one run each, to its end.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::containerd::Containerd;
+use crate::tracer::{Ended, Tracer, command, is_finding};
+
+/// Time for one look, on a busy machine and with a debug build.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What one run said.
+#[derive(Debug)]
+pub struct Look {
+    /// How it ended, and all that it wrote.
+    pub ended: Ended,
+    /// How long it took, with the start of the program.
+    pub elapsed: Duration,
+}
+
+/// Runs `COMMAND -o json ARGS` on the host.
+pub fn on_host(subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
+    let mut line = command(&[subcommand])?;
+    run(line.args(json(args)))
+}
+
+/// Runs `COMMAND -o json ARGS` in a node's network namespace, on its root.
+pub fn on_node(node: &Containerd, subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
+    let mut line = node.command(crate::tracer::binary()?)?;
+    line.arg(subcommand).arg("--root").arg(node.root());
+    run(line.args(json(args)))
+}
+
+fn json<'a>(args: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    ["-o", "json"].into_iter().chain(args.iter().copied())
+}
+
+/// Runs any command line to its end.
+pub fn run(line: &mut Command) -> anyhow::Result<Look> {
+    let begin = Instant::now();
+    let ended = Tracer::start(line, |_| ())?.wait_for_end(LIMIT)?;
+    Ok(Look {
+        ended,
+        elapsed: begin.elapsed(),
+    })
+}
+
+impl Look {
+    /// Findings by this rule.
+    pub fn findings(&self, rule: &str) -> Vec<&Value> {
+        let records = self.ended.records.iter();
+        records.filter(|record| is_finding(record, rule)).collect()
+    }
+
+    /// Findings of severity warning or above.
+    pub fn alarms(&self) -> Vec<&Value> {
+        let grave = |record: &&Value| record["type"] == "finding" && record["severity"] != "info";
+        self.ended.records.iter().filter(grave).collect()
+    }
+
+    /// The one finding by this rule.
+    pub fn the(&self, rule: &str) -> anyhow::Result<&Value> {
+        match self.findings(rule).as_slice() {
+            [one] => Ok(one),
+            all => anyhow::bail!("{} findings of {rule}: {}", all.len(), self.brief()),
+        }
+    }
+
+    /// The one explanation.
+    pub fn explanation(&self) -> anyhow::Result<&Value> {
+        let mut records = self.ended.records.iter();
+        records
+            .find(|record| record["type"] == "explanation")
+            .with_context(|| format!("no explanation: {}", self.brief()))
+    }
+
+    /// The first record, which says what was looked at.
+    pub fn coverage(&self) -> anyhow::Result<&Value> {
+        let first = self.ended.records.first();
+        first
+            .filter(|record| record["type"] == "coverage")
+            .with_context(|| format!("the first record is no coverage: {}", self.brief()))
+    }
+
+    /// The last record.
+    pub fn summary(&self) -> anyhow::Result<&Value> {
+        let last = self.ended.records.last();
+        last.filter(|record| record["type"] == "summary")
+            .with_context(|| format!("the last record is no summary: {}", self.brief()))
+    }
+
+    /// Fails unless it ended with this exit code, all of stdout being records
+    /// that are safe to print.
+    pub fn expect_code(&self, code: i32) -> anyhow::Result<()> {
+        let Ended {
+            text, unsafe_lines, ..
+        } = &self.ended;
+        ensure!(
+            self.ended.code == Some(code),
+            "exit code {:?}, not {code}: {}",
+            self.ended.code,
+            self.brief()
+        );
+        ensure!(text.is_empty(), "not records: {text:?}");
+        ensure!(unsafe_lines.is_empty(), "unsafe: {unsafe_lines:?}");
+        Ok(())
+    }
+
+    /// Whether any record says this, wherever.
+    pub fn says(&self, text: &str) -> bool {
+        let mut records = self.ended.records.iter();
+        records.any(|record| record.to_string().contains(text))
+    }
+
+    /// What is not known: by coverage, findings, explanation and summary.
+    pub fn unknown(&self) -> Vec<String> {
+        let records = self.ended.records.iter();
+        let items = |record: &Value| record["items"].as_array().cloned().unwrap_or_default();
+        let parts = records.flat_map(|record| [vec![record.clone()], items(record)].concat());
+        parts
+            .flat_map(|part| {
+                let unknown = part["unknown"].as_array().cloned().unwrap_or_default();
+                let reason = part["reason"].clone();
+                unknown.into_iter().chain([reason])
+            })
+            .filter_map(|text| text.as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// Fails unless something that is not known says this.
+    pub fn expect_unknown(&self, text: &str) -> anyhow::Result<()> {
+        let unknown = self.unknown();
+        let named = unknown.iter().any(|each| each.contains(text));
+        ensure!(named, "{text:?} is not among {unknown:#?}");
+        Ok(())
+    }
+
+    /// For a failed test's message.
+    pub fn brief(&self) -> String {
+        let lines: String = self
+            .ended
+            .records
+            .iter()
+            .map(|record| {
+                let line: String = record.to_string().chars().take(1_500).collect();
+                format!("    {line}\n")
+            })
+            .collect();
+        format!(
+            "exit code {:?} after {:.2} s\n{lines}  stderr: {}",
+            self.ended.code,
+            self.elapsed.as_secs_f32(),
+            self.ended.stderr.trim()
+        )
+    }
+}

@@ -1,0 +1,3 @@
+//! `explain` on a real node.
+use node_tracer_tests::harness::Test;
+pub(crate) const TESTS: &[Test] = &[];
