@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, runtime};
+use crate::{containerd, crowd, fuse, journald, keeper, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -62,6 +62,11 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             let mut file = fs::File::open(file).with_context(|| format!("open {file}"))?;
             let _ = file.read(&mut [0; 16]);
             Ok(())
+        }
+        ("keep", [kind, path]) => keeper::keep(kind, path),
+        ("leaderless", [comm, file, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            keeper::read_without_leader(file)
         }
         _ => anyhow::bail!("unknown role or wrong number of arguments"),
     }

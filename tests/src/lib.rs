@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`incident`] | the whole story of a force-deleted pod, step by step |
 //! | [`stage`] | what the stage needs; what a run left behind |
-//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`process`] | one kind of kernel object each |
+//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`process`], [`keeper`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`crowd`] | thousands of namespaces and tasks |
@@ -41,6 +41,7 @@ pub mod harness;
 pub mod helper;
 pub mod incident;
 pub mod journald;
+pub mod keeper;
 pub mod kubepods;
 pub mod look;
 pub mod netns;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::containerd::Containerd;
-use crate::tracer::{Ended, Tracer, command, is_finding};
+use crate::tracer::{Ended, Tracer, command, is_finding, netns_of};
 
 /// Time for one look, on a busy machine and with a debug build.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,6 +19,15 @@ pub struct Look {
     pub ended: Ended,
     /// How long it took, with the start of the program.
     pub elapsed: Duration,
+    /// Its process ID.
+    pub pid: u32,
+}
+
+/// A run that is under way.
+#[derive(Debug)]
+pub struct Looking {
+    tracer: Tracer,
+    begin: Instant,
 }
 
 /// Runs `COMMAND -o json ARGS` on the host.
@@ -29,9 +38,18 @@ pub fn on_host(subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
 
 /// Runs `COMMAND -o json ARGS` in a node's network namespace, on its root.
 pub fn on_node(node: &Containerd, subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
+    start_on_node(node, subcommand, args)?.end()
+}
+
+/// Starts what [`on_node`] runs.
+pub fn start_on_node(
+    node: &Containerd,
+    subcommand: &str,
+    args: &[&str],
+) -> anyhow::Result<Looking> {
     let mut line = node.command(crate::tracer::binary()?)?;
     line.arg(subcommand).arg("--root").arg(node.root());
-    run(line.args(json(args)))
+    start(line.args(json(args)))
 }
 
 fn json<'a>(args: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
@@ -40,12 +58,26 @@ fn json<'a>(args: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
 
 /// Runs any command line to its end.
 pub fn run(line: &mut Command) -> anyhow::Result<Look> {
+    start(line)?.end()
+}
+
+/// Starts any command line.
+pub fn start(line: &mut Command) -> anyhow::Result<Looking> {
     let begin = Instant::now();
-    let ended = Tracer::start(line, |_| ())?.wait_for_end(LIMIT)?;
-    Ok(Look {
-        ended,
-        elapsed: begin.elapsed(),
-    })
+    let tracer = Tracer::start(line, |_| ())?;
+    Ok(Looking { tracer, begin })
+}
+
+impl Looking {
+    /// Waits for the end.
+    pub fn end(self) -> anyhow::Result<Look> {
+        let pid = self.tracer.pid();
+        Ok(Look {
+            ended: self.tracer.wait_for_end(LIMIT)?,
+            elapsed: self.begin.elapsed(),
+            pid,
+        })
+    }
 }
 
 impl Look {
@@ -55,10 +87,31 @@ impl Look {
         records.filter(|record| is_finding(record, rule)).collect()
     }
 
-    /// Findings of severity warning or above.
-    pub fn alarms(&self) -> Vec<&Value> {
-        let grave = |record: &&Value| record["type"] == "finding" && record["severity"] != "info";
-        self.ended.records.iter().filter(grave).collect()
+    /// Findings, of whatever severity, but those on network namespaces and stuck
+    /// tasks of others: the kernel belongs to all.
+    pub fn findings_on(&self, inodes: &[u64]) -> Vec<&Value> {
+        let own = |record: &&Value| {
+            let inode = netns_of(record);
+            let general = inode.is_none() && record["rule"] != "blocked-task";
+            general || inode.is_some_and(|inode| inodes.contains(&inode))
+        };
+        let records = self.ended.records.iter();
+        let findings = records.filter(|record| record["type"] == "finding");
+        findings.filter(own).collect()
+    }
+
+    /// Fails if there is any finding on these network namespaces, or on what
+    /// is in none; see [`findings_on`](Self::findings_on).
+    pub fn expect_nothing_on(&self, inodes: &[u64]) -> anyhow::Result<()> {
+        let found = self.findings_on(inodes);
+        ensure!(found.is_empty(), "false alarms: {found:#?}");
+        let code = self.ended.code;
+        ensure!(matches!(code, Some(0 | 1)), "exit code: {}", self.brief());
+        // Findings of others are not this one's business, but then it is 1.
+        let records = &self.ended.records;
+        let quiet = !records.iter().any(|record| record["type"] == "finding");
+        ensure!(!quiet || code == Some(0), "exit code: {}", self.brief());
+        Ok(())
     }
 
     /// The one finding by this rule.
@@ -118,7 +171,7 @@ impl Look {
     /// What is not known: by coverage, findings, explanation and summary.
     pub fn unknown(&self) -> Vec<String> {
         let records = self.ended.records.iter();
-        let items = |record: &Value| record["items"].as_array().cloned().unwrap_or_default();
+        let items = |record: &Value| record["signals"].as_array().cloned().unwrap_or_default();
         let parts = records.flat_map(|record| [vec![record.clone()], items(record)].concat());
         parts
             .flat_map(|part| {

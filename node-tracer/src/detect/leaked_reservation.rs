@@ -9,8 +9,7 @@ mod judge;
 
 use std::collections::BTreeMap;
 
-use self::judge::Proof;
-pub(crate) use self::judge::{Judge, Verdict};
+pub(crate) use self::judge::{Judge, Proof, Verdict};
 use super::{View, count, evidence, short_id, silence};
 use crate::{
     event::{Reservation, Store},

@@ -8,9 +8,15 @@ use super::{
     related::Related,
 };
 use crate::{
-    detect::{View, duplicate_address::label, ghost_sandbox, short_id},
-    event::{Attachment, ReservationHolder},
-    model::{Model, runtime::CRI},
+    detect::{
+        View,
+        duplicate_address::label,
+        ghost_sandbox,
+        leaked_reservation::{Judge, Proof, Verdict},
+        short_id,
+    },
+    event::{Attachment, Reservation, ReservationHolder},
+    model::{Model, attachment::ListedStore},
 };
 
 /// Reservations of a subject's addresses and for its containers.
@@ -20,16 +26,18 @@ pub(super) fn reservations(
     related: &Related<'_>,
 ) -> Vec<ReservationPart> {
     let model = view.model;
+    let judge = Judge::new(view);
     let listed = related.reservations.values();
     let mut parts: Vec<_> = listed
         .map(|(listed, reservation)| {
             let store = &listed.store.path;
             let network = model.cni.network_of(store);
+            let used = in_use(judge.as_ref(), listed, reservation);
             ReservationPart {
                 store: Some(store.clone()),
                 network: network.map(|network| network.name.clone()),
                 modified: Some(reservation.modified),
-                ..part(view, index, reservation.address, &reservation.holder)
+                ..part(view, index, reservation.address, &reservation.holder, used)
             }
         })
         .collect();
@@ -38,11 +46,32 @@ pub(super) fn reservations(
         let known = model.allocations.get(*address);
         let holder = known.and_then(|known| known.answer.as_ref()?.holder.as_ref());
         if let Some(holder) = holder.filter(|holder| parts.iter().all(|p| p.path != holder.path)) {
-            parts.push(part(view, index, *address, holder));
+            let shown_by = shown_by(index, &holder.container_id);
+            let used = (shown_by.is_some().then_some(true), shown_by);
+            parts.push(part(view, index, *address, holder, used));
         }
     }
     parts.sort_by(|a, b| (a.address, &a.path).cmp(&(b.address, &b.path)));
     parts
+}
+
+/// Whether a reservation is in use, and who shows that.
+type InUse = (Option<bool>, Option<String>);
+
+/// The same verdict as that of leaked-reservation. Without the runtime's word,
+/// that a container was not found does not show that it does not exist.
+fn in_use(judge: Option<&Judge<'_>>, listed: &ListedStore, reservation: &Reservation) -> InUse {
+    let Some(judge) = judge else {
+        return (None, None);
+    };
+    match judge.of(reservation) {
+        Verdict::Live(Proof::Source(source)) => (Some(true), Some(source.to_owned())),
+        Verdict::Live(Proof::Netns | Proof::Attachment | Proof::Address) => {
+            (Some(true), Some(String::from("kernel")))
+        }
+        Verdict::Leaked if judge.is_certain() && judge.can_judge(listed) => (Some(false), None),
+        Verdict::Leaked | Verdict::Young => (None, None),
+    }
 }
 
 fn part(
@@ -50,9 +79,9 @@ fn part(
     index: &Index<'_>,
     address: IpAddr,
     holder: &ReservationHolder,
+    (live, shown_by): InUse,
 ) -> ReservationPart {
     let id = &holder.container_id;
-    let shown_by = shown_by(index, id);
     ReservationPart {
         store: None,
         network: None,
@@ -61,44 +90,25 @@ fn part(
         container_id: id.clone(),
         ifname: holder.ifname.clone(),
         modified: None,
-        whose: whose(view, index, id),
-        live: match &shown_by {
-            Some(_) => Some(true),
-            // A file that names nobody is nobody's, or one being written.
-            None if id.is_empty() => None,
-            None => is_everything_listed(view.model).then_some(false),
-        },
+        whose: whose(view, index, id, live == Some(false)),
+        live,
         shown_by,
     }
 }
 
-/// The source that shows that a container exists: a list of containers, or a
-/// namespace that lives. libcni's memory shows nothing: it is as old as the
-/// reservation.
+/// The source that shows that a container exists.
 fn shown_by(index: &Index<'_>, id: &str) -> Option<String> {
-    if id.is_empty() {
-        return None;
-    }
     let shown = index.model.runtime.shows(id).map(str::to_owned);
     shown.or_else(|| {
-        let inside = index.of_container(id).iter().any(|e| e.dying.is_none());
-        let mut cached = index.model.cni.of_container(id);
-        let there = cached.any(|each| {
-            let netns = each.netns.and_then(|netns| index.model.netns.get(netns));
-            netns.is_some_and(|entry| !entry.host && entry.dying.is_none())
-        });
-        (inside || there).then(|| String::from("kernel"))
+        let mut inside = index.of_container(id).iter();
+        let inside = inside.any(|entry| entry.dying.is_none());
+        inside.then(|| String::from("kernel"))
     })
 }
 
-/// Whether a container that nothing shows does not exist.
-fn is_everything_listed(model: &Model) -> bool {
-    let asked = model.runtime.cri().is_some() && model.failure(CRI).is_none();
-    asked && model.runtime.container_sources().next().is_some()
-}
-
-/// Whose a reservation is, in words.
-fn whose(view: &View<'_>, index: &Index<'_>, id: &str) -> String {
+/// Whose a reservation is, in words; `leaked` if its container is known to be
+/// gone.
+fn whose(view: &View<'_>, index: &Index<'_>, id: &str, leaked: bool) -> String {
     if id.is_empty() {
         return String::from("nobody: the file is empty");
     }
@@ -110,8 +120,7 @@ fn whose(view: &View<'_>, index: &Index<'_>, id: &str) -> String {
         };
         return format!("{}{gone}", label(model, entry));
     }
-    let sandbox = model.runtime.of_container(id);
-    if let Some((list, sandbox)) = sandbox {
+    if let Some((list, sandbox)) = model.runtime.of_container(id) {
         let ready = match sandbox.ready {
             Some(false) => ", not ready",
             _ => "",
@@ -119,18 +128,15 @@ fn whose(view: &View<'_>, index: &Index<'_>, id: &str) -> String {
         let pod = sandbox.pod.label();
         return format!("a sandbox of {pod}{ready}, as {} lists it", list.source);
     }
-    let cached = model
-        .cni
-        .of_container(id)
-        .find_map(|each| each.pod.as_ref());
-    let pod = cached.map(|pod| format!(" of {}", pod.label()));
+    let mut cached = model.cni.of_container(id);
+    let pod = cached.find_map(|each| each.pod.as_ref());
+    let pod = pod.map(|pod| format!(" of {}", pod.label()));
     let pod = pod.unwrap_or_default();
-    let left = match (model.runtime.shows(id), is_everything_listed(model)) {
-        (Some(source), _) => format!("which {source} still shows"),
-        (None, true) => String::from("of which nothing is left"),
-        (None, false) => String::from("of which nothing was found"),
-    };
-    format!("a container{pod} {left}")
+    match model.runtime.shows(id) {
+        Some(source) => format!("a container{pod} which {source} still shows"),
+        None if leaked => format!("a container{pod} of which nothing is left"),
+        None => format!("a container{pod} of which nothing was found"),
+    }
 }
 
 /// Stores that were read.

@@ -269,10 +269,11 @@ pub(crate) struct ReservationPart {
     pub(crate) modified: Option<Timestamp>,
     /// Whose it is, in words.
     pub(crate) whose: String,
-    /// Whether that container exists; absent if it cannot be told.
+    /// Whether it is in use: that container exists, or a namespace has the
+    /// address; absent if it cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) live: Option<bool>,
-    /// The source that shows that it exists.
+    /// The source that shows that it is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shown_by: Option<String>,
 }

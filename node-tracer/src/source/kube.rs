@@ -15,10 +15,12 @@ mod error;
 mod files;
 mod kubeconfig;
 mod list;
+mod plugin;
 #[cfg(test)]
 pub(crate) mod server;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod watch;
 
 use std::{
@@ -109,11 +111,6 @@ fn failed(credentials: &Credentials, problem: Problem, timeout: Duration) -> Kub
 
 /// Runs a future to its end, or until it is abandoned with its thread.
 fn on_this_thread<T>(future: impl Future<Output = T>) -> Result<T, KubeError> {
-    // What the client's library says of a failure is part of the error, and
-    // on standard error it would be said twice.
-    let quiet = !tracing::enabled!(tracing::Level::DEBUG);
-    let _quiet = quiet
-        .then(|| tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

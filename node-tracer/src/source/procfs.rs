@@ -39,6 +39,7 @@ pub(crate) use self::{
 mod bounded;
 mod fds;
 mod mounts;
+mod one_task;
 mod sleep;
 mod sockets;
 mod tasks;
@@ -51,8 +52,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 /// `NSFS_MAGIC`
 pub(crate) const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// How long a walk over all processes may take.
+/// How long a walk over [`STRETCH`] processes may take, and a listing of all.
 const WALK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Processes that are read in one go. On a busy node a walk over all can take
+/// longer than is waited for one that hangs.
+const STRETCH: usize = 512;
 
 /// Largest file that is read as a whole; the kernel's are far smaller.
 const MAX_FILE: u64 = 256 << 10;
@@ -234,6 +239,27 @@ impl Procfs {
         let path = self.task_path(tid, file);
         let bytes = self.bounded(self.patience, path, read_file)?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+    }
+
+    /// Reads something of every process.
+    fn each_process<T: Send + 'static>(
+        &self,
+        read: fn(&Path, u32) -> Result<Vec<T>, ProcfsError>,
+    ) -> Result<Vec<T>, ProcfsError> {
+        let pids = self.bounded(WALK_PATIENCE, self.proc.clone(), processes)?;
+        let mut all = Vec::with_capacity(pids.len());
+        for pids in pids.chunks(STRETCH) {
+            let pids = pids.to_vec();
+            let some = self.bounded(WALK_PATIENCE, self.proc.clone(), move |proc| {
+                let mut some = Vec::with_capacity(pids.len());
+                for pid in pids {
+                    some.extend(read(proc, pid)?);
+                }
+                Ok(some)
+            });
+            all.extend(some?);
+        }
+        Ok(all)
     }
 
     /// Runs a read of `path` that may hang.

@@ -1,32 +1,114 @@
-//! `scan` on a real node.
-use node_tracer_tests::containerd::incident::{self, RealIncident};
+//! `scan`: what it finds in one look, what it leaves alone, and what it says of
+//! what it could not see.
+
+mod holders;
+mod incident;
+mod options;
+mod quiet;
+mod stores;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use node_tracer_tests::containerd;
+use node_tracer_tests::containerd::incident::NEEDS as INCIDENT;
 use node_tracer_tests::harness::Test;
-use node_tracer_tests::look::on_node;
+use node_tracer_tests::pods::Pod;
+use node_tracer_tests::stage::{IP, Need};
+use serde_json::Value;
+
+const TRACER: &[Need] = &[Need::Root, Need::Tracer];
+
 pub(crate) const TESTS: &[Test] = &[
-    Test { name: "scan_probe", needs: incident::NEEDS, run: probe },
+    Test {
+        name: "scan_tells_the_incident_whoever_does_not_answer",
+        needs: INCIDENT,
+        run: incident::whoever_answers,
+    },
+    Test {
+        name: "scan_and_trace_give_a_finding_the_same_id",
+        needs: INCIDENT,
+        run: incident::same_as_trace,
+    },
+    Test {
+        name: "scan_does_not_call_a_short_uninterruptible_sleep_running",
+        needs: INCIDENT,
+        run: incident::below_threshold,
+    },
+    Test {
+        name: "scan_says_nothing_of_a_healthy_node_and_leaves_it_so",
+        needs: containerd::NEEDS,
+        run: quiet::healthy,
+    },
+    Test {
+        name: "scan_says_nothing_of_ordinary_deletions",
+        needs: containerd::NEEDS,
+        run: quiet::deletions,
+    },
+    Test {
+        name: "scan_waits_for_a_forced_deletion_as_long_as_it_is_told",
+        needs: containerd::NEEDS,
+        run: quiet::forced_deletion,
+    },
+    Test {
+        name: "scan_says_nothing_of_namespaces_that_are_no_pods",
+        needs: containerd::NEEDS,
+        run: quiet::no_pods,
+    },
+    Test {
+        name: "scan_keeps_no_namespace_alive_and_makes_none",
+        needs: &[Need::Root, Need::Tracer, IP],
+        run: quiet::keeps_nothing,
+    },
+    Test {
+        name: "scan_tells_leaked_reservations_from_live_ones",
+        needs: containerd::NEEDS,
+        run: stores::leaked,
+    },
+    Test {
+        name: "scan_tells_a_range_that_leaks_have_filled",
+        needs: containerd::NEEDS,
+        run: stores::exhausted,
+    },
+    Test {
+        name: "scan_follows_and_believes_no_bad_file",
+        needs: containerd::NEEDS,
+        run: stores::bad_files,
+    },
+    Test {
+        name: "scan_tells_a_pinned_netns_and_all_that_holds_it",
+        needs: holders::NEEDS,
+        run: holders::pinned,
+    },
+    Test {
+        name: "scan_finds_a_stuck_thread_under_a_zombie_leader",
+        needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup],
+        run: holders::zombie_leader,
+    },
+    Test {
+        name: "scan_records_private_replayable_lines",
+        needs: TRACER,
+        run: options::record,
+    },
+    Test {
+        name: "scan_refuses_what_it_does_not_understand",
+        needs: TRACER,
+        run: options::refuses,
+    },
+    Test {
+        name: "scan_sends_findings_to_journald",
+        needs: &[Need::Root, Need::Tracer, IP, Need::Journald],
+        run: options::journald,
+    },
 ];
-fn probe() -> anyhow::Result<()> {
-    let mut incident = RealIncident::new()?;
-    let (old, stuck, new) = incident.stage()?;
-    let pods = incident.pods_file().display().to_string();
-    println!("{old:?} {stuck:?} {new:?}");
-    for (n, sub, args) in [
-        ("full", "scan", &["--pods", &pods][..]),
-        ("nocri", "scan", &["--pods", &pods, "--cri", "none"]),
-        ("nopods", "scan", &["--pods", "none"]),
-        ("none", "scan", &["--pods", "none", "--cri", "none"]),
-        ("explain", "explain", &["--pods", &pods, &old.ip.unwrap().to_string()]),
-    ] {
-        let look = on_node(incident.node(), sub, args)?;
-        println!("==== {n} {:?} {:?}", look.ended.code, look.elapsed);
-        for r in &look.ended.records { println!("{r:#}"); }
-        println!("{}", look.ended.stderr);
-    }
-    incident.node().freeze()?;
-    let look = on_node(incident.node(), "scan", &["--pods", &pods])?;
-    println!("==== frozen {:?} {:?}", look.ended.code, look.elapsed);
-    for r in &look.ended.records { println!("{r:#}"); }
-    incident.node().thaw()?;
-    incident.release()?;
-    incident.clean()
+
+/// Changes one pod's object in a list of pods, until the list is next written.
+fn patch(list: &Path, pod: &Pod, change: impl FnOnce(&mut Value)) -> anyhow::Result<()> {
+    let mut all: Value = serde_json::from_slice(&fs::read(list)?)?;
+    let items = all["items"].as_array_mut().context("items")?;
+    let mut items = items.iter_mut();
+    let item = items.find(|item| item["metadata"]["uid"] == pod.uid.as_str());
+    change(item.context("the pod is not listed")?);
+    Ok(fs::write(list, all.to_string())?)
 }

@@ -1,20 +1,29 @@
 //! One connection's worth of requests, with answers of bounded size.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::{Request, Response};
+use hyper::{
+    Request, Response, Uri,
+    header::{AUTHORIZATION, HeaderValue},
+};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
     client::Body,
-    core::{
-        Status,
-        params::{GetParams, ListParams, WatchParams},
-    },
+    core::params::{GetParams, ListParams, WatchParams},
 };
+use serde::Deserialize;
 
 use super::{
     MAX_PAGE,
     credentials::Credentials,
     error::{KubeError, Problem},
+    kubeconfig::Loaded,
+    tls,
 };
 
 /// Longest answer that is no success, and line of a watch: an object of the API
@@ -24,21 +33,53 @@ const MAX_SMALL: usize = 4 << 20;
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 
+/// A connection that is idle is looked after, so that one whose other end has
+/// gone away breaks.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_RETRIES: u32 = 3;
+
 /// See the module's documentation.
-pub(super) struct Client(kube::Client);
+pub(super) struct Client {
+    client: kube::Client,
+    url: String,
+    authorization: Option<HeaderValue>,
+}
 
 impl Client {
-    /// Reads the credentials; may run their plugin and wait for it.
+    /// Reads the credentials; may run their plugin and wait for it. Needs an
+    /// event loop.
     pub(super) fn new(credentials: &Credentials) -> Result<Self, KubeError> {
-        let config = credentials.load()?.config;
-        match kube::Client::try_from(config) {
-            Ok(client) => Ok(Self(client)),
-            Err(error) => Err(KubeError::Server {
-                server: credentials.server().to_owned(),
-                by: credentials.place(),
-                problem: Problem::request(&error),
-            }),
+        let loaded = credentials.load()?;
+        Self::of(loaded).map_err(|problem| KubeError::Server {
+            server: credentials.server().to_owned(),
+            by: credentials.place(),
+            problem,
+        })
+    }
+
+    fn of(mut loaded: Loaded) -> Result<Self, Problem> {
+        let mut identity = std::mem::take(&mut loaded.identity);
+        if let Some(plugin) = &loaded.plugin {
+            identity = plugin.run()?;
         }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE / KEEPALIVE_RETRIES));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        let connector = tls::connector(&loaded, &identity, tcp)?;
+        let http: legacy::Client<_, Body> =
+            legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let authorization = identity.authorization.map(|value| {
+            let mut value = HeaderValue::try_from(value).map_err(|_| Problem::BadSecret)?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        Ok(Self {
+            client: kube::Client::new(http, "default"),
+            url: loaded.url,
+            authorization: authorization.transpose()?,
+        })
     }
 
     /// One page of pods.
@@ -81,8 +122,16 @@ impl Client {
     ) -> Result<Response<Body>, Problem> {
         // Nothing but a name that has a slash makes no request.
         let request = request.map_err(|error| Problem::NodeName(error.to_string()))?;
-        let response = self.0.send(request.map(Body::from)).await;
-        let response = response.map_err(|error| Problem::request(&error))?;
+        let mut request = request.map(Body::from);
+        let uri = format!("{}{}", self.url, request.uri());
+        *request.uri_mut() =
+            Uri::try_from(uri).map_err(|error| Problem::NodeName(error.to_string()))?;
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let response = self.client.send(request).await;
+        let response = response.map_err(|error| Problem::transport(&error))?;
         let code = response.status().as_u16();
         if response.status().is_success() {
             return Ok(response);
@@ -97,6 +146,16 @@ impl Client {
         };
         Err(Problem::status(code, &message, verb))
     }
+}
+
+/// What a failure is answered with, as far as it is of use.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    /// As the HTTP status.
+    pub(super) code: u16,
+    /// For people.
+    pub(super) message: String,
 }
 
 async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {

@@ -10,15 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
-
 use super::{
     error::KubeError,
     files::Files,
-    kubeconfig::{self, Loaded, Plugins},
+    kubeconfig::{Kubeconfig, Loaded, Plugins, load, service_account},
 };
 use crate::report;
 
@@ -144,17 +139,11 @@ impl Credentials {
     /// `None`: there is nothing.
     fn at(place: Place) -> Result<Option<Self>, KubeError> {
         let loaded = place.load()?;
-        Ok(loaded.map(
-            |Loaded {
-                 server,
-                 node,
-                 config: _,
-             }| Self {
-                place,
-                server,
-                node,
-            },
-        ))
+        Ok(loaded.map(|loaded| Self {
+            place,
+            server: loaded.server,
+            node: loaded.node,
+        }))
     }
 
     /// The name to list the pods of: a kubelet's credentials are of its own
@@ -202,71 +191,21 @@ impl Place {
     }
 
     fn load(&self) -> Result<Option<Loaded>, KubeError> {
-        let (kubeconfig, files, plugins) = match self {
-            Self::User(paths) => (
-                kubeconfig::read(paths, &Files::Own)?,
-                Files::Own,
-                Plugins::Run,
-            ),
-            Self::Pod { folder, server } => {
-                (service_account(folder, server), Files::Own, Plugins::Refuse)
-            }
+        let (paths, files, plugins) = match self {
+            Self::Pod { folder, server } => return Ok(service_account(folder, server)),
+            Self::User(paths) => (paths.as_slice(), Files::Own, Plugins::Run),
             Self::Kubelet { root, path } => {
-                let host = Files::host(root);
-                let host = host.map_err(|source| KubeError::Read {
+                let files = Files::host(root).map_err(|source| KubeError::Read {
                     path: root.clone(),
                     source,
                 })?;
-                (
-                    kubeconfig::read(std::slice::from_ref(path), &host)?,
-                    host,
-                    Plugins::Refuse,
-                )
+                (std::slice::from_ref(path), files, Plugins::Refuse)
             }
         };
-        let load = |kubeconfig| kubeconfig::load(kubeconfig, &self.name(), &files, plugins);
+        let kubeconfig = Kubeconfig::read(paths, &files)?;
+        let load = |kubeconfig| load(&kubeconfig, &self.name(), &files, plugins);
         kubeconfig.map(load).transpose()
     }
-}
-
-/// The kubeconfig that a pod's service account amounts to.
-fn service_account(folder: &Path, server: &str) -> Option<Kubeconfig> {
-    let read = |name: &str| Files::Own.read(&folder.join(name)).ok();
-    let token = String::from_utf8(read("token")?).ok()?;
-    let name = || String::from("service-account");
-    let cluster = Cluster {
-        server: Some(server.to_owned()),
-        certificate_authority_data: read("ca.crt").map(|pem| STANDARD.encode(pem)),
-        ..Cluster::default()
-    };
-    let user = AuthInfo {
-        token: Some(token.trim().to_owned().into()),
-        ..AuthInfo::default()
-    };
-    let context = Context {
-        cluster: name(),
-        user: Some(name()),
-        ..Context::default()
-    };
-    Some(Kubeconfig {
-        clusters: vec![NamedCluster {
-            name: name(),
-            cluster: Some(cluster),
-            ..Default::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: name(),
-            auth_info: Some(user),
-            ..Default::default()
-        }],
-        contexts: vec![NamedContext {
-            name: name(),
-            context: Some(context),
-            ..Default::default()
-        }],
-        current_context: Some(name()),
-        ..Kubeconfig::default()
-    })
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 
 use std::{error::Error, io, path::PathBuf, time::Duration};
 
-use kube::client::AuthError;
-
 use crate::source::pods::document::name;
 
 /// See the module's documentation.
@@ -80,9 +78,15 @@ pub(crate) enum Flaw {
          kubeconfig that it is given"
     )]
     Plugin(String),
+    /// As `Plugin`, by a way that Kubernetes has left.
+    #[error("has its credentials from the auth-provider {0}, which node-tracer cannot use")]
+    Provider(String),
     /// The way to the API server is not direct.
     #[error("has a proxy-url, which node-tracer cannot use")]
     Proxy,
+    /// It asks as somebody else.
+    #[error("asks as another user (`as`), which node-tracer cannot")]
+    Impersonation,
     /// A certificate, key or token is not one.
     #[error("has a certificate, key or token that is none")]
     BadSecret,
@@ -198,29 +202,6 @@ impl Problem {
         }
     }
 
-    /// From a request that had no answer.
-    pub(super) fn request(error: &kube::Error) -> Self {
-        match error {
-            kube::Error::Auth(error) => Self::auth(error),
-            kube::Error::RustlsTls(_) | kube::Error::InferKubeconfig(_) => Self::BadSecret,
-            _ => Self::transport(error),
-        }
-    }
-
-    /// Neither what the program printed, which may be a token, nor how it was
-    /// called.
-    fn auth(error: &AuthError) -> Self {
-        match error {
-            AuthError::AuthExecStart(error) => Self::Plugin(error.to_string()),
-            AuthError::AuthExecRun { out, .. } => Self::Plugin(out.status.to_string()),
-            AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
-                Self::Plugin(String::from("it prints no credentials"))
-            }
-            AuthError::MissingCommand => Self::Plugin(String::from("it has no command")),
-            _ => Self::BadSecret,
-        }
-    }
-
     /// From an answer that did not end.
     pub(super) fn cut(error: &(dyn Error + 'static)) -> Self {
         match Self::transport(error) {
@@ -229,7 +210,8 @@ impl Problem {
         }
     }
 
-    fn transport(error: &(dyn Error + 'static)) -> Self {
+    /// From a request that had no answer.
+    pub(super) fn transport(error: &(dyn Error + 'static)) -> Self {
         let mut causes = vec![error.to_string()];
         let mut cause = error.source();
         while let Some(error) = cause {

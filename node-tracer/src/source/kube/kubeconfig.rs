@@ -1,24 +1,52 @@
-//! From a kubeconfig to what a client is made of. Certificates, keys and tokens
-//! that it names by path are read here: a kubelet's are paths of the host.
+//! From a kubeconfig to what a connection is made of. Certificates, keys and
+//! tokens that it names by path are read here: a kubelet's are paths of the
+//! host.
 
-use std::{io, path::Path, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use kube::config::{AuthInfo, Cluster, ExecInteractiveMode, Kubeconfig};
+use serde_json::Value;
 
 use super::{
     error::{Flaw, KubeError, quoted},
     files::Files,
+    plugin::Plugin,
 };
 
-/// What a client is made of.
+/// What a connection is made of.
+#[derive(Default)]
 pub(super) struct Loaded {
-    /// Server and secrets.
-    pub(super) config: kube::Config,
-    /// Host and port, for messages.
+    /// The server's address, without a slash at its end.
+    pub(super) url: String,
+    /// Its host and port, for messages.
     pub(super) server: String,
     /// The node that these are the credentials of.
     pub(super) node: Option<String>,
+    /// The authority of the server's certificate, PEM; the system's if there
+    /// is none.
+    pub(super) authority: Option<Vec<u8>>,
+    /// The name in the server's certificate, if it is not the address.
+    pub(super) server_name: Option<String>,
+    /// The server's certificate is not looked at.
+    pub(super) insecure: bool,
+    /// Who asks.
+    pub(super) identity: Identity,
+    /// Makes a better identity.
+    pub(super) plugin: Option<Plugin>,
+}
+
+/// Who asks. It has no `Debug`, being secret.
+#[derive(Default)]
+pub(super) struct Identity {
+    /// Certificates, PEM.
+    pub(super) certificate: Option<Vec<u8>>,
+    /// The key of the first, PEM.
+    pub(super) key: Option<Vec<u8>>,
+    /// The value of the `Authorization` header.
+    pub(super) authorization: Option<String>,
 }
 
 /// Whether programs that a kubeconfig names are run.
@@ -30,81 +58,85 @@ pub(super) enum Plugins {
     Refuse,
 }
 
-/// Reads a kubeconfig; several are merged as kubectl does. `None`: there is
-/// none of them.
-pub(super) fn read(paths: &[PathBuf], files: &Files) -> Result<Option<Kubeconfig>, KubeError> {
-    let mut merged: Option<Kubeconfig> = None;
-    for path in paths {
-        let content = match files.read(path) {
-            Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(source) => {
-                return Err(KubeError::Read {
-                    path: path.clone(),
-                    source,
-                });
-            }
-        };
-        let unusable = |at| KubeError::Unusable {
-            from: path.display().to_string(),
-            flaw: Flaw::NotKubeconfig { at },
-        };
-        let text = String::from_utf8(content).map_err(|_| unusable(None))?;
-        let mut next = Kubeconfig::from_yaml(&text).map_err(|error| unusable(position(&error)))?;
-        resolve_paths(&mut next, path.parent().unwrap_or(Path::new("/")));
-        merged = Some(match merged {
-            Some(first) => first.merge(next).map_err(|_| unusable(None))?,
-            None => next,
-        });
-    }
-    Ok(merged)
+/// One file, and the folder that its paths are relative to.
+struct Document {
+    folder: PathBuf,
+    content: Value,
 }
 
-fn position(error: &kube::config::KubeconfigError) -> Option<(u64, u64)> {
-    let kube::config::KubeconfigError::Parse(error) = error else {
-        return None;
-    };
-    let at = error.location()?;
-    Some((at.line(), at.column()))
+/// Files that are one: of what is in several, the first has it.
+pub(super) struct Kubeconfig(Vec<Document>);
+
+impl Kubeconfig {
+    /// Reads those of the files that there are; `None` if there is none.
+    pub(super) fn read(paths: &[PathBuf], files: &Files) -> Result<Option<Self>, KubeError> {
+        let mut documents = Vec::new();
+        for path in paths {
+            let content = match files.read(path) {
+                Ok(content) => content,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(source) => {
+                    let path = path.clone();
+                    return Err(KubeError::Read { path, source });
+                }
+            };
+            let content = parse(&content).map_err(|flaw| KubeError::Unusable {
+                from: path.display().to_string(),
+                flaw,
+            })?;
+            let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+            documents.push(Document { folder, content });
+        }
+        Ok((!documents.is_empty()).then_some(Self(documents)))
+    }
+
+    /// An entry of one of its lists, by name.
+    fn named(&self, list: &str, entry: &str, name: &str) -> Option<(&Value, &Path)> {
+        self.0.iter().find_map(|document| {
+            let list = document.content.get(list)?.as_array()?;
+            let found = list.iter().find(|one| text(one, "name") == Some(name))?;
+            Some((found.get(entry)?, document.folder.as_path()))
+        })
+    }
+
+    fn current_context(&self) -> Option<&str> {
+        let mut documents = self.0.iter();
+        documents.find_map(|document| text(&document.content, "current-context"))
+    }
 }
 
-/// Paths in a kubeconfig are relative to its folder.
-fn resolve_paths(config: &mut Kubeconfig, folder: &Path) {
-    let resolve = |path: &mut Option<String>| {
-        if let Some(path) = path.as_mut().filter(|path| !path.is_empty()) {
-            *path = folder.join(&*path).to_string_lossy().into_owned();
-        }
+/// The parser's own words would quote the content.
+fn parse(content: &[u8]) -> Result<Value, Flaw> {
+    let no_kubeconfig = |at| Flaw::NotKubeconfig { at };
+    let content = std::str::from_utf8(content).map_err(|_| no_kubeconfig(None))?;
+    if content.trim().is_empty() {
+        return Ok(Value::Null);
+    }
+    let content: Value = serde_saphyr::from_str(content).map_err(|error| {
+        let at = error.location().map(|at| (at.line(), at.column()));
+        no_kubeconfig(at)
+    })?;
+    let lists = ["clusters", "contexts", "users"];
+    let is_list = |name: &&str| {
+        matches!(
+            content.get(name),
+            None | Some(Value::Null | Value::Array(_))
+        )
     };
-    for cluster in config
-        .clusters
-        .iter_mut()
-        .filter_map(|named| named.cluster.as_mut())
-    {
-        resolve(&mut cluster.certificate_authority);
+    if !content.is_object() || !lists.iter().all(is_list) {
+        return Err(no_kubeconfig(None));
     }
-    for user in config
-        .auth_infos
-        .iter_mut()
-        .filter_map(|named| named.auth_info.as_mut())
-    {
-        resolve(&mut user.client_certificate);
-        resolve(&mut user.client_key);
-        resolve(&mut user.token_file);
-        // A bare name is looked up in PATH.
-        if let Some(exec) = &mut user.exec
-            && exec
-                .command
-                .as_ref()
-                .is_some_and(|command| command.contains('/'))
-        {
-            resolve(&mut exec.command);
-        }
-    }
+    Ok(content)
+}
+
+/// A text that is there and is not empty.
+fn text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    value.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
 /// What the current context leads to, with every file read.
 pub(super) fn load(
-    mut kubeconfig: Kubeconfig,
+    kubeconfig: &Kubeconfig,
     from: &str,
     files: &Files,
     plugins: Plugins,
@@ -114,138 +146,144 @@ pub(super) fn load(
         flaw,
     };
     let dangling = |kind, name: &str| {
-        unusable(Flaw::Dangling {
-            kind,
-            name: quoted(name),
-        })
+        let name = quoted(name);
+        unusable(Flaw::Dangling { kind, name })
     };
-
     let current = kubeconfig
-        .current_context
-        .clone()
-        .filter(|name| !name.is_empty());
-    let current = current.ok_or_else(|| unusable(Flaw::NoContext))?;
-    let context = kubeconfig
-        .contexts
-        .iter()
-        .find(|named| named.name == current);
-    let context = context.and_then(|named| named.context.clone());
-    let context = context.ok_or_else(|| dangling("context", &current))?;
-    let user_name = context.user.clone().unwrap_or_default();
-
-    // Only what is in use: another user's files may well be missing.
-    kubeconfig
-        .clusters
-        .retain(|named| named.name == context.cluster);
-    kubeconfig
-        .auth_infos
-        .retain(|named| named.name == user_name);
-    let cluster = kubeconfig
-        .clusters
-        .first_mut()
-        .and_then(|named| named.cluster.as_mut());
-    let cluster = cluster.ok_or_else(|| dangling("cluster", &context.cluster))?;
+        .current_context()
+        .ok_or_else(|| unusable(Flaw::NoContext))?;
+    let context = kubeconfig.named("contexts", "context", current);
+    let (context, _) = context.ok_or_else(|| dangling("context", current))?;
+    let name = text(context, "cluster").unwrap_or_default();
+    let cluster = kubeconfig.named("clusters", "cluster", name);
+    let (cluster, cluster_folder) = cluster.ok_or_else(|| dangling("cluster", name))?;
+    let user_name = text(context, "user").unwrap_or_default();
     // Without a user it is anonymous: the way through `kubectl proxy`.
-    let user = kubeconfig
-        .auth_infos
-        .first_mut()
-        .and_then(|named| named.auth_info.as_mut());
-    let mut nobody = AuthInfo::default();
-    let user = user.unwrap_or(&mut nobody);
+    let user = kubeconfig.named("users", "user", user_name);
+    let (user, user_folder) = user.unwrap_or((&Value::Null, Path::new("/")));
 
-    if cluster
-        .proxy_url
-        .as_ref()
-        .is_some_and(|url| !url.is_empty())
-    {
+    if text(cluster, "proxy-url").is_some() {
         return Err(unusable(Flaw::Proxy));
     }
-    if let Some(program) = program(user) {
-        if plugins == Plugins::Refuse {
-            return Err(unusable(Flaw::Plugin(quoted(&program))));
-        }
-        if let Some(exec) = &mut user.exec {
-            // Standard input may be the list of pods, or nobody's.
-            exec.interactive_mode = Some(ExecInteractiveMode::Never);
-        }
+    if text(user, "as").is_some() {
+        return Err(unusable(Flaw::Impersonation));
     }
-    inline(cluster, user, files)?;
-    let node = user_name.strip_prefix(NODE_USER).map(str::to_owned);
-    let certificate = user.client_certificate_data.as_deref();
-    let node = node.or_else(|| certificate.and_then(node_of_certificate));
-
-    let mut config = kube::Config::try_from(kubeconfig).map_err(|error| {
-        unusable(match error {
-            kube::config::KubeconfigError::MissingClusterUrl
-            | kube::config::KubeconfigError::ParseClusterUrl(_) => Flaw::NoServer,
-            _ => Flaw::BadSecret,
-        })
-    })?;
-    // The environment's proxy is for the outside; kubelet's way is direct.
-    config.proxy_url = None;
-    // Whoever asks knows how long they can wait.
-    config.default_retry = false;
-    let host = config
-        .cluster_url
-        .host()
+    let (url, server) = address(text(cluster, "server").unwrap_or_default())
         .ok_or_else(|| unusable(Flaw::NoServer))?;
-    let port = config.cluster_url.port_u16();
-    let server = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    let plugin = Plugin::of(user, cluster, user_folder);
+    if let Some(plugin) = plugin.as_ref().filter(|_| plugins == Plugins::Refuse) {
+        return Err(unusable(Flaw::Plugin(quoted(plugin.name()))));
+    }
+    if let Some(provider) = user.get("auth-provider") {
+        let name = quoted(text(provider, "name").unwrap_or_default());
+        return Err(unusable(Flaw::Provider(name)));
+    }
+    let secret = |value, folder, name| match secret(value, folder, name, files) {
+        Err(Wrong::Flaw(flaw)) => Err(unusable(flaw)),
+        Err(Wrong::File(error)) => Err(error),
+        Ok(secret) => Ok(secret),
+    };
+    let certificate = secret(user, user_folder, "client-certificate")?;
+    let by_name = user_name.strip_prefix(NODE_USER).map(str::to_owned);
+    let node = by_name.or_else(|| node_of_certificate(certificate.as_deref()?));
     Ok(Loaded {
-        config,
+        url,
         server,
         node,
+        authority: secret(cluster, cluster_folder, "certificate-authority")?,
+        server_name: text(cluster, "tls-server-name").map(str::to_owned),
+        insecure: cluster.get("insecure-skip-tls-verify") == Some(&Value::Bool(true)),
+        identity: Identity {
+            certificate,
+            key: secret(user, user_folder, "client-key")?,
+            authorization: authorization(user, user_folder, files)?,
+        },
+        plugin,
     })
 }
 
-/// The program that makes the credentials.
-fn program(user: &AuthInfo) -> Option<String> {
-    if let Some(exec) = &user.exec {
-        return Some(exec.command.clone().unwrap_or_default());
-    }
-    user.auth_provider
-        .as_ref()
-        .map(|provider| provider.name.clone())
+/// A server's URL without its last slash; its host and port.
+fn address(url: &str) -> Option<(String, String)> {
+    let uri: hyper::Uri = url.parse().ok()?;
+    matches!(uri.scheme_str(), Some("https" | "http")).then_some(())?;
+    let host = uri.host()?;
+    let port = uri.port_u16();
+    let server = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    Some((url.trim_end_matches('/').to_owned(), server))
 }
 
-/// Reads what is named by path.
-fn inline(cluster: &mut Cluster, user: &mut AuthInfo, files: &Files) -> Result<(), KubeError> {
-    let read = |path: Option<String>| -> Result<Option<Vec<u8>>, KubeError> {
-        let Some(path) = path.filter(|path| !path.is_empty()).map(PathBuf::from) else {
-            return Ok(None);
-        };
-        match files.read(&path) {
-            Ok(content) => Ok(Some(content)),
-            Err(source) => Err(KubeError::Read { path, source }),
-        }
-    };
-    let authority = cluster.certificate_authority.take();
-    if cluster.certificate_authority_data.is_none() {
-        cluster.certificate_authority_data = read(authority)?.map(|pem| STANDARD.encode(pem));
+enum Wrong {
+    Flaw(Flaw),
+    File(KubeError),
+}
+
+/// A secret that is given as base64 (`NAME-data`) or by path.
+fn secret(
+    value: &Value,
+    folder: &Path,
+    name: &str,
+    files: &Files,
+) -> Result<Option<Vec<u8>>, Wrong> {
+    if let Some(data) = text(value, &format!("{name}-data")) {
+        let data = STANDARD
+            .decode(data)
+            .map_err(|_| Wrong::Flaw(Flaw::BadSecret))?;
+        return Ok(Some(data));
     }
-    let certificate = user.client_certificate.take();
-    if user.client_certificate_data.is_none() {
-        user.client_certificate_data = read(certificate)?.map(|pem| STANDARD.encode(pem));
+    let path = text(value, name);
+    path.map(|path| read(&folder.join(path), files))
+        .transpose()
+        .map_err(Wrong::File)
+}
+
+fn read(path: &Path, files: &Files) -> Result<Vec<u8>, KubeError> {
+    let path = path.to_owned();
+    files
+        .read(&path)
+        .map_err(|source| KubeError::Read { path, source })
+}
+
+/// The `Authorization` header of a token or a password.
+fn authorization(user: &Value, folder: &Path, files: &Files) -> Result<Option<String>, KubeError> {
+    if let Some(token) = text(user, "token") {
+        return Ok(Some(bearer(token)));
     }
-    let key = user.client_key.take();
-    if user.client_key_data.is_none() {
-        user.client_key_data = read(key)?.map(|pem| STANDARD.encode(pem).into());
+    if let Some(path) = text(user, "tokenFile") {
+        let token = read(&folder.join(path), files)?;
+        return Ok(Some(bearer(&String::from_utf8_lossy(&token))));
     }
-    let token = user.token_file.take();
-    if user.token.is_none()
-        && let Some(token) = read(token)?
-    {
-        user.token = Some(String::from_utf8_lossy(&token).trim().to_owned().into());
-    }
-    Ok(())
+    let password = text(user, "password").unwrap_or_default();
+    let name = text(user, "username");
+    Ok(name.map(|name| format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))))
+}
+
+/// The `Authorization` header of a token.
+pub(super) fn bearer(token: &str) -> String {
+    format!("Bearer {}", token.trim())
+}
+
+/// What a pod's service account amounts to; `None`: it has none.
+pub(super) fn service_account(folder: &Path, url: &str) -> Option<Loaded> {
+    let token = Files::Own.read(&folder.join("token")).ok()?;
+    let (url, server) = address(url)?;
+    Some(Loaded {
+        url,
+        server,
+        authority: Files::Own.read(&folder.join("ca.crt")).ok(),
+        identity: Identity {
+            authorization: Some(bearer(&String::from_utf8_lossy(&token))),
+            ..Identity::default()
+        },
+        ..Loaded::default()
+    })
 }
 
 /// How kubelets are called.
 const NODE_USER: &str = "system:node:";
 
 /// The node in the common name of a kubelet's certificate.
-fn node_of_certificate(data: &str) -> Option<String> {
-    let pem = String::from_utf8(STANDARD.decode(data).ok()?).ok()?;
+fn node_of_certificate(pem: &[u8]) -> Option<String> {
+    let pem = std::str::from_utf8(pem).ok()?;
     let (_, rest) = pem.split_once("-----BEGIN CERTIFICATE-----")?;
     let (body, _) = rest.split_once("-----END CERTIFICATE-----")?;
     let body: String = body.split_whitespace().collect();

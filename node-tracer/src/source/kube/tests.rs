@@ -209,3 +209,45 @@ fn a_name_that_would_select_other_pods_is_not_asked_for() {
     }
     assert_eq!(server.requests().len(), 0);
 }
+
+/// What comes of a user's entry in the kubeconfig.
+fn as_user(server: &Server, scheme: &str, user: serde_json::Value) -> Result<Listing, String> {
+    let path = server.kubeconfig();
+    let url = format!("{scheme}://{}", server.address);
+    std::fs::write(&path, server::kubeconfig(&url, user)).unwrap();
+    let credentials = Credentials::find(&path, Some(&path)).unwrap();
+    list_blocking(&credentials, "node-1", SOON).map_err(|error| report::chain(&error))
+}
+
+#[test]
+fn the_users_credential_plugin_is_asked() {
+    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let exec = |script: &str| json!({ "exec": { "command": "sh", "args": ["-c", script] } });
+    let print = format!("echo '{{\"status\":{{\"token\":\"{TOKEN}\"}}}}'");
+    assert_eq!(
+        names(&as_user(&server, "http", exec(&print)).unwrap()),
+        ["a"]
+    );
+    let error = as_user(&server, "http", exec("exit 7")).unwrap_err();
+    assert!(
+        error.ends_with("fails: exit status: 7; run it by hand to see why"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_no_certificate_or_token_is_not_used() {
+    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let none = "bm9uZQ==";
+    for user in [
+        json!({ "client-certificate-data": none, "client-key-data": none }),
+        json!({ "client-certificate-data": none }),
+        json!({ "token": "with\na line" }),
+    ] {
+        let error = as_user(&server, "https", user).unwrap_err();
+        assert!(
+            error.ends_with("the certificate, key or token cannot be used"),
+            "{error}"
+        );
+    }
+}

@@ -15,10 +15,7 @@ use std::{
 
 use ::procfs::process::MountInfo;
 
-use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_link, read_stat,
-    unless_gone,
-};
+use super::{Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat, unless_gone};
 
 /// Paths that are kept of one namespace. A container may mount its own
 /// thousands of times.
@@ -60,12 +57,12 @@ impl Procfs {
     /// The processes cannot be listed. A single mount namespace that cannot be
     /// read is among [`NsfsMounts::unread`].
     pub(crate) fn nsfs_mounts(&self) -> Result<NsfsMounts, ProcfsError> {
-        let walk = |proc: &Path| -> Result<_, ProcfsError> {
-            let pids = processes(proc)?.into_iter();
-            let members = pids.map(|pid| (pid, mount_namespace(proc, pid)));
-            Ok((members.collect::<Vec<_>>(), first_process(proc)))
-        };
-        let (mut members, first) = self.bounded(WALK_PATIENCE, self.proc.clone(), walk)?;
+        let first = |proc: &Path| Ok(first_process(proc));
+        let first = self.bounded(self.patience, self.proc.clone(), first)?;
+        let mut members = self.each_process(|proc, pid| {
+            let member = mount_namespace(proc, pid);
+            Ok(vec![(pid, member)])
+        })?;
         // Stable: the host's mount namespace first, the others as they come.
         members.sort_by_key(|(pid, _)| Some(*pid) != first);
         let mut found = NsfsMounts::default();

@@ -8,10 +8,7 @@ use std::path::Path;
 
 use ::procfs::process::Stat;
 
-use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, namespace_inode, numbers, processes, read_file, read_link,
-    read_stat,
-};
+use super::{Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat};
 use crate::event::Task;
 
 /// A task, and the network namespace that it is in.
@@ -36,54 +33,33 @@ impl Procfs {
     /// answer. One task that cannot be read does not hide the others: it is
     /// listed without a namespace, or left out if it is gone.
     pub(crate) fn tasks(&self) -> Result<Vec<TaskEntry>, ProcfsError> {
-        self.bounded(WALK_PATIENCE, self.proc.clone(), |proc| {
-            let mut tasks = Vec::new();
-            for pid in processes(proc)? {
-                let process = proc.join(pid.to_string());
-                let Some(leader) = read_stat(&process.join("stat"))? else {
-                    continue;
-                };
-                // Most processes have one thread: their folder of threads,
-                // which the kernel would have to make, is left alone.
-                if leader.num_threads == 1 {
-                    tasks.push(entry(&process, pid, pid, leader));
-                    continue;
-                }
-                let folder = process.join("task");
-                for tid in numbers(&folder)? {
-                    let folder = folder.join(tid.to_string());
-                    if let Some(stat) = read_stat(&folder.join("stat"))? {
-                        tasks.push(entry(&folder, pid, tid, stat));
-                    }
-                }
-            }
-            Ok(tasks)
-        })
+        self.each_process(threads)
     }
 }
 
-impl Procfs {
-    /// One task, by its thread ID; `None` if there is none or it cannot be
-    /// read.
-    pub(crate) fn task(&self, tid: u32) -> Option<TaskEntry> {
-        let folder = self.proc.join(tid.to_string());
-        let read = move |folder: &Path| -> Result<Option<TaskEntry>, ProcfsError> {
-            let Some(status) = read_file(&folder.join("status"))? else {
-                return Ok(None);
-            };
-            let status = String::from_utf8_lossy(&status);
-            let mut lines = status.lines();
-            let pid = lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-            let (Some(pid), Some(stat)) = (pid, read_stat(&folder.join("stat"))?) else {
-                return Ok(None);
-            };
-            Ok(Some(entry(folder, pid, tid, stat)))
-        };
-        self.bounded(self.patience, folder, read).ok().flatten()
+/// The threads of a process.
+fn threads(proc: &Path, pid: u32) -> Result<Vec<TaskEntry>, ProcfsError> {
+    let process = proc.join(pid.to_string());
+    let Some(leader) = read_stat(&process.join("stat"))? else {
+        return Ok(Vec::new());
+    };
+    // Most processes have one thread: their folder of threads, which the
+    // kernel would have to make, is left alone.
+    if leader.num_threads == 1 {
+        return Ok(vec![entry(&process, pid, pid, leader)]);
     }
+    let folder = process.join("task");
+    let mut threads = Vec::new();
+    for tid in numbers(&folder)? {
+        let folder = folder.join(tid.to_string());
+        if let Some(stat) = read_stat(&folder.join("stat"))? {
+            threads.push(entry(&folder, pid, tid, stat));
+        }
+    }
+    Ok(threads)
 }
 
-fn entry(folder: &Path, pid: u32, tid: u32, stat: Stat) -> TaskEntry {
+pub(super) fn entry(folder: &Path, pid: u32, tid: u32, stat: Stat) -> TaskEntry {
     let kernel = stat.flags & PF_KTHREAD != 0;
     let task = Task {
         pid,

@@ -50,10 +50,10 @@ impl Page {
         }
         self.line(label, 0, &text);
         let state = match (live, shown_by) {
-            (Some(true), Some(source)) => format!("; it exists, says {}", Printable(source)),
-            (Some(true), None) => String::from("; it exists"),
-            (Some(false), _) => String::from("; it exists no more: leaked"),
-            (None, _) => String::from("; whether it exists is not known"),
+            (Some(true), Some(source)) => format!("; in use, says {}", Printable(source)),
+            (Some(true), None) => String::from("; in use"),
+            (Some(false), _) => String::from("; leaked"),
+            (None, _) => String::from("; whether it is in use is not known"),
         };
         let state = if container_id.is_empty() { "" } else { &state };
         self.line("", 2, &format!("{}{state}", Printable(whose)));

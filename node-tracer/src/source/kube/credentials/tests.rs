@@ -77,7 +77,7 @@ fn without_any_it_is_said_where_they_were_looked_for_and_what_was_wrong() {
         .to_string();
     for part in [
         "no credentials for the API server (not in a pod; KUBECONFIG is not set; ",
-        "/home/.kube/config is no kubeconfig (line 1, column ",
+        "/home/.kube/config is no kubeconfig; ",
         "/var/lib/kubelet/kubeconfig has its credentials from another program (/usr/bin/aws-iam-authenticator)",
         "there is no /etc/kubernetes/kubelet.conf, /var/lib/rancher/k3s",
         "give --kubeconfig FILE, or a list with --pods FILE",

@@ -1,11 +1,13 @@
 //! From a line of a watch to what it changes.
 
-use kube::core::Status;
 use serde::Deserialize;
 
 use crate::{
     event::Pod,
-    source::{kube::error::Problem, pods::document::Document},
+    source::{
+        kube::{client::Status, error::Problem},
+        pods::document::Document,
+    },
 };
 
 /// What an event does to the pods.

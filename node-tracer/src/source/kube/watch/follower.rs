@@ -1,6 +1,6 @@
 //! Lists, watches, and tells; lists again when something has failed.
 
-use std::{collections::BTreeSet, convert::Infallible, sync::mpsc::SyncSender, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, sync::mpsc::SyncSender};
 
 use kube::core::params::WatchParams;
 use tokio::time::{Instant, sleep, sleep_until, timeout};

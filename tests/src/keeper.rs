@@ -1,0 +1,223 @@
+//! Processes that keep a network namespace in ways that are hard to see: by a
+//! descriptor or a socket from outside, or by a thread whose leader has ended.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::cgroup::Cgroup;
+use crate::hangfs::HangFs;
+use crate::netns::Netns;
+use crate::process::wchan;
+use crate::{helper, syscall, wait};
+
+/// By what a [`Keeper`] keeps a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// An open file of it.
+    Descriptor,
+    /// A socket that was opened in it.
+    Socket,
+}
+
+impl By {
+    /// As a holder's `kind` has it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Descriptor => "fd",
+            Self::Socket => "socket",
+        }
+    }
+}
+
+/// A process outside a namespace that keeps it. Ends on drop.
+#[derive(Debug)]
+pub struct Keeper(Child);
+
+/// Waits for the line that says that a helper is where it is to be.
+fn wait_for_line(child: &mut Child) -> anyhow::Result<()> {
+    let stdout = child.stdout.take().context("no pipe")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    anyhow::ensure!(line == "in\n", "the helper did not start");
+    Ok(())
+}
+
+impl Keeper {
+    /// Starts one; `path` is the namespace's.
+    pub fn start(by: By, path: &Path) -> anyhow::Result<Self> {
+        let child = helper::command(None, None, "keep")
+            .arg(by.kind())
+            .arg(path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start a keeper")?;
+        let mut this = Self(child);
+        wait_for_line(&mut this.0)?;
+        Ok(this)
+    }
+
+    /// Its process ID.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The helper of a [`Keeper`].
+pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
+    let netns = fs::File::open(path).with_context(|| path.to_owned())?;
+    let kept: Box<dyn std::any::Any> = if kind == By::Descriptor.kind() {
+        Box::new(netns)
+    } else {
+        // In a thread of its own, which then ends: the process stays outside.
+        let open = || -> anyhow::Result<UdpSocket> {
+            syscall::enter_netns(&netns).context("setns")?;
+            Ok(UdpSocket::bind("0.0.0.0:0")?)
+        };
+        let socket = std::thread::scope(|scope| scope.spawn(open).join());
+        Box::new(socket.map_err(|_| anyhow::anyhow!("the thread panicked"))??)
+    };
+    println!("in");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(kept);
+    Ok(())
+}
+
+/// A process in a pod's network namespace and cgroup whose main thread has
+/// ended, and whose other thread reads a file that hangs.
+#[derive(Debug)]
+pub struct Leaderless {
+    child: Child,
+    tid: u32,
+}
+
+/// State letter of a thread.
+fn state_of(pid: u32, tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+impl Leaderless {
+    /// Starts one; back when its read is under way.
+    pub fn start(
+        comm: &str,
+        netns: &Netns,
+        cgroup: Option<&Cgroup>,
+        file: &mut HangFs,
+    ) -> anyhow::Result<Self> {
+        let child = helper::command(None, Some(netns), "leaderless")
+            .arg(comm)
+            .arg(file.file())
+            .args(cgroup.map(Cgroup::procs).unwrap_or_default())
+            .spawn()
+            .context("start a process without a leader")?;
+        let pid = child.id();
+        let mut this = Self { child, tid: 0 };
+        let tasks = format!("/proc/{pid}/task");
+        this.tid = wait::until("the second thread", Duration::from_secs(10), || {
+            let tasks = fs::read_dir(&tasks).context("the helper has ended")?;
+            let mut tids = tasks.flatten().filter_map(|task| {
+                let tid: u32 = task.file_name().to_str()?.parse().ok()?;
+                (tid != pid).then_some(tid)
+            });
+            Ok(tids.next().filter(|_| state_of(pid, pid) == Some('Z')))
+        })?;
+        file.wait_for_reader(this.tid)?;
+        Ok(this)
+    }
+
+    /// The process: the ID of the thread that has ended.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The thread that reads.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// Kills it, and waits until the thread is in uninterruptible sleep.
+    pub fn kill_into_d(&mut self) -> anyhow::Result<()> {
+        self.child.kill().context("kill")?;
+        let (pid, tid) = (self.pid(), self.tid);
+        wait::until(
+            &format!("thread {tid} to be in state D"),
+            Duration::from_secs(10),
+            || {
+                let stuck = state_of(pid, tid) == Some('D') && wchan(tid) != "0";
+                Ok(stuck.then_some(()))
+            },
+        )?;
+        let leader = state_of(pid, pid);
+        anyhow::ensure!(leader == Some('Z'), "the leader is {leader:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Leaderless {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let ended = || matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
+        if !wait::settle(Duration::from_secs(5), ended) {
+            eprintln!("stage: process {} has not ended", self.pid());
+        }
+    }
+}
+
+/// The helper of a [`Leaderless`], after it has taken its name and cgroups.
+pub(crate) fn read_without_leader(file: &str) -> anyhow::Result<()> {
+    let file = file.to_owned();
+    std::thread::spawn(move || {
+        // It fails once the file system is gone, which is the end that is wanted.
+        let _ = fs::File::open(file).and_then(|mut file| file.read(&mut [0; 16]));
+    });
+    // SAFETY: exit takes a number; it ends this thread alone. Nothing of its
+    // stack is borrowed by the other one.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    Ok(())
+}
+
+/// A process in new namespaces of its own, as a service with `PrivateNetwork=`
+/// is one: without a name anywhere.
+#[derive(Debug)]
+pub struct Private(Child);
+
+impl Private {
+    /// Starts one.
+    pub fn start() -> anyhow::Result<Self> {
+        let child = Command::new("unshare")
+            .args(["--net", "--mount", "sh", "-c"])
+            .arg("ip link set lo up && echo in && exec cat >/dev/null")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("unshare")?;
+        let mut this = Self(child);
+        wait_for_line(&mut this.0)?;
+        Ok(this)
+    }
+
+    /// Its process ID.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

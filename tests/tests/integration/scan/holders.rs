@@ -1,0 +1,250 @@
+//! What keeps a network namespace, however well it hides.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::cgroup::Cgroup;
+use node_tracer_tests::containerd::{Containerd, Sandbox};
+use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::keeper::{By, Keeper, Leaderless};
+use node_tracer_tests::look::{Look, on_host, on_node};
+use node_tracer_tests::netns::Netns;
+use node_tracer_tests::pods::{Pod, PodsFile};
+use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer::netns_of;
+use node_tracer_tests::wait;
+use serde_json::{Value, json};
+
+pub(super) const NEEDS: &[Need] = &{
+    let base = node_tracer_tests::containerd::NEEDS;
+    let mut needs = [Need::Program("nsenter", "util-linux"); 12];
+    let mut at = 0;
+    while at < base.len() {
+        needs[at] = base[at];
+        at += 1;
+    }
+    needs[at] = IP;
+    needs
+};
+
+/// A shell in the node's mount namespace and network namespace.
+fn shell(node: &Containerd, script: &str, args: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("nsenter")
+        .args(["--target", &node.pid().to_string(), "--mount", "--net"])
+        .args(["sh", "-ec", script, "sh"])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("nsenter")?;
+    ensure!(
+        output.status.success(),
+        "{script}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// libcni's file of an ADD that no DEL has followed, ten minutes old.
+fn remember(
+    node: &Containerd,
+    like: &Sandbox,
+    pod: &Pod,
+    id: &str,
+    (path, address): (&str, &str),
+) -> anyhow::Result<()> {
+    let results = node.host_path("/var/lib/cni/results");
+    let text = fs::read(results.join(format!("stage-{}-eth0", like.id)))?;
+    let mut cached: Value = serde_json::from_slice(&text)?;
+    cached["containerId"] = json!(id);
+    cached["netns"] = json!(path);
+    cached["cniArgs"] = json!([
+        ["IgnoreUnknown", "1"],
+        ["K8S_POD_NAMESPACE", pod.namespace],
+        ["K8S_POD_NAME", pod.name],
+        ["K8S_POD_INFRA_CONTAINER_ID", id],
+        ["K8S_POD_UID", pod.uid],
+    ]);
+    cached["result"]["ips"][0]["address"] = json!(format!("{address}/24"));
+    let file = results.join(format!("stage-{id}-eth0"));
+    fs::write(&file, cached.to_string())?;
+    let file = File::options().write(true).open(file)?;
+    Ok(file.set_modified(SystemTime::now() - Duration::from_secs(600))?)
+}
+
+fn on_netns<'a>(look: &'a Look, rule: &str, inode: u64) -> anyhow::Result<&'a Value> {
+    let all = look.findings(rule);
+    let mut its = all.into_iter().filter(|it| netns_of(it) == Some(inode));
+    its.next()
+        .with_context(|| format!("no {rule} on {inode}: {}", look.brief()))
+}
+
+fn expect_holders(record: &Value, expected: &[Value]) -> anyhow::Result<()> {
+    let holders = record["holders"].as_array().context("no holders")?;
+    for one in expected {
+        let wanted = one.as_object().context("an object")?;
+        let is = |holder: &Value| wanted.iter().all(|(key, value)| holder[key] == *value);
+        ensure!(
+            holders.iter().any(is),
+            "{one} is not among {:#}",
+            record["holders"]
+        );
+    }
+    ensure!(
+        holders.len() == expected.len(),
+        "not only {expected:?}: {holders:#?}"
+    );
+    Ok(())
+}
+
+/// The namespace in an explanation of it.
+fn explained(look: &Look, inode: u64) -> anyhow::Result<&Value> {
+    let parts = look.explanation()?["netns"]
+        .as_array()
+        .context("no netns")?;
+    let mut its = parts.iter().filter(|part| part["inode"] == inode);
+    its.next().with_context(|| look.brief())
+}
+
+pub(super) fn pinned() -> anyhow::Result<()> {
+    let scratch = Scratch::create()?;
+    let node = Containerd::start()?;
+    let mut pods = PodsFile::create(scratch.path())?;
+    let web = Pod::new("shop", "web-0")?;
+    let live = node.run_pod(&web.name, &web.namespace, &web.uid, 0, false)?;
+    pods.put(&web, live.ip)?;
+    // A name as containerd gives them, with nobody behind it.
+    let path = format!("/run/netns/cni-{}", pod_uid()?);
+    let address = "198.18.251.7";
+    let make = r#"touch "$1"; unshare --net="$1" sh -ec "
+        ip link set lo up
+        ip link add eth0 type veth peer name eth1
+        ip addr add $2/24 dev eth0
+        ip link set eth0 up""#;
+    shell(&node, make, &[&path, address])?;
+    let inode = fs::metadata(node.host_path(&path))?.ino();
+    let (pod, id) = (Pod::new("shop", "db-0")?, container_id()?);
+    remember(&node, &live, &pod, &id, (&path, address))?;
+    pods.put(&pod, None)?;
+    let list = pods.path().display().to_string();
+    let args = ["--pods", &list];
+    let mount = json!({ "kind": "mount", "path": path });
+
+    let look = on_node(&node, "scan", &args)?;
+    look.expect_code(1)?;
+    let finding = on_netns(&look, "pinned-netns", inode)?;
+    expect_holders(finding, std::slice::from_ref(&mount))?;
+    ensure!(
+        finding["severity"] == "warning"
+            && finding["pod"]["uid"] == pod.uid.as_str()
+            && finding["sandbox_id"] == id.as_str()
+            && finding["addresses"] == json!([address]),
+        "{finding:#}"
+    );
+    let live_too = look.findings_on(&[live.netns_inode]);
+    ensure!(live_too.is_empty(), "the live one: {live_too:#?}");
+
+    // The pod is gone: the same namespace is a ghost then, and only that.
+    pods.remove(&pod)?;
+    let look = on_node(&node, "scan", &args)?;
+    let ghost = on_netns(&look, "ghost-sandbox", inode);
+    // Judged at the end: the rest is worth knowing, too.
+    let ghost = ghost.and_then(|ghost| {
+        expect_holders(ghost, std::slice::from_ref(&mount))?;
+        ensure!(look.findings_on(&[inode]).len() == 1, "{}", look.brief());
+        Ok(())
+    });
+    pods.put(&pod, None)?;
+
+    let host_path = node.host_path(&path);
+    let by = |by| Keeper::start(by, &host_path);
+    let keepers = [by(By::Descriptor)?, by(By::Socket)?];
+    let [fd, socket] = [(0, "fd"), (1, "socket")]
+        .map(|(at, kind): (usize, &str)| json!({ "kind": kind, "pid": keepers[at].pid() }));
+    let look = on_node(&node, "scan", &args)?;
+    let finding = on_netns(&look, "pinned-netns", inode)?;
+    expect_holders(finding, &[mount, fd.clone(), socket.clone()])?;
+
+    // Without the name nothing ties it to the pod any more, but it is not lost.
+    shell(&node, r#"umount -l "$1"; rm "$1""#, &[&path])?;
+    let explain = |what: &str| on_node(&node, "explain", &[&args[..], &[what]].concat());
+    for what in [&inode.to_string(), address] {
+        let look = explain(what)?;
+        expect_holders(explained(&look, inode)?, &[fd.clone(), socket.clone()])
+            .with_context(|| format!("explain {what}"))?;
+    }
+    let [descriptor, socket_keeper] = keepers;
+    for keeper in [&descriptor, &socket_keeper] {
+        explained(&explain(&keeper.pid().to_string())?, inode)?;
+    }
+    drop(descriptor);
+    expect_holders(explained(&explain(address)?, inode)?, &[socket])?;
+    drop(socket_keeper);
+    wait::until("the netns to end", Duration::from_secs(5), || {
+        let look = explain(&inode.to_string())?;
+        let parts = look.explanation()?["netns"].as_array().map(Vec::len);
+        Ok((parts == Some(0)).then_some(()))
+    })?;
+    ghost.context("the pod is gone, the runtime does not know the sandbox")
+}
+
+pub(super) fn zombie_leader() -> anyhow::Result<()> {
+    let netns = Netns::create()?;
+    let (uid, id) = (pod_uid()?, container_id()?);
+    let cgroup = Cgroup::create(&uid, &id)?;
+    let mut hangfs = HangFs::mount()?;
+    let mut process = Leaderless::start("orphan-reader", &netns, Some(&cgroup), &mut hangfs)?;
+    process.kill_into_d()?;
+    let (pid, tid) = (process.pid(), process.tid());
+    wait::pause(Duration::from_millis(1_500))?;
+    let args = ["--pods", "none", "--cri", "none", "--stall-threshold", "1s"];
+    let look = on_host("scan", &args);
+    let explained_tid = on_host("explain", &[&args[..], &[&tid.to_string()]].concat());
+    let explained_pid = on_host("explain", &[&args[..], &[&pid.to_string()]].concat());
+    hangfs.release();
+    drop(process);
+
+    let look = look?;
+    look.expect_code(1)?;
+    let all = look.findings("blocked-task");
+    let is = |holder: &Value| holder["tid"] == tid;
+    let finding = all
+        .into_iter()
+        .find(|it| {
+            it["holders"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(is))
+        })
+        .with_context(|| format!("no blocked-task of {tid}: {}", look.brief()))?;
+    let mut holders = finding["holders"].as_array().into_iter().flatten();
+    let holder = holders.find(|holder| is(holder)).context("no holder")?;
+    let stack = holder["stack"].to_string();
+    ensure!(
+        holder["pid"] == pid && holder["state"] == "D" && holder["container_id"] == id.as_str(),
+        "{holder:#}"
+    );
+    ensure!(stack.contains("request_wait_answer"), "{holder:#}");
+    ensure!(finding["pod"]["uid"] == uid.as_str(), "{finding:#}");
+    ensure!(
+        netns_of(finding) == Some(netns.inode()),
+        "it keeps netns {}: {finding:#}",
+        netns.inode()
+    );
+    let explained_tid = explained_tid?;
+    let asked = &explained_tid.explanation()?["tasks"][0];
+    ensure!(asked["tid"] == tid && asked["state"] == "D", "{asked:#}");
+    // By the leader one gets to it, too.
+    for look in [explained_tid, explained_pid?] {
+        let holders = &explained(&look, netns.inode())?["holders"];
+        let mut all = holders.as_array().context("no holders")?.iter();
+        ensure!(all.any(is), "the stuck thread is no holder: {holders:#}");
+        let answer = look.explanation()?["answer"]
+            .as_str()
+            .context("no answer")?;
+        ensure!(answer.contains("stuck"), "{answer}");
+    }
+    Ok(())
+}

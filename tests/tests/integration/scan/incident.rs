@@ -1,0 +1,269 @@
+//! The incident by a real runtime, already there when one looks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::containerd::incident::RealIncident;
+use node_tracer_tests::containerd::{Containerd, Sandbox};
+use node_tracer_tests::incident::Stuck;
+use node_tracer_tests::look::{Look, on_node};
+use node_tracer_tests::tracer::{SOON, Tracer, binary, is_finding, names_address, netns_of};
+use serde_json::Value;
+
+/// A runtime that hangs may cost no more than this.
+const HANGING: Duration = Duration::from_secs(3);
+
+/// What scan has to find out.
+struct Facts {
+    old: Sandbox,
+    stuck: Stuck,
+    new: Sandbox,
+    address: String,
+}
+
+impl Facts {
+    fn stage(incident: &mut RealIncident) -> anyhow::Result<Self> {
+        let (old, stuck, new) = incident.stage()?;
+        let address = old.ip.context("no address")?.to_string();
+        Ok(Self {
+            old,
+            stuck,
+            new,
+            address,
+        })
+    }
+
+    /// Whether a finding is on this incident, not on somebody else's.
+    fn concerns(&self, record: &Value) -> bool {
+        let inodes = [self.old.netns_inode, self.new.netns_inode];
+        netns_of(record).is_some_and(|inode| inodes.contains(&inode))
+            || names_address(record, &self.address)
+    }
+
+    /// Rule to finding, of this incident.
+    fn findings<'a>(&self, look: &'a Look) -> anyhow::Result<BTreeMap<&'a str, &'a Value>> {
+        let mut found = BTreeMap::new();
+        let records = look.ended.records.iter();
+        for record in records.filter(|record| record["type"] == "finding" && self.concerns(record))
+        {
+            let rule = record["rule"].as_str().context("no rule")?;
+            let twice = found.insert(rule, record);
+            ensure!(twice.is_none(), "two of {rule}: {}", look.brief());
+        }
+        Ok(found)
+    }
+
+    /// The holder that does not die.
+    fn check_holder(&self, finding: &Value) -> anyhow::Result<()> {
+        let holders = finding["holders"].as_array().context("no holders")?;
+        let mut tasks = holders.iter().filter(|holder| holder["kind"] == "task");
+        let holder = tasks.find(|holder| holder["pid"] == self.stuck.pid);
+        let holder = holder.with_context(|| format!("{} is no holder", self.stuck.pid))?;
+        ensure!(
+            holder["state"] == "D" && holder["comm"] == "dd",
+            "{holder:#}"
+        );
+        ensure!(
+            holder["container_id"] == self.stuck.container_id.as_str(),
+            "{holder:#}"
+        );
+        ensure!(holder["wchan"] == self.stuck.wchan.as_str(), "{holder:#}");
+        let stack = holder["stack"].as_array().context("no stack")?;
+        let names: Vec<&str> = stack
+            .iter()
+            .filter_map(|frame| frame.as_str()?.split('+').next())
+            .collect();
+        ensure!(
+            !names.is_empty() && names == self.stuck.stack,
+            "{names:?}, not {:?}",
+            self.stuck.stack
+        );
+        Ok(())
+    }
+
+    fn check_ghost(&self, ghost: &Value, severity: &str) -> anyhow::Result<()> {
+        let metadata = &self.old.config.metadata;
+        for (key, expected) in [
+            ("namespace", &metadata.namespace),
+            ("name", &metadata.name),
+            ("uid", &metadata.uid),
+        ] {
+            let said = &ghost["pod"][key];
+            ensure!(said == expected.as_str(), "pod.{key} is {said}");
+        }
+        ensure!(
+            ghost["sandbox_id"] == self.old.id.as_str(),
+            "sandbox_id {}",
+            ghost["sandbox_id"]
+        );
+        ensure!(
+            netns_of(ghost) == Some(self.old.netns_inode),
+            "netns {}",
+            ghost["netns"]
+        );
+        ensure!(
+            ghost["addresses"] == serde_json::json!([self.address]),
+            "addresses {}",
+            ghost["addresses"]
+        );
+        for (key, expected) in [("phase", "conflict"), ("severity", severity)] {
+            ensure!(ghost[key] == expected, "{key} is {}", ghost[key]);
+        }
+        for key in ["evidence", "advice"] {
+            let some = ghost[key].as_array().is_some_and(|all| !all.is_empty());
+            ensure!(some, "{key} is {}", ghost[key]);
+        }
+        self.check_holder(ghost)
+    }
+
+    /// The whole of what one scan says. Returns rule to ID.
+    fn check(&self, look: &Look, severity: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        look.expect_code(1)?;
+        look.coverage()?;
+        look.summary()?;
+        let found = self.findings(look)?;
+        let rules: Vec<&str> = found.keys().copied().collect();
+        ensure!(
+            rules == ["blocked-task", "duplicate-address", "ghost-sandbox"],
+            "findings: {rules:?}: {}",
+            look.brief()
+        );
+        self.check_ghost(found["ghost-sandbox"], severity)
+            .with_context(|| format!("ghost-sandbox: {:#}", found["ghost-sandbox"]))?;
+        let duplicate = found["duplicate-address"];
+        ensure!(
+            duplicate["severity"] == "critical" && names_address(duplicate, &self.address),
+            "{duplicate:#}"
+        );
+        let title = duplicate["title"].as_str().unwrap_or_default();
+        for netns in [self.old.netns_inode, self.new.netns_inode] {
+            ensure!(title.contains(&netns.to_string()), "{title}");
+        }
+        let id = |finding: &Value| finding["id"].as_str().map(str::to_owned);
+        found
+            .into_iter()
+            .map(|(rule, finding)| Ok((rule.to_owned(), id(finding).context("no ID")?)))
+            .collect()
+    }
+}
+
+fn scan(node: &Containerd, args: &[&str]) -> anyhow::Result<Look> {
+    on_node(node, "scan", &[&["--stall-threshold", "1s"], args].concat())
+}
+
+/// Which source answers changes what is certain, and nothing else.
+pub(super) fn whoever_answers() -> anyhow::Result<()> {
+    let mut incident = RealIncident::new()?;
+    let facts = Facts::stage(&mut incident)?;
+    let node = incident.node();
+    let pods = incident.pods_file().display().to_string();
+    let listed: &[&str] = &["--pods", &pods];
+    let (no_cri, no_pods): (&[&str], &[&str]) = (&["--cri", "none"], &["--pods", "none"]);
+
+    let mut failures = Vec::new();
+    let mut ids = None;
+    let mut check = |name: &str, look: &Look, severity: &str, unknown: &[&str]| {
+        println!("        {name}: {:.2} s", look.elapsed.as_secs_f32());
+        let checked = facts.check(look, severity).and_then(|these| {
+            let first = ids.get_or_insert_with(|| these.clone());
+            ensure!(*first == these, "{these:?} is {first:?} in another scan");
+            unknown
+                .iter()
+                .try_for_each(|text| look.expect_unknown(text))
+        });
+        failures.extend(checked.err().map(|error| format!("{name}: {error:#}")));
+    };
+    check("all answer", &scan(node, listed)?, "critical", &[]);
+    let unasked = "sandboxes and containers as the runtime lists them";
+    let look = scan(node, &[listed, no_cri].concat())?;
+    check("--cri none", &look, "critical", &[unasked]);
+    node.freeze()?;
+    let frozen = scan(node, listed);
+    node.thaw()?;
+    let frozen = frozen?;
+    let hangs = "containerd.sock does not answer";
+    check("a hanging runtime", &frozen, "critical", &[unasked, hangs]);
+    let fate = "whether the pod still exists";
+    let look = scan(node, no_pods)?;
+    check("--pods none", &look, "warning", &[fate]);
+    let look = scan(node, &[no_pods, no_cri].concat())?;
+    check("neither", &look, "warning", &[fate, unasked]);
+
+    incident.release()?;
+    incident.clean()?;
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    ensure!(
+        frozen.elapsed < HANGING,
+        "a hanging runtime costs {:?}",
+        frozen.elapsed
+    );
+    Ok(())
+}
+
+/// What trace says of the incident: rule to ID.
+fn traced(
+    incident: &RealIncident,
+    facts: &Facts,
+    pods: &Path,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let node = incident.node();
+    let mut line = node.command(binary()?)?;
+    line.args(["trace", "-o", "json", "--stall-threshold", "1s"]);
+    line.args(["--cri", "none"]).arg("--root").arg(node.root());
+    line.arg("--pods").arg(pods);
+    let mut tracer = Tracer::start(&mut line, |_| ())?;
+    let mut ids = BTreeMap::new();
+    for rule in ["blocked-task", "duplicate-address", "ghost-sandbox"] {
+        let finding = tracer.wait_for(rule, SOON, |record| {
+            is_finding(record, rule) && facts.concerns(record)
+        })?;
+        ids.insert(
+            rule.to_owned(),
+            finding["id"].as_str().context("no ID")?.to_owned(),
+        );
+    }
+    tracer.stop()?;
+    Ok(ids)
+}
+
+pub(super) fn same_as_trace() -> anyhow::Result<()> {
+    let mut incident = RealIncident::new()?;
+    let facts = Facts::stage(&mut incident)?;
+    let pods = incident.pods_file().to_owned();
+    let looked = scan(incident.node(), &["--pods", &pods.display().to_string()])?;
+    let looked = facts.check(&looked, "critical")?;
+    let traced = traced(&incident, &facts, &pods)?;
+    ensure!(looked == traced, "{looked:?}, and trace says {traced:?}");
+    incident.release()?;
+    incident.clean()
+}
+
+/// What sleeps for a moment only is no stall; but nobody may be told that it
+/// takes signals.
+pub(super) fn below_threshold() -> anyhow::Result<()> {
+    let mut incident = RealIncident::new()?;
+    let facts = Facts::stage(&mut incident)?;
+    let list = incident.pods_file().display().to_string();
+    let args = ["--stall-threshold", "1h", "--pods", &list];
+    let look = on_node(incident.node(), "scan", &args);
+    incident.release()?;
+    incident.clean()?;
+    let look = look?;
+    look.expect_code(1)?;
+    let found = facts.findings(&look)?;
+    ensure!(!found.contains_key("blocked-task"), "{}", look.brief());
+    let ghost = found.get("ghost-sandbox").context("no ghost-sandbox")?;
+    let holders = ghost["holders"].as_array().into_iter().flatten();
+    let mut stuck = holders.filter(|holder| holder["pid"] == facts.stuck.pid);
+    let stuck = stuck.next().context("the stuck one is no holder")?;
+    ensure!(stuck["state"] == "D", "{stuck:#}");
+    for text in ["take signals", "tasks still run"] {
+        ensure!(
+            !ghost.to_string().contains(text),
+            "{text:?} is not so: {ghost:#}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! scan's options.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::journald::{Journald, values};
+use node_tracer_tests::look::{on_host, run as look};
+use node_tracer_tests::netns::Netns;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::tracer::{command, is_finding, names_address};
+use serde_json::Value;
+
+use crate::command_line::{refused, run};
+
+/// The kernel is all that is asked.
+const BARE: [&str; 4] = ["--pods", "none", "--cri", "none"];
+
+pub(super) fn record() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("run.jsonl");
+    let named = path.display().to_string();
+    let netns = Netns::create()?;
+    let args = [&BARE[..], &["--record", &named]].concat();
+    let seen = on_host("scan", &args)?;
+    ensure!(matches!(seen.ended.code, Some(0 | 1)), "{}", seen.brief());
+    let mode = fs::metadata(&path)?.permissions().mode();
+    ensure!(mode & 0o777 == 0o600, "mode {mode:o}");
+    let text = fs::read_to_string(&path)?;
+    ensure!(text.ends_with('\n'), "the last line is whole");
+    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    let lines = lines?;
+    let (header, events) = lines.split_first().context("it is empty")?;
+    ensure!(
+        header["type"] == "recording" && header["schema"] == "node-tracer/1",
+        "{header}"
+    );
+    let whole = |event: &Value| event["event"].is_string() && event["time"].is_string();
+    ensure!(events.iter().all(whole), "an event without name or time");
+    let found = |event: &Value| event["netns"]["inode"] == netns.inode();
+    ensure!(
+        events.iter().any(found),
+        "netns {} is not in it",
+        netns.inode()
+    );
+    // What is there is left alone.
+    let again = run(&[&["scan"], &args[..]].concat())?;
+    refused(&again, &[&named])?;
+    ensure!(fs::read_to_string(&path)? == text, "it was written to");
+    Ok(())
+}
+
+pub(super) fn refuses() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("pods.json");
+    let named = path.display().to_string();
+    refused(&run(&["scan", "--no-such-option"])?, &["--no-such-option"])?;
+    refused(&run(&["scan", "surplus"])?, &["surplus"])?;
+    refused(&run(&["scan", "--duration", "soon"])?, &["--duration"])?;
+    refused(
+        &run(&["scan", "--cri", "ftp://x", "--pods", "none"])?,
+        &["ftp://x"],
+    )?;
+    let root = ["scan", "--cri", "none", "--pods", "none", "--root", &named];
+    refused(&run(&root)?, &[&named])?;
+    let listed = ["scan", "--cri", "none", "--pods", &named];
+    refused(&run(&listed)?, &[&named]).context("no such file")?;
+    for content in [
+        "",
+        "{",
+        "[]",
+        "null",
+        r#"{"kind":"List","items":7}"#,
+        "No resources found\n",
+    ] {
+        fs::write(&path, content)?;
+        for subcommand in [&["scan"][..], &["explain", "203.0.113.7"]] {
+            let output = run(&[subcommand, &listed[1..]].concat())?;
+            refused(&output, &[&named])
+                .with_context(|| format!("{subcommand:?} with {content:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn journald() -> anyhow::Result<()> {
+    let journald = Journald::start()?;
+    let address = "198.18.250.9";
+    let pair = [Netns::create()?, Netns::create()?];
+    for netns in &pair {
+        netns.ip("link add eth0 type veth peer name eth1")?;
+        netns.ip(&format!("addr add {address}/24 dev eth0"))?;
+        netns.ip("link set eth0 up")?;
+    }
+    let args = [&["scan", "-o", "json", "-o", "journald"], &BARE[..]].concat();
+    let seen = look(command(&args)?.env("NODE_TRACER_JOURNAL_SOCKET", journald.socket()))?;
+    seen.expect_code(1)?;
+    let told =
+        seen.ended.records.iter().find(|record| {
+            is_finding(record, "duplicate-address") && names_address(record, address)
+        });
+    let told = told.with_context(|| format!("no duplicate-address: {}", seen.brief()))?;
+    let id = told["id"].as_str().context("no ID")?;
+    let ours = ["SYSLOG_IDENTIFIER=node-tracer"];
+    let entry = journald.wait_for("the finding", &ours, |entry| {
+        values(entry, "NODE_TRACER_FINDING_ID") == [id]
+    })?;
+    ensure!(
+        values(&entry, "NODE_TRACER_RULE") == ["duplicate-address"]
+            && values(&entry, "NODE_TRACER_IP").contains(&address.to_owned()),
+        "{entry}"
+    );
+    Ok(())
+}

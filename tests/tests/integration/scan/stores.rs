@@ -1,0 +1,312 @@
+//! host-local's store, as a real plugin made it and as others have left it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::containerd::{Containerd, STORE, Sandbox, Subnet};
+use node_tracer_tests::look::{Look, on_node};
+use node_tracer_tests::pods::{Pod, PodsFile};
+use node_tracer_tests::scratch::{Scratch, container_id};
+use serde_json::Value;
+
+/// Older than any ADD that is under way.
+const OLD: Duration = Duration::from_secs(600);
+
+/// A node with five addresses, and its list of pods.
+struct Stage {
+    node: Containerd,
+    pods: PodsFile,
+    _scratch: Scratch,
+}
+
+impl Stage {
+    fn new() -> anyhow::Result<Self> {
+        let scratch = Scratch::create()?;
+        Ok(Self {
+            node: Containerd::start_with(Subnet::Small, &[])?,
+            pods: PodsFile::create(scratch.path())?,
+            _scratch: scratch,
+        })
+    }
+
+    fn run(&mut self, name: &str) -> anyhow::Result<Sandbox> {
+        let pod = Pod::new("shop", name)?;
+        let sandbox = self
+            .node
+            .run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false)?;
+        self.pods.put(&pod, sandbox.ip)?;
+        Ok(sandbox)
+    }
+
+    fn scan(&self, args: &[&str]) -> anyhow::Result<Look> {
+        let list = self.pods.path().display().to_string();
+        on_node(&self.node, "scan", &[&["--pods", &list], args].concat())
+    }
+
+    /// Writes a reservation of this age.
+    fn reserve(&self, name: impl AsRef<OsStr>, content: &str, age: Duration) -> anyhow::Result<()> {
+        let path = self.node.store().join(name.as_ref());
+        fs::write(&path, content)?;
+        self.age(&path, age)
+    }
+
+    fn age(&self, path: &Path, age: Duration) -> anyhow::Result<()> {
+        let file = File::options().write(true).open(path)?;
+        Ok(file.set_modified(SystemTime::now() - age)?)
+    }
+}
+
+/// The address of the same subnet with this last octet.
+fn beside(sandbox: &Sandbox, octet: u8) -> anyhow::Result<Ipv4Addr> {
+    let [a, b, c, _] = sandbox.ip.context("no address")?.octets();
+    Ok(Ipv4Addr::new(a, b, c, octet))
+}
+
+/// As host-local writes it.
+fn content(id: &str) -> String {
+    format!("{id}\r\neth0")
+}
+
+fn is_leak(look: &Look) -> anyhow::Result<&Value> {
+    let all = look.findings("leaked-reservation");
+    let mut of_store = all.into_iter().filter(|finding| {
+        let title = finding["title"].as_str().unwrap_or_default();
+        title.contains(STORE)
+    });
+    let one = of_store.next();
+    ensure!(of_store.next().is_none(), "two: {}", look.brief());
+    one.with_context(|| format!("no leaked-reservation: {}", look.brief()))
+}
+
+/// What of a store is reported: address to (container, interface).
+type Leaks = BTreeSet<(IpAddr, String, Option<String>)>;
+
+fn leaks(finding: &Value) -> anyhow::Result<Leaks> {
+    let list = finding["reservations"].as_array().context("none")?;
+    let leak = |each: &Value| {
+        let address: IpAddr = each["address"].as_str().context("address")?.parse()?;
+        let id = each["container_id"].as_str().context("container_id")?;
+        let path = PathBuf::from(each["path"].as_str().context("path")?);
+        let expected = Path::new(STORE).join(address.to_string());
+        ensure!(path == expected, "{}", path.display());
+        let ifname = each["ifname"].as_str().map(str::to_owned);
+        Ok((address, id.to_owned(), ifname))
+    };
+    list.iter().map(leak).collect()
+}
+
+pub(super) fn leaked() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let (first, _second) = (stage.run("web-0")?, stage.run("web-1")?);
+    let stopped = stage.run("web-2")?;
+    ensure!(stage.node.stop(&stopped, Duration::from_secs(20))?, "stop");
+    let quiet = stage.scan(&[])?;
+    ensure!(
+        quiet.findings("leaked-reservation").is_empty(),
+        "{}",
+        quiet.brief()
+    );
+    let at = |octet| beside(&first, octet);
+    // Live ones, however old: one that runs, and one that has only stopped.
+    let first_ip = first.ip.context("no address")?;
+    stage.age(&stage.node.store().join(first_ip.to_string()), OLD)?;
+    let stopped_ip = stopped.ip.context("no address")?;
+    stage.reserve(stopped_ip.to_string(), &content(&stopped.id), OLD)?;
+    // Of nobody: in the range, outside of it, of old host-local, empty, IPv6.
+    let (id, bare, six) = (container_id()?, container_id()?, container_id()?);
+    let mut expected = Leaks::new();
+    let mut leak = |address: IpAddr, text: &str, id: &str, ifname: Option<&str>| {
+        expected.insert((address, id.to_owned(), ifname.map(str::to_owned)));
+        stage.reserve(address.to_string(), text, OLD)
+    };
+    leak(at(5)?.into(), &content(&id), &id, Some("eth0"))?;
+    leak(at(200)?.into(), &bare, &bare, None)?;
+    leak(at(201)?.into(), "", "", None)?;
+    leak("fd00::5".parse()?, &content(&six), &six, Some("eth0"))?;
+    // In the making, perhaps.
+    stage.reserve(
+        at(202)?.to_string(),
+        &content(&container_id()?),
+        Duration::from_secs(5),
+    )?;
+    for other in ["README", "198.19.1", "198.019.1.1", "last_reserved_ip.1"] {
+        stage.reserve(other, "x", OLD)?;
+    }
+
+    let look = stage.scan(&[])?;
+    look.expect_code(1)?;
+    let finding = is_leak(&look)?;
+    ensure!(finding["severity"] == "warning", "{finding:#}");
+    ensure!(leaks(finding)? == expected, "{finding:#}");
+    ensure!(
+        look.findings("range-exhausted").is_empty(),
+        "{}",
+        look.brief()
+    );
+
+    // Cgroups do not show a sandbox that has stopped: worth knowing, not more.
+    let look = stage.scan(&["--cri", "none"])?;
+    let less = is_leak(&look)?;
+    ensure!(less["severity"] == "info", "{less:#}");
+    expected.insert((
+        stopped_ip.into(),
+        stopped.id.clone(),
+        Some("eth0".to_owned()),
+    ));
+    ensure!(leaks(less)? == expected, "{less:#}");
+    ensure!(less["id"] == finding["id"], "one finding");
+    look.expect_unknown("whether cri still knows them")
+}
+
+pub(super) fn exhausted() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let live = stage.run("web-0")?;
+    let octets = 3..=6;
+    for octet in octets.clone() {
+        stage.reserve(
+            beside(&live, octet)?.to_string(),
+            &content(&container_id()?),
+            OLD,
+        )?;
+    }
+    let look = stage.scan(&[])?;
+    look.expect_code(1)?;
+    let full = look.the("range-exhausted")?;
+    ensure!(
+        full["severity"] == "critical"
+            && full["used"] == 5
+            && full["leaked"] == 4
+            && full["size"] == 5,
+        "{full:#}"
+    );
+    let found: BTreeSet<IpAddr> = leaks(is_leak(&look)?)?
+        .into_iter()
+        .map(|(address, ..)| address)
+        .collect();
+    let expected = octets.map(|octet| beside(&live, octet).map(IpAddr::from));
+    ensure!(
+        found == expected.collect::<anyhow::Result<_>>()?,
+        "{found:?}"
+    );
+    // It is so: no pod can start.
+    let error = stage.run("web-1").err().context("a pod has started")?;
+    let error = format!("{error:#}");
+    ensure!(error.contains("no IP addresses available"), "{error}");
+    Ok(())
+}
+
+/// A name, what is there, and whether it could be a reservation.
+fn plant_bad_files(stage: &Stage, live: &Sandbox, canary: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let (node, store) = (&stage.node, stage.node.store());
+    let name = |octet: u8| beside(live, octet).map(|address| address.to_string());
+    let outside = Path::new("/tmp/canary");
+    fs::write(node.host_path(outside), content(canary))?;
+    let mut named = Vec::new();
+    let mut bad = |name: String| {
+        named.push(Path::new(STORE).join(&name));
+        store.join(name)
+    };
+    File::create(bad(name(3)?))?.set_len(100 << 20)?;
+    symlink("../../../../../../../tmp/canary", bad(name(4)?))?;
+    symlink(outside, bad(name(5)?))?;
+    let fifo = bad(name(6)?);
+    let made = Command::new("mkfifo").arg(&fifo).status()?;
+    ensure!(made.success(), "mkfifo");
+    fs::create_dir(bad(name(98)?))?;
+    fs::write(bad(name(99)?), [0x1b, b'[', b'2', b'J', 0, 0xff])?;
+    // Names that are no addresses are nobody's.
+    fs::write(store.join(OsStr::from_bytes(b"198.19.\xff")), "x")?;
+    fs::write(store.join("\u{1b}[2Jevil"), content(canary))?;
+    // A store that leads out of the host's root, and one that is no folder.
+    let stores = store.parent().context("no parent")?;
+    let host = stage.pods.path().with_file_name("outside");
+    fs::create_dir(&host)?;
+    fs::write(host.join("198.19.9.9"), content(canary))?;
+    symlink(&host, stores.join("outside"))?;
+    let up: PathBuf = (0..20).map(|_| "..").collect();
+    symlink(
+        up.join(host.strip_prefix("/")?),
+        stores.join("further-outside"),
+    )?;
+    symlink("/proc/1/root", stores.join("process"))?;
+
+    let results = node.host_path("/var/lib/cni/results");
+    let id = container_id()?;
+    let whole = results.join(format!("stage-{}-eth0", live.id));
+    let text = fs::read_to_string(&whole)?;
+    for (name, text) in [
+        (format!("stage-{id}-eth0"), &text[..text.len() / 2]),
+        (format!("stage-{id}-eth1"), "[[[[[[[["),
+        (format!("stage-{id}-eth2"), ""),
+    ] {
+        fs::write(results.join(&name), text)?;
+        named.push(Path::new("/var/lib/cni/results").join(name));
+    }
+    let link = format!("stage-{id}-eth3");
+    symlink("../../../../../tmp/canary", results.join(&link))?;
+    named.push(Path::new("/var/lib/cni/results").join(link));
+    Ok(named)
+}
+
+pub(super) fn bad_files() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let live = stage.run("web-0")?;
+    let canary = format!("canary{}", &container_id()?[..32]);
+    let named = plant_bad_files(&stage, &live, &canary)?;
+    let (leaked, id) = (beside(&live, 200)?, container_id()?);
+    stage.reserve(leaked.to_string(), &content(&id), OLD)?;
+
+    let recording = stage.pods.path().with_file_name("run.jsonl");
+    let written = recording.display().to_string();
+    let look = stage.scan(&["--record", &written])?;
+    look.expect_code(1)?;
+    println!("        {:.2} s", look.elapsed.as_secs_f32());
+    ensure!(look.elapsed < Duration::from_secs(10), "{:?}", look.elapsed);
+    ensure!(!look.says(&canary), "a link was followed: {}", look.brief());
+    ensure!(
+        !fs::read_to_string(&recording)?.contains(&canary),
+        "a link was followed"
+    );
+    // The rest is judged.
+    let finding = is_leak(&look)?;
+    let expected = Leaks::from([(leaked.into(), id, Some("eth0".to_owned()))]);
+    ensure!(leaks(finding)? == expected, "{finding:#}");
+    // Each is named, or at least counted.
+    let unknown = look.unknown();
+    let unnamed = named.iter().filter(|path| {
+        let path = path.display().to_string();
+        !unknown.iter().any(|text| text.contains(&path))
+    });
+    let counted = unknown
+        .iter()
+        .filter_map(|text| text.strip_suffix(" more like these"));
+    let counted: Vec<usize> = counted.flat_map(str::parse).collect();
+    ensure!(
+        unnamed.clone().count() <= counted.iter().sum(),
+        "{:?} are not among {unknown:#?}",
+        unnamed.collect::<Vec<_>>()
+    );
+
+    // And each of them is what explain cannot tell about its address.
+    for octet in [3, 4, 5, 6, 98, 99] {
+        let address = beside(&live, octet)?.to_string();
+        let list = stage.pods.path().display().to_string();
+        let look = on_node(&stage.node, "explain", &["--pods", &list, &address])?;
+        ensure!(!look.says(&canary), "a link was followed: {}", look.brief());
+        look.expect_unknown(&format!("{STORE}/{address}"))?;
+        ensure!(
+            look.explanation()?["subject"]["complete"] == false,
+            "{}",
+            look.brief()
+        );
+    }
+    Ok(())
+}
