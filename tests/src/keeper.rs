@@ -87,6 +87,7 @@ pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
             Ok(UdpSocket::bind("0.0.0.0:0")?)
         };
         let socket = std::thread::scope(|scope| scope.spawn(open).join());
+        drop(netns);
         Box::new(socket.map_err(|_| anyhow::anyhow!("the thread panicked"))??)
     };
     println!("in");

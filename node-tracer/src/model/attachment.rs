@@ -23,13 +23,18 @@ pub(crate) const MAX_RESERVATIONS: usize = 131_072;
 #[derive(Debug, Default)]
 pub(crate) struct Cni {
     attachments: BTreeMap<PathBuf, Vec<Attachment>>,
-    by_container: HashMap<String, Vec<(PathBuf, usize)>>,
+    by_container: HashMap<String, Vec<Place>>,
+    by_inode: HashMap<u32, Vec<Place>>,
+    by_uid: HashMap<String, Vec<Place>>,
     networks: Option<Vec<Network>>,
     stores: BTreeMap<PathBuf, ListedStore>,
     /// What could not be read, by what was asked for it.
     unread: BTreeMap<String, Vec<String>>,
     dropped: u64,
 }
+
+/// Folder, and place in its list.
+type Place = (PathBuf, usize);
 
 /// A store as it was listed.
 #[derive(Debug)]
@@ -53,7 +58,21 @@ impl Cni {
 
     /// Attachments of a sandbox or container.
     pub(crate) fn of_container(&self, id: &str) -> impl Iterator<Item = &Attachment> {
-        let places = self.by_container.get(id).into_iter().flatten();
+        self.at(self.by_container.get(id))
+    }
+
+    /// Attachments whose namespace's path leads to this inode now.
+    pub(crate) fn in_netns(&self, inode: u32) -> impl Iterator<Item = &Attachment> {
+        self.at(self.by_inode.get(&inode))
+    }
+
+    /// Attachments of a pod, by its UID.
+    pub(crate) fn of_pod(&self, uid: &str) -> impl Iterator<Item = &Attachment> {
+        self.at(self.by_uid.get(uid))
+    }
+
+    fn at<'a>(&'a self, places: Option<&'a Vec<Place>>) -> impl Iterator<Item = &'a Attachment> {
+        let places = places.into_iter().flatten();
         places.filter_map(|(folder, place)| self.attachments.get(folder)?.get(*place))
     }
 
@@ -106,15 +125,30 @@ impl Cni {
         self.dropped += attachments.len().saturating_sub(room) as u64;
         let kept = attachments[..attachments.len().min(room)].to_vec();
         self.attachments.insert(folder.to_owned(), kept);
-        self.by_container.clear();
-        for (folder, attachments) in &self.attachments {
-            for (place, attachment) in attachments.iter().enumerate() {
-                let there = self.by_container.entry(attachment.container_id.clone());
-                there.or_default().push((folder.clone(), place));
-            }
-        }
+        self.index();
         self.set_unread(&folder.display().to_string(), unread);
         true
+    }
+
+    fn index(&mut self) {
+        self.by_container.clear();
+        self.by_inode.clear();
+        self.by_uid.clear();
+        for (folder, attachments) in &self.attachments {
+            for (place, attachment) in attachments.iter().enumerate() {
+                let place = (folder.clone(), place);
+                let container = self.by_container.entry(attachment.container_id.clone());
+                container.or_default().push(place.clone());
+                if let Some(netns) = attachment.netns {
+                    let there = self.by_inode.entry(netns.inode).or_default();
+                    there.push(place.clone());
+                }
+                let uid = attachment.pod.as_ref().and_then(|pod| pod.uid.clone());
+                if let Some(uid) = uid {
+                    self.by_uid.entry(uid).or_default().push(place);
+                }
+            }
+        }
     }
 
     pub(super) fn networks_listed(&mut self, networks: &[Network], unread: &[String]) -> bool {

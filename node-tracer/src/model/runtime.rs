@@ -70,17 +70,6 @@ impl SandboxList {
         ids.filter_map(|id| self.sandboxes.get(id))
     }
 
-    /// Those whose own ID or one of whose containers' begins so, as
-    /// `(the ID in full, the sandbox)`.
-    pub(crate) fn beginning_with<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a RuntimeSandbox)> {
-        let all = self.sandboxes.values();
-        all.flat_map(|sandbox| sandbox.ids().map(move |id| (id, sandbox)))
-            .filter(move |(id, _)| id.starts_with(prefix))
-    }
-
     fn put(&mut self, sandbox: &RuntimeSandbox) -> bool {
         if !self.sandboxes.contains_key(&sandbox.id) && self.sandboxes.len() >= MAX_SANDBOXES {
             return false;

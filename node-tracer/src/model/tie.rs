@@ -87,19 +87,15 @@ fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
     if let Some(known) = known() {
         return Some(known);
     }
-    // Later ones first: an address is given out again and again.
-    let mut others: Vec<&Attachment> = cni
-        .attachments()
+    let there = cni.in_netns(inode);
+    let uid = entry.sandbox.uid();
+    let of_pod = uid.into_iter().flat_map(|uid| cni.of_pod(uid));
+    let same = of_pod.filter(|attachment| has_any(entry, &attachment.ips));
+    // The latest: an address is given out again and again.
+    there
+        .chain(same)
         .filter(|attachment| attachment.pod.is_some() && !elsewhere(attachment))
-        .filter(|attachment| {
-            let there = attachment.netns.is_some_and(|netns| netns.inode == inode);
-            let uid = attachment.pod.as_ref().and_then(|pod| pod.uid.as_deref());
-            let same = uid.is_some() && uid == entry.sandbox.uid();
-            there || (same && has_any(entry, &attachment.ips))
-        })
-        .collect();
-    others.sort_by_key(|attachment| attachment.written);
-    others.pop()
+        .max_by_key(|attachment| attachment.written)
 }
 
 fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {

@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    endpoint::{Endpoint, EndpointError, endpoints},
+    endpoint::{Endpoint, endpoints},
     watcher::Watcher,
 };
 

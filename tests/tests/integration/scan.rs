@@ -77,9 +77,24 @@ pub(crate) const TESTS: &[Test] = &[
         run: stores::bad_files,
     },
     Test {
-        name: "scan_tells_a_pinned_netns_and_all_that_holds_it",
+        name: "scan_tells_a_pinned_netns",
         needs: holders::NEEDS,
         run: holders::pinned,
+    },
+    Test {
+        name: "scan_tells_a_mount_that_a_removed_sandbox_has_left",
+        needs: holders::NEEDS,
+        run: holders::left_over,
+    },
+    Test {
+        name: "scan_and_explain_tell_all_that_holds_a_pinned_netns",
+        needs: holders::NEEDS,
+        run: holders::pinned_thrice,
+    },
+    Test {
+        name: "explain_tells_a_netns_that_only_a_descriptor_or_a_socket_holds",
+        needs: holders::NEEDS,
+        run: holders::nameless,
     },
     Test {
         name: "scan_finds_a_stuck_thread_under_a_zombie_leader",

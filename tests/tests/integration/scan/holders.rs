@@ -109,86 +109,145 @@ fn explained(look: &Look, inode: u64) -> anyhow::Result<&Value> {
     its.next().with_context(|| look.brief())
 }
 
-pub(super) fn pinned() -> anyhow::Result<()> {
-    let scratch = Scratch::create()?;
-    let node = Containerd::start()?;
-    let mut pods = PodsFile::create(scratch.path())?;
-    let web = Pod::new("shop", "web-0")?;
-    let live = node.run_pod(&web.name, &web.namespace, &web.uid, 0, false)?;
-    pods.put(&web, live.ip)?;
-    // A name as containerd gives them, with nobody behind it.
-    let path = format!("/run/netns/cni-{}", pod_uid()?);
-    let address = "198.18.251.7";
-    let make = r#"touch "$1"; unshare --net="$1" sh -ec "
-        ip link set lo up
-        ip link add eth0 type veth peer name eth1
-        ip addr add $2/24 dev eth0
-        ip link set eth0 up""#;
-    shell(&node, make, &[&path, address])?;
-    let inode = fs::metadata(node.host_path(&path))?.ino();
-    let (pod, id) = (Pod::new("shop", "db-0")?, container_id()?);
-    remember(&node, &live, &pod, &id, (&path, address))?;
-    pods.put(&pod, None)?;
-    let list = pods.path().display().to_string();
-    let args = ["--pods", &list];
-    let mount = json!({ "kind": "mount", "path": path });
+/// A node with a namespace that an ADD of ten minutes ago has left, that the
+/// runtime does not know, and in which nobody is.
+struct Pinned {
+    node: Containerd,
+    pods: PodsFile,
+    live: Sandbox,
+    pod: Pod,
+    id: String,
+    /// As the node has it.
+    path: String,
+    inode: u64,
+    _scratch: Scratch,
+}
 
-    let look = on_node(&node, "scan", &args)?;
+const ADDRESS: &str = "198.18.251.7";
+
+impl Pinned {
+    fn new() -> anyhow::Result<Self> {
+        let scratch = Scratch::create()?;
+        let node = Containerd::start()?;
+        let mut pods = PodsFile::create(scratch.path())?;
+        let web = Pod::new("shop", "web-0")?;
+        let live = node.run_pod(&web.name, &web.namespace, &web.uid, 0, false)?;
+        pods.put(&web, live.ip)?;
+        // A name as containerd gives them.
+        let path = format!("/run/netns/cni-{}", pod_uid()?);
+        let make = r#"touch "$1"; unshare --net="$1" sh -ec "
+            ip link set lo up
+            ip link add eth0 type veth peer name eth1
+            ip addr add $2/24 dev eth0
+            ip link set eth0 up""#;
+        shell(&node, make, &[&path, ADDRESS])?;
+        let inode = fs::metadata(node.host_path(&path))?.ino();
+        let (pod, id) = (Pod::new("shop", "db-0")?, container_id()?);
+        remember(&node, &live, &pod, &id, (&path, ADDRESS))?;
+        pods.put(&pod, None)?;
+        Ok(Self {
+            node,
+            pods,
+            live,
+            pod,
+            id,
+            path,
+            inode,
+            _scratch: scratch,
+        })
+    }
+
+    fn look(&self, subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
+        let list = self.pods.path().display().to_string();
+        on_node(&self.node, subcommand, &[&["--pods", &list], args].concat())
+    }
+
+    fn mount(&self) -> Value {
+        json!({ "kind": "mount", "path": self.path })
+    }
+
+    /// A keeper, and as what it is a holder.
+    fn keep(&self, by: By) -> anyhow::Result<(Keeper, Value)> {
+        let keeper = Keeper::start(by, &self.node.host_path(&self.path))?;
+        let holder = json!({ "kind": by.kind(), "pid": keeper.pid() });
+        Ok((keeper, holder))
+    }
+}
+
+pub(super) fn pinned() -> anyhow::Result<()> {
+    let stage = Pinned::new()?;
+    let look = stage.look("scan", &[])?;
     look.expect_code(1)?;
-    let finding = on_netns(&look, "pinned-netns", inode)?;
-    expect_holders(finding, std::slice::from_ref(&mount))?;
+    let finding = on_netns(&look, "pinned-netns", stage.inode)?;
+    expect_holders(finding, &[stage.mount()])?;
     ensure!(
         finding["severity"] == "warning"
-            && finding["pod"]["uid"] == pod.uid.as_str()
-            && finding["sandbox_id"] == id.as_str()
-            && finding["addresses"] == json!([address]),
+            && finding["pod"]["uid"] == stage.pod.uid.as_str()
+            && finding["sandbox_id"] == stage.id.as_str()
+            && finding["addresses"] == json!([ADDRESS]),
         "{finding:#}"
     );
-    let live_too = look.findings_on(&[live.netns_inode]);
-    ensure!(live_too.is_empty(), "the live one: {live_too:#?}");
+    let live = look.findings_on(&[stage.live.netns_inode]);
+    ensure!(live.is_empty(), "the live one: {live:#?}");
+    Ok(())
+}
 
-    // The pod is gone: the same namespace is a ghost then, and only that.
-    pods.remove(&pod)?;
-    let look = on_node(&node, "scan", &args)?;
-    let ghost = on_netns(&look, "ghost-sandbox", inode);
-    // Judged at the end: the rest is worth knowing, too.
-    let ghost = ghost.and_then(|ghost| {
-        expect_holders(ghost, std::slice::from_ref(&mount))?;
-        ensure!(look.findings_on(&[inode]).len() == 1, "{}", look.brief());
-        Ok(())
-    });
-    pods.put(&pod, None)?;
-
-    let host_path = node.host_path(&path);
-    let by = |by| Keeper::start(by, &host_path);
-    let keepers = [by(By::Descriptor)?, by(By::Socket)?];
-    let [fd, socket] = [(0, "fd"), (1, "socket")]
-        .map(|(at, kind): (usize, &str)| json!({ "kind": kind, "pid": keepers[at].pid() }));
-    let look = on_node(&node, "scan", &args)?;
-    let finding = on_netns(&look, "pinned-netns", inode)?;
-    expect_holders(finding, &[mount, fd.clone(), socket.clone()])?;
-
-    // Without the name nothing ties it to the pod any more, but it is not lost.
-    shell(&node, r#"umount -l "$1"; rm "$1""#, &[&path])?;
-    let explain = |what: &str| on_node(&node, "explain", &[&args[..], &[what]].concat());
-    for what in [&inode.to_string(), address] {
-        let look = explain(what)?;
-        expect_holders(explained(&look, inode)?, &[fd.clone(), socket.clone()])
-            .with_context(|| format!("explain {what}"))?;
+/// The runtime has removed its sandbox long ago: no deletion is under way, so
+/// one look is enough.
+pub(super) fn left_over() -> anyhow::Result<()> {
+    let mut stage = Pinned::new()?;
+    stage.pods.remove(&stage.pod)?;
+    for round in 0..3 {
+        let look = stage.look("scan", &[])?;
+        let ghost = on_netns(&look, "ghost-sandbox", stage.inode)
+            .with_context(|| format!("round {round}"))?;
+        expect_holders(ghost, &[stage.mount()])?;
+        ensure!(
+            look.findings_on(&[stage.inode]).len() == 1,
+            "one thing is one finding: {}",
+            look.brief()
+        );
     }
-    let [descriptor, socket_keeper] = keepers;
-    for keeper in [&descriptor, &socket_keeper] {
-        explained(&explain(&keeper.pid().to_string())?, inode)?;
+    Ok(())
+}
+
+/// Who unmounts the one must know of the others.
+pub(super) fn pinned_thrice() -> anyhow::Result<()> {
+    let stage = Pinned::new()?;
+    let (_by_fd, fd) = stage.keep(By::Descriptor)?;
+    let (_by_socket, socket) = stage.keep(By::Socket)?;
+    let expected = [stage.mount(), fd, socket];
+    let look = stage.look("scan", &[])?;
+    expect_holders(on_netns(&look, "pinned-netns", stage.inode)?, &expected)?;
+    let look = stage.look("explain", &[ADDRESS])?;
+    expect_holders(explained(&look, stage.inode)?, &expected)
+}
+
+/// Without its name nothing ties it to a pod, but it is not lost.
+pub(super) fn nameless() -> anyhow::Result<()> {
+    for by in [By::Descriptor, By::Socket] {
+        kept_by(by).with_context(|| format!("{by:?}"))?;
     }
-    drop(descriptor);
-    expect_holders(explained(&explain(address)?, inode)?, &[socket])?;
-    drop(socket_keeper);
+    Ok(())
+}
+
+fn kept_by(by: By) -> anyhow::Result<()> {
+    let stage = Pinned::new()?;
+    let (keeper, holder) = stage.keep(by)?;
+    shell(&stage.node, r#"umount -l "$1"; rm "$1""#, &[&stage.path])?;
+    let inode = stage.inode;
+    let explain = |word: &str| stage.look("explain", &[word]);
+    for word in [&inode.to_string(), ADDRESS, &keeper.pid().to_string()] {
+        let look = explain(word)?;
+        expect_holders(explained(&look, inode)?, std::slice::from_ref(&holder))
+            .with_context(|| format!("explain {word}"))?;
+    }
+    drop(keeper);
     wait::until("the netns to end", Duration::from_secs(5), || {
         let look = explain(&inode.to_string())?;
         let parts = look.explanation()?["netns"].as_array().map(Vec::len);
         Ok((parts == Some(0)).then_some(()))
-    })?;
-    ghost.context("the pod is gone, the runtime does not know the sandbox")
+    })
 }
 
 pub(super) fn zombie_leader() -> anyhow::Result<()> {
@@ -241,6 +300,10 @@ pub(super) fn zombie_leader() -> anyhow::Result<()> {
         let holders = &explained(&look, netns.inode())?["holders"];
         let mut all = holders.as_array().context("no holders")?.iter();
         ensure!(all.any(is), "the stuck thread is no holder: {holders:#}");
+        let findings = &look.explanation()?["findings"];
+        let mut rules = findings.as_array().into_iter().flatten();
+        let told = rules.any(|finding| finding["rule"] == "blocked-task");
+        ensure!(told, "no blocked-task: {findings:#}");
         let answer = look.explanation()?["answer"]
             .as_str()
             .context("no answer")?;
