@@ -6,8 +6,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::containerd::Containerd;
+use crate::containerd::{self, Containerd};
+use crate::stage::Need;
 use crate::tracer::{Ended, Tracer, command, is_finding, netns_of};
+
+/// All that it needs to look at a node with a runtime.
+pub const NODE: &[Need] = &and_tracer::<{ containerd::NEEDS.len() + 1 }>(containerd::NEEDS);
+/// All that it needs to look at an incident there.
+pub const INCIDENT: &[Need] =
+    &and_tracer::<{ containerd::incident::NEEDS.len() + 1 }>(containerd::incident::NEEDS);
+
+/// `base` and one more.
+const fn and_tracer<const N: usize>(base: &[Need]) -> [Need; N] {
+    let mut needs = [Need::Tracer; N];
+    let mut at = 0;
+    while at < base.len() {
+        needs[at] = base[at];
+        at += 1;
+    }
+    needs
+}
 
 /// Time for one look, on a busy machine and with a debug build.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -99,20 +99,21 @@ fn watch(tracer: &Path, pods: &Path) -> anyhow::Result<Tracer> {
     Ok(tracer)
 }
 
-fn tell(tracer: &Path) -> anyhow::Result<()> {
+fn tell(binary: &Path) -> anyhow::Result<()> {
     let mut incident = Incident::new().context("cannot set the stage")?;
     say(&format!(
         "a small node in {}: {}",
         incident.node().path().display(),
         incident.network().describe()
     ));
-    let mut tracer = watch(tracer, incident.pods_file())?;
+    let mut tracer = watch(binary, incident.pods_file())?;
     wait::pause(READ)?;
 
     let old = first_pod(&mut incident, &mut tracer)?;
     deletion(&mut incident, &mut tracer, &old)?;
     collection(&mut incident, &mut tracer, &old)?;
     second_pod(&mut incident, &mut tracer, &old)?;
+    ask(binary, &incident, &old)?;
 
     say("the volume fails the read at last; the process dies; the runtime removes the old sandbox");
     incident.release()?;
@@ -141,6 +142,29 @@ fn tell(tracer: &Path) -> anyhow::Result<()> {
     );
     say("  4. when the process could die the namespace went away, and the finding was resolved");
     Ok(())
+}
+
+/// What somebody is told who comes only now.
+fn ask(binary: &Path, incident: &Incident, old: &Sandbox) -> anyhow::Result<()> {
+    let address = old.address.to_string();
+    say(&format!(
+        "somebody who comes only now asks: node-tracer explain {address}"
+    ));
+    let mut command = Command::new(binary);
+    command
+        .args(["explain", &address, "--cri", "none", "--pods"])
+        .arg(incident.pods_file());
+    let answer = command.output().context("cannot run node-tracer explain")?;
+    let text = String::from_utf8_lossy(&answer.stdout);
+    println!("{}", text.trim_end());
+    let inode = old.netns_inode.to_string();
+    anyhow::ensure!(
+        answer.status.code() == Some(1) && text.contains(&inode),
+        "explain does not name netns {inode} ({}): {}",
+        answer.status,
+        String::from_utf8_lossy(&answer.stderr).trim()
+    );
+    wait::pause(2 * READ)
 }
 
 fn first_pod(incident: &mut Incident, tracer: &mut Tracer) -> anyhow::Result<Sandbox> {

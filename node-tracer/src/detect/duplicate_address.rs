@@ -19,7 +19,6 @@ use crate::{
     model::{
         Model,
         netns::{HeldAddress, NetnsEntry},
-        pods::Standing,
         sandbox::Known,
     },
 };
@@ -208,7 +207,7 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
         } else if entry.is_held_by_nothing_found() && !entry.host {
             unknown.push(unknown_holder(label));
         }
-        if is_pods(entry) && entry.sandbox.standing == Standing::Unknown {
+        if is_pods(entry) && ghost_sandbox::is_untold(view, entry) {
             unknown.push(format!(
                 "whether the pod of {label} still exists: no pod list tells"
             ));

@@ -107,7 +107,7 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         Standing::Terminating(by) => {
             (!stuck.is_empty() && view.passed(by.plus(GRACE))).then_some(by)?
         }
-        Standing::Unknown => {
+        _ if is_untold(view, entry) => {
             let since = taken_since(view, entry, &addresses)?;
             (!stuck.is_empty()).then_some(since)?
         }
@@ -126,6 +126,15 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
         addresses,
         stuck,
     })
+}
+
+/// Whether no list that is believed tells of a namespace's pod.
+pub(super) fn is_untold(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    match entry.sandbox.standing {
+        Standing::Unknown => true,
+        Standing::Unlisted(_) => view.list_is_doubtful(),
+        _ => false,
+    }
 }
 
 /// Namespaces whose pod is gone and of which it cannot be told yet whether

@@ -69,9 +69,9 @@ pub(super) fn related<'a>(seeds: &Seeds, index: &Index<'a>) -> Related<'a> {
     }
     while let Some(step) = steps.pop() {
         match step {
-            Step::Netns(entry) => related.from_netns(entry, index, &mut steps),
-            Step::Container(id) => related.from_container(&id, index, &mut steps),
-            Step::Pod(uid) => related.from_pod(&uid, index, &mut steps),
+            Step::Netns(entry) => related.follow_netns(entry, index, &mut steps),
+            Step::Container(id) => related.follow_container(&id, index, &mut steps),
+            Step::Pod(uid) => related.follow_pod(&uid, index, &mut steps),
         }
     }
     related.use_of_addresses(seeds.address, index);
@@ -146,7 +146,12 @@ impl<'a> Related<'a> {
         }
     }
 
-    fn from_netns(&mut self, entry: &'a NetnsEntry, index: &Index<'a>, steps: &mut Vec<Step<'a>>) {
+    fn follow_netns(
+        &mut self,
+        entry: &'a NetnsEntry,
+        index: &Index<'a>,
+        steps: &mut Vec<Step<'a>>,
+    ) {
         if let Some(uid) = entry.sandbox.uid() {
             self.add_pod(uid, steps);
         }
@@ -163,7 +168,7 @@ impl<'a> Related<'a> {
         }
     }
 
-    fn from_container(&mut self, id: &str, index: &Index<'a>, steps: &mut Vec<Step<'a>>) {
+    fn follow_container(&mut self, id: &str, index: &Index<'a>, steps: &mut Vec<Step<'a>>) {
         for list in index.model.runtime.lists() {
             if let Some(sandbox) = list.of_container(id) {
                 self.add_sandbox(list, sandbox, index, steps);
@@ -181,7 +186,7 @@ impl<'a> Related<'a> {
         }
     }
 
-    fn from_pod(&mut self, uid: &str, index: &Index<'a>, steps: &mut Vec<Step<'a>>) {
+    fn follow_pod(&mut self, uid: &str, index: &Index<'a>, steps: &mut Vec<Step<'a>>) {
         for entry in index.of_uid(uid) {
             self.add_netns(entry.id, index, steps);
         }

@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::containerd;
-use node_tracer_tests::containerd::incident::{NEEDS as INCIDENT, RealIncident};
+use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::Stuck;
-use node_tracer_tests::look::{Look, on_host, on_node};
+use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node};
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::scratch::container_id;
 use node_tracer_tests::stage::{IP, Need};
@@ -32,7 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     },
     Test {
         name: "explain_lists_the_candidates_of_an_ambiguous_prefix",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: ambiguous,
     },
     Test {

@@ -11,9 +11,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use node_tracer_tests::containerd;
-use node_tracer_tests::containerd::incident::NEEDS as INCIDENT;
 use node_tracer_tests::harness::Test;
+use node_tracer_tests::look::{INCIDENT, NODE};
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::stage::{IP, Need};
 use serde_json::Value;
@@ -38,22 +37,22 @@ pub(crate) const TESTS: &[Test] = &[
     },
     Test {
         name: "scan_says_nothing_of_a_healthy_node_and_leaves_it_so",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: quiet::healthy,
     },
     Test {
         name: "scan_says_nothing_of_ordinary_deletions",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: quiet::deletions,
     },
     Test {
         name: "scan_waits_for_a_forced_deletion_as_long_as_it_is_told",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: quiet::forced_deletion,
     },
     Test {
         name: "scan_says_nothing_of_namespaces_that_are_no_pods",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: quiet::no_pods,
     },
     Test {
@@ -63,37 +62,37 @@ pub(crate) const TESTS: &[Test] = &[
     },
     Test {
         name: "scan_tells_leaked_reservations_from_live_ones",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: stores::leaked,
     },
     Test {
         name: "scan_tells_a_range_that_leaks_have_filled",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: stores::exhausted,
     },
     Test {
         name: "scan_follows_and_believes_no_bad_file",
-        needs: containerd::NEEDS,
+        needs: NODE,
         run: stores::bad_files,
     },
     Test {
         name: "scan_tells_a_pinned_netns",
-        needs: holders::NEEDS,
+        needs: NODE,
         run: holders::pinned,
     },
     Test {
         name: "scan_tells_a_mount_that_a_removed_sandbox_has_left",
-        needs: holders::NEEDS,
+        needs: NODE,
         run: holders::left_over,
     },
     Test {
         name: "scan_and_explain_tell_all_that_holds_a_pinned_netns",
-        needs: holders::NEEDS,
+        needs: NODE,
         run: holders::pinned_thrice,
     },
     Test {
         name: "explain_tells_a_netns_that_only_a_descriptor_or_a_socket_holds",
-        needs: holders::NEEDS,
+        needs: NODE,
         run: holders::nameless,
     },
     Test {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Fate, Ghost, fate};
+use super::{Fate, Ghost, fate, is_untold};
 use crate::{
     clock::Timestamp,
     detect::{
@@ -67,7 +67,7 @@ pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
         severity: match phase {
             Phase::Suspected => Severity::Warning,
             // Only a list can say that the pod is gone.
-            _ if entry.sandbox.standing == Standing::Unknown => Severity::Warning,
+            _ if is_untold(view, entry) => Severity::Warning,
             Phase::Armed | Phase::Conflict => Severity::Critical,
         },
         id,
@@ -105,7 +105,7 @@ impl Told<'_> {
         let addresses = joined(&self.ghost.addresses);
         let state = match self.ghost.entry.sandbox.standing {
             Standing::Terminating(_) => "the terminating pod",
-            Standing::Unknown => "pod",
+            _ if is_untold(self.view, self.ghost.entry) => "pod",
             _ => "the deleted pod",
         };
         let pod = pod_word(&self.pod);
@@ -231,7 +231,7 @@ impl Told<'_> {
     /// The pod is gone.
     fn claim_pod(&self, claims: &mut Vec<Evidence>) {
         let pods = &self.view.model.pods;
-        if self.ghost.entry.sandbox.standing == Standing::Unknown {
+        if is_untold(self.view, self.ghost.entry) {
             return;
         }
         let source = pods.list().map_or("pods", |list| list.source.as_str());
@@ -379,23 +379,28 @@ impl Told<'_> {
                 Fate::TakenBy(..) => {}
             }
         }
-        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
+        let untold = is_untold(self.view, entry);
+        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) && !untold {
             unknown.push(String::from(
                 "when the pod was deleted: no list that was seen had it",
             ));
         }
         let failure = self.view.model.pods_failure();
-        match (entry.sandbox.standing, failure) {
-            (Standing::Unknown, None) => {
-                unknown.push(String::from("whether the pod still exists: no pod list tells"));
-            }
-            (Standing::Unknown, Some(failure)) => {
+        match (untold, failure) {
+            (true, None) => unknown.push(match entry.sandbox.standing {
+                Standing::Unlisted(_) => String::from(
+                    "whether the pod still exists: the pod list lacks most of the pods on this \
+                     node, so it is not believed",
+                ),
+                _ => String::from("whether the pod still exists: no pod list tells"),
+            }),
+            (true, Some(failure)) => {
                 unknown.push(format!("whether the pod still exists: {}", failure.error));
             }
-            (_, Some(failure)) => {
+            (false, Some(failure)) => {
                 unknown.push(format!("the pods as they are now: {}", failure.error));
             }
-            (_, None) => {}
+            (false, None) => {}
         }
         if let Some(failure) = self.view.model.failure(CRI) {
             unknown.push(format!("what the container runtime knows: {}", failure.error));

@@ -14,22 +14,9 @@ use node_tracer_tests::look::{Look, on_host, on_node};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
-use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::netns_of;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
-
-pub(super) const NEEDS: &[Need] = &{
-    let base = node_tracer_tests::containerd::NEEDS;
-    let mut needs = [Need::Program("nsenter", "util-linux"); 12];
-    let mut at = 0;
-    while at < base.len() {
-        needs[at] = base[at];
-        at += 1;
-    }
-    needs[at] = IP;
-    needs
-};
 
 /// A shell in the node's mount namespace and network namespace.
 fn shell(node: &Containerd, script: &str, args: &[&str]) -> anyhow::Result<()> {

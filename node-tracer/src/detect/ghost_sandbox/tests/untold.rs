@@ -155,3 +155,24 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
     assert_eq!(of_libcni.len(), 2, "{of_libcni:?}");
     assert!(of_libcni[1].0.contains("no CNI DEL"), "{of_libcni:?}");
 }
+
+#[test]
+fn a_list_that_is_not_believed_is_as_good_as_none() {
+    let mut story = conflict();
+    for i in 0..4_u32 {
+        let uid = format!("0a1b2c3d-0000-4000-9000-00000000000{i}");
+        story.push(found(71, 300 + i));
+        story.push(added(71, 300 + i, 50 + i as u8));
+        let task = pod_task(70 + i, "pause", &uid, "c");
+        story.push(holders(71, 300 + i, &[task], &[]));
+    }
+    story.push(listed(72, &[pod("checkout-q4w7z", NEW, &[ip(5)])]));
+    let told = ghost(&story, 75).unwrap();
+    assert_eq!(
+        (phase(&told), told.severity),
+        (Phase::Conflict, Severity::Warning)
+    );
+    let doubt = |text: &String| text.contains("not believed");
+    assert!(told.unknown.iter().any(doubt), "{:?}", told.unknown);
+    assert!(!told.title.contains("deleted"), "{}", told.title);
+}
