@@ -1,12 +1,15 @@
 //! `scan` and `explain` under test: one run each, to its end.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::containerd::{self, Containerd};
+use crate::scratch::pod_uid;
 use crate::stage::Need;
 use crate::tracer::{Ended, Tracer, command, is_finding, netns_of};
 
@@ -84,6 +87,23 @@ pub fn start(line: &mut Command) -> anyhow::Result<Looking> {
     let begin = Instant::now();
     let tracer = Tracer::start(line, |_| ())?;
     Ok(Looking { tracer, begin })
+}
+
+/// Copies a list of pods to `folder` with one more pod, of another namespace:
+/// one that is of a single namespace is not believed where the kernel has more
+/// pods, as it has while another run is under way.
+pub fn whole_list(pods: &Path, folder: &Path) -> anyhow::Result<String> {
+    let mut list: Value = serde_json::from_slice(&fs::read(pods)?)?;
+    let items = list["items"].as_array_mut().context("items")?;
+    let mut more = items.first().context("no pod is listed")?.clone();
+    let metadata = json!({ "name": "proxy", "namespace": "kube-system", "uid": pod_uid()? });
+    more["metadata"] = metadata;
+    more["spec"]["hostNetwork"] = json!(true);
+    more["status"] = json!({ "phase": "Running" });
+    items.push(more);
+    let path = folder.join("whole.json");
+    fs::write(&path, list.to_string())?;
+    Ok(path.display().to_string())
 }
 
 impl Looking {

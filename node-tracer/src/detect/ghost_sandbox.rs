@@ -20,6 +20,8 @@
 //! What it leads to depends on the address's reservation: see [`Phase`].
 
 mod advice;
+mod claims;
+mod doubts;
 mod telling;
 
 use std::{net::IpAddr, time::Duration};

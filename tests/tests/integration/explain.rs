@@ -8,9 +8,9 @@ use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::Stuck;
-use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node};
+use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node, whole_list};
 use node_tracer_tests::netns::{Netns, connect};
-use node_tracer_tests::scratch::container_id;
+use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
 use serde_json::Value;
 
@@ -170,7 +170,8 @@ fn check_address(look: &Look, old: &Sandbox, stuck: &Stuck, new: &Sandbox) -> an
 fn every_name() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, new) = incident.stage()?;
-    let list = incident.pods_file().display().to_string();
+    let folder = Scratch::create()?;
+    let list = whole_list(incident.pods_file(), folder.path())?;
     let args = ["--pods", &list];
     let mut failures = Vec::new();
     let mut slowest = Duration::ZERO;
@@ -202,7 +203,8 @@ fn whoever_answers() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, new) = incident.stage()?;
     let address = old.ip.context("no address")?.to_string();
-    let list = incident.pods_file().display().to_string();
+    let folder = Scratch::create()?;
+    let list = whole_list(incident.pods_file(), folder.path())?;
     let node = incident.node();
     let mut failures = Vec::new();
     let mut check = |name: &str, look: anyhow::Result<Look>, unknown: &str| {

@@ -1,14 +1,14 @@
 //! The incident by a real runtime, already there when one looks.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::incident::Stuck;
-use node_tracer_tests::look::{Look, on_node};
+use node_tracer_tests::look::{Look, on_node, whole_list};
+use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::tracer::{SOON, Tracer, binary, is_finding, names_address, netns_of};
 use serde_json::Value;
 
@@ -158,7 +158,8 @@ pub(super) fn whoever_answers() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
     let node = incident.node();
-    let pods = incident.pods_file().display().to_string();
+    let folder = Scratch::create()?;
+    let pods = whole_list(incident.pods_file(), folder.path())?;
     let listed: &[&str] = &["--pods", &pods];
     let (no_cri, no_pods): (&[&str], &[&str]) = (&["--cri", "none"], &["--pods", "none"]);
 
@@ -206,13 +207,13 @@ pub(super) fn whoever_answers() -> anyhow::Result<()> {
 fn traced(
     incident: &RealIncident,
     facts: &Facts,
-    pods: &Path,
+    pods: &str,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let node = incident.node();
     let mut line = node.command(binary()?)?;
     line.args(["trace", "-o", "json", "--stall-threshold", "1s"]);
     line.args(["--cri", "none"]).arg("--root").arg(node.root());
-    line.arg("--pods").arg(pods);
+    line.args(["--pods", pods]);
     let mut tracer = Tracer::start(&mut line, |_| ())?;
     let mut ids = BTreeMap::new();
     for rule in ["blocked-task", "duplicate-address", "ghost-sandbox"] {
@@ -231,8 +232,9 @@ fn traced(
 pub(super) fn same_as_trace() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
-    let pods = incident.pods_file().to_owned();
-    let looked = scan(incident.node(), &["--pods", &pods.display().to_string()])?;
+    let folder = Scratch::create()?;
+    let pods = whole_list(incident.pods_file(), folder.path())?;
+    let looked = scan(incident.node(), &["--pods", &pods])?;
     let looked = facts.check(&looked, "critical")?;
     let traced = traced(&incident, &facts, &pods)?;
     ensure!(looked == traced, "{looked:?}, and trace says {traced:?}");
@@ -245,7 +247,8 @@ pub(super) fn same_as_trace() -> anyhow::Result<()> {
 pub(super) fn below_threshold() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
-    let list = incident.pods_file().display().to_string();
+    let folder = Scratch::create()?;
+    let list = whole_list(incident.pods_file(), folder.path())?;
     let args = ["--stall-threshold", "1h", "--pods", &list];
     let look = on_node(incident.node(), "scan", &args);
     incident.release()?;

@@ -1,0 +1,239 @@
+//! The chain of claims that makes a ghost: each with its source and its time.
+
+use std::net::IpAddr;
+
+use super::{Fate, Ghost, is_untold, telling::Told};
+use crate::{
+    detect::{
+        duplicate_address::label, evidence, fd_label, joined, pod_word, short_id, sleeps_in,
+        socket_label, task_label,
+    },
+    finding::Evidence,
+    model::{
+        allocation::Answer,
+        pods::{Standing, reference},
+        runtime::CRI,
+        sandbox::Known,
+    },
+};
+
+/// Stuck tasks that are claimed one by one.
+const TOLD: usize = 3;
+
+impl Told<'_> {
+    /// All of them, in the order in which they lead to the verdict.
+    pub(super) fn evidence(&self) -> Vec<Evidence> {
+        let mut claims = Vec::new();
+        self.claim_sandbox(&mut claims);
+        self.claim_pod(&mut claims);
+        self.claim_holders(&mut claims);
+        for (address, fate) in &self.fates {
+            self.claim_fate(&mut claims, *address, fate);
+        }
+        claims
+    }
+
+    /// The namespace is the pod's sandbox and has the addresses.
+    fn claim_sandbox(&self, claims: &mut Vec<Evidence>) {
+        let entry = self.ghost.entry;
+        let inode = entry.id.inode;
+        let born = if entry.created {
+            "was created"
+        } else {
+            "was there when first seen"
+        };
+        claims.push(evidence(
+            format!("netns {inode} {born}"),
+            "kernel",
+            entry.seen,
+        ));
+        let pod = pod_word(&self.pod);
+        let uid = entry.sandbox.uid().unwrap_or_default();
+        match entry.sandbox.known {
+            Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
+                let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
+                let uid = match &self.pod.name {
+                    Some(_) => format!(" ({uid})"),
+                    None => String::new(),
+                };
+                let says = match known {
+                    Known::Cache { .. } => "libcni remembers that CNI ADD made it",
+                    Known::Runtime { source: CRI, .. } => "the container runtime lists it as",
+                    Known::Runtime { .. } => "the container runtime's folders have it as",
+                    Known::Cni { .. } | Known::Cgroup { .. } => "CNI ADD made it",
+                };
+                let claim = format!("{says} sandbox {id} of pod {pod}{uid}");
+                claims.push(evidence(claim, known.source(), at));
+            }
+            Some(Known::Cgroup { pid, at }) => {
+                let claim = format!("process {pid} in it is in the cgroup of pod {uid}");
+                claims.push(evidence(claim, "kernel", at));
+            }
+            None => {}
+        }
+        for held in &entry.addresses {
+            if self.ghost.addresses.contains(&held.address.address) {
+                let claim = format!("it has {} on {}", held.address, held.address.ifname);
+                claims.push(evidence(claim, "kernel", held.since));
+            }
+        }
+    }
+
+    /// The pod is gone.
+    fn claim_pod(&self, claims: &mut Vec<Evidence>) {
+        let pods = &self.view.model.pods;
+        if is_untold(self.view, self.ghost.entry) {
+            return;
+        }
+        let source = pods.list().map_or("pods", |list| list.source.as_str());
+        let pod = self.pod.label();
+        let at = self.ghost.since;
+        let claim = match self.ghost.entry.sandbox.standing {
+            Standing::Terminating(_) => format!(
+                "{pod} should have been gone by now and is still listed; while it is, its address \
+                 is not given to others"
+            ),
+            Standing::Gone(_) => format!("{pod} was listed and is not any more"),
+            _ => format!("{pod} is not on the pod list, which is later than its sandbox"),
+        };
+        claims.push(evidence(claim, source, at));
+        let names = self.pod.namespace.as_deref().zip(self.pod.name.as_deref());
+        let namesake = names.and_then(|(namespace, name)| pods.namesake(namespace, name));
+        let uid = self.pod.uid.as_deref().unwrap_or_default();
+        if let Some(other) = namesake.filter(|other| !other.uids.contains(uid)) {
+            let other = reference(other).uid.unwrap_or_default();
+            let claim = format!("the pod that is now called {pod} is another one ({other})");
+            claims.push(evidence(claim, source, at));
+        }
+    }
+
+    /// What keeps the namespace, and what CNI did about it.
+    fn claim_holders(&self, claims: &mut Vec<Evidence>) {
+        let Ghost {
+            entry,
+            stuck,
+            since,
+            ..
+        } = self.ghost;
+        for blocked in stuck.iter().take(TOLD) {
+            let claim = format!(
+                "{} is in it, in uninterruptible sleep{}",
+                task_label(&blocked.task),
+                sleeps_in(blocked),
+            );
+            claims.push(evidence(claim, "kernel", blocked.since));
+        }
+        let held_at = entry.held_at.unwrap_or(*since);
+        if stuck.is_empty() && entry.task_count > 0 {
+            claims.push(evidence("tasks in it still run", "kernel", held_at));
+        } else if stuck.is_empty() {
+            let mounts = joined(entry.mounts.iter().map(|path| path.display()));
+            let fds = joined(entry.fds.iter().map(fd_label));
+            let sockets = joined(entry.sockets.iter().map(socket_label));
+            let claim = match (entry.mounts.is_empty(), entry.fds.is_empty()) {
+                (false, _) => format!("no task is in it; it is mounted at {mounts}"),
+                (true, false) => {
+                    format!("no task is in it and it is mounted nowhere; it is kept by {fds}")
+                }
+                (true, true) if !entry.sockets.is_empty() => {
+                    format!("no task is in it and it is mounted nowhere; it is kept by {sockets}")
+                }
+                (true, true) => String::from(
+                    "it lives on, so something keeps it; no task in it, no mount and no \
+                     descriptor of it was found",
+                ),
+            };
+            claims.push(evidence(claim, "kernel", held_at));
+        }
+        match (entry.sandbox.add, entry.sandbox.del) {
+            (_, Some(del)) => {
+                let end = match del.exit_code {
+                    Some(0) => "reported success, and the address is still there",
+                    _ => "failed",
+                };
+                claims.push(evidence(format!("CNI DEL for it {end}"), "cni", del.at));
+            }
+            (Some(add), None) => {
+                claims.push(evidence(
+                    "no CNI DEL for it has been seen since its ADD",
+                    "cni",
+                    add,
+                ));
+            }
+            (None, None) => self.claim_attachment(claims),
+        }
+        self.claim_runtime(claims);
+    }
+
+    /// No DEL was seen because nobody looked; libcni forgets an attachment when
+    /// its DEL has succeeded.
+    fn claim_attachment(&self, claims: &mut Vec<Evidence>) {
+        let id = self.ghost.entry.sandbox.id.as_deref();
+        let mut its = id
+            .into_iter()
+            .flat_map(|id| self.view.model.cni.of_container(id));
+        if let Some(attachment) = its.find(|each| each.ifname != "lo") {
+            let claim = format!(
+                "no CNI DEL of its {} has succeeded: libcni still has the ADD",
+                attachment.ifname
+            );
+            claims.push(evidence(claim, "libcni", attachment.written));
+        }
+    }
+
+    /// What the runtime has to say.
+    fn claim_runtime(&self, claims: &mut Vec<Evidence>) {
+        let entry = self.ghost.entry;
+        let (Some(list), Some(id)) = (self.view.model.runtime.cri(), &entry.sandbox.id) else {
+            return;
+        };
+        let claim = match list.of_container(id).map(|sandbox| sandbox.ready) {
+            Some(Some(true)) => "the container runtime still has its sandbox as ready",
+            Some(Some(false)) => "the container runtime has its sandbox as not ready",
+            Some(None) => return,
+            None => "the container runtime has no such sandbox any more",
+        };
+        claims.push(evidence(claim, CRI, list.at));
+    }
+
+    /// What became of an address.
+    fn claim_fate(&self, claims: &mut Vec<Evidence>, address: IpAddr, fate: &Fate<'_>) {
+        match fate {
+            Fate::TakenBy(other, since) => {
+                let claim = format!("{} has {address}, too", label(self.view.model, other));
+                claims.push(evidence(claim, "kernel", *since));
+            }
+            Fate::Free(known, _) | Fate::Reserved(known) => {
+                if let Some(answer) = &known.answer {
+                    claims.push(reservation(address, answer));
+                }
+            }
+            Fate::Untold | Fate::NotYet => {}
+        }
+    }
+}
+
+fn reservation(address: IpAddr, answer: &Answer) -> Evidence {
+    let stores = joined(answer.stores.iter().map(|path| path.display()));
+    let (claim, source) = match &answer.holder {
+        None => (format!("{address} is free in {stores}"), "ipam"),
+        Some(holder) if holder.container_id.is_empty() => (
+            format!(
+                "{address} is reserved by {}, which names nobody",
+                holder.path.display()
+            ),
+            "ipam",
+        ),
+        Some(holder) => {
+            let path = holder.path.display();
+            (
+                format!(
+                    "{address} is reserved for {} by {path}",
+                    short_id(&holder.container_id)
+                ),
+                "ipam",
+            )
+        }
+    };
+    evidence(claim, source, answer.since)
+}

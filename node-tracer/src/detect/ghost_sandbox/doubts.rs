@@ -1,0 +1,102 @@
+//! What is not known of a ghost, and therefore not claimed.
+
+use std::net::IpAddr;
+
+use super::{Fate, is_untold, telling::Told};
+use crate::{
+    detect::{joined, short_id, unknown_holder},
+    model::{allocation::Allocation, pods::Standing, runtime::CRI},
+};
+
+impl Told<'_> {
+    /// See the module's documentation.
+    pub(super) fn unknown(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        let entry = self.ghost.entry;
+        for (address, fate) in &self.fates {
+            match fate {
+                Fate::Untold => unknown.push(format!(
+                    "which IPAM has {address}, and when it gives the address back: no store of \
+                     reservations could be looked at"
+                )),
+                Fate::NotYet => {
+                    unknown.push(format!(
+                        "whether {address} is still reserved: not answered yet"
+                    ));
+                }
+                Fate::Free(known, _) | Fate::Reserved(known) => {
+                    self.doubt_store(&mut unknown, *address, known);
+                }
+                Fate::TakenBy(..) => {}
+            }
+        }
+        let untold = is_untold(self.view, entry);
+        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) && !untold {
+            unknown.push(String::from(
+                "when the pod was deleted: no list that was seen had it",
+            ));
+        }
+        let failure = self.view.model.pods_failure();
+        match (untold, failure) {
+            (true, None) => unknown.push(match entry.sandbox.standing {
+                Standing::Unlisted(_) => String::from(
+                    "whether the pod still exists: the pod list lacks most of the pods on this \
+                     node, so it is not believed",
+                ),
+                _ => String::from("whether the pod still exists: no pod list tells"),
+            }),
+            (true, Some(failure)) => {
+                unknown.push(format!("whether the pod still exists: {}", failure.error));
+            }
+            (false, Some(failure)) => {
+                unknown.push(format!("the pods as they are now: {}", failure.error));
+            }
+            (false, None) => {}
+        }
+        if let Some(failure) = self.view.model.failure(CRI) {
+            unknown.push(format!(
+                "what the container runtime knows: {}",
+                failure.error
+            ));
+        }
+        if entry.held_at.is_none() {
+            unknown.push(String::from("what else keeps the namespace"));
+        } else if entry.is_held_by_nothing_found() && self.ghost.stuck.is_empty() {
+            unknown.push(unknown_holder("it"));
+        } else if entry.task_count > entry.tasks.len() {
+            unknown.push(format!(
+                "the names of {} more tasks in the namespace",
+                entry.task_count - entry.tasks.len()
+            ));
+        }
+        unknown
+    }
+
+    fn doubt_store(&self, unknown: &mut Vec<String>, address: IpAddr, known: &Allocation) {
+        if known.silent.is_some() {
+            unknown.push(format!(
+                "whether the reservation of {address} is still so: no store answers"
+            ));
+        }
+        let Some(answer) = &known.answer else {
+            return;
+        };
+        if !known.was_reserved {
+            unknown.push(format!(
+                "whether {} is the pod network's store: it never had {address}",
+                joined(answer.stores.iter().map(|path| path.display())),
+            ));
+        }
+        let sandbox = &self.ghost.entry.sandbox;
+        let holder = answer
+            .holder
+            .as_ref()
+            .map(|holder| holder.container_id.as_str());
+        if let Some(id) = holder.filter(|id| sandbox.id.is_none() && !sandbox.has_container(id)) {
+            unknown.push(format!(
+                "whether {:?}, which {address} is reserved for, is this sandbox",
+                short_id(id),
+            ));
+        }
+    }
+}
