@@ -81,7 +81,7 @@ pub(crate) fn explain(
         also,
     } = resolve::resolve(asked, &index, hints)?;
     let related = related::related(&seeds, &index);
-    let look = look::look(engine, hints);
+    let look = look::look(engine, hints, seeds.address);
 
     let mut all = Explanation {
         subject: Subject {

@@ -3,19 +3,21 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`] and [`check`] are the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`] and [`check`] are the commands
+//! and know both ends.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`cli`], [`config`] | the command line as typed; what it means |
-//! | [`source`] | the kernel (eBPF), /proc, netlink, pods, reservations |
+//! | [`source`] | the kernel (eBPF, /proc, netlink), CRI, CNI, the API server |
+//! | [`look`], [`reservations`] | every source once; single addresses again and again |
 //! | [`event`], [`clock`] | what happened, and when; the recording's form |
 //! | [`model`] | the node as the events tell it: no I/O, no clock |
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
-//! | [`explain`] | all that is known about one address, pod, namespace, ... |
-//! | [`trace`], [`recording`], [`check`], [`coverage`] | the commands |
+//! | [`trace`], [`scan`], [`explain`], [`check`] | the commands |
+//! | [`recording`], [`coverage`] | what they have in common |
 
 mod check;
 mod cli;

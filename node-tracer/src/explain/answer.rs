@@ -55,8 +55,8 @@ fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
     }
     match kind {
         Kind::Address => format!(
-            "nobody holds {value}: no network namespace has it, and no reservation, CNI \
-             attachment, sandbox or pod names it"
+            "nobody holds {value}: no network namespace has it on any device but lo, and no \
+             reservation, CNI attachment, sandbox or pod names it"
         ),
         _ => format!("nothing on this node knows {what}"),
     }

@@ -1,8 +1,11 @@
 //! What was looked at, and what could not be read: the difference between
 //! "nobody has it" and "it was not found".
 
+use std::net::IpAddr;
+
 use super::Hints;
 use crate::{
+    detect::is_routable,
     engine::Engine,
     model::{Model, runtime::CRI},
 };
@@ -20,7 +23,7 @@ pub(super) struct Look {
 }
 
 /// What the model was filled from.
-pub(super) fn look(engine: &Engine, hints: &Hints) -> Look {
+pub(super) fn look(engine: &Engine, hints: &Hints, asked: Option<IpAddr>) -> Look {
     let mut look = Look::default();
     let model = engine.model();
     look.kernel(model);
@@ -31,6 +34,12 @@ pub(super) fn look(engine: &Engine, hints: &Hints) -> Look {
     let failed = failed.map(|(source, failure)| format!("{source}: {}", failure.error));
     look.missing(failed);
     look.missing(hints.unread.iter().cloned());
+    if asked.is_some_and(|address| !is_routable(address)) {
+        look.not_read.push(String::from(
+            "addresses of this kind (loopback, link-local, multicast): every namespace \
+             has some, and sources may leave them out",
+        ));
+    }
     for (cause, count) in &model.losses.by_cause {
         look.not_read
             .push(format!("{count} records were lost: {cause}"));

@@ -194,3 +194,14 @@ fn an_address_that_every_namespace_has_is_cut_and_said_so() {
     );
     assert!(text(&explanation).lines().count() < 120);
 }
+
+#[test]
+fn nobody_is_never_said_of_an_address_that_sources_leave_out() {
+    for word in ["127.0.0.1", "fe80::1", "::"] {
+        let answer = explained(&incident(), word).answer;
+        assert!(
+            answer.contains("was not found in what could be read"),
+            "{answer}"
+        );
+    }
+}
