@@ -15,8 +15,8 @@ use crate::{cli, source::ebpf::plan::Mechanism};
 pub(crate) enum ConfigError {
     /// Not root, and not the capabilities either.
     #[error(
-        "node-tracer loads eBPF programs and reads other processes' state, which needs root: run it \
-         with sudo (in a pod: securityContext.privileged)"
+        "node-tracer reads other processes' state and network namespaces (trace loads eBPF programs, \
+         too), which needs root: run it with sudo (in a pod: securityContext.privileged)"
     )]
     NotRoot,
     /// The root folder is none.
@@ -75,7 +75,7 @@ pub(crate) struct Node {
     pub(crate) boot_id: String,
 }
 
-/// What `trace` and `check` do.
+/// What a command is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// The node.

@@ -6,6 +6,7 @@
 //! model changes.
 
 pub(crate) mod blocked_task;
+pub(crate) mod cable;
 pub(crate) mod duplicate_address;
 pub(crate) mod events_lost;
 pub(crate) mod ghost_sandbox;
@@ -25,6 +26,9 @@ use std::{
     time::Duration,
 };
 
+use self::{
+    cable::Cables, leaked_reservation::Judge, orphan_veth::Orphans, pinned_netns::Unresolved,
+};
 use crate::{
     clock::Timestamp,
     event::{FdHolder, PodRef, Task},
@@ -57,7 +61,12 @@ pub(crate) struct View<'a> {
     pub(crate) settings: &'a Settings,
     now: Timestamp,
     next: Cell<Option<Timestamp>>,
+    // What several rules need, made when the first one asks.
     doubtful: OnceCell<bool>,
+    judge: OnceCell<Option<Judge<'a>>>,
+    cables: OnceCell<Cables<'a>>,
+    orphans: OnceCell<Orphans<'a>>,
+    unresolved: OnceCell<Unresolved<'a>>,
 }
 
 impl<'a> View<'a> {
@@ -69,6 +78,10 @@ impl<'a> View<'a> {
             now,
             next: Cell::new(None),
             doubtful: OnceCell::new(),
+            judge: OnceCell::new(),
+            cables: OnceCell::new(),
+            orphans: OnceCell::new(),
+            unresolved: OnceCell::new(),
         }
     }
 
@@ -87,6 +100,27 @@ impl<'a> View<'a> {
         *self
             .doubtful
             .get_or_init(|| ghost_sandbox::list_is_doubtful(self))
+    }
+
+    /// What tells reservations from leaks; `None` if too little is known.
+    pub(crate) fn judge(&self) -> Option<&Judge<'a>> {
+        self.judge.get_or_init(|| Judge::new(self.model)).as_ref()
+    }
+
+    /// Which end of a veth belongs to which.
+    pub(crate) fn cables(&self) -> &Cables<'a> {
+        self.cables.get_or_init(|| Cables::new(self.model))
+    }
+
+    /// Host ends that lead nowhere; see [`orphan_veth`].
+    fn orphans(&self) -> &Orphans<'a> {
+        self.orphans.get_or_init(|| orphan_veth::orphans(self))
+    }
+
+    /// Sandboxes that are known by the path of their namespace alone.
+    fn unresolved(&self) -> &Unresolved<'a> {
+        self.unresolved
+            .get_or_init(|| Unresolved::new(self.model))
     }
 
     /// When a rule's answer changes although nothing happens.
@@ -120,16 +154,33 @@ pub(crate) fn gaps(view: &View<'_>) -> Vec<String> {
 }
 
 /// What the runtime itself says, if it answers.
-fn answering(model: &Model) -> Option<&SandboxList> {
+fn heard(model: &Model) -> Option<&SandboxList> {
     model.runtime.cri().filter(|_| model.failure(CRI).is_none())
 }
 
-/// Why the runtime itself says nothing, or nothing new.
+/// The same if it is all: what is not on the list is not there.
+fn answering(model: &Model) -> Option<&SandboxList> {
+    heard(model).filter(|list| list.partial.is_none())
+}
+
+/// Why the runtime itself says nothing, nothing new, or not all.
 fn silence(model: &Model) -> String {
-    match model.failure(CRI) {
-        Some(failure) => format!("CRI does not answer: {}", failure.error),
-        None => String::from("CRI was not asked"),
+    let partial = || model.runtime.cri()?.partial.as_deref();
+    match (model.failure(CRI), partial()) {
+        (Some(failure), _) => format!("CRI does not answer: {}", failure.error),
+        (None, Some(why)) => format!("CRI does not list all: {why}"),
+        (None, None) => String::from("CRI was not asked"),
     }
+}
+
+/// Namespaces that were found and could not be visited: what is in them is not
+/// known. Where no devices were looked at, nothing is said of this.
+fn unread(model: &Model) -> usize {
+    let of = |wired: bool| {
+        let all = model.netns.live();
+        all.filter(|entry| entry.wiring.is_some() == wired).count()
+    };
+    if of(true) > 0 { of(false) } else { 0 }
 }
 
 /// What nsenter(1) is to be given to enter a namespace.
@@ -143,12 +194,6 @@ fn way_in(entry: &NetnsEntry) -> Option<String> {
             Some(format!("/proc/{pid}/fd/{fd}"))
         })
         .map(|path| format!("--net={path}"))
-}
-
-/// `1 reservation`, `2 reservations`
-fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 /// A claim.

@@ -143,6 +143,11 @@ impl Engine {
         self.pause
     }
 
+    /// Forgets findings that are not to be told, without a word.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Finding) -> bool) {
+        self.open.retain(|_, open| keep(&open.latest));
+    }
+
     /// Findings that are not over, worst first.
     pub(crate) fn open(&self) -> Vec<&Finding> {
         let mut open: Vec<&Finding> = self.open.values().map(|open| &open.latest).collect();
@@ -319,24 +324,27 @@ fn watch(view: &View<'_>) -> Watch {
 fn gaps(view: &View<'_>) -> Vec<String> {
     let list = view.model.pods.list();
     let mut gaps = Vec::new();
-    match list {
-        None => gaps.push(String::from("ghost-sandbox: there is no pod list")),
-        Some(_) if view.list_is_doubtful() => gaps.push(String::from(
+    let failure = view.model.pods_failure();
+    match (list, failure) {
+        (None, None) => gaps.push(String::from("ghost-sandbox: there is no pod list")),
+        (None, Some(failure)) => gaps.push(format!(
+            "ghost-sandbox: there is no pod list: {}",
+            failure.error
+        )),
+        (Some(_), _) if view.list_is_doubtful() => gaps.push(String::from(
             "ghost-sandbox: the pod list lacks most of the pods on this node; it may be of one \
              namespace or of another cluster, so it is not believed",
         )),
-        Some(_) => {}
-    }
-    if let Some(failure) = view.model.pods_failure() {
-        gaps.push(format!(
+        (Some(_), None) => {}
+        (Some(_), Some(failure)) => gaps.push(format!(
             "ghost-sandbox: the pods are as of earlier: {}",
             failure.error
-        ));
+        )),
     }
     for entry in ghost_sandbox::undecided(view) {
         gaps.push(format!(
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
-             left over shows in 30 s",
+             left over shows in 30 s (node-tracer scan --duration 40s waits for that)",
             duplicate_address::label(view.model, entry),
         ));
     }

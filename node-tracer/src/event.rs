@@ -178,6 +178,10 @@ pub(crate) enum What {
         /// The runtime's name and version, where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         runtime: Option<String>,
+        /// What is missing in the list, and why: one that is not on it may be
+        /// there all the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partial: Option<String>,
         /// The sandboxes.
         sandboxes: Vec<RuntimeSandbox>,
     },
@@ -200,6 +204,9 @@ pub(crate) enum What {
     ContainersListed {
         /// `cgroup` or `shim`.
         source: String,
+        /// What is missing, and why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partial: Option<String>,
         /// IDs of containers and sandboxes.
         ids: BTreeSet<String>,
     },
@@ -494,6 +501,9 @@ pub(crate) struct Attachment {
     /// The namespace that is there now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) netns: Option<Netns>,
+    /// MAC address of the interface in the sandbox, as the plugin told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
     /// The pod, from the cached `CNI_ARGS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<PodRef>,
@@ -635,6 +645,13 @@ impl RuntimeSandbox {
     pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
         let containers = self.containers.iter().map(|each| each.id.as_str());
         std::iter::once(self.id.as_str()).chain(containers)
+    }
+}
+
+impl Device {
+    /// Whether it is one end of a virtual cable.
+    pub(crate) fn is_veth(&self) -> bool {
+        self.kind.as_deref() == Some("veth")
     }
 }
 

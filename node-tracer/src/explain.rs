@@ -93,7 +93,7 @@ pub(crate) fn explain(
             also,
         },
         answer: String::new(),
-        netns: netns::parts(&view, &index, &related),
+        netns: netns::parts(&view, &related),
         tasks: tasks(&view, &seeds, &related),
         reservations: cni::reservations(&view, &index, &related),
         stores: cni::stores(model),

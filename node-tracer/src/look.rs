@@ -9,6 +9,7 @@ mod answers;
 mod differences;
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     sync::Arc,
     thread,
@@ -29,7 +30,7 @@ use crate::{
         hostlocal::{self, Stores},
         kube,
         pods::{Listing, PodsFile},
-        procfs::{Bounded, Procfs},
+        procfs::{Bounded, NoAnswer, Procfs},
         root::Root,
         survey,
     },
@@ -49,6 +50,12 @@ pub(crate) struct Looked {
     pub(crate) events: Vec<Event>,
     /// What was looked at, and what was not to be had.
     pub(crate) items: Vec<CoverageItem>,
+    /// Inodes of all network namespaces that there are, read or not.
+    pub(crate) seen: BTreeSet<u32>,
+    /// There are no others.
+    pub(crate) nets_whole: bool,
+    /// All stuck tasks are told.
+    pub(crate) stalls_whole: bool,
 }
 
 /// Everything that looks need and that is prepared once.
@@ -100,9 +107,11 @@ impl<'a> Looker<'a> {
     /// the credentials that were given cannot be used.
     pub(crate) fn look(&mut self) -> anyhow::Result<Looked> {
         let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
-        let asked = self.ask_runtime();
         let mut looked = Looked::default();
         let shims = self.kernel(&mut looked)?;
+        // Only now: what they do not know of what was seen is left over, or
+        // has gone meanwhile, which a second look shows.
+        let asked = self.ask_runtime();
         let listed = self.ask_api_server()?;
         self.remains(shims, &mut looked);
         match asked {
@@ -158,6 +167,9 @@ impl<'a> Looker<'a> {
             unknown: found.unread,
         });
         looked.events.extend(found.events);
+        looked.seen = found.seen;
+        looked.nets_whole = found.nets_whole;
+        looked.stalls_whole = found.stalls_whole;
         Ok(found.shims)
     }
 
@@ -166,7 +178,14 @@ impl<'a> Looker<'a> {
         let root = self.config.node.root.clone();
         let endpoints = match &self.config.cri {
             Cri::None => return Asked::Not(answers::not_asked("--cri none")),
-            Cri::Auto => cri::endpoints(&root),
+            Cri::Auto => {
+                let inner = root.clone();
+                let find = move || cri::endpoints(&inner);
+                match self.procfs.bounded_reads().run(FILES_PATIENCE, find) {
+                    Ok(endpoints) => endpoints,
+                    Err(error) => return Asked::Not(answers::not_asked(&report::chain(&error))),
+                }
+            }
             Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
         };
         if endpoints.is_empty() {
@@ -174,6 +193,8 @@ impl<'a> Looker<'a> {
             return Asked::Not(answers::not_asked(reason));
         }
         let procfs = self.procfs.clone();
+        let found = self.config.cri == Cri::Auto;
+        let time = Timestamp::now();
         let ask = move || {
             let asked: Vec<_> = endpoints
                 .into_iter()
@@ -182,7 +203,8 @@ impl<'a> Looker<'a> {
                     thread::spawn(move || cri::list(&endpoint, &root, &procfs, CRI_PATIENCE))
                 })
                 .collect();
-            Answers::of(asked.into_iter().filter_map(|thread| thread.join().ok()))
+            let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
+            Answers::of(time, found, answers)
         };
         match thread::Builder::new().name(String::from("cri")).spawn(ask) {
             Ok(thread) => Asked::Thread(thread),
@@ -195,11 +217,11 @@ impl<'a> Looker<'a> {
         if self.config.pods != Pods::Auto {
             return Ok(Listed::NotAsked);
         }
-        let root = &self.config.node.root;
-        let given = self.config.kubeconfig.as_deref();
-        let credentials = match kube::Credentials::find(root, given) {
-            Ok(credentials) => credentials,
-            Err(error) if given.is_some() => return Err(error.into()),
+        let given = self.config.kubeconfig.is_some();
+        let credentials = match credentials(self.config, &self.procfs) {
+            Ok(Ok(credentials)) => credentials,
+            Ok(Err(error)) if given => return Err(error.into()),
+            Ok(Err(error)) => return Ok(Listed::NoCredentials(report::chain(&error))),
             Err(error) => return Ok(Listed::NoCredentials(report::chain(&error))),
         };
         let node = self.config.node.name.clone();
@@ -225,33 +247,56 @@ impl<'a> Looker<'a> {
         }
     }
 
-    /// CNI's configuration, libcni's cache and host-local's stores.
+    /// CNI's configuration, libcni's cache and host-local's stores, each with a
+    /// time of its own: the largest is not to cost the smallest.
     fn cni(&self, with_stores: bool, looked: &mut Looked) {
+        let now = Timestamp::now();
+        let mut networks = Vec::new();
+        self.files("networks", looked, move |root, _| {
+            vec![cni::Configuration::read(root).event(now)]
+        });
+        if let Some(What::NetworksListed { networks: listed, .. }) =
+            looked.events.last().map(|event| &event.what)
+        {
+            networks.clone_from(listed);
+        }
+        self.files("libcni", looked, move |root, procfs| {
+            let resolve = |path: &str| netns_at(root, procfs, Path::new(path));
+            cni::attachments(root, &resolve, now)
+        });
+        if with_stores {
+            self.files("host-local", looked, move |root, _| {
+                hostlocal::look(root, &networks, now)
+            });
+        }
+    }
+
+    /// Reads files that can be on a disk that hangs, and tells of them as one
+    /// source.
+    fn files(
+        &self,
+        source: &str,
+        looked: &mut Looked,
+        read: impl FnOnce(&Root, &Procfs) -> Vec<Event> + Send + 'static,
+    ) {
         let (root, procfs) = (Arc::clone(&self.root), self.procfs.clone());
-        let read = move || {
-            let now = Timestamp::now();
-            let configuration = cni::Configuration::read(&root);
-            let resolve = |path: &str| netns_at(&root, &procfs, Path::new(path));
-            let mut events = vec![configuration.event(now)];
-            events.extend(cni::attachments(&root, &resolve, now));
-            if with_stores {
-                events.extend(hostlocal::look(&root, &configuration.networks, now));
-            }
-            events
-        };
-        // These files can be on a disk that hangs.
-        match self.procfs.bounded_reads().run(FILES_PATIENCE, read) {
+        let reads = self.procfs.bounded_reads();
+        match reads.run(FILES_PATIENCE, move || read(&root, &procfs)) {
             Ok(events) => {
-                looked.items.extend(answers::of_cni(&events, with_stores));
+                looked.items.push(answers::of_cni(source, &events));
                 looked.events.extend(events);
             }
-            Err(error) => answers::cni_failed(&error, looked),
+            Err(error) => answers::files_failed(source, &error, looked),
         }
     }
 
     /// The namespace at a path of the host.
     pub(crate) fn netns_at(&self, path: &Path) -> Option<Netns> {
-        netns_at(&self.root, &self.procfs, path)
+        let (root, procfs) = (Arc::clone(&self.root), self.procfs.clone());
+        let path = path.to_owned();
+        let find = move || netns_at(&root, &procfs, &path);
+        let found = self.procfs.bounded_reads().run(FILES_PATIENCE, find);
+        found.ok().flatten()
     }
 
     /// The list of pods, whichever it is.
@@ -283,6 +328,17 @@ impl<'a> Looker<'a> {
         };
         looked.events.push(Event { time, what });
     }
+}
+
+/// The credentials for the API server. They can be in a home directory that
+/// hangs.
+pub(crate) fn credentials(
+    config: &Config,
+    procfs: &Procfs,
+) -> Result<Result<kube::Credentials, kube::KubeError>, NoAnswer> {
+    let (root, given) = (config.node.root.clone(), config.kubeconfig.clone());
+    let find = move || kube::Credentials::find(&root, given.as_deref());
+    procfs.bounded_reads().run(FILES_PATIENCE, find)
 }
 
 /// The namespace at a path of the host; that of a process needs no following

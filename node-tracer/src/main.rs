@@ -17,7 +17,7 @@
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`trace`], [`scan`], [`explain`], [`check`] | the commands |
-//! | [`recording`], [`coverage`] | what they have in common |
+//! | [`recording`], [`coverage`], [`words`] | what they have in common |
 
 mod check;
 mod cli;
@@ -40,10 +40,12 @@ mod scan;
 mod sink;
 mod source;
 mod trace;
+mod words;
 
 use std::{io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
+use tracing_subscriber::{filter::Targets, prelude::*};
 
 use crate::{
     cli::{Cli, Command},
@@ -93,15 +95,20 @@ fn run(command: &Command) -> anyhow::Result<u8> {
     }
 }
 
-/// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more.
+/// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more; what
+/// its libraries say stays unsaid, as it can hold what is nobody's business.
 fn log_to_stderr() {
     let level = std::env::var("NODE_TRACER_LOG").ok();
     let level = level
         .and_then(|level| level.parse().ok())
         .unwrap_or(tracing::Level::WARN);
-    tracing_subscriber::fmt()
+    let own = Targets::new()
+        .with_default(tracing::Level::WARN)
+        .with_target(env!("CARGO_CRATE_NAME"), level);
+    let to_stderr = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .with_target(false)
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(to_stderr.with_filter(own))
         .init();
 }

@@ -20,6 +20,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod attachment;
+mod lists;
 pub(crate) mod netns;
 pub(crate) mod pods;
 pub(crate) mod runtime;
@@ -49,6 +50,9 @@ pub(crate) const TABLE_FULL: &str = "model-table-full";
 pub(crate) const OTHER: &str = "other";
 /// Causes of loss, and failed sources, that are kept by name.
 pub(crate) const MAX_NAMES: usize = 64;
+
+/// The name that all sources of pods share.
+const SHARED: &str = "pods";
 
 /// All that is known of the node.
 #[derive(Debug, Default)]
@@ -126,7 +130,7 @@ impl Model {
     pub(crate) fn pods_failure(&self) -> Option<&Failure> {
         let name = self.pods.list().map(|list| list.source.as_str());
         let own = name.and_then(|name| self.failed.get(name));
-        own.or_else(|| self.failed.get("pods"))
+        own.or_else(|| self.failed.get(SHARED))
     }
 
     /// How a source failed, if it does not answer at present.
@@ -226,6 +230,8 @@ impl Model {
                 whole,
                 pods,
             } => {
+                self.failed.remove(SHARED);
+                self.failed.remove(source);
                 // A list from the future would keep all later ones out.
                 self.pods.listed(source, (*at).min(time), *whole, pods) && self.stand_all()
             }
@@ -233,45 +239,27 @@ impl Model {
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
             What::SourceRecovered { source } => self.failed.remove(source).is_some(),
             What::EventsLost { cause, count } => self.losses.add(cause, *count, time),
-            What::SandboxesListed {
-                source,
-                endpoint,
-                runtime,
-                sandboxes,
-            } => {
-                let runtime = runtime.as_deref();
-                self.runtime.listed(source, endpoint, runtime, time, sandboxes)
-                    && self.tie_all(time)
-            }
-            What::SandboxAdded { source, sandbox } => {
-                self.runtime.added(source, time, sandbox) && self.tie_all(time)
-            }
-            What::SandboxRemoved { source, id } => self.runtime.removed(source, time, id),
-            What::ContainersListed { source, ids } => self.runtime.containers(source, ids),
-            What::AttachmentsListed {
-                folder,
-                attachments,
-                unread,
-            } => {
-                self.cni.attachments_listed(folder, attachments, unread) && self.tie_all(time)
-            }
-            What::NetworksListed { networks, unread } => self.cni.networks_listed(networks, unread),
-            What::StoreListed { store } => self.cni.store_listed(store, time),
+            What::SandboxesListed { .. }
+            | What::SandboxAdded { .. }
+            | What::SandboxRemoved { .. }
+            | What::ContainersListed { .. }
+            | What::AttachmentsListed { .. }
+            | What::NetworksListed { .. }
+            | What::StoreListed { .. } => self.take_list(time, what),
             What::NetnsDevices {
                 netns,
                 devices,
                 routes,
                 neighbours,
-            } => self.netns.wired(
-                *netns,
-                time,
-                netns::Wiring {
+            } => {
+                let wiring = netns::Wiring {
                     at: time,
                     devices: devices.clone(),
                     routes: routes.clone(),
                     neighbours: neighbours.clone(),
-                },
-            ),
+                };
+                self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
+            }
             What::Tick => false,
         }
     }
@@ -313,22 +301,6 @@ impl Model {
             }
             _ => false,
         }
-    }
-
-    /// Looks a namespace up in what runtimes and libcni's cache list.
-    fn tie(&mut self, netns: Netns, time: Timestamp) -> bool {
-        let Some(entry) = self.netns.resolve(netns, time) else {
-            return false;
-        };
-        tie::tie(entry, &self.runtime, &self.cni, &self.pods, time)
-    }
-
-    /// Every one of them.
-    fn tie_all(&mut self, time: Timestamp) -> bool {
-        for entry in self.netns.live_mut() {
-            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
-        }
-        true
     }
 
     /// Looks every sandbox's pod up again.

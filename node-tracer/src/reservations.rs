@@ -82,29 +82,17 @@ impl Reservations {
             return;
         };
         let time = Timestamp::now();
+        let mut failing = None;
         for address in addresses {
             let Lookup {
                 stores,
                 holder,
                 unread,
             } = stores.holder(*address);
-            let failing = unread.texts().into_iter().next();
-            if failing != self.failing {
-                let source = String::from("host-local");
-                out.push(Event {
-                    time,
-                    what: match &failing {
-                        Some(error) => What::SourceFailed {
-                            source,
-                            error: error.clone(),
-                        },
-                        None => What::SourceRecovered { source },
-                    },
-                });
-                self.failing = failing;
-            }
+            let unread = unread.texts().into_iter().next();
             // What could not be read may hold it: that is no "free".
-            let answered = holder.is_some() || self.failing.is_none();
+            let answered = holder.is_some() || unread.is_none();
+            failing = failing.or(unread);
             let stores = if answered { stores } else { Vec::new() };
             let what = What::Reservation {
                 address: *address,
@@ -115,6 +103,19 @@ impl Reservations {
                 self.told.insert(*address, what.clone());
                 out.push(Event { time, what });
             }
+        }
+        // Told once for all addresses, which share the stores.
+        if failing != self.failing {
+            let source = String::from("host-local");
+            let what = match &failing {
+                Some(error) => What::SourceFailed {
+                    source,
+                    error: error.clone(),
+                },
+                None => What::SourceRecovered { source },
+            };
+            out.push(Event { time, what });
+            self.failing = failing;
         }
     }
 }

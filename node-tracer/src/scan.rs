@@ -1,18 +1,26 @@
 //! `node-tracer scan`: one look at the node, and everything that is wrong in
 //! it, worst first.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     clock::Timestamp,
     config::Config,
     engine::{Engine, Settings},
     event::{Event, What},
-    finding::{Rule, Severity, State},
+    finding::{Finding, Rule, Severity, State},
     look::{Differences, Looked, Looker},
     output,
     record::{Count, CoverageItem, Record, Summary},
     recording::Recorder,
+    report,
     reservations::Reservations,
     sink::Sink,
 };
@@ -34,11 +42,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     });
     let mut looker = Looker::new(config)?;
     let mut scan = Scan::new(config, &looker, recorder.transpose()?)?;
-    let items = scan.look(&mut looker)?;
+    let mut items = scan.look(&mut looker)?;
     if let Some(duration) = config.duration {
-        while started.elapsed() + PAUSE < duration {
-            std::thread::sleep(PAUSE);
-            scan.look(&mut looker)?;
+        let mut stop = Stop::new()?;
+        while started.elapsed() + PAUSE < duration && !stop.within(PAUSE) {
+            match scan.look(&mut looker) {
+                Ok(more) => merge(&mut items, more),
+                Err(error) => merge(&mut items, vec![failed(&error)]),
+            }
         }
     }
     let node = &config.node.name;
@@ -61,6 +72,41 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     Ok(summary.worst_open >= Some(Severity::Warning))
 }
 
+/// Signals that end a scan that goes on: what was found by then is told.
+struct Stop {
+    runtime: tokio::runtime::Runtime,
+    signals: Vec<Signal>,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot wait for signals")?;
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+        let signals = runtime.block_on(async { kinds.into_iter().map(signal).collect() });
+        let signals: Result<_, std::io::Error> = signals;
+        Ok(Self {
+            signals: signals.context("cannot listen for signals")?,
+            runtime,
+        })
+    }
+
+    /// Waits, or until one comes. Returns whether one did.
+    fn within(&mut self, pause: Duration) -> bool {
+        let Self { runtime, signals } = self;
+        runtime.block_on(async {
+            let mut all: Vec<_> = signals.iter_mut().map(|each| Box::pin(each.recv())).collect();
+            let any = std::future::poll_fn(|context| {
+                let ready = all.iter_mut().any(|each| each.as_mut().poll(context).is_ready());
+                if ready { Poll::Ready(()) } else { Poll::Pending }
+            });
+            tokio::time::timeout(pause, any).await.is_ok()
+        })
+    }
+}
+
 /// Whether a rule compares things that were not read at the same moment.
 fn needs_confirmation(rule: Rule) -> bool {
     match rule {
@@ -69,9 +115,9 @@ fn needs_confirmation(rule: Rule) -> bool {
         | Rule::TrappedDevice
         | Rule::MissingGatewayNeighbour
         | Rule::LeakedReservation
-        | Rule::DuplicateAddress => true,
-        Rule::GhostSandbox
-        | Rule::RangeExhausted
+        | Rule::DuplicateAddress
+        | Rule::GhostSandbox => true,
+        Rule::RangeExhausted
         | Rule::NetnsTeardownStall
         | Rule::BlockedTask
         | Rule::EventsLost => false,
@@ -84,6 +130,36 @@ pub(crate) struct Scan {
     reservations: Reservations,
     recorder: Option<Recorder>,
     before: Differences,
+    /// What was found by the last look.
+    open: BTreeSet<String>,
+    /// And by the one before it, too.
+    confirmed: BTreeSet<String>,
+}
+
+/// Adds what another look has to say of what is unknown.
+fn merge(items: &mut Vec<CoverageItem>, more: Vec<CoverageItem>) {
+    for item in more {
+        match items.iter_mut().find(|known| known.signal == item.signal) {
+            Some(known) => {
+                let new = item.unknown.into_iter();
+                let new: Vec<String> = new.filter(|text| !known.unknown.contains(text)).collect();
+                known.unknown.extend(new);
+            }
+            None => items.push(item),
+        }
+    }
+}
+
+/// The second look has failed.
+fn failed(error: &anyhow::Error) -> CoverageItem {
+    CoverageItem {
+        signal: String::from("second look"),
+        mechanism: None,
+        reason: Some(report::chain(error.as_ref())),
+        unknown: vec![String::from(
+            "whether anything is so that does not show in one look alone",
+        )],
+    }
 }
 
 impl Scan {
@@ -105,25 +181,55 @@ impl Scan {
             reservations: Reservations::of(looker.stores()?),
             recorder,
             before: Differences::default(),
+            open: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
         })
     }
 
-    /// Takes one look in.
+    /// Takes one look in. Findings that compare what was not read at one moment
+    /// count only if a second look shows them, too: namespaces are read one
+    /// after the other, and files and runtimes after them.
     ///
     /// # Errors
-    /// See [`Looker::look`]; or the recording cannot be written.
+    /// See [`Looker::look`]; or the recording cannot be written. A second look
+    /// that fails costs what it would have confirmed, and is told.
     pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
-        let Looked { events, items } = looker.look()?;
-        self.take(&events)?;
-        // Namespaces are read one after the other, and files after them: what
-        // was moving meanwhile is told from what stays by a second look.
-        let open = self.engine.open();
-        let uncertain = open.iter().any(|finding| needs_confirmation(finding.rule));
-        if uncertain {
+        let looked = looker.look()?;
+        let mut items = self.take(looked)?;
+        if self.engine.open().into_iter().any(|finding| self.is_doubtful(finding)) {
             std::thread::sleep(SECOND_LOOK);
-            self.take(&looker.look_again()?.events)?;
+            match looker.look_again() {
+                Ok(looked) => merge(&mut items, self.take(looked)?),
+                Err(error) => merge(&mut items, vec![failed(&error)]),
+            }
         }
-        // Only now it is known which addresses matter.
+        let doubtful: BTreeSet<String> = self
+            .engine
+            .open()
+            .into_iter()
+            .filter(|finding| self.is_doubtful(finding))
+            .map(|finding| finding.id.clone())
+            .collect();
+        self.engine.retain(|finding| !doubtful.contains(&finding.id));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush()?;
+        }
+        Ok(items)
+    }
+
+    /// Whether a finding has been seen only once and may be of a moment.
+    fn is_doubtful(&self, finding: &Finding) -> bool {
+        needs_confirmation(finding.rule) && !self.confirmed.contains(&finding.id)
+    }
+
+    /// Takes in what a look has found, and asks for the reservations of the
+    /// addresses that matter by it.
+    fn take(&mut self, looked: Looked) -> anyhow::Result<Vec<CoverageItem>> {
+        let gone = self.before.next(&looked);
+        for event in gone.iter().chain(&looked.events) {
+            self.apply(event)?;
+        }
+        self.tick()?;
         let mut answers = Vec::new();
         let watched = self.engine.watched().addresses.clone();
         self.reservations.poll(&watched, &mut answers);
@@ -133,18 +239,12 @@ impl Scan {
         if !answers.is_empty() {
             self.tick()?;
         }
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush()?;
-        }
-        Ok(items)
-    }
-
-    fn take(&mut self, events: &[Event]) -> anyhow::Result<()> {
-        let gone = self.before.next(events);
-        for event in gone.iter().chain(events) {
-            self.apply(event)?;
-        }
-        self.tick()
+        let open = self.engine.open().into_iter().map(|finding| finding.id.clone());
+        let open = open.collect();
+        self.confirmed = std::mem::replace(&mut self.open, open);
+        let still = self.confirmed.intersection(&self.open).cloned().collect();
+        self.confirmed = still;
+        Ok(looked.items)
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {

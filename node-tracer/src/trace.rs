@@ -61,7 +61,11 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config)?;
 
+    // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
+    let looked = looker.look_back();
+    let mut runtime = Runtime::new(config, looker.procfs());
+    let mut reservations = Reservations::new(&config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let live_config = live::Config {
         stall_threshold: config.stall_threshold,
@@ -71,15 +75,12 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     for warning in warnings {
         tracing::info!("{warning}");
     }
-    let mut reservations = Reservations::new(&config.node.root);
 
     let mut items = coverage::of_plan(&live.probes().plan);
     let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
     items.push(pods_item);
     items.push(reservations.coverage());
-    let looked = looker.look_back();
     items.extend(looked.items);
-    let mut runtime = Runtime::new(config, looker.procfs());
     items.push(runtime.coverage());
     out.coverage(&items);
     out.take(stock.into_iter().chain(listed).chain(looked.events));

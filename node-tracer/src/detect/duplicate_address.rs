@@ -18,7 +18,7 @@ use crate::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry},
+        netns::{HeldAddress, NetnsEntry, Wiring},
         sandbox::Known,
     },
 };
@@ -76,8 +76,9 @@ fn counts(held: &HeldAddress) -> bool {
 }
 
 /// A namespace that a pod made for itself: the API server has other addresses
-/// for the pod, or CNI had set another namespace up for it before this one
-/// was there.
+/// for the pod; or the runtime or CNI have another namespace for it than this
+/// one, which only a cgroup ties to the pod; or it is cabled to another one of
+/// the pod, where a sandbox is cabled to the host.
 pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     let Some(uid) = entry.sandbox.uid().filter(|_| entry.sandbox.add.is_none()) else {
         return false;
@@ -96,15 +97,32 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     if !ips.is_empty() && !ips.iter().any(has) {
         return true;
     }
-    let mut others = model
-        .netns
-        .live()
-        .filter(|other| other.serial != entry.serial);
-    entry.created
-        && others.any(|other| {
-            other.sandbox.uid() == Some(uid)
-                && other.sandbox.add.is_some_and(|add| add < entry.seen)
-        })
+    let others = model.netns.live();
+    let mut others =
+        others.filter(|other| other.serial != entry.serial && other.sandbox.uid() == Some(uid));
+    let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
+    others.any(|other| {
+        let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
+        let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
+        (entry.created && earlier) || (by_cgroup && (told || is_cabled(entry, other)))
+    })
+}
+
+/// Whether a veth pair leads from one namespace to the other.
+fn is_cabled(one: &NetnsEntry, other: &NetnsEntry) -> bool {
+    let (Some(one), Some(other)) = (&one.wiring, &other.wiring) else {
+        return false;
+    };
+    let ends = |wiring: &Wiring| -> Vec<(u32, u32)> {
+        let veths = wiring.devices.iter().filter(|device| device.is_veth());
+        let far = veths.filter(|device| device.link_nsid.is_some());
+        far.filter_map(|device| Some((device.index, device.link?)))
+            .collect()
+    };
+    let others = ends(other);
+    ends(one)
+        .iter()
+        .any(|(own, far)| others.contains(&(*far, *own)))
 }
 
 fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {

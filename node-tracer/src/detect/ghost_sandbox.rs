@@ -29,6 +29,7 @@ use std::{net::IpAddr, time::Duration};
 use super::{View, duplicate_address, is_routable, stuck_in};
 use crate::{
     clock::Timestamp,
+    event::Task,
     finding::{Finding, Phase},
     model::{
         Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked,
@@ -215,6 +216,7 @@ fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
         return false;
     };
     model.failure(CRI).is_none()
+        && list.partial.is_none()
         && list.at > entry.seen
         && list.of_container(id).is_none()
         && list.in_netns(entry.id).next().is_none()
@@ -240,6 +242,13 @@ pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
     lacking >= MANY
         && lacking > listed
         && (partial || !view.model.pods.knows_node(&view.settings.node))
+}
+
+/// A task in a namespace that is in uninterruptible sleep, if not for long
+/// enough to be called stuck.
+fn asleep(entry: &NetnsEntry) -> Option<&Task> {
+    let mut tasks = entry.tasks.iter();
+    tasks.find(|task| task.state == Some('D'))
 }
 
 /// Addresses that a pod has as its own.

@@ -1,6 +1,9 @@
 //! leaked-reservation: addresses that host-local keeps for containers that do
 //! not exist. Only CNI DEL gives them back, and nobody will call it any more.
 //!
+//! A namespace that was found and could not be visited can have any address, a
+//! ghost's among them: then nothing is certain, and no file is to be moved.
+//!
 //! What counts as a container that exists is [`judge`]'s. That a DEL was missed
 //! is another rule's; this one looks at what is left.
 
@@ -10,11 +13,12 @@ mod judge;
 use std::collections::BTreeMap;
 
 pub(crate) use self::judge::{Judge, Proof, Verdict};
-use super::{View, count, evidence, short_id, silence};
+use super::{View, evidence, short_id, silence};
 use crate::{
     event::{Reservation, Store},
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
-    model::{attachment::ListedStore, runtime::CRI},
+    model::attachment::ListedStore,
+    words::counted,
 };
 
 /// Reservations that are listed one by one.
@@ -26,9 +30,9 @@ const TOLD: usize = 3;
 const FLAT: &str = "/var/lib/cni/networks";
 
 /// A store with leaked reservations.
-struct Leak<'a> {
-    view: &'a View<'a>,
-    judge: &'a Judge<'a>,
+struct Leak<'v, 'a> {
+    view: &'v View<'a>,
+    judge: &'v Judge<'a>,
     listed: &'a ListedStore,
     /// The leaked ones, oldest first.
     leaked: Vec<&'a Reservation>,
@@ -40,12 +44,12 @@ struct Leak<'a> {
 
 /// One finding a store.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let Some(judge) = Judge::new(view) else {
+    let Some(judge) = view.judge() else {
         return Vec::new();
     };
     let stores = view.model.cni.stores();
     stores
-        .filter_map(|listed| Leak::of(view, &judge, listed))
+        .filter_map(|listed| Leak::of(view, judge, listed))
         .map(|leak| leak.finding())
         .collect()
 }
@@ -54,7 +58,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 pub(crate) fn gap(view: &View<'_>) -> Option<String> {
     let mut stores = view.model.cni.stores();
     let any = stores.any(|listed| !listed.store.reservations.is_empty());
-    let Some(judge) = Judge::new(view) else {
+    let Some(judge) = view.judge() else {
         return any.then(|| {
             format!(
                 "leaked-reservation: {}, and no list of containers by cgroup either: which \
@@ -75,8 +79,8 @@ pub(crate) fn gap(view: &View<'_>) -> Option<String> {
     ))
 }
 
-impl<'a> Leak<'a> {
-    fn of(view: &'a View<'a>, judge: &'a Judge<'a>, listed: &'a ListedStore) -> Option<Self> {
+impl<'v, 'a> Leak<'v, 'a> {
+    fn of(view: &'v View<'a>, judge: &'v Judge<'a>, listed: &'a ListedStore) -> Option<Self> {
         if !judge.can_judge(listed) {
             return None;
         }
@@ -89,7 +93,7 @@ impl<'a> Leak<'a> {
             young: 0,
         };
         for reservation in &listed.store.reservations {
-            match judge.of(reservation) {
+            match judge.of(view, reservation) {
                 Verdict::Live(proof) => *leak.live.entry(proof).or_default() += 1,
                 Verdict::Young => leak.young += 1,
                 Verdict::Leaked => leak.leaked.push(reservation),
@@ -158,19 +162,24 @@ impl<'a> Leak<'a> {
     fn title(&self) -> String {
         let all = self.store().reservations.len();
         let leaked = self.leaked.len();
-        let of = match (leaked, self.judge.is_certain()) {
-            (1, true) => "is of a container that no longer exists",
-            (_, true) => "are of containers that no longer exist",
-            (1, false) => "is of a container of which no cgroup is left",
-            (_, false) => "are of containers of which no cgroup is left",
+        let is = if leaked == 1 { "is" } else { "are" };
+        let of = match (leaked, self.judge.is_vouched()) {
+            (1, true) => "of a container that no longer exists",
+            (_, true) => "of containers that no longer exist",
+            (1, false) => "of a container of which no cgroup is left",
+            (_, false) => "of containers of which no cgroup is left",
+        };
+        let perhaps = match self.judge.is_blind() {
+            true => "; not every network namespace could be asked for the address",
+            false => "",
         };
         let unused = match self.is_left_over() {
             true => "; no configured network uses it",
             false => "",
         };
         format!(
-            "{leaked} of {} in {} {of}{unused}",
-            count(all, "reservation"),
+            "{leaked} of {} in {} {is} {of}{unused}{perhaps}",
+            counted(all, "reservation"),
             self.store().path.display()
         )
     }
@@ -178,7 +187,7 @@ impl<'a> Leak<'a> {
     fn evidence(&self) -> Vec<Evidence> {
         const STORE: &str = "host-local";
         let at = self.listed.at;
-        let all = count(self.store().reservations.len(), "reservation");
+        let all = counted(self.store().reservations.len(), "reservation");
         let path = self.store().path.display();
         let mut claims = vec![evidence(format!("{path} has {all}"), STORE, at)];
         for (proof, number) in &self.live {
@@ -217,13 +226,7 @@ impl<'a> Leak<'a> {
     }
 
     fn unknown(&self) -> Vec<String> {
-        let mut unknown = Vec::new();
-        if !self.judge.is_certain() {
-            unknown.push(format!(
-                "whether {CRI} still knows them, ready or not: {}",
-                silence(self.view.model)
-            ));
-        }
+        let mut unknown = self.judge.doubts();
         if let [first, more @ ..] = self.store().unread.as_slice() {
             let more = match more.len() {
                 0 => String::new(),

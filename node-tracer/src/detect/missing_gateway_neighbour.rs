@@ -18,10 +18,13 @@
 
 mod telling;
 
-use std::net::IpAddr;
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use super::{
-    View, answering, ghost_sandbox,
+    View, ghost_sandbox, heard,
     pinned_netns::{known_since, sandbox_of},
 };
 use crate::{
@@ -29,7 +32,7 @@ use crate::{
     finding::{Finding, Severity},
     model::{
         Model,
-        netns::{NetnsEntry, Wiring},
+        netns::{NetnsEntry, Serial, Wiring},
         pods::Standing,
     },
 };
@@ -60,35 +63,38 @@ enum Sign<'a> {
 
 /// One finding a gateway of a pod.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let signs = Signs::new(view.model);
     let mut findings = Vec::new();
     for entry in view.model.netns.live() {
         let Some(wiring) = entry.wiring.as_ref().filter(|_| !entry.host) else {
             continue;
         };
-        let broken: Vec<_> = gateways(wiring)
-            .filter(|(device, gateway)| !is_usable(neighbour(wiring, device, *gateway)))
-            .collect();
-        if broken.is_empty() || !lives(view, entry) {
-            continue;
+        let missing = gateways(wiring).filter_map(|(device, gateway)| {
+            Missing::of(&signs, entry, wiring, device, gateway)
+        });
+        // On a node with Calico most pods have no entry, and nothing is
+        // missing: whether a pod lives is the longer question.
+        let mut missing = missing.peekable();
+        if missing.peek().is_some() && lives(view, entry) {
+            findings.extend(missing.map(|missing| missing.finding(view)));
         }
-        let missing = broken
-            .into_iter()
-            .filter_map(|(device, gateway)| Missing::of(view, entry, wiring, device, gateway));
-        findings.extend(missing.map(|missing| missing.finding(view)));
     }
     findings
 }
 
 impl<'a> Missing<'a> {
     fn of(
-        view: &'a View<'a>,
+        signs: &Signs<'a>,
         entry: &'a NetnsEntry,
         wiring: &'a Wiring,
         device: &'a Device,
         gateway: IpAddr,
     ) -> Option<Self> {
         let neighbour = neighbour(wiring, device, gateway);
-        let sign = sign(view.model, entry, gateway);
+        if is_usable(neighbour) {
+            return None;
+        }
+        let sign = signs.of(entry, gateway);
         let state = neighbour.map(|neighbour| neighbour.state.as_str());
         let severity = match (state, sign.is_some()) {
             (None, false) => return None,
@@ -105,27 +111,46 @@ impl<'a> Missing<'a> {
             severity,
         })
     }
+}
 
-    /// The other end of the pod's cable: the host's, or another namespace's if
-    /// only one comes into question.
-    fn host_end(&self, model: &'a Model) -> Option<(&'a NetnsEntry, &'a Device)> {
-        let index = self.device.link?;
-        let others = model
-            .netns
-            .live()
-            .filter(|other| other.serial != self.entry.serial);
-        let ends = others.filter_map(|other| {
-            let device = other.wiring.as_ref()?.device(index)?;
-            let is_end = device.link == Some(self.device.index) && is_veth(device);
-            is_end.then_some((other, device))
-        });
-        let mut ends: Vec<_> = ends.collect();
-        ends.sort_by_key(|(other, _)| !other.host);
-        match ends.as_slice() {
-            [only] => Some(*only),
-            [first, ..] if first.0.host => Some(*first),
-            _ => None,
+/// What shows that a gateway should have a permanent entry, gathered once from
+/// the whole node.
+struct Signs<'a> {
+    /// The node's CNI, if it writes one.
+    plugin: Option<&'a str>,
+    /// Namespaces with such an entry, by gateway.
+    permanent: HashMap<IpAddr, HashSet<Serial>>,
+}
+
+impl<'a> Signs<'a> {
+    fn new(model: &'a Model) -> Self {
+        let first = model.cni.networks().and_then(|networks| networks.first());
+        let plugin = first.map(|network| network.plugin.as_str());
+        let mut permanent: HashMap<_, HashSet<_>> = HashMap::new();
+        for entry in model.netns.live().filter(|entry| !entry.host) {
+            let Some(wiring) = &entry.wiring else {
+                continue;
+            };
+            for (device, gateway) in gateways(wiring) {
+                let neighbour = neighbour(wiring, device, gateway);
+                if neighbour.is_some_and(|it| it.state == "permanent") {
+                    permanent.entry(gateway).or_default().insert(entry.serial);
+                }
+            }
         }
+        Self {
+            plugin: plugin.filter(|plugin| STATIC.contains(plugin)),
+            permanent,
+        }
+    }
+
+    fn of(&self, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
+        if let Some(plugin) = self.plugin {
+            return Some(Sign::Plugin(plugin));
+        }
+        let with = self.permanent.get(&gateway)?;
+        let others = with.len() - usize::from(with.contains(&entry.serial));
+        (others > 0).then_some(Sign::Others(others))
     }
 }
 
@@ -133,7 +158,7 @@ impl<'a> Missing<'a> {
 fn gateways(wiring: &Wiring) -> impl Iterator<Item = (&Device, IpAddr)> {
     wiring.routes.iter().filter_map(|route| {
         let gateway = route.gateway.filter(|gateway| is_link_local(*gateway))?;
-        let device = wiring.device(route.device).filter(|it| is_veth(it))?;
+        let device = wiring.device(route.device).filter(|it| it.is_veth())?;
         (route.to.is_none()).then_some((device, gateway))
     })
 }
@@ -148,10 +173,6 @@ fn is_usable(neighbour: Option<&Neighbour>) -> bool {
     !matches!(state, None | Some("incomplete" | "failed"))
 }
 
-fn is_veth(device: &Device) -> bool {
-    device.kind.as_deref() == Some("veth")
-}
-
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -160,10 +181,10 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// Whether a pod lives in a namespace, is set up and is to stay.
-fn lives(view: &View<'_>, entry: &NetnsEntry) -> bool {
+fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
     let stays = matches!(entry.sandbox.standing, Standing::Unknown | Standing::Listed);
     let runs = || {
-        let sandbox = answering(view.model).and_then(|list| sandbox_of(list, entry));
+        let sandbox = heard(view.model).and_then(|list| sandbox_of(view, list, entry));
         let mut tasks = entry.tasks.iter();
         tasks.any(|task| task.container_id.is_some() || task.pod_uid.is_some())
             || sandbox.is_some_and(|sandbox| sandbox.ready == Some(true))
@@ -173,28 +194,6 @@ fn lives(view: &View<'_>, entry: &NetnsEntry) -> bool {
         && ghost_sandbox::verdict(view, entry).is_none()
         // CNI ADD writes the entry last.
         && known_since(view, entry).is_some()
-}
-
-fn sign<'a>(model: &'a Model, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
-    let first = model.cni.networks().and_then(|networks| networks.first());
-    let plugin = first.map(|network| network.plugin.as_str());
-    if let Some(plugin) = plugin.filter(|plugin| STATIC.contains(plugin)) {
-        return Some(Sign::Plugin(plugin));
-    }
-    let others = model
-        .netns
-        .live()
-        .filter(|other| !other.host && other.serial != entry.serial);
-    let has = |wiring: &Wiring| {
-        gateways(wiring).any(|(device, its)| {
-            let neighbour = neighbour(wiring, device, its);
-            its == gateway && neighbour.is_some_and(|it| it.state == "permanent")
-        })
-    };
-    let count = others
-        .filter(|other| other.wiring.as_ref().is_some_and(has))
-        .count();
-    (count > 0).then_some(Sign::Others(count))
 }
 
 #[cfg(test)]

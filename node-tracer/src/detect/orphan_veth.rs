@@ -9,19 +9,32 @@
 //! Only devices that CNI plugins name are looked at, and nothing is said of one
 //! whose other end may be in a namespace that could not be read or is being
 //! taken down. Ends in a ghost or a pinned namespace are those findings'.
+//!
+//! A namespace whose last reference is gone has no name any more: a look cannot
+//! find it while it waits to be taken down, and so its end of the cable is
+//! nowhere. One look cannot tell that from an orphan. It is a warning only if it
+//! does harm in either case (traffic still goes there), nothing is known to be
+//! dying, and the runtime, if it was asked, has told of all its sandboxes; else
+//! it is worth knowing.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::net::IpAddr;
 
 use super::{
-    View, answering, count, duplicate_address::label, evidence, joined, netns_of, shell_word,
+    View, answering, duplicate_address::label, evidence, heard, joined, netns_of, shell_word,
+    silence,
 };
 use crate::{
     event::Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::netns::{NetnsEntry, Serial, Wiring},
+    model::{
+        netns::{NetnsEntry, Wiring},
+        runtime::CRI,
+    },
+    words::counted,
 };
 
 /// A host's end that leads nowhere.
+#[derive(Debug)]
 struct Orphan<'a> {
     entry: &'a NetnsEntry,
     wiring: &'a Wiring,
@@ -30,16 +43,9 @@ struct Orphan<'a> {
     beside: Option<&'a Device>,
 }
 
-/// The namespaces with an end of certain indices.
-#[derive(Clone, Copy)]
-enum Place {
-    In(Serial),
-    InSeveral,
-}
-
 /// All of them.
-#[derive(Default)]
-struct Orphans<'a> {
+#[derive(Debug, Default)]
+pub(crate) struct Orphans<'a> {
     found: Vec<Orphan<'a>>,
     /// Those whose other end may be where nobody could look.
     undecided: usize,
@@ -49,56 +55,39 @@ struct Orphans<'a> {
 
 /// One finding a device.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let orphans = orphans(view).found;
-    orphans.iter().map(|orphan| orphan.finding(view)).collect()
+    let orphans = view.orphans().found.iter();
+    orphans.map(|orphan| orphan.finding(view)).collect()
 }
 
 /// Why some could not be judged.
 pub(crate) fn gap(view: &View<'_>) -> Option<String> {
     let Orphans {
         undecided, unread, ..
-    } = orphans(view);
-    (undecided > 0).then_some(format!(
-        "orphan-veth: the devices of {} could not be read; the other end of {} may be there",
-        count(unread, "network namespace"),
-        count(undecided, "veth"),
-    ))
+    } = view.orphans();
+    (*undecided > 0).then(|| {
+        format!(
+            "orphan-veth: the devices of {} could not be read; the other end of {} may be there",
+            counted(*unread, "network namespace"),
+            counted(*undecided, "veth"),
+        )
+    })
 }
 
-fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
+/// Looks at every end of a cable that is named as a pod's.
+pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     let model = view.model;
     let dying = model.netns.all_dying().map(|(entry, _)| entry);
-    let all: Vec<&NetnsEntry> = model.netns.live().chain(dying).collect();
-    let wired = || {
-        let all = all.iter();
-        all.filter_map(|entry| Some((*entry, entry.wiring.as_ref()?)))
-    };
+    let all = model.netns.live().chain(dying);
     let mut orphans = Orphans {
-        unread: all.len() - wired().count(),
+        unread: all.filter(|entry| entry.wiring.is_none()).count(),
         ..Orphans::default()
     };
-    let veths = wired().flat_map(|(entry, wiring)| {
-        let devices = wiring.devices.iter().filter(|device| is_veth(device));
-        devices.map(move |device| (entry.serial, device))
-    });
-    // Where an end of these indices, its own and its peer's, is.
-    let mut ends: HashMap<(u32, u32), Place> = HashMap::new();
-    for (serial, device) in veths {
-        if let Some(peer) = device.link {
-            let place = ends.entry((device.index, peer));
-            place
-                .and_modify(|place| *place = place.and(serial))
-                .or_insert(Place::In(serial));
-        }
-    }
-    let elsewhere = |entry: &NetnsEntry, own: u32, peer: u32| match ends.get(&(own, peer)) {
-        None => false,
-        Some(Place::In(serial)) => *serial != entry.serial,
-        Some(Place::InSeveral) => true,
-    };
-    for (entry, wiring) in wired().filter(|(entry, _)| entry.dying.is_none()) {
+    for entry in model.netns.live() {
+        let Some(wiring) = &entry.wiring else {
+            continue;
+        };
         for device in &wiring.devices {
-            let Some(peer) = device.link.filter(|_| is_veth(device)) else {
+            let Some(peer) = device.link.filter(|_| device.is_veth()) else {
                 continue;
             };
             let Some(plain) = host_end(&device.name) else {
@@ -113,7 +102,7 @@ fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
             if device.link_nsid.is_none() {
                 let beside = wiring.device(peer);
                 let beside =
-                    beside.filter(|other| is_veth(other) && other.link == Some(device.index));
+                    beside.filter(|other| other.is_veth() && other.link == Some(device.index));
                 // People make pairs of veth*, too. Of two ends the first one tells.
                 let first = beside.is_some_and(|other| {
                     host_end(&other.name).is_none() || device.index < other.index
@@ -121,7 +110,7 @@ fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
                 if first && !plain {
                     orphans.found.push(orphan(beside));
                 }
-            } else if !elsewhere(entry, peer, device.index) {
+            } else if !view.cables().can_be_elsewhere(entry, device) {
                 let orphan = orphan(None);
                 if orphan.is_somebodys(view) {
                     continue;
@@ -137,17 +126,12 @@ fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     orphans
 }
 
-impl Place {
-    fn and(self, other: Serial) -> Self {
-        match self {
-            Self::In(serial) if serial == other => self,
-            Self::In(_) | Self::InSeveral => Self::InSeveral,
-        }
-    }
-}
-
-fn is_veth(device: &Device) -> bool {
-    device.kind.as_deref() == Some("veth")
+/// Whether the runtime was asked and has not told all: a sandbox of which it
+/// has not told can be at any end.
+fn is_half_heard(view: &View<'_>) -> bool {
+    let model = view.model;
+    let asked = model.runtime.cri().is_some() || model.failure(CRI).is_some();
+    asked && answering(model).is_none()
 }
 
 /// Whether a device is a pod's host end by its name: `Some(true)` if by the
@@ -183,7 +167,7 @@ impl<'a> Orphan<'a> {
     /// Whether a sandbox lives that has the address routed here, in a
     /// namespace that was not found: then it is that one's end.
     fn is_somebodys(&self, view: &View<'_>) -> bool {
-        let Some(list) = answering(view.model) else {
+        let Some(list) = heard(view.model) else {
             return false;
         };
         let routed = self.routed();
@@ -192,6 +176,12 @@ impl<'a> Orphan<'a> {
             sandbox.ready == Some(true) && !sandbox.host_network && netns.is_none()
         });
         lost.any(|sandbox| sandbox.ips.iter().any(|ip| routed.contains(ip)))
+    }
+
+    /// Whether the other end may be somewhere all the same.
+    fn is_certain(&self, view: &View<'_>) -> bool {
+        let nobody_dies = view.model.netns.all_dying().next().is_none();
+        self.beside.is_some() || (nobody_dies && !is_half_heard(view))
     }
 
     fn finding(&self, view: &View<'_>) -> Finding {
@@ -206,7 +196,7 @@ impl<'a> Orphan<'a> {
         let subject = format!("{} {} {}", entry.id.inode, device.index, device.name);
         Finding {
             rule: Rule::OrphanVeth,
-            severity: if misleads {
+            severity: if misleads && self.is_certain(view) {
                 Severity::Warning
             } else {
                 Severity::Info
@@ -218,7 +208,7 @@ impl<'a> Orphan<'a> {
             sandbox_id: None,
             netns: Some(netns_of(entry)),
             evidence: self.evidence(view, &routed),
-            unknown: self.unknown(),
+            unknown: self.unknown(view),
             advice: self.advice(),
             addresses: routed,
             holders: Vec::new(),
@@ -280,13 +270,20 @@ impl<'a> Orphan<'a> {
         claims
     }
 
-    fn unknown(&self) -> Vec<String> {
+    fn unknown(&self, view: &View<'_>) -> Vec<String> {
         let mut unknown = vec![String::from("which pod it was of, and since when")];
         if self.beside.is_none() {
             unknown.push(String::from(
-                "whether a pod was set up or removed just while the namespaces were looked at: \
-                 look again before anything else",
+                "whether the kernel is still taking the other end's namespace down, or a pod was \
+                 set up or removed just while the namespaces were looked at: look again in a \
+                 minute, before anything else",
             ));
+            if is_half_heard(view) {
+                unknown.push(format!(
+                    "whether a sandbox that runs is at the other end: {}",
+                    silence(view.model)
+                ));
+            }
         }
         unknown
     }

@@ -19,7 +19,7 @@
 mod name;
 mod telling;
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use super::{View, answering, ghost_sandbox, stuck_in};
 use crate::{
@@ -118,7 +118,7 @@ pub(crate) fn unused<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Unuse
         if list.source != CRI && runtime.is_some() {
             continue;
         }
-        let Some(sandbox) = sandbox_of(list, entry) else {
+        let Some(sandbox) = sandbox_of(view, list, entry) else {
             continue;
         };
         if sandbox.ready != Some(false) || !view.passed(looked_at.plus(SETTLED)) {
@@ -138,33 +138,54 @@ pub(crate) fn unused<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Unuse
 
 /// The sandbox of a namespace that a list has, a ready one rather than others.
 pub(crate) fn sandbox_of<'a>(
+    view: &View<'a>,
     list: &'a SandboxList,
     entry: &NetnsEntry,
 ) -> Option<&'a RuntimeSandbox> {
     let id = entry.sandbox.id.as_deref();
     let by_id = id.and_then(|id| list.of_container(id));
-    let by_path = list.sandboxes().filter(|sandbox| {
-        let path = sandbox.netns_path.as_deref();
-        let path = path.filter(|_| sandbox.netns.is_none());
-        path.is_some_and(|path| {
-            entry
-                .paths
-                .iter()
-                .any(|mount| is_same(mount, Path::new(path)))
-        })
-    });
-    let all = list.in_netns(entry.id).chain(by_id).chain(by_path);
+    // Where it is or was mounted.
+    let (paths, source) = (entry.paths.iter(), list.source.as_str());
+    let by_path = paths.flat_map(|path| view.unresolved().at(source, path));
+    let all = list.in_netns(entry.id).chain(by_id).chain(by_path.copied());
     all.max_by_key(|sandbox| sandbox.ready != Some(false))
 }
 
-/// `/var/run` is `/run`.
-fn is_same(a: &Path, b: &Path) -> bool {
-    fn run(path: &Path) -> &Path {
-        path.strip_prefix("/var/run")
-            .or_else(|_| path.strip_prefix("/run"))
-            .unwrap_or(path)
+/// Sandboxes whose namespace is known by its path alone, by the list that has
+/// them and that path.
+#[derive(Debug)]
+pub(crate) struct Unresolved<'a> {
+    by_path: HashMap<(&'a str, &'a Path), Vec<&'a RuntimeSandbox>>,
+}
+
+impl<'a> Unresolved<'a> {
+    /// Of all lists.
+    pub(super) fn new(model: &'a Model) -> Self {
+        let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
+        for list in model.runtime.lists() {
+            let source = list.source.as_str();
+            for sandbox in list.sandboxes().filter(|each| each.netns.is_none()) {
+                if let Some(path) = &sandbox.netns_path {
+                    let path = below_run(Path::new(path));
+                    by_path.entry((source, path)).or_default().push(sandbox);
+                }
+            }
+        }
+        Self { by_path }
     }
-    run(a) == run(b)
+
+    /// Those of a list that name a path.
+    fn at<'s>(&'s self, source: &'s str, path: &'s Path) -> &'s [&'a RuntimeSandbox] {
+        let there = self.by_path.get(&(source, below_run(path)));
+        there.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// `/var/run` is `/run`.
+fn below_run(path: &Path) -> &Path {
+    path.strip_prefix("/var/run")
+        .or_else(|_| path.strip_prefix("/run"))
+        .unwrap_or(path)
 }
 
 /// Since when a namespace is known to exist: `None` if it is too young to be
@@ -178,7 +199,7 @@ pub(crate) fn known_since(view: &View<'_>, entry: &NetnsEntry) -> Option<Option<
         .flat_map(|address| model.cni.reservations(*address))
         .map(|(_, reservation)| reservation.modified);
     let lists = model.runtime.lists();
-    let made = lists.filter_map(|list| sandbox_of(list, entry)?.created);
+    let made = lists.filter_map(|list| sandbox_of(view, list, entry)?.created);
     let told = adds.chain(reserved).chain(made).min();
     let known = told.map_or(entry.seen, |told| told.min(entry.seen));
     if view.passed(known.plus(SETTLED)) {
@@ -194,11 +215,9 @@ fn attachments<'a>(
     entry: &'a NetnsEntry,
 ) -> impl Iterator<Item = &'a Attachment> {
     let id = entry.sandbox.id.as_deref().into_iter();
-    let there = model.cni.attachments().filter(|add| {
-        // A process ID is used again.
-        let lasts = !add.netns_path.starts_with("/proc/");
-        lasts && add.netns.is_some_and(|netns| netns.inode == entry.id.inode)
-    });
+    let there = model.cni.in_netns(entry.id.inode);
+    // A process ID is used again.
+    let there = there.filter(|add| !add.netns_path.starts_with("/proc/"));
     id.flat_map(|id| model.cni.of_container(id)).chain(there)
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     View, evidence,
-    leaked_reservation::{Judge, Verdict},
+    leaked_reservation::{Judge, Proof, Verdict},
     silence,
 };
 use crate::{
@@ -28,8 +28,8 @@ use crate::{
 const FEW: u128 = 20;
 
 /// A range set that is used up, or nearly.
-struct Exhausted<'a> {
-    view: &'a View<'a>,
+struct Exhausted<'v, 'a> {
+    view: &'v View<'a>,
     network: &'a Network,
     listed: &'a ListedStore,
     set: usize,
@@ -37,13 +37,78 @@ struct Exhausted<'a> {
     /// Addresses that can be given out.
     size: u128,
     used: u128,
-    /// `None` if that cannot be told.
-    leaked: Option<u64>,
+    /// Whose they are; `None` if that cannot be told.
+    uses: Option<Uses<'v, 'a>>,
+}
+
+/// What has become of the containers of a range's reservations.
+struct Uses<'v, 'a> {
+    judge: &'v Judge<'a>,
+    /// They exist.
+    live: u64,
+    /// They are not there, but a namespace has the address.
+    held: u64,
+    /// They are not there, and may be in the making.
+    young: u64,
+    /// They are not there.
+    leaked: u64,
+}
+
+impl<'v, 'a> Uses<'v, 'a> {
+    fn of<'r>(
+        view: &View<'a>,
+        judge: &'v Judge<'a>,
+        reservations: impl Iterator<Item = &'r Reservation>,
+    ) -> Self {
+        let mut uses = Self {
+            judge,
+            live: 0,
+            held: 0,
+            young: 0,
+            leaked: 0,
+        };
+        for reservation in reservations {
+            *match judge.of(view, reservation) {
+                Verdict::Live(Proof::Address) => &mut uses.held,
+                Verdict::Live(Proof::Source(_) | Proof::Netns | Proof::Attachment) => {
+                    &mut uses.live
+                }
+                Verdict::Young => &mut uses.young,
+                Verdict::Leaked => &mut uses.leaked,
+            } += 1;
+        }
+        uses
+    }
+
+    /// Each kind that there is, in words.
+    fn claims(&self) -> Vec<String> {
+        let leaked = match self.judge.is_vouched() {
+            true => "are of containers that no longer exist",
+            false => "are of containers of which no cgroup is left",
+        };
+        let kinds = [
+            (self.live, "are of containers that exist"),
+            (
+                self.held,
+                "are of containers that no longer exist, but a network namespace still has the \
+                 address",
+            ),
+            (
+                self.young,
+                "have no container yet, but are younger than a minute; they may be in the making",
+            ),
+            (self.leaked, leaked),
+        ];
+        let there = kinds.into_iter().filter(|(number, _)| *number > 0);
+        there
+            .map(|(number, what)| format!("{number} of these {what}"))
+            .collect()
+    }
 }
 
 /// One finding a range set.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let judge = Judge::new(view);
+    let judge = view.judge();
     let mut seen = BTreeSet::new();
     let mut findings = Vec::new();
     for network in view.model.cni.networks().unwrap_or_default() {
@@ -61,7 +126,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         for (set, ranges) in sets {
             // Several files can name the same network.
             if seen.insert((store, span_of(&ranges))) {
-                let found = Exhausted::of(view, judge.as_ref(), network, listed, set, ranges);
+                let found = Exhausted::of(view, judge, network, listed, set, ranges);
                 findings.extend(found.map(|found| found.finding()));
             }
         }
@@ -69,10 +134,10 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-impl<'a> Exhausted<'a> {
+impl<'v, 'a> Exhausted<'v, 'a> {
     fn of(
-        view: &'a View<'a>,
-        judge: Option<&Judge<'a>>,
+        view: &'v View<'a>,
+        judge: Option<&'v Judge<'a>>,
         network: &'a Network,
         listed: &'a ListedStore,
         set: usize,
@@ -90,10 +155,7 @@ impl<'a> Exhausted<'a> {
             return None;
         }
         let judge = judge.filter(|judge| judge.can_judge(listed));
-        let leaked = judge.map(|judge| {
-            let is_leaked = |each: &&'a Reservation| judge.of(each) == Verdict::Leaked;
-            reserved().filter(is_leaked).count() as u64
-        });
+        let uses = judge.map(|judge| Uses::of(view, judge, reserved()));
         Some(Self {
             view,
             network,
@@ -102,12 +164,8 @@ impl<'a> Exhausted<'a> {
             ranges,
             size,
             used,
-            leaked,
+            uses,
         })
-    }
-
-    fn is_certain(&self) -> bool {
-        super::answering(self.view.model).is_some()
     }
 
     fn left(&self) -> u128 {
@@ -139,7 +197,7 @@ impl<'a> Exhausted<'a> {
             advice: self.advice(full),
             detail: Detail {
                 used: Some(number(self.used)),
-                leaked: self.leaked,
+                leaked: self.uses.as_ref().map(|uses| uses.leaked),
                 size: Some(number(self.size)),
                 ..Detail::default()
             },
@@ -157,10 +215,12 @@ impl<'a> Exhausted<'a> {
     fn title(&self, spans: &str) -> String {
         let name = &self.network.name;
         let (used, size) = (self.used, self.size);
-        let leaked = match self.leaked {
-            Some(leaked @ 1..) if self.is_certain() => format!(", {leaked} of them for nobody"),
-            Some(leaked @ 1..) => format!(", {leaked} of them apparently for nobody"),
-            _ => String::new(),
+        let leaked = match &self.uses {
+            None | Some(Uses { leaked: 0, .. }) => String::new(),
+            Some(Uses { leaked, judge, .. }) if judge.is_certain() => {
+                format!(", {leaked} of them for nobody")
+            }
+            Some(Uses { leaked, .. }) => format!(", {leaked} of them apparently for nobody"),
         };
         match self.left() {
             0 => format!(
@@ -202,16 +262,8 @@ impl<'a> Exhausted<'a> {
             let claim = format!("{used} of them are reserved in {path}");
             claims.push(evidence(claim, "host-local", at));
         }
-        if let Some(leaked) = self.leaked {
-            let claim = match leaked {
-                0 => String::from("all of these are of containers that exist"),
-                leaked if self.is_certain() => {
-                    format!("{leaked} of these are of containers that no longer exist")
-                }
-                leaked => format!("{leaked} of these are of containers of which no cgroup is left"),
-            };
-            claims.push(evidence(claim, "tracer", at));
-        }
+        let uses = self.uses.iter().flat_map(|uses| uses.claims());
+        claims.extend(uses.map(|claim| evidence(claim, "tracer", at)));
         let set = self.set.to_string();
         let mut last = self.listed.store.last_reserved.iter();
         if let Some((_, last)) = last.find(|(of, _)| *of == set) {
@@ -230,18 +282,13 @@ impl<'a> Exhausted<'a> {
 
     fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
-        match (self.leaked, self.is_certain()) {
-            (Some(_), true) => {}
-            (Some(_), false) => unknown.push(format!(
-                "how many are really leaked: only cgroups tell of the containers; {}",
-                silence(self.view.model)
-            )),
-            (None, true) => unknown.push(String::from(
+        match &self.uses {
+            Some(uses) if uses.leaked > 0 => unknown.extend(uses.judge.doubts()),
+            Some(_) => {}
+            None if super::answering(self.view.model).is_some() => unknown.push(String::from(
                 "how many are leaked: the store was listed before the containers were",
             )),
-            (None, false) => {
-                unknown.push(format!("how many are leaked: {}", silence(self.view.model)))
-            }
+            None => unknown.push(format!("how many are leaked: {}", silence(self.view.model))),
         }
         let unread = self.listed.store.unread.len();
         if unread > 0 {
@@ -261,20 +308,42 @@ impl<'a> Exhausted<'a> {
                 self.view.settings.node
             ));
         }
-        match self.leaked {
-            Some(1..) => advice.push(String::from(
-                "give the leaked ones back: the leaked-reservation finding on the store says which \
-                 and how; do not empty the folder",
-            )),
-            Some(0) => advice.push(format!(
-                "there is nothing to clean up: the pods use them all; allow fewer pods on the node \
-                 (kubelet's maxPods, now at most {} fit), or give it a larger range",
-                self.size
-            )),
-            None => advice.push(String::from(
+        let Some(Uses {
+            held,
+            young,
+            leaked,
+            ..
+        }) = self.uses
+        else {
+            advice.push(String::from(
                 "find out which are leaked before removing any: run scan with a CRI socket that \
                  answers (--cri)",
-            )),
+            ));
+            return advice;
+        };
+        if leaked > 0 {
+            advice.push(String::from(
+                "give the leaked ones back: the leaked-reservation finding on the store says which \
+                 and how; do not empty the folder",
+            ));
+        }
+        if held > 0 {
+            advice.push(format!(
+                "see what keeps the network namespaces of the {held} that outlive their container: \
+                 explain ADDRESS; leave their reservations where they are until then"
+            ));
+        }
+        if young > 0 {
+            advice.push(format!(
+                "look again in a minute: {young} of them may be in the making, or leaked"
+            ));
+        }
+        if leaked + held + young == 0 {
+            advice.push(format!(
+                "there is nothing to clean up: containers that exist use them all; allow fewer \
+                 pods on the node (kubelet's maxPods, now at most {} fit), or give it a larger range",
+                self.size
+            ));
         }
         advice
     }

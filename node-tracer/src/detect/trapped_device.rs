@@ -56,7 +56,7 @@ fn is_physical(device: &Device) -> bool {
     device.hardware.is_some() && device.kind.is_none() && device.name != "lo"
 }
 
-fn why(view: &View<'_>, entry: &NetnsEntry) -> Option<(Why, Timestamp)> {
+fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
     if let Some(ghost) = ghost_sandbox::verdict(view, entry) {
         return Some((Why::Ghost, ghost.since));
     }
@@ -102,7 +102,8 @@ fn finding(
         id: finding_id(
             &view.settings.boot_id,
             Rule::TrappedDevice,
-            &format!("{} {hardware}", entry.id.inode),
+            // Of hardware that the kernel does not tell several have one name.
+            &format!("{} {hardware} {name}", entry.id.inode),
         ),
         since,
         title: format!(

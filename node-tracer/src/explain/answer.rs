@@ -1,7 +1,7 @@
 //! The answer in one sentence.
 
 use super::{
-    explanation::{Explanation, Kind, NetnsPart, PodState},
+    explanation::{Explanation, Kind, NetnsPart, PodPart, PodState},
     words::{self, holder_name, keeper, list, stuck_holder},
 };
 use crate::{clock::Timestamp, detect::short_id, finding::Holder};
@@ -100,14 +100,14 @@ fn named_by(all: &Explanation) -> String {
     {
         return format!("; it is reserved for {}", first.whose);
     }
-    if let Some(sandbox) = all
+    if let Some(part) = all
         .sandboxes
         .iter()
-        .find(|s| s.ips.iter().any(|i| i.to_string() == *ip))
+        .find(|part| part.sandbox.ips.iter().any(|i| i.to_string() == *ip))
     {
-        let id = short_id(&sandbox.id);
-        let pod = sandbox.pod.label();
-        return format!("; {} lists it for sandbox {id} of {pod}", sandbox.source);
+        let id = short_id(&part.sandbox.id);
+        let pod = part.sandbox.pod.label();
+        return format!("; {} lists it for sandbox {id} of {pod}", part.source);
     }
     let given = |call: &&super::explanation::CallPart| {
         let ips = call.result.iter().flat_map(|result| &result.ips);
@@ -122,11 +122,17 @@ fn named_by(all: &Explanation) -> String {
         .find(|pod| pod.ips.iter().any(|i| i.to_string() == *ip))
     {
         Some(pod) => format!(
-            "; the API server has it as that of {}",
+            "; the list of pods ({}) had it as that of {}",
+            source_of(pod),
             pod.reference().label()
         ),
         None => String::new(),
     }
+}
+
+/// Who listed the pods.
+fn source_of(pod: &PodPart) -> &str {
+    pod.source.as_deref().unwrap_or("pods")
 }
 
 fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
@@ -152,8 +158,10 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
         (None, Some(pod)) => match (&pod.doubt, pod.missing_since) {
             (Some(doubt), _) => format!("pod {value} is not on the list of pods, but {doubt}"),
             (None, Some(at)) => {
-                let since = words::clock(at, now);
-                format!("pod {value} is gone from the API server since {since}")
+                // The first list without it, which may be a file.
+                let at = words::clock(at, now);
+                let source = source_of(pod);
+                format!("pod {value} was not on the list of pods ({source}) at {at}")
             }
             (None, None) => format!("pod {value} is not on the list of pods"),
         },
@@ -175,7 +183,8 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
 
 /// Whether all of its sandboxes use the host's network.
 fn is_on_host(all: &Explanation) -> bool {
-    !all.sandboxes.is_empty() && all.sandboxes.iter().all(|each| each.host_network)
+    let mut sandboxes = all.sandboxes.iter();
+    !all.sandboxes.is_empty() && sandboxes.all(|each| each.sandbox.host_network)
 }
 
 /// `it has 10.0.3.7 in netns 4026532246, kept by ...`
@@ -206,8 +215,9 @@ fn addresses(part: &NetnsPart) -> Vec<std::net::IpAddr> {
 fn container(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
     let id = all.subject.value.as_str();
     let short = short_id(id);
-    let sandbox = all.sandboxes.iter().find(|sandbox| sandbox.id == id);
-    let container = all.sandboxes.iter().find_map(|sandbox| {
+    let sandboxes = || all.sandboxes.iter().map(|part| &part.sandbox);
+    let sandbox = sandboxes().find(|sandbox| sandbox.id == id);
+    let container = sandboxes().find_map(|sandbox| {
         let container = sandbox.containers.iter().find(|each| each.id == id)?;
         Some((sandbox, container))
     });

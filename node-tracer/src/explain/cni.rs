@@ -26,13 +26,13 @@ pub(super) fn reservations(
     related: &Related<'_>,
 ) -> Vec<ReservationPart> {
     let model = view.model;
-    let judge = Judge::new(view);
+    let judge = view.judge();
     let listed = related.reservations.values();
     let mut parts: Vec<_> = listed
         .map(|(listed, reservation)| {
             let store = &listed.store.path;
             let network = model.cni.network_of(store);
-            let used = in_use(judge.as_ref(), listed, reservation);
+            let used = in_use(view, judge, listed, reservation);
             ReservationPart {
                 store: Some(store.clone()),
                 network: network.map(|network| network.name.clone()),
@@ -60,11 +60,16 @@ type InUse = (Option<bool>, Option<String>);
 
 /// The same verdict as that of leaked-reservation. Without the runtime's word,
 /// that a container was not found does not show that it does not exist.
-fn in_use(judge: Option<&Judge<'_>>, listed: &ListedStore, reservation: &Reservation) -> InUse {
+fn in_use(
+    view: &View<'_>,
+    judge: Option<&Judge<'_>>,
+    listed: &ListedStore,
+    reservation: &Reservation,
+) -> InUse {
     let Some(judge) = judge else {
         return (None, None);
     };
-    match judge.of(reservation) {
+    match judge.of(view, reservation) {
         Verdict::Live(Proof::Source(source)) => (Some(true), Some(source.to_owned())),
         Verdict::Live(Proof::Netns | Proof::Attachment | Proof::Address) => {
             (Some(true), Some(String::from("kernel")))
@@ -205,6 +210,7 @@ fn cached(attachment: &Attachment) -> CallPart {
         ifname,
         netns_path,
         netns,
+        mac: _,
         pod,
         ips,
         written,

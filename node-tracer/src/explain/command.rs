@@ -40,10 +40,16 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
 
 /// What the model does not have because nobody asked about it so far.
 fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
-    let kernel = items.iter().filter(|item| item.signal == "kernel");
+    // What else is missing shows in the model.
+    let partly = |item: &&CoverageItem| {
+        let signal = item.signal.as_str();
+        matches!(signal, "kernel" | "cri" | "bundles" | "cgroup" | "shim" | "second look")
+            && (item.mechanism.is_some() || signal == "second look")
+    };
+    let partly = items.iter().filter(partly);
     let mut hints = Hints {
         netns_of_path: asked.path().and_then(|path| looker.netns_at(path)),
-        unread: kernel.flat_map(|item| item.unknown.clone()).collect(),
+        unread: partly.flat_map(|item| item.unknown.clone()).collect(),
         ..Hints::default()
     };
     if let Some(TaskEntry { task, netns, .. }) = asked.pid().and_then(|pid| looker.procfs().task(pid)) {

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, path::Path};
 
 use crate::{
-    event::{Attachment, Reservation, RuntimeSandbox, Task},
+    event::{Reservation, RuntimeSandbox, Task},
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::SandboxList},
 };
 
@@ -16,8 +16,6 @@ pub(super) struct Index<'a> {
     pub(super) entries: Vec<&'a NetnsEntry>,
     by_uid: HashMap<&'a str, Vec<&'a NetnsEntry>>,
     by_container: HashMap<&'a str, Vec<&'a NetnsEntry>>,
-    attachments_by_uid: HashMap<&'a str, Vec<&'a Attachment>>,
-    attachments_by_inode: HashMap<u32, Vec<&'a Attachment>>,
     reservations: HashMap<&'a str, Vec<(&'a ListedStore, &'a Reservation)>>,
 }
 
@@ -31,8 +29,6 @@ impl<'a> Index<'a> {
             entries,
             by_uid: HashMap::new(),
             by_container: HashMap::new(),
-            attachments_by_uid: HashMap::new(),
-            attachments_by_inode: HashMap::new(),
             reservations: HashMap::new(),
         };
         for entry in index.entries.iter().copied().filter(|entry| !entry.host) {
@@ -41,17 +37,6 @@ impl<'a> Index<'a> {
             }
             for id in containers(entry) {
                 index.by_container.entry(id).or_default().push(entry);
-            }
-        }
-        for attachment in model.cni.attachments() {
-            let uid = attachment.pod.as_ref().and_then(|pod| pod.uid.as_deref());
-            if let Some(uid) = uid {
-                let there = index.attachments_by_uid.entry(uid);
-                there.or_default().push(attachment);
-            }
-            if let Some(netns) = attachment.netns {
-                let there = index.attachments_by_inode.entry(netns.inode);
-                there.or_default().push(attachment);
             }
         }
         for listed in model.cni.stores() {
@@ -72,18 +57,6 @@ impl<'a> Index<'a> {
     /// Namespaces of a sandbox, or with a container's tasks in them.
     pub(super) fn of_container(&self, id: &str) -> &[&'a NetnsEntry] {
         self.by_container.get(id).map_or(&[], Vec::as_slice)
-    }
-
-    /// Attachments of a pod.
-    pub(super) fn attachments_of_uid(&self, uid: &str) -> &[&'a Attachment] {
-        self.attachments_by_uid.get(uid).map_or(&[], Vec::as_slice)
-    }
-
-    /// Attachments whose path leads to a namespace.
-    pub(super) fn attachments_in(&self, inode: u32) -> &[&'a Attachment] {
-        self.attachments_by_inode
-            .get(&inode)
-            .map_or(&[], Vec::as_slice)
     }
 
     /// Reservations for a container.

@@ -8,6 +8,7 @@ use crate::{
     detect::is_routable,
     engine::Engine,
     model::{Model, runtime::CRI},
+    words::counted,
 };
 
 /// Of each kind of things that could not be read, so many are named.
@@ -167,14 +168,4 @@ impl Look {
         });
         self.missing(unread);
     }
-}
-
-/// A number with its noun.
-pub(super) fn counted(number: usize, noun: &str) -> String {
-    let ending = match noun {
-        _ if number == 1 => "",
-        _ if noun.ends_with(['s', 'x']) => "es",
-        _ => "s",
-    };
-    format!("{number} {noun}{ending}")
 }

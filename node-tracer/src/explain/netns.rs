@@ -7,7 +7,6 @@ use super::{
         AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
         RoutePart,
     },
-    index::Index,
     related::Related,
 };
 use crate::{
@@ -21,16 +20,15 @@ use crate::{
 };
 
 /// Every namespace of a subject.
-pub(super) fn parts(view: &View<'_>, index: &Index<'_>, related: &Related<'_>) -> Vec<NetnsPart> {
+pub(super) fn parts(view: &View<'_>, related: &Related<'_>) -> Vec<NetnsPart> {
     let entries = related.netns.values();
     entries
-        .map(|entry| part(view, index, related, entry))
+        .map(|entry| part(view, related, entry))
         .collect()
 }
 
 fn part(
     view: &View<'_>,
-    index: &Index<'_>,
     related: &Related<'_>,
     entry: &NetnsEntry,
 ) -> NetnsPart {
@@ -44,7 +42,7 @@ fn part(
     let devices = wiring.map(|wiring| {
         let shown = wiring.devices.iter().filter(shown);
         shown
-            .map(|each| device(index, entry, wiring, each))
+            .map(|each| device(view, entry, wiring, each))
             .collect()
     });
     let wiring = wiring.filter(|_| !entry.host);
@@ -114,7 +112,7 @@ fn known_by(known: Known) -> KnownBy {
     }
 }
 
-fn device(index: &Index<'_>, entry: &NetnsEntry, wiring: &Wiring, device: &Device) -> DevicePart {
+fn device(view: &View<'_>, entry: &NetnsEntry, wiring: &Wiring, device: &Device) -> DevicePart {
     DevicePart {
         index: device.index,
         name: device.name.clone(),
@@ -123,7 +121,7 @@ fn device(index: &Index<'_>, entry: &NetnsEntry, wiring: &Wiring, device: &Devic
         up: device.up,
         hardware: device.hardware.clone(),
         master: master(wiring, device),
-        peer: peer(index, entry, device),
+        peer: peer(view, entry, device),
     }
 }
 
@@ -132,41 +130,15 @@ fn master(wiring: &Wiring, device: &Device) -> Option<String> {
     Some(master.name.clone())
 }
 
-/// The other end of a veth: each names the other's index. Indexes are a
-/// namespace's own, so that several pairs can look alike: then the one with its
-/// other end on the host is meant, where CNI puts it, or none.
-fn peer(index: &Index<'_>, entry: &NetnsEntry, device: &Device) -> Option<PeerPart> {
-    let link = device.link.filter(|_| is_veth(device))?;
-    let elsewhere = |other: &&&NetnsEntry| match device.link_nsid {
-        Some(_) => other.serial != entry.serial,
-        None => other.serial == entry.serial,
-    };
-    let others = index.entries.iter().filter(elsewhere);
-    let mut ends = others.filter_map(|other| {
-        let wiring = other.wiring.as_ref()?;
-        let end = wiring.device(link)?;
-        let is_end = is_veth(end) && end.link == Some(device.index);
-        is_end.then_some((*other, wiring, end))
-    });
-    let first = ends.next()?;
-    let rest: Vec<_> = ends.collect();
-    let (other, wiring, end) = match rest.iter().any(|(other, ..)| other.host) || first.0.host {
-        true => std::iter::once(first)
-            .chain(rest)
-            .find(|(other, ..)| other.host)?,
-        false if rest.is_empty() => first,
-        false => return None,
-    };
+/// The other end of a veth.
+fn peer(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> Option<PeerPart> {
+    let other = view.cables().other_end(entry, device)?;
     Some(PeerPart {
-        name: end.name.clone(),
-        netns: other.id,
-        host: other.host,
-        master: master(wiring, end),
+        name: other.device.name.clone(),
+        netns: other.entry.id,
+        host: other.entry.host,
+        master: master(other.wiring, other.device),
     })
-}
-
-fn is_veth(device: &Device) -> bool {
-    device.kind.as_deref() == Some("veth")
 }
 
 fn gateways(wiring: &Wiring) -> Vec<GatewayPart> {

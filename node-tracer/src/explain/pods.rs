@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     detect::View,
-    event::{Pod, PodRef, RuntimeSandbox},
+    event::{Pod, PodRef},
     model::{Model, pods::reference},
 };
 
@@ -18,39 +18,14 @@ use crate::{
 pub(super) fn sandboxes(related: &Related<'_>) -> Vec<SandboxPart> {
     let listed = related.sandboxes.values();
     let mut parts: Vec<_> = listed
-        .map(|(list, sandbox)| {
-            let RuntimeSandbox {
-                id,
-                pod,
-                attempt,
-                ready,
-                created,
-                pid,
-                netns_path,
-                netns,
-                host_network,
-                ips,
-                containers,
-            } = (*sandbox).clone();
-            SandboxPart {
-                source: list.source.clone(),
-                endpoint: list.endpoint.clone(),
-                id,
-                pod,
-                attempt,
-                ready,
-                created,
-                pid,
-                netns_path,
-                netns,
-                host_network,
-                ips,
-                containers,
-            }
+        .map(|(list, sandbox)| SandboxPart {
+            source: list.source.clone(),
+            endpoint: list.endpoint.clone(),
+            sandbox: (*sandbox).clone(),
         })
         .collect();
     // A stable sort: of one sandbox the runtime's own answer stays first.
-    parts.sort_by_key(|part| part.created);
+    parts.sort_by_key(|part| part.sandbox.created);
     parts
 }
 

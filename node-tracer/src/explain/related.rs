@@ -163,7 +163,7 @@ impl<'a> Related<'a> {
                 self.add_sandbox(list, sandbox, index, steps);
             }
         }
-        for attachment in index.attachments_in(entry.id.inode) {
+        for attachment in index.model.cni.in_netns(entry.id.inode) {
             self.add_attachment(attachment, index, steps);
         }
     }
@@ -195,7 +195,7 @@ impl<'a> Related<'a> {
                 self.add_sandbox(list, sandbox, index, steps);
             }
         }
-        for attachment in index.attachments_of_uid(uid) {
+        for attachment in index.model.cni.of_pod(uid) {
             self.add_attachment(attachment, index, steps);
         }
     }

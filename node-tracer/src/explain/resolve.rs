@@ -240,7 +240,7 @@ fn uid(uid: &str, index: &Index<'_>) -> Seeds {
     let known = model.pods.pod(uid);
     let found = known.is_some()
         || !index.of_uid(uid).is_empty()
-        || !index.attachments_of_uid(uid).is_empty()
+        || model.cni.of_pod(uid).next().is_some()
         || lists.any(|list| list.of_pod(uid).next().is_some())
         || index
             .tasks()
@@ -291,7 +291,7 @@ fn netns(inode: u32, index: &Index<'_>) -> Seeds {
     let mut seeds = Seeds::default();
     let known = index.model.netns.get(id).map(|entry| entry.id);
     seeds.netns.extend(known);
-    for attachment in index.attachments_in(inode) {
+    for attachment in index.model.cni.in_netns(inode) {
         seeds.containers.insert(attachment.container_id.clone());
     }
     for list in index.model.runtime.lists() {

@@ -139,7 +139,7 @@ fn the_answers_are_sentences() {
     assert_eq!(
         answer("shop/checkout-x8k2p"),
         format!(
-            "pod shop/checkout-x8k2p is gone from the API server since 04:41:00; it has 10.0.0.5 \
+            "pod shop/checkout-x8k2p was not on the list of pods (pods) at 04:41:00; it has 10.0.0.5 \
              in netns 100, kept by {stuck}"
         )
     );

@@ -62,12 +62,15 @@ pub(super) fn timeline(parts: &Parts<'_>) -> Vec<Moment> {
             );
         }
     }
-    for sandbox in parts.sandboxes {
+    for SandboxPart {
+        source, sandbox, ..
+    } in parts.sandboxes
+    {
         if let Some(at) = sandbox.created {
             let id = short_id(&sandbox.id);
             let pod = sandbox.pod.label();
             let what = format!("sandbox {id} of {pod} was made");
-            say(&mut all, at, &sandbox.source, what);
+            say(&mut all, at, source, what);
         }
     }
     for call in parts.calls {

@@ -40,19 +40,34 @@ impl Default for Answers {
 
 impl Answers {
     /// One list of all runtimes: a node can have two sockets of one, and a
-    /// sandbox is looked for in all of them.
-    pub(super) fn of(answers: impl Iterator<Item = Result<cri::Listing, CriError>>) -> Self {
+    /// sandbox is looked for in all of them. `found`: the sockets were found,
+    /// not named.
+    pub(super) fn of(
+        asked: Timestamp,
+        found: bool,
+        answers: impl Iterator<Item = Result<cri::Listing, CriError>>,
+    ) -> Self {
         let (mut listings, mut failed, mut partial) = (Vec::new(), Vec::new(), Vec::new());
+        let mut spare = Vec::new();
         for answer in answers {
             match answer {
                 Ok(listing) => {
                     partial.extend(listing.partial.clone());
                     listings.push(listing);
                 }
+                // One that speaks no CRI beside one that does is no runtime of
+                // Kubernetes: Docker's containerd, for one.
+                Err(error @ CriError::TooOld { .. }) if found => {
+                    spare.push(report::chain(&error));
+                }
                 Err(error) => failed.push(report::chain(&error)),
             }
         }
-        let time = Timestamp::now();
+        if listings.is_empty() {
+            failed.append(&mut spare);
+        }
+        // The answers may be of any moment since they were asked for.
+        let time = asked;
         let mut events = Vec::new();
         if !listings.is_empty() {
             let joined = |parts: Vec<String>| parts.join(", ");
@@ -63,6 +78,7 @@ impl Answers {
                     listings.iter().filter_map(|each| each.runtime.clone()).collect(),
                 ))
                 .filter(|names| !names.is_empty()),
+                partial: (!partial.is_empty()).then(|| partial.join("; ")),
                 sandboxes: listings.iter().flat_map(|each| each.sandboxes.clone()).collect(),
             };
             events.push(Event { time, what });
@@ -113,16 +129,21 @@ pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looke
     let lists = match answer {
         Ok(lists) => lists,
         Err(error) => {
+            let error = report::chain(&error);
             looked.items.push(CoverageItem {
                 signal: String::from("bundles"),
                 mechanism: None,
-                reason: Some(report::chain(&error)),
+                reason: Some(error.clone()),
                 unknown: vec![String::from("sandboxes by the runtime's folders")],
             });
+            let source = bundles::SOURCE.to_owned();
+            let what = What::SourceFailed { source, error };
+            looked.events.push(Event { time, what });
             return;
         }
     };
     let count: usize = lists.iter().map(|list| list.sandboxes.len()).sum();
+    let unread = some(lists.iter().flat_map(|list| list.unread.iter().cloned()));
     let folders: Vec<String> = lists
         .iter()
         .map(|list| list.folder.display().to_string())
@@ -134,13 +155,14 @@ pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looke
         reason: folders
             .is_empty()
             .then(|| String::from("no container runtime has a folder below /run")),
-        unknown: some(lists.iter().flat_map(|list| list.unread.iter().cloned())),
+        unknown: unread.clone(),
     });
     if !lists.is_empty() {
         let what = What::SandboxesListed {
             source: bundles::SOURCE.to_owned(),
             endpoint: folders.join(", "),
             runtime: None,
+            partial: (!unread.is_empty()).then(|| unread.join("; ")),
             sandboxes: lists.into_iter().flat_map(|list| list.sandboxes).collect(),
         };
         looked.events.push(Event { time, what });
@@ -175,6 +197,7 @@ pub(super) fn containers(
     let what = match answer {
         Ok(existing) => What::ContainersListed {
             source: source.to_owned(),
+            partial: existing.partial,
             ids: existing.ids,
         },
         Err(error) => What::SourceFailed {
@@ -186,16 +209,16 @@ pub(super) fn containers(
 }
 
 /// CNI's own files, from the events they gave.
-pub(super) fn of_cni(events: &[Event], with_stores: bool) -> Vec<CoverageItem> {
-    let (mut networks, mut attachments, mut stores) = (None, (0, Vec::new()), (0, 0, Vec::new()));
-    let mut unread = Vec::new();
+pub(super) fn of_cni(source: &str, events: &[Event]) -> CoverageItem {
+    let (mut mechanism, mut unread) = (None, Vec::new());
+    let (mut attachments, mut stores, mut reservations) = (0, 0, 0);
     for event in events {
         match &event.what {
             What::NetworksListed {
                 networks: listed,
                 unread: not,
             } => {
-                networks = listed.first().map(|network| {
+                mechanism = listed.first().map(|network| {
                     let ipam = network.ipam.as_deref().unwrap_or("none");
                     let more = match listed.len() {
                         1 => String::new(),
@@ -203,75 +226,65 @@ pub(super) fn of_cni(events: &[Event], with_stores: bool) -> Vec<CoverageItem> {
                     };
                     format!("{} ({}, IPAM {ipam}){more}", network.name, network.plugin)
                 });
-                unread.clone_from(not);
+                unread.extend(not.iter().cloned());
             }
             What::AttachmentsListed {
                 attachments: listed,
-                unread,
+                unread: not,
                 ..
             } => {
-                attachments.0 += listed.len();
-                attachments.1.extend(unread.iter().cloned());
+                attachments += listed.len();
+                unread.extend(not.iter().cloned());
             }
             What::StoreListed { store } => {
-                stores.0 += 1;
-                stores.1 += store.reservations.len();
-                stores.2.extend(store.unread.iter().cloned());
+                stores += 1;
+                reservations += store.reservations.len();
+                unread.extend(store.unread.iter().cloned());
             }
             _ => {}
         }
     }
-    let no_network = networks
-        .is_none()
-        .then(|| String::from("there is no CNI configuration"));
-    let no_store = (stores.0 == 0).then(|| String::from("there is no store of reservations"));
-    let mut items = vec![
-        CoverageItem {
-            signal: String::from("networks"),
-            mechanism: networks,
-            reason: no_network,
-            unknown: some(unread.into_iter()),
-        },
-        CoverageItem {
-            signal: String::from("libcni"),
-            mechanism: Some(format!("{} in its cache", counted(attachments.0, "attachment"))),
-            reason: None,
-            unknown: some(attachments.1.into_iter()),
-        },
-    ];
-    if with_stores {
-        items.push(CoverageItem {
-            signal: String::from("host-local"),
-            mechanism: (stores.0 > 0)
-                .then(|| {
-                    let reservations = counted(stores.1, "reservation");
-                    format!("{reservations} in {}", counted(stores.0, "store"))
-                }),
-            reason: no_store,
-            unknown: some(stores.2.into_iter()),
-        });
+    let missing = match source {
+        "networks" => "there is no CNI configuration",
+        "libcni" => "it has no cache",
+        _ => "there is no store of reservations",
+    };
+    match source {
+        "libcni" if !events.is_empty() => {
+            mechanism = Some(format!("{} in its cache", counted(attachments, "attachment")));
+        }
+        "host-local" if stores > 0 => {
+            let reservations = counted(reservations, "reservation");
+            mechanism = Some(format!("{reservations} in {}", counted(stores, "store")));
+        }
+        _ => {}
     }
-    items
+    CoverageItem {
+        signal: source.to_owned(),
+        reason: mechanism.is_none().then(|| missing.to_owned()),
+        mechanism,
+        unknown: some(unread.into_iter()),
+    }
 }
 
-/// CNI's files do not answer.
-pub(super) fn cni_failed(error: &NoAnswer, looked: &mut Looked) {
-    let error = format!(
-        "CNI's files below /etc/cni and /var/lib/cni: {}",
-        report::chain(error)
-    );
+/// Files do not answer.
+pub(super) fn files_failed(source: &str, error: &NoAnswer, looked: &mut Looked) {
+    let what = match source {
+        "networks" => "the CNI configuration",
+        "libcni" => "the attachments that libcni remembers",
+        _ => "the reservations of host-local",
+    };
+    let error = format!("{what}: {}", report::chain(error));
     looked.items.push(CoverageItem {
-        signal: String::from("cni"),
+        signal: source.to_owned(),
         mechanism: None,
         reason: Some(error.clone()),
-        unknown: vec![String::from(
-            "networks, reservations and the attachments that libcni remembers",
-        )],
+        unknown: vec![what.to_owned()],
     });
     looked.events.push(Event {
         time: Timestamp::now(),
         what: What::SourceFailed {
-            source: String::from("cni"),
+            source: source.to_owned(),
             error,
         },
     });

@@ -1,19 +1,22 @@
 //! What is no longer there, from one look to the next: a look lists only what
 //! is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::Looked;
 use crate::{
-    clock::Timestamp,
     event::{Address, Event, Netns, Pod, Task, What},
+    clock::Timestamp,
     model::pods::deleted,
 };
 
-/// What the last look found, as far as its going is an event.
+/// What the last look found, as far as its going is an event. What could not
+/// be read this time is not gone.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    netns: HashSet<Netns>,
-    addresses: HashSet<(Netns, Address)>,
+    /// By inode.
+    netns: BTreeMap<u32, Netns>,
+    addresses: HashMap<u32, HashSet<Address>>,
     blocked: HashMap<(u32, Option<u64>), (Task, Timestamp)>,
     pods: Option<Vec<Pod>>,
 }
@@ -21,17 +24,22 @@ pub(crate) struct Differences {
 impl Differences {
     /// Takes in what a look has found. Returns what has gone since the one
     /// before, as of the time of the new look.
-    pub(crate) fn next(&mut self, found: &[Event]) -> Vec<Event> {
+    pub(crate) fn next(&mut self, looked: &Looked) -> Vec<Event> {
         let mut new = Self::default();
         let mut time = None;
-        for Event { time: at, what } in found {
+        for Event { time: at, what } in &looked.events {
             match what {
                 What::NetnsFound { netns, .. } => {
                     time.get_or_insert(*at);
-                    new.netns.insert(*netns);
+                    new.netns.insert(netns.inode, *netns);
                 }
                 What::AddressAdded { netns, address, .. } => {
-                    new.addresses.insert((*netns, address.clone()));
+                    let there = new.addresses.entry(netns.inode).or_default();
+                    there.insert(address.clone());
+                }
+                // This one was read, whether or not it has an address.
+                What::NetnsDevices { netns, .. } => {
+                    new.addresses.entry(netns.inode).or_default();
                 }
                 What::TaskBlocked { task, since, .. } => {
                     let key = (task.tid, task.start_ticks);
@@ -45,23 +53,22 @@ impl Differences {
             return Vec::new();
         };
         let mut gone = Vec::new();
-        let gone_netns = self.netns.difference(&new.netns);
-        gone.extend(gone_netns.map(|netns| What::NetnsDestroyed { netns: *netns }));
-        let removed = self.addresses.difference(&new.addresses);
-        let removed = removed.filter(|(netns, _)| new.netns.contains(netns));
-        gone.extend(removed.map(|(netns, address)| What::AddressRemoved {
-            netns: *netns,
-            address: address.clone(),
-        }));
-        for (key, (task, since)) in &self.blocked {
-            if !new.blocked.contains_key(key) {
-                let duration = time.since(*since).as_millis();
-                gone.push(What::TaskUnblocked {
-                    task: task.clone(),
-                    since: *since,
-                    duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
-                });
+        self.gone_netns(looked, &mut new, &mut gone);
+        self.gone_addresses(&mut new, &mut gone);
+        for (key, (task, since)) in std::mem::take(&mut self.blocked) {
+            if new.blocked.contains_key(&key) {
+                continue;
             }
+            if !looked.stalls_whole {
+                new.blocked.insert(key, (task, since));
+                continue;
+            }
+            let duration = time.since(since).as_millis();
+            gone.push(What::TaskUnblocked {
+                task,
+                since,
+                duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
+            });
         }
         if let (Some(old), Some(new)) = (&self.pods, &new.pods) {
             let pods = deleted(old, new).into_iter();
@@ -72,12 +79,68 @@ impl Differences {
         *self = new;
         gone.into_iter().map(|what| Event { time, what }).collect()
     }
+
+    fn gone_netns(&mut self, looked: &Looked, new: &mut Self, gone: &mut Vec<What>) {
+        for (inode, old) in std::mem::take(&mut self.netns) {
+            let successor = new.netns.get(&inode).is_some_and(|other| {
+                matches!((old.cookie, other.cookie), (Some(a), Some(b)) if a != b)
+            });
+            if successor || (looked.nets_whole && !looked.seen.contains(&inode)) {
+                gone.push(What::NetnsDestroyed { netns: old });
+                self.addresses.remove(&inode);
+            } else {
+                let known = new.netns.entry(inode).or_insert(old);
+                known.cookie = known.cookie.or(old.cookie);
+            }
+        }
+    }
+
+    fn gone_addresses(&mut self, new: &mut Self, gone: &mut Vec<What>) {
+        for (inode, old) in std::mem::take(&mut self.addresses) {
+            let Some(netns) = new.netns.get(&inode).copied() else {
+                continue;
+            };
+            match new.addresses.get(&inode) {
+                Some(now) => gone.extend(old.difference(now).map(|address| What::AddressRemoved {
+                    netns,
+                    address: address.clone(),
+                })),
+                None => drop(new.addresses.insert(inode, old)),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::story::*;
+
+    fn look(events: &[Event]) -> Looked {
+        let netns = events.iter().filter_map(|event| match &event.what {
+            What::NetnsFound { netns, .. } => Some(netns.inode),
+            _ => None,
+        });
+        Looked {
+            seen: netns.collect(),
+            events: events.to_vec(),
+            nets_whole: true,
+            stalls_whole: true,
+            ..Looked::default()
+        }
+    }
+
+    fn read(seconds: i64, inode: u32) -> Event {
+        at(
+            seconds,
+            What::NetnsDevices {
+                netns: ns(inode),
+                devices: Vec::new(),
+                routes: Vec::new(),
+                neighbours: Vec::new(),
+            },
+        )
+    }
 
     #[test]
     fn what_is_not_found_again_is_gone() {
@@ -90,9 +153,13 @@ mod tests {
             stuck(0, 9, 100),
             listed(0, &[pod("a", OLD, &[]), pod("b", NEW, &[])]),
         ];
-        assert_eq!(differences.next(&first), []);
+        assert_eq!(differences.next(&look(&first)), []);
         let second = [found(2, 100), added(2, 100, 7)];
-        let gone: Vec<What> = differences.next(&second).into_iter().map(|e| e.what).collect();
+        let gone: Vec<What> = differences
+            .next(&look(&second))
+            .into_iter()
+            .map(|event| event.what)
+            .collect();
         assert_eq!(gone.len(), 3, "{gone:#?}");
         assert!(gone.contains(&What::NetnsDestroyed { netns: ns(200) }));
         assert!(gone.iter().any(|what| matches!(
@@ -101,10 +168,13 @@ mod tests {
         )));
         assert!(gone.iter().any(|what| matches!(
             what,
-            What::TaskUnblocked { duration_ms: 2_000, .. }
+            What::TaskUnblocked {
+                duration_ms: 2_000,
+                ..
+            }
         )));
         let third = [found(3, 100), listed(3, &[pod("b", NEW, &[])])];
-        let gone = differences.next(&third);
+        let gone = differences.next(&look(&third));
         assert!(
             gone.iter().any(|event| matches!(
                 &event.what,
@@ -115,10 +185,47 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_read_is_not_gone() {
+        let mut differences = Differences::default();
+        let first = [found(0, 100), added(0, 100, 5), found(0, 200), stuck(0, 9, 100)];
+        differences.next(&look(&first));
+        // Neither the namespaces nor the stuck tasks could all be listed.
+        let partial = Looked {
+            nets_whole: false,
+            stalls_whole: false,
+            ..look(&[found(1, 300)])
+        };
+        assert_eq!(differences.next(&partial), []);
+        // The namespace is there, but it could not be entered.
+        assert_eq!(differences.next(&look(&[found(2, 100), stuck(0, 9, 100), found(2, 200), found(2, 300)])), []);
+        let all = [found(3, 100), read(3, 100), stuck(0, 9, 100)];
+        let gone: Vec<What> = differences
+            .next(&look(&all))
+            .into_iter()
+            .map(|event| event.what)
+            .collect();
+        assert_eq!(gone.len(), 3, "{gone:#?}");
+        assert!(matches!(gone[2], What::AddressRemoved { .. }), "{gone:#?}");
+    }
+
+    #[test]
+    fn another_namespace_of_the_same_number_is_not_the_same() {
+        let mut differences = Differences::default();
+        differences.next(&look(&[found(0, 100)]));
+        let mut other = found(1, 100);
+        if let What::NetnsFound { netns, .. } = &mut other.what {
+            netns.cookie = Some(7);
+        }
+        let gone = differences.next(&look(&[other]));
+        assert_eq!(gone.len(), 1, "{gone:#?}");
+        assert_eq!(gone[0].what, What::NetnsDestroyed { netns: ns(100) });
+    }
+
+    #[test]
     fn a_look_that_found_nothing_says_nothing() {
         let mut differences = Differences::default();
-        differences.next(&[found(0, 100)]);
-        assert_eq!(differences.next(&[]), []);
-        assert_eq!(differences.next(&[found(1, 100)]), []);
+        differences.next(&look(&[found(0, 100)]));
+        assert_eq!(differences.next(&look(&[])), []);
+        assert_eq!(differences.next(&look(&[found(1, 100)])), []);
     }
 }

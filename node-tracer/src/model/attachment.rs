@@ -23,11 +23,14 @@ pub(crate) const MAX_RESERVATIONS: usize = 131_072;
 #[derive(Debug, Default)]
 pub(crate) struct Cni {
     attachments: BTreeMap<PathBuf, Vec<Attachment>>,
+    attachments_at: Option<Timestamp>,
     by_container: HashMap<String, Vec<Place>>,
     by_inode: HashMap<u32, Vec<Place>>,
     by_uid: HashMap<String, Vec<Place>>,
+    by_mac: HashMap<String, Vec<Place>>,
     networks: Option<Vec<Network>>,
     stores: BTreeMap<PathBuf, ListedStore>,
+    by_address: HashMap<IpAddr, Vec<Place>>,
     /// What could not be read, by what was asked for it.
     unread: BTreeMap<String, Vec<String>>,
     dropped: u64,
@@ -56,6 +59,11 @@ impl Cni {
         self.attachments.values().flatten()
     }
 
+    /// When they were last listed.
+    pub(crate) fn attachments_at(&self) -> Option<Timestamp> {
+        self.attachments_at
+    }
+
     /// Attachments of a sandbox or container.
     pub(crate) fn of_container(&self, id: &str) -> impl Iterator<Item = &Attachment> {
         self.at(self.by_container.get(id))
@@ -69,6 +77,11 @@ impl Cni {
     /// Attachments of a pod, by its UID.
     pub(crate) fn of_pod(&self, uid: &str) -> impl Iterator<Item = &Attachment> {
         self.at(self.by_uid.get(uid))
+    }
+
+    /// Attachments whose interface in the sandbox has a MAC address.
+    pub(crate) fn with_mac(&self, mac: &str) -> impl Iterator<Item = &Attachment> {
+        self.at(self.by_mac.get(mac))
     }
 
     fn at<'a>(&'a self, places: Option<&'a Vec<Place>>) -> impl Iterator<Item = &'a Attachment> {
@@ -98,10 +111,10 @@ impl Cni {
         &self,
         address: IpAddr,
     ) -> impl Iterator<Item = (&ListedStore, &Reservation)> {
-        self.stores.values().flat_map(move |listed| {
-            let its = listed.store.reservations.iter();
-            its.filter(move |each| each.address == address)
-                .map(move |each| (listed, each))
+        let places = self.by_address.get(&address).into_iter().flatten();
+        places.filter_map(|(store, place)| {
+            let listed = self.stores.get(store)?;
+            Some((listed, listed.store.reservations.get(*place)?))
         })
     }
 
@@ -117,10 +130,12 @@ impl Cni {
     pub(super) fn attachments_listed(
         &mut self,
         folder: &Path,
+        at: Timestamp,
         attachments: &[Attachment],
         unread: &[String],
     ) -> bool {
         self.attachments.remove(folder);
+        self.attachments_at = Some(at);
         let room = MAX_ATTACHMENTS.saturating_sub(self.attachments().count());
         self.dropped += attachments.len().saturating_sub(room) as u64;
         let kept = attachments[..attachments.len().min(room)].to_vec();
@@ -134,6 +149,7 @@ impl Cni {
         self.by_container.clear();
         self.by_inode.clear();
         self.by_uid.clear();
+        self.by_mac.clear();
         for (folder, attachments) in &self.attachments {
             for (place, attachment) in attachments.iter().enumerate() {
                 let place = (folder.clone(), place);
@@ -145,7 +161,10 @@ impl Cni {
                 }
                 let uid = attachment.pod.as_ref().and_then(|pod| pod.uid.clone());
                 if let Some(uid) = uid {
-                    self.by_uid.entry(uid).or_default().push(place);
+                    self.by_uid.entry(uid).or_default().push(place.clone());
+                }
+                if let Some(mac) = attachment.mac.clone() {
+                    self.by_mac.entry(mac).or_default().push(place);
                 }
             }
         }
@@ -167,6 +186,14 @@ impl Cni {
         store.reservations.truncate(MAX_RESERVATIONS);
         let listed = ListedStore { store, at };
         let path = listed.store.path.clone();
+        for places in self.by_address.values_mut() {
+            places.retain(|(store, _)| *store != path);
+        }
+        self.by_address.retain(|_, places| !places.is_empty());
+        for (place, reservation) in listed.store.reservations.iter().enumerate() {
+            let there = self.by_address.entry(reservation.address).or_default();
+            there.push((path.clone(), place));
+        }
         self.stores.insert(path, listed);
         true
     }
@@ -192,6 +219,7 @@ mod tests {
             ifname: String::from("eth0"),
             netns_path: String::new(),
             netns: None,
+            mac: None,
             pod: None,
             ips: vec![ip(5)],
             written: s(0),
@@ -202,14 +230,14 @@ mod tests {
     fn a_new_listing_of_a_folder_takes_the_place_of_the_old() {
         let mut cni = Cni::default();
         let folder = Path::new("/var/lib/cni/results");
-        cni.attachments_listed(folder, &[attachment("a"), attachment("b")], &[]);
-        cni.attachments_listed(Path::new("/other"), &[attachment("a")], &[]);
+        cni.attachments_listed(folder, s(1), &[attachment("a"), attachment("b")], &[]);
+        cni.attachments_listed(Path::new("/other"), s(1), &[attachment("a")], &[]);
         assert_eq!(cni.of_container("a").count(), 2);
-        cni.attachments_listed(folder, &[attachment("b")], &[String::from("x: no JSON")]);
+        cni.attachments_listed(folder, s(1), &[attachment("b")], &[String::from("x: no JSON")]);
         assert_eq!(cni.of_container("a").count(), 1);
         assert_eq!(cni.of_container("b").count(), 1);
         assert_eq!(cni.unread().collect::<Vec<_>>(), ["x: no JSON"]);
-        cni.attachments_listed(folder, &[], &[]);
+        cni.attachments_listed(folder, s(1), &[], &[]);
         assert_eq!((cni.attachments().count(), cni.unread().count()), (1, 0));
     }
 

@@ -5,7 +5,10 @@
 //! container that CRI does not list can still run, and one that has a folder
 //! or a cgroup need not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+};
 
 use crate::{
     clock::Timestamp,
@@ -38,8 +41,10 @@ pub(crate) struct SandboxList {
     pub(crate) endpoint: String,
     /// The runtime's name and version.
     pub(crate) runtime: Option<String>,
-    /// When it was last told.
+    /// The time for which it is true: when it was asked for.
     pub(crate) at: Timestamp,
+    /// What is missing in it, and why.
+    pub(crate) partial: Option<String>,
     sandboxes: BTreeMap<String, RuntimeSandbox>,
     /// Sandbox by the ID of each of its containers, and its own.
     by_container: HashMap<String, String>,
@@ -99,13 +104,23 @@ impl SandboxList {
             self.by_container.remove(each);
         }
         let inode = old.netns.map(|netns| netns.inode);
-        if let Some(there) = inode.and_then(|inode| self.by_inode.get_mut(&inode)) {
-            there.remove(id);
+        if let Some(inode) = inode {
+            remove(&mut self.by_inode, &inode, id);
         }
-        if let Some(there) = old.pod.uid.and_then(|uid| self.by_uid.get_mut(&uid)) {
-            there.remove(id);
+        if let Some(uid) = &old.pod.uid {
+            remove(&mut self.by_uid, uid, id);
         }
         true
+    }
+}
+
+/// Takes an ID out of an index; what is empty goes.
+fn remove<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<String>>, key: &K, id: &str) {
+    if let Some(there) = index.get_mut(key) {
+        there.remove(id);
+        if there.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
@@ -155,6 +170,7 @@ impl Runtime {
         endpoint: &str,
         runtime: Option<&str>,
         at: Timestamp,
+        partial: Option<&str>,
         sandboxes: &[RuntimeSandbox],
     ) -> bool {
         if !self.lists.contains_key(source) && self.lists.len() >= MAX_SOURCES {
@@ -165,6 +181,7 @@ impl Runtime {
             endpoint: endpoint.to_owned(),
             runtime: runtime.map(str::to_owned),
             at,
+            partial: partial.map(str::to_owned),
             sandboxes: BTreeMap::new(),
             by_container: HashMap::new(),
             by_inode: HashMap::new(),
@@ -179,7 +196,7 @@ impl Runtime {
 
     pub(super) fn added(&mut self, source: &str, at: Timestamp, sandbox: &RuntimeSandbox) -> bool {
         let Some(list) = self.lists.get_mut(source) else {
-            return self.listed(source, "", None, at, std::slice::from_ref(sandbox));
+            return self.listed(source, "", None, at, None, std::slice::from_ref(sandbox));
         };
         list.at = at;
         if list.sandboxes.get(&sandbox.id) == Some(sandbox) {
@@ -232,8 +249,8 @@ mod tests {
     #[test]
     fn a_sandbox_is_found_by_each_of_its_ids_until_it_is_removed() {
         let mut runtime = Runtime::default();
-        runtime.listed("bundles", "/run", None, s(1), &[sandbox("b", 100, OLD)]);
-        runtime.listed("cri", "/sock", None, s(1), &[sandbox("a", 100, OLD)]);
+        runtime.listed("bundles", "/run", None, s(1), None, &[sandbox("b", 100, OLD)]);
+        runtime.listed("cri", "/sock", None, s(1), None, &[sandbox("a", 100, OLD)]);
         assert_eq!(runtime.shows("a-app"), Some("cri"));
         assert_eq!(runtime.shows("b"), Some("bundles"));
         let (list, found) = runtime.of_container("a-app").unwrap();
@@ -251,7 +268,7 @@ mod tests {
     #[test]
     fn a_sandbox_that_changes_is_told_once() {
         let mut runtime = Runtime::default();
-        runtime.listed("cri", "/sock", None, s(1), &[sandbox("a", 100, OLD)]);
+        runtime.listed("cri", "/sock", None, s(1), None, &[sandbox("a", 100, OLD)]);
         assert!(!runtime.added("cri", s(2), &sandbox("a", 100, OLD)));
         assert!(runtime.added("cri", s(3), &sandbox("a", 200, OLD)));
         let cri = runtime.cri().unwrap();

@@ -119,10 +119,7 @@ impl Sandbox {
             // Older runtimes do not pass it; the cgroup has it.
             pod.uid = self.uid().map(str::to_owned);
         }
-        if pod.uid.as_deref() != self.uid() {
-            self.standing = Standing::Unknown;
-        }
-        self.pod = Some(pod);
+        self.belong_to(Some(pod));
         self.known = Some(Known::Cni { at: time });
         self.id = Some(call.container_id.clone());
         self.add = Some(time);
@@ -192,8 +189,10 @@ impl Sandbox {
     fn belong_to(&mut self, pod: Option<PodRef>) {
         let uid = pod.as_ref().and_then(|pod| pod.uid.as_deref());
         if uid != self.uid() {
+            // What was another pod's says nothing of this one.
             self.standing = Standing::Unknown;
             self.existed = None;
+            self.containers.clear();
         }
         self.pod = pod;
     }

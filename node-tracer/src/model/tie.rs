@@ -30,13 +30,12 @@ pub(super) fn tie(
         } else {
             "bundles"
         };
-        let sandbox = sandbox.clone();
         changed |= entry
             .sandbox
-            .note_runtime(&sandbox, source, list.at.min(time));
+            .note_runtime(sandbox, source, list.at.min(time));
     }
-    if let Some(attachment) = attachment(entry, cni).cloned() {
-        changed |= entry.sandbox.note_attachment(&attachment);
+    if let Some(attachment) = attachment(entry, cni) {
+        changed |= entry.sandbox.note_attachment(attachment);
     }
     changed | entry.sandbox.stand(pods, entry.seen)
 }
@@ -46,7 +45,11 @@ fn sandbox<'a>(
     list: &'a super::runtime::SandboxList,
 ) -> Option<&'a RuntimeSandbox> {
     let pods = |sandbox: &&RuntimeSandbox| !sandbox.host_network;
-    let there = list.in_netns(entry.id).filter(pods).max_by_key(newest);
+    let in_netns = list.in_netns(entry.id).filter(pods);
+    // The number may have been another namespace's when the list was made.
+    let there = in_netns
+        .filter(|_| !is_younger(entry, Some(list.at)))
+        .max_by_key(newest);
     let inside = || {
         let ids = entry.sandbox.containers.iter().map(String::as_str);
         let ids = ids.chain(entry.tasks.iter().filter_map(|t| t.container_id.as_deref()));
@@ -70,6 +73,11 @@ fn sandbox<'a>(
     there.or_else(inside).or_else(same)
 }
 
+/// Whether a namespace was made after a list.
+fn is_younger(entry: &NetnsEntry, list: Option<Timestamp>) -> bool {
+    entry.created && list.is_none_or(|list| list < entry.seen)
+}
+
 fn newest(sandbox: &&RuntimeSandbox) -> (Option<Timestamp>, u32) {
     (sandbox.created, sandbox.attempt)
 }
@@ -82,18 +90,34 @@ fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
         let containers = entry.sandbox.containers.iter().map(String::as_str);
         let ids = entry.sandbox.id.as_deref().into_iter().chain(containers);
         let mut its = ids.flat_map(|id| cni.of_container(id));
-        its.find(|attachment| !elsewhere(attachment))
+        // A namespace that a container has made for itself has none of them.
+        its.find(|attachment| {
+            let there = attachment.netns.is_some_and(|netns| netns.inode == inode);
+            let plain = attachment.ips.is_empty() && attachment.netns.is_none();
+            there || plain || (!elsewhere(attachment) && has_any(entry, &attachment.ips))
+        })
     };
     if let Some(known) = known() {
         return Some(known);
     }
-    let there = cni.in_netns(inode);
+    let there = cni
+        .in_netns(inode)
+        // A process's path leads elsewhere once its number is another's.
+        .filter(|attachment| !attachment.netns_path.starts_with("/proc/"))
+        .filter(|_| !is_younger(entry, cni.attachments_at()));
     let uid = entry.sandbox.uid();
     let of_pod = uid.into_iter().flat_map(|uid| cni.of_pod(uid));
     let same = of_pod.filter(|attachment| has_any(entry, &attachment.ips));
+    // The device that CNI made is in it, with the address that CNI gave it:
+    // that needs neither a task nor a mount.
+    let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
+    let macs = devices.filter_map(|device| device.mac.as_deref());
+    let made = macs.flat_map(|mac| cni.with_mac(mac));
+    let made = made.filter(|attachment| has_any(entry, &attachment.ips));
     // The latest: an address is given out again and again.
     there
         .chain(same)
+        .chain(made)
         .filter(|attachment| attachment.pod.is_some() && !elsewhere(attachment))
         .max_by_key(|attachment| attachment.written)
 }
@@ -101,4 +125,79 @@ fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
 fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
     let held = entry.addresses.iter().map(|held| held.address.address);
     held.into_iter().any(|address| ips.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Model, story::*};
+    use crate::event::{Attachment, Device, Event, What};
+
+    const MAC: &str = "aa:00:00:00:00:02";
+
+    fn cached(netns: Option<u32>, mac: Option<&str>) -> Event {
+        let attachment = Attachment {
+            mac: mac.map(str::to_owned),
+            ..attachment("sandbox-old", netns, 5, 4)
+        };
+        attached(60, &[attachment])
+    }
+
+    fn devices(inode: u32) -> Event {
+        let what = What::NetnsDevices {
+            netns: ns(inode),
+            devices: vec![Device {
+                index: 2,
+                name: String::from("eth0"),
+                mac: Some(MAC.to_owned()),
+                ..Device::default()
+            }],
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+        };
+        at(50, what)
+    }
+
+    fn sandbox(events: &[Event], inode: u32) -> Option<String> {
+        let mut model = Model::default();
+        for event in events {
+            model.apply(event);
+        }
+        model.netns.get(ns(inode))?.sandbox.id.clone()
+    }
+
+    #[test]
+    fn a_namespace_without_task_and_mount_is_known_by_the_device_that_cni_made() {
+        let story = [found(40, 100), added(40, 100, 5), devices(100)];
+        let with = |mac| [&story[..], &[cached(None, mac)]].concat();
+        assert_eq!(sandbox(&with(Some(MAC)), 100).as_deref(), Some("sandbox-old"));
+        assert_eq!(sandbox(&with(None), 100), None);
+        assert_eq!(sandbox(&with(Some("aa:00:00:00:00:03")), 100), None);
+        // In whatever order they come.
+        let mut late = with(Some(MAC));
+        late.rotate_right(1);
+        assert_eq!(sandbox(&late, 100).as_deref(), Some("sandbox-old"));
+        // The device has another address by now.
+        let other = [found(40, 100), added(40, 100, 6), devices(100), cached(None, Some(MAC))];
+        assert_eq!(sandbox(&other, 100), None);
+    }
+
+    #[test]
+    fn a_number_that_is_another_namespaces_by_now_ties_nothing() {
+        let old = [cached(Some(100), None), created(70, 100), added(71, 100, 6)];
+        assert_eq!(sandbox(&old, 100), None);
+        let there = [created(50, 100), added(51, 100, 5), cached(Some(100), None)];
+        assert_eq!(sandbox(&there, 100).as_deref(), Some("sandbox-old"));
+    }
+
+    #[test]
+    fn a_namespace_that_a_container_made_for_itself_is_not_the_sandbox() {
+        let inside = [pod_task(9, "dockerd", OLD, "sandbox-old")];
+        let story = [
+            found(40, 300),
+            added(40, 300, 77),
+            holders(41, 300, &inside, &[]),
+            cached(None, None),
+        ];
+        assert_eq!(sandbox(&story, 300), None);
+    }
 }

@@ -201,7 +201,13 @@ fn read_bundle(root: &Root, folder: &Path, id: &str, pid: &str) -> io::Result<Op
     let Found::File(content) = root.read(&folder.join("config.json"), MAX_SPEC)? else {
         return Ok(None);
     };
-    let spec: Spec = serde_json::from_slice(&content.bytes)?;
+    // serde_json's message could quote what it does not understand.
+    let spec: Spec = serde_json::from_slice(&content.bytes).map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is no OCI runtime specification",
+        )
+    })?;
     let Some(role) = spec.role() else {
         return Ok(None);
     };

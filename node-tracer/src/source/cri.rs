@@ -203,9 +203,13 @@ fn locate(sandboxes: &mut [RuntimeSandbox], root: &Root, procfs: &Procfs) {
     for sandbox in sandboxes {
         if sandbox.pid.is_some() {
             let owner = owners.next();
-            let own = matches!(&owner, Some(Owner::Pod(owner)) if owner.container_id.as_deref() == Some(&sandbox.id));
-            // The number of a process that has ended can be another's by now.
-            if !own && sandbox.ready != Some(true) {
+            // The number of a process that has ended can be another's by now,
+            // and a runtime that hangs does not notice.
+            let keep = match owner {
+                Some(Owner::Pod(owner)) => owner.container_id.as_ref() == Some(&sandbox.id),
+                Some(Owner::NoPod | Owner::Unknown) | None => sandbox.ready == Some(true),
+            };
+            if !keep {
                 sandbox.pid = None;
             }
         }

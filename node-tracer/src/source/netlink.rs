@@ -17,7 +17,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd as _, AsRawFd as _},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -31,7 +31,10 @@ use rustix::{
 
 use self::dump::{Contents, DumpError, Lists};
 pub(crate) use self::rounds::{Target, visit_all};
-use super::procfs::{Bounded, NSFS_MAGIC, NoAnswer, socket_namespace};
+use super::{
+    procfs::{Bounded, NoAnswer, socket_namespace},
+    root::{Root, is_namespace},
+};
 use crate::event::{Address, Device, Neighbour, Netns, Route};
 
 mod decode;
@@ -115,10 +118,17 @@ impl NetlinkError {
 pub(crate) enum Way {
     /// A file: `/run/netns/NAME`, `/proc/TID/ns/net`, `/proc/PID/fd/N`.
     File(PathBuf),
+    /// A mount, as a process sees it.
+    Mount {
+        /// The process's root folder, `/proc/TID/root`.
+        root: PathBuf,
+        /// The mount point in it. What it leads through belongs to others.
+        path: PathBuf,
+    },
     /// A socket in it, the descriptor of another process.
     Socket {
-        /// The process.
-        pid: u32,
+        /// A living thread of that one.
+        tid: u32,
         /// The descriptor's number in it.
         fd: u32,
     },
@@ -129,7 +139,8 @@ impl Way {
     fn open(&self) -> io::Result<fs::File> {
         match self {
             Self::File(path) => open(path),
-            Self::Socket { pid, fd } => socket_namespace(*pid, *fd),
+            Self::Mount { root, path } => reopen(&Root::open(root)?.namespace(path)?),
+            Self::Socket { tid, fd } => socket_namespace(*tid, *fd),
         }
     }
 
@@ -137,7 +148,8 @@ impl Way {
     fn path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
-            Self::Socket { pid, fd } => PathBuf::from(format!("/proc/{pid}/fd/{fd}")),
+            Self::Mount { root, path } => root.join(path.strip_prefix("/").unwrap_or(path)),
+            Self::Socket { tid, fd } => PathBuf::from(format!("/proc/{tid}/fd/{fd}")),
         }
     }
 }
@@ -146,10 +158,15 @@ impl Way {
 /// to a device that does something when it is opened.
 fn open(path: &Path) -> io::Result<fs::File> {
     let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    if rustix::fs::fstatfs(&place)?.f_type as u64 != NSFS_MAGIC {
+    if !is_namespace(&place)? {
         let text = "it is no namespace, or no longer mounted";
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
     }
+    reopen(&place)
+}
+
+/// Opens what a handle is of.
+fn reopen(place: &OwnedFd) -> io::Result<fs::File> {
     fs::File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
@@ -180,17 +197,17 @@ pub(crate) struct Visit {
     pub(crate) cut: bool,
 }
 
-/// The addresses in the network namespace at a path (`/run/netns/NAME`,
-/// `/proc/TID/ns/net`), within the time given.
+/// The addresses in the network namespace that a way leads to, within the time
+/// given.
 ///
 /// # Errors
 /// See [`NetlinkError`].
 pub(crate) fn addresses(
-    netns_path: &Path,
+    way: &Way,
     bounded: &Bounded,
     timeout: Duration,
 ) -> Result<Snapshot, NetlinkError> {
-    let way = Way::File(netns_path.to_owned());
+    let (path, way) = (way.path(), way.clone());
     // The thread is home again before it hands over the answer.
     let read = move || {
         let (netns, contents) = Home::open()?.read(&way, Lists::addresses)?;
@@ -201,10 +218,7 @@ pub(crate) fn addresses(
     };
     match bounded.run(timeout, read) {
         Ok(result) => result,
-        Err(source) => Err(NetlinkError::NoAnswer {
-            path: netns_path.to_owned(),
-            source,
-        }),
+        Err(source) => Err(NetlinkError::NoAnswer { path, source }),
     }
 }
 

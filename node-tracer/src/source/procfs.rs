@@ -26,17 +26,25 @@ use std::{
 
 use ::procfs::{FromRead as _, ProcError, process::Stat};
 
-use super::cgroup::{self, CgroupOwner};
+use super::{
+    cgroup::{self, CgroupOwner},
+    root::Root,
+};
 
 pub(crate) use self::{
     bounded::{Bounded, NoAnswer},
-    fds::{Descriptors, FdHolders},
+    descriptors::Descriptors,
+    each::Missed,
+    fds::FdHolders,
     mounts::NsfsMount,
+    sleep::Stalls,
     sockets::socket_namespace,
-    tasks::TaskEntry,
+    tasks::{TaskEntry, Tasks},
 };
 
 mod bounded;
+mod descriptors;
+mod each;
 mod fds;
 mod mounts;
 mod one_task;
@@ -49,15 +57,12 @@ mod tests;
 /// How long one file may take; a healthy one takes microseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
-/// `NSFS_MAGIC`
-pub(crate) const NSFS_MAGIC: u64 = 0x6e73_6673;
-
-/// How long a walk over [`STRETCH`] processes may take, and a listing of all.
+/// How long a listing of all processes may take.
 const WALK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Processes that are read in one go. On a busy node a walk over all can take
-/// longer than is waited for one that hangs.
-const STRETCH: usize = 512;
+/// How long one process may take in a walk over all: one can have ten thousand
+/// threads, or descriptors.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Largest file that is read as a whole; the kernel's are far smaller.
 const MAX_FILE: u64 = 256 << 10;
@@ -91,6 +96,12 @@ pub(crate) enum ProcfsError {
         /// Where it went wrong.
         #[source]
         source: ProcError,
+    },
+    /// Others of its kind do not answer, so it was not tried.
+    #[error("{} was not tried, nor those after it, as others do not answer", path.display())]
+    NotTried {
+        /// Which.
+        path: PathBuf,
     },
     /// There is no process at all: not a proc file system.
     #[error(
@@ -133,23 +144,44 @@ impl Procfs {
         }
     }
 
-    /// Whose many tasks are, in their order, read in one go.
+    /// The same files, read so that those that hang do not count against the
+    /// others'.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            bounded: Bounded::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Whose many tasks are, in their order.
     pub(crate) fn task_owners(&self, tids: Vec<u32>) -> Vec<Owner> {
-        let count = tids.len();
-        let proc = self.proc.clone();
-        // A healthy read takes microseconds.
-        let patience = self.patience + Duration::from_micros(100) * count as u32;
-        let owners = self.bounded.run(patience, move || {
-            let owner = |tid: u32| match read_file(&proc.join(tid.to_string()).join("cgroup")) {
-                Ok(Some(bytes)) => match cgroup::owner(&String::from_utf8_lossy(&bytes)) {
-                    Some(owner) => Owner::Pod(owner),
-                    None => Owner::NoPod,
-                },
-                Ok(None) | Err(_) => Owner::Unknown,
-            };
-            tids.into_iter().map(owner).collect()
+        self.owners_and_missed(tids).0
+    }
+
+    /// Whose many tasks are, in their order, and of how many it could not be
+    /// read although they are there.
+    pub(crate) fn owners_and_missed(&self, tids: Vec<u32>) -> (Vec<Owner>, Missed) {
+        let answers = self.each(tids, self.patience, None, |proc, tid| {
+            read_file(&proc.join(tid.to_string()).join("cgroup"))
         });
-        owners.unwrap_or_else(|_| vec![Owner::Unknown; count])
+        let mut missed = Missed::default();
+        let owner = |answer: Option<Result<Option<Vec<u8>>, ProcfsError>>| match answer {
+            Some(Ok(Some(bytes))) => match cgroup::owner(&String::from_utf8_lossy(&bytes)) {
+                Some(owner) => Owner::Pod(owner),
+                None => Owner::NoPod,
+            },
+            Some(Ok(None)) => Owner::Unknown,
+            Some(Err(error)) => {
+                missed.add(&error);
+                Owner::Unknown
+            }
+            None => {
+                missed.add_all(1, answers.hung.as_ref());
+                Owner::Unknown
+            }
+        };
+        let owners = answers.each.into_iter().map(owner).collect();
+        (owners, missed)
     }
 
     /// The network namespace at a path, as a process sees it; `None` if there
@@ -166,7 +198,10 @@ impl Procfs {
         }
         let path = PathBuf::from(path);
         let root = self.task_path(pid, "root");
-        let inode = self.bounded(self.patience, root, move |root| Ok(nsfs_inode(root, &path)));
+        let inode = self.bounded(self.patience, root, move |root| {
+            let root = Root::open(root).ok();
+            Ok(root.and_then(|root| root.nsfs_inode(&path)))
+        });
         inode.ok().flatten()
     }
 
@@ -180,10 +215,9 @@ impl Procfs {
         self.task_path(pid, "fd").join(fd.to_string())
     }
 
-    /// Where a mount can be reached from here.
-    pub(crate) fn mount_path(&self, mount: &NsfsMount) -> PathBuf {
-        let inside = mount.path.strip_prefix("/").unwrap_or(&mount.path);
-        self.task_path(mount.pid, "root").join(inside)
+    /// The root folder of those who see a task's mounts at their paths.
+    pub(crate) fn root_path(&self, tid: u32) -> PathBuf {
+        self.task_path(tid, "root")
     }
 
     /// The reads that may hang, for other sources to count theirs with.
@@ -241,25 +275,16 @@ impl Procfs {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()))
     }
 
-    /// Reads something of every process.
-    fn each_process<T: Send + 'static>(
-        &self,
-        read: fn(&Path, u32) -> Result<Vec<T>, ProcfsError>,
-    ) -> Result<Vec<T>, ProcfsError> {
-        let pids = self.bounded(WALK_PATIENCE, self.proc.clone(), processes)?;
-        let mut all = Vec::with_capacity(pids.len());
-        for pids in pids.chunks(STRETCH) {
-            let pids = pids.to_vec();
-            let some = self.bounded(WALK_PATIENCE, self.proc.clone(), move |proc| {
-                let mut some = Vec::with_capacity(pids.len());
-                for pid in pids {
-                    some.extend(read(proc, pid)?);
-                }
-                Ok(some)
-            });
-            all.extend(some?);
-        }
-        Ok(all)
+    /// All processes, by number.
+    fn processes(&self) -> Result<Vec<u32>, ProcfsError> {
+        self.bounded(WALK_PATIENCE, self.proc.clone(), processes)
+    }
+
+    /// The tracer's own number among these processes; `None` if it is not one
+    /// of them. In a PID namespace of its own it knows itself by another.
+    fn own_pid(&self) -> Option<u32> {
+        let own = self.bounded(self.patience, self.proc.join("self"), read_link);
+        own.ok()??.to_str()?.parse().ok()
     }
 
     /// Runs a read of `path` that may hang.
@@ -275,23 +300,6 @@ impl Procfs {
             Err(source) => Err(ProcfsError::NoAnswer { path: of, source }),
         }
     }
-}
-
-/// The inode of the nsfs file at `path` below `root`, in which absolute links
-/// (/var/run is one) lead to the root and not out of it. `None` also for
-/// another file: a name whose mount is gone.
-fn nsfs_inode(root: &Path, path: &Path) -> Option<u32> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, open, openat2};
-
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = open(root, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    // Held for the two calls below only.
-    let file = openat2(&root, path, flags, Mode::empty(), how).ok()?;
-    if fstatfs(&file).ok()?.f_type as u64 != NSFS_MAGIC {
-        return None;
-    }
-    u32::try_from(fstat(&file).ok()?.st_ino).ok()
 }
 
 /// Drops what only says that a process is gone.

@@ -117,6 +117,10 @@ impl Root {
     /// Opens a path of the host. Links are followed as the host would; the
     /// kernel sees to it that none leaves the root.
     fn open_below(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        self.resolve(path, flags, ResolveFlags::empty())
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags, also: ResolveFlags) -> io::Result<OwnedFd> {
         let path = path.strip_prefix("/").unwrap_or(path);
         // An empty path would be no path at all.
         let path = if path.as_os_str().is_empty() {
@@ -125,7 +129,7 @@ impl Root {
             path
         };
         let flags = flags | OFlags::CLOEXEC;
-        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | also;
         Ok(openat2(&self.0, path, flags, Mode::empty(), how)?)
     }
 
@@ -146,6 +150,25 @@ impl Root {
             Err(error) => return missing_or(error),
         }
         match self.open_below(path, READ) {
+            Ok(fd) => read(fd, limit),
+            Err(error) => missing_or(error),
+        }
+    }
+
+    /// As [`read`](Self::read), and a link is followed, within the root.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn read_linked(&self, path: &Path, limit: usize) -> io::Result<Found> {
+        match self.open_below(path, OFlags::PATH) {
+            Ok(fd) => match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+                FileType::RegularFile => {}
+                FileType::Directory => return Ok(Found::Folder),
+                other => return Err(not_regular(other)),
+            },
+            Err(error) => return missing_or(error),
+        }
+        match self.open_below(path, READ.difference(OFlags::NOFOLLOW)) {
             Ok(fd) => read(fd, limit),
             Err(error) => missing_or(error),
         }
@@ -176,11 +199,55 @@ impl Root {
     /// another file, such as a name whose mount is gone. The namespace is not
     /// entered, and not held for longer than this takes.
     pub(crate) fn nsfs_inode(&self, path: &Path) -> Option<u32> {
-        let file = self.open_below(path, OFlags::PATH).ok()?;
-        if fstatfs(&file).ok()?.f_type as u64 != NSFS_MAGIC {
+        let file = self.handle(path).ok()?;
+        if !is_namespace(&file).ok()? {
             return None;
         }
         u32::try_from(fstat(&file).ok()?.st_ino).ok()
+    }
+
+    /// A handle of the namespace that is mounted at a path, found without
+    /// asking a file system that may not answer: a mount point and the folders
+    /// above it are in the kernel's memory for as long as it is mounted.
+    ///
+    /// # Errors
+    /// There is no namespace (`NotFound`), or none that can be reached so.
+    pub(crate) fn namespace(&self, path: &Path) -> io::Result<OwnedFd> {
+        /// How often it is tried: a rename anywhere at the same time disturbs.
+        const TRIES: usize = 5;
+        let mut result = self.resolve(path, OFlags::PATH, ResolveFlags::CACHED);
+        for _ in 1..TRIES {
+            match &result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Linux before 5.12 cannot do it.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    result = self.handle(path);
+                    break;
+                }
+                _ => break,
+            }
+            result = self.resolve(path, OFlags::PATH, ResolveFlags::CACHED);
+        }
+        let file = result?;
+        if !is_namespace(&file)? {
+            let text = "it is no namespace, or no longer mounted";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(file)
+    }
+}
+
+/// Whether a file is one of a namespace.
+///
+/// # Errors
+/// The system does not say.
+pub(crate) fn is_namespace(file: &OwnedFd) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type as u64 == NSFS_MAGIC)
+}
+
+impl From<RootError> for io::Error {
+    fn from(error: RootError) -> Self {
+        error.source
     }
 }
 

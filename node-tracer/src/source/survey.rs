@@ -9,22 +9,31 @@
 //! namespace that is being taken down is not found, as nothing leads to it.
 //!
 //! Nothing here is held from one read to the next, so things change meanwhile:
-//! a namespace that is gone when it is visited is left out without a word.
+//! a namespace that is gone when it is visited is left out without a word. One
+//! that is there and cannot be read is told with what holds it.
+//!
+//! What is stuck in the kernel can hold the lock behind rtnetlink: the visits
+//! come last, and their hanging takes nothing from what is read otherwise.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::Duration,
+};
 
 use self::{
     holders::{Holders, Owners},
     places::{Places, Stray},
+    visits::{Failures, Visits, visit},
 };
 use crate::{
     clock::{KernelClock, Timestamp},
-    event::{Event, What},
+    event::{Event, Netns, What},
     report,
     source::{
         containers,
-        netlink::{self, NetlinkError, Target, Visit},
-        procfs::{Procfs, ProcfsError, TaskEntry},
+        netlink::{Target, Visit},
+        procfs::{Bounded, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
     },
 };
 
@@ -32,17 +41,14 @@ mod holders;
 mod host;
 mod places;
 mod stalls;
-
-/// How long rtnetlink may take in one namespace.
-const VISIT: Duration = Duration::from_millis(500);
-/// How long it may take in all of them.
-const VISITS: Duration = Duration::from_secs(10);
+mod visits;
 
 /// What a look at the node has brought.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// `NetnsFound`, `AddressAdded`, `NetnsDevices` and, but for the host's own,
-    /// `NetnsHolders` of each namespace; then `TaskBlocked`.
+    /// `NetnsHolders` of each namespace; then `TaskBlocked`. Of one that cannot
+    /// be read neither addresses nor devices, and its identity has no cookie.
     pub(crate) events: Vec<Event>,
     /// What could not be read, and why; what is there is unknown.
     pub(crate) unread: Vec<String>,
@@ -52,6 +58,14 @@ pub(crate) struct Survey {
     pub(crate) netns: usize,
     /// Processes that have the name of a container's shim.
     pub(crate) shims: Vec<u32>,
+    /// Inodes of the network namespaces that anything leads to, read or not.
+    pub(crate) seen: BTreeSet<u32>,
+    /// Everything that can lead to a namespace was looked through; if not,
+    /// there may be more than those that were seen.
+    pub(crate) nets_whole: bool,
+    /// Of every task in uninterruptible sleep it is known whether it has been
+    /// there for the threshold.
+    pub(crate) stalls_whole: bool,
 }
 
 /// Looks at the node. A task counts as stuck once it has been in
@@ -62,65 +76,81 @@ pub(crate) struct Survey {
 /// answer.
 pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Survey, ProcfsError> {
     let (tasks, mounts) = both(|| procfs.tasks(), || procfs.nsfs_mounts());
-    let tasks = tasks?;
+    let Tasks {
+        list: tasks,
+        missed,
+        hidden,
+    } = tasks?;
     let mut found = Survey {
         tasks: tasks.len(),
         shims: shims(&tasks),
+        // Where there are none of the kernel's, there are more processes.
+        nets_whole: tasks.iter().any(|entry| entry.kernel)
+            && missed.count == 0
+            && hidden.count == 0,
         ..Survey::default()
     };
+    let all_tasks = missed.count == 0;
+    found
+        .unread
+        .extend(missed.say(|n| format!("tasks of {n} processes")));
+    found
+        .unread
+        .extend(hidden.say(|n| format!("the network namespaces of {n} tasks")));
     let host = host::netns(procfs, &tasks, &mut found.unread);
     let mut places = Places::of(&tasks);
     match mounts {
         Ok(mounts) => {
+            found.nets_whole &= mounts.unread.is_empty();
             places.mounts = mounts.mounts;
             found.unread.extend(mounts.unread.iter().map(chain));
         }
-        Err(error) => found.unread.push(chain(&error)),
+        Err(error) => {
+            found.nets_whole = false;
+            found.unread.push(chain(&error));
+        }
     }
     // What most namespaces are reached by is known by now: while they are
-    // visited, descriptors and sockets are looked at.
+    // visited, stuck tasks, descriptors and sockets are looked at.
     let (known, targets) = (places.known(), places.targets(procfs));
     let processes = places::processes(&tasks, &host);
-    let (stray, (mut visits, owners)) = both(
-        || Stray::find(procfs, &processes, &known),
+    let visits_reads = Bounded::default();
+    let ((stuck, owners, stray), mut visits) = both(
         || {
-            let named = holders::named(&places, &host);
-            let visits = visit(procfs, targets.clone());
-            (visits, Owners::look_up(procfs, named))
+            let stuck = stalls::find(procfs, &tasks, stall_threshold);
+            let owners = Owners::look_up(procfs, holders::named(&places, &host));
+            (stuck, owners, Stray::find(procfs, &processes, &known))
         },
+        || visit(targets.clone(), &visits_reads),
     );
+    let (owners, missed) = owners;
+    found.unread.extend(say_owners(&missed));
+    found.unread.extend(stuck.unread);
+    found.stalls_whole = stuck.whole && all_tasks;
+    found.nets_whole &= stray.unread.is_empty();
     places.fds = stray.fds;
     places.sockets = stray.sockets;
     found.unread.extend(stray.unread);
+    found.seen = places.known();
     let targets = places.targets(procfs).into_iter();
     let targets: Vec<Target> = targets
         .filter(|target| !known.contains(&target.inode))
         .collect();
     if !targets.is_empty() {
-        visits.extend(visit(procfs, targets));
+        visits.extend(visit(targets, &visits_reads));
     }
-
-    let mut identities = BTreeMap::new();
-    let time = Timestamp::now();
     let holders = Holders {
         places: &places,
         owners,
         clock: KernelClock::now(),
     };
-    for outcome in visits {
-        match outcome {
-            Ok(Some(visit)) => {
-                identities.insert(visit.netns.inode, visit.netns);
-                let host = host.contains(&visit.netns.inode);
-                found.tell(time, visit, host, &holders);
-            }
-            Ok(None) => {}
-            Err(error) => found.unread.push(chain(&error)),
-        }
-    }
-    found.netns = identities.len();
-    stalls::tell(procfs, &tasks, &identities, stall_threshold, &mut found);
+    found.tell_all(visits, &host, &holders, stuck.events);
     Ok(found)
+}
+
+/// Of how many processes it is not known whose they are.
+fn say_owners(missed: &Missed) -> Option<String> {
+    missed.say(|n| format!("the pods of {n} processes"))
 }
 
 fn shims(tasks: &[TaskEntry]) -> Vec<u32> {
@@ -131,10 +161,6 @@ fn shims(tasks: &[TaskEntry]) -> Vec<u32> {
 
 fn chain(error: &(impl std::error::Error + 'static)) -> String {
     report::chain(error)
-}
-
-fn visit(procfs: &Procfs, targets: Vec<Target>) -> Vec<Result<Option<Visit>, NetlinkError>> {
-    netlink::visit_all(targets, procfs.bounded_reads(), VISIT, VISITS)
 }
 
 /// Does two things at the same time, or one after the other if there is no
@@ -156,6 +182,49 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) ->
 impl Survey {
     fn push(&mut self, time: Timestamp, what: What) {
         self.events.push(Event { time, what });
+    }
+
+    /// Tells of the namespaces, then of what is stuck.
+    fn tell_all(
+        &mut self,
+        visits: Visits,
+        host: &BTreeSet<u32>,
+        holders: &Holders<'_>,
+        mut stuck: Vec<Event>,
+    ) {
+        let time = Timestamp::now();
+        let mut cookies = BTreeMap::new();
+        let mut failures = Failures::default();
+        for (inode, outcome) in visits {
+            let host = host.contains(&inode);
+            match outcome {
+                Ok(Some(visit)) => {
+                    cookies.insert(inode, visit.netns.cookie);
+                    self.tell(time, visit, host, holders);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    failures.add(inode, &error);
+                    let cookie = None;
+                    let netns = Netns { inode, cookie };
+                    self.push(time, What::NetnsFound { netns, host });
+                    if !host {
+                        self.push(time, holders.event(netns));
+                    }
+                }
+            }
+        }
+        self.netns = cookies.len();
+        self.unread.extend(failures.told());
+        for event in &mut stuck {
+            if let What::TaskBlocked {
+                netns: Some(netns), ..
+            } = &mut event.what
+            {
+                netns.cookie = cookies.get(&netns.inode).copied().flatten();
+            }
+        }
+        self.events.extend(stuck);
     }
 
     /// Tells of one namespace.

@@ -219,3 +219,39 @@ fn what_is_left_of_a_pod_is_told_before_what_suffers_whichever_was_found_first()
         [of_old.as_str(), "pause (20) keeps netns 200 of shop/b"]
     );
 }
+
+/// Docker in docker: a pod's own namespace with the address that every such
+/// pod has.
+#[test]
+fn what_only_a_cgroup_ties_to_a_pod_that_has_its_sandbox_elsewhere_does_not_count() {
+    let inner = |inode: u32, uid: &str| {
+        let tasks = [pod_task(inode, "app", uid, "inner")];
+        [
+            found(1, inode),
+            added(1, inode, 77),
+            holders(1, inode, &tasks, &[]),
+        ]
+    };
+    let outer = |inode: u32, uid: &str, id: &str, last: u8| {
+        let attachment = crate::event::Attachment {
+            pod: Some(crate::event::PodRef {
+                uid: Some(uid.to_owned()),
+                ..crate::event::PodRef::default()
+            }),
+            ..attachment(id, Some(inode), last, 0)
+        };
+        let events = [
+            found(1, inode),
+            added(1, inode, last),
+            holders(1, inode, &[pod_task(inode, "pause", uid, id)], &[]),
+        ];
+        (events, attachment)
+    };
+    let (a, cached_a) = outer(100, OLD, "sandbox-a", 5);
+    let (b, cached_b) = outer(200, NEW, "sandbox-b", 6);
+    let pods = [a, b, inner(300, OLD), inner(400, NEW)].concat();
+    let twice = |story: &[Event]| Node::of(story).of_rule(9, Rule::DuplicateAddress).len();
+    assert_eq!(twice(&pods), 1, "nothing tells them from sandboxes");
+    let cached = attached(2, &[cached_a, cached_b]);
+    assert_eq!(twice(&[pods, vec![cached]].concat()), 0);
+}

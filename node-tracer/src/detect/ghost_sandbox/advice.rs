@@ -1,16 +1,16 @@
 //! What to do about a ghost, in order: first keep it from doing more harm, then
 //! end it, then clean up.
 
-use super::{Fate, Ghost, telling::Told};
+use super::{Fate, Ghost, asleep, telling::Told};
 use crate::{
     detect::{
         duplicate_address::label, fd_label, joined, kubectl_words, pod_of, release_advice,
-        shell_word, short_id,
+        shell_word, short_id, task_label,
     },
     finding::Phase,
 };
 
-impl Told<'_> {
+impl Told<'_, '_> {
     /// See the module's documentation.
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
@@ -26,6 +26,13 @@ impl Told<'_> {
         }
         if let Some(first) = stuck.first() {
             advice.extend(release_advice(first));
+        } else if let Some(task) = asleep(entry) {
+            let tid = task.tid;
+            advice.push(format!(
+                "look again in a moment: if {} is still in state D then, it is stuck, and where \
+                 shows in /proc/{tid}/stack",
+                task_label(task),
+            ));
         } else if entry.task_count > 0 {
             advice.push(String::from(
                 "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \

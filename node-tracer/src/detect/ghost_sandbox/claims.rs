@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Fate, Ghost, is_untold, telling::Told};
+use super::{Fate, Ghost, asleep, is_removed, is_untold, telling::Told};
 use crate::{
     detect::{
         duplicate_address::label, evidence, fd_label, joined, pod_word, short_id, sleeps_in,
@@ -20,7 +20,7 @@ use crate::{
 /// Stuck tasks that are claimed one by one.
 const TOLD: usize = 3;
 
-impl Told<'_> {
+impl Told<'_, '_> {
     /// All of them, in the order in which they lead to the verdict.
     pub(super) fn evidence(&self) -> Vec<Evidence> {
         let mut claims = Vec::new();
@@ -124,7 +124,15 @@ impl Told<'_> {
             claims.push(evidence(claim, "kernel", blocked.since));
         }
         let held_at = entry.held_at.unwrap_or(*since);
-        if stuck.is_empty() && entry.task_count > 0 {
+        let asleep = asleep(entry).filter(|_| stuck.is_empty());
+        if let Some(task) = asleep {
+            let claim = format!(
+                "{} is in it, in uninterruptible sleep, for less than {} s so far",
+                task_label(task),
+                self.view.settings.stall_threshold.as_secs_f32(),
+            );
+            claims.push(evidence(claim, "kernel", held_at));
+        } else if stuck.is_empty() && entry.task_count > 0 {
             claims.push(evidence("tasks in it still run", "kernel", held_at));
         } else if stuck.is_empty() {
             let mounts = joined(entry.mounts.iter().map(|path| path.display()));
@@ -190,8 +198,10 @@ impl Told<'_> {
         let claim = match list.of_container(id).map(|sandbox| sandbox.ready) {
             Some(Some(true)) => "the container runtime still has its sandbox as ready",
             Some(Some(false)) => "the container runtime has its sandbox as not ready",
-            Some(None) => return,
-            None => "the container runtime has no such sandbox any more",
+            None if is_removed(self.view.model, entry) => {
+                "the container runtime has no such sandbox any more"
+            }
+            Some(None) | None => return,
         };
         claims.push(evidence(claim, CRI, list.at));
     }

@@ -8,7 +8,7 @@ use crate::{
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
 };
 
-impl Told<'_> {
+impl Told<'_, '_> {
     /// See the module's documentation.
     pub(super) fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();

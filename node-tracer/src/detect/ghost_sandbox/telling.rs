@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use super::{Fate, Ghost, fate, is_untold};
+use super::{Fate, Ghost, asleep, fate, is_untold};
 use crate::{
     clock::Timestamp,
     detect::{
@@ -17,16 +17,16 @@ use crate::{
 };
 
 /// What the finding's parts are written from.
-pub(super) struct Told<'a> {
-    pub(super) view: &'a View<'a>,
-    pub(super) ghost: &'a Ghost<'a>,
+pub(super) struct Told<'v, 'a> {
+    pub(super) view: &'v View<'a>,
+    pub(super) ghost: &'v Ghost<'a>,
     pub(super) pod: PodRef,
     pub(super) fates: Vec<(IpAddr, Fate<'a>)>,
     pub(super) phase: Phase,
     due: Option<Timestamp>,
 }
 
-pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
+pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
     let entry = ghost.entry;
     let gone = !matches!(entry.sandbox.standing, Standing::Terminating(_));
     let fates: Vec<_> = ghost
@@ -83,7 +83,7 @@ pub(super) fn finding<'a>(view: &'a View<'a>, ghost: &'a Ghost<'a>) -> Finding {
     }
 }
 
-impl Told<'_> {
+impl Told<'_, '_> {
     /// The namespace that has one of the addresses, too.
     fn victim(&self) -> Option<String> {
         self.fates.iter().find_map(|(_, fate)| match fate {
@@ -124,6 +124,8 @@ impl Told<'_> {
         let Ghost { entry, stuck, .. } = self.ghost;
         if let Some(stuck) = stuck.first() {
             format!("{} is stuck{}", task_label(&stuck.task), sleeps_in(stuck))
+        } else if let Some(task) = asleep(entry) {
+            format!("{} is in uninterruptible sleep", task_label(task))
         } else if entry.task_count > 0 {
             String::from("its tasks still run")
         } else if let Some(path) = entry.mounts.first() {

@@ -10,10 +10,17 @@ use crate::{
 /// Where what is moved away goes: outside of every store.
 const AWAY: &str = "/var/tmp/";
 
-impl Leak<'_> {
+impl Leak<'_, '_> {
     /// In order.
     pub(super) fn advice(&self) -> Vec<String> {
         let path = shell_word(&self.store().path);
+        if self.judge.is_blind() {
+            return vec![String::from(
+                "leave them where they are: a network namespace that could not be read may have \
+                 their addresses; scan again, and see in the first lines what could not be read \
+                 and why",
+            )];
+        }
         if self.is_left_over() {
             return vec![format!(
                 "nothing has to be done: no configured network gives these addresses out; if the \

@@ -4,9 +4,10 @@ use std::{collections::HashSet, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    detect::{View, answering, count},
+    detect::{View, answering, silence, unread},
     event::{Netns, Reservation},
     model::{Model, attachment::ListedStore, runtime::CRI},
+    words::counted,
 };
 
 /// host-local reserves before the sandbox shows anywhere: what is younger may
@@ -17,11 +18,14 @@ const YOUNG: Duration = Duration::from_secs(60);
 const CGROUP: &str = "cgroup";
 
 /// Judges reservations by all that is known of containers.
+#[derive(Debug)]
 pub(crate) struct Judge<'a> {
-    view: &'a View<'a>,
+    model: &'a Model,
     /// Containers of the namespaces that exist.
     inside: HashSet<&'a str>,
     namespaces: usize,
+    /// Those that could not be visited.
+    unread: usize,
 }
 
 /// What became of a reservation's container.
@@ -50,15 +54,15 @@ pub(crate) enum Proof<'a> {
 
 impl<'a> Judge<'a> {
     /// `None` if too little is known to judge anything.
-    pub(crate) fn new(view: &'a View<'a>) -> Option<Self> {
-        let mut sources = view.model.runtime.container_sources();
+    pub(in crate::detect) fn new(model: &'a Model) -> Option<Self> {
+        let mut sources = model.runtime.container_sources();
         let cgroups = sources.any(|(source, _)| source == CGROUP);
-        if !cgroups && answering(view.model).is_none() {
+        if !cgroups && answering(model).is_none() {
             return None;
         }
         let mut inside = HashSet::new();
         let mut namespaces = 0;
-        for entry in view.model.netns.live() {
+        for entry in model.netns.live() {
             namespaces += 1;
             let sandbox = &entry.sandbox;
             inside.extend(sandbox.id.as_deref());
@@ -71,29 +75,59 @@ impl<'a> Judge<'a> {
             );
         }
         Some(Self {
-            view,
+            model,
             inside,
             namespaces,
+            unread: unread(model),
         })
     }
 
-    /// Whether CRI vouches for what it does not list. Cgroups alone do not
-    /// show sandboxes that have stopped.
+    /// Whether what nothing shows is not there: CRI vouches for what it does
+    /// not list (cgroups alone do not show sandboxes that have stopped), and
+    /// every namespace could be asked for its addresses.
     pub(crate) fn is_certain(&self) -> bool {
-        answering(self.view.model).is_some()
+        self.is_vouched() && self.unread == 0
+    }
+
+    /// Whether CRI vouches for what it does not list.
+    pub(in crate::detect) fn is_vouched(&self) -> bool {
+        answering(self.model).is_some()
+    }
+
+    /// Whether any namespace can have any address: it could not be visited.
+    pub(super) fn is_blind(&self) -> bool {
+        self.unread > 0
+    }
+
+    /// Why the verdict is none that is certain, in words.
+    pub(in crate::detect) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if !self.is_vouched() {
+            doubts.push(format!(
+                "whether {CRI} still knows them, ready or not: {}",
+                silence(self.model)
+            ));
+        }
+        if self.unread > 0 {
+            doubts.push(format!(
+                "whether their addresses are in use all the same: {} could not be read",
+                counted(self.unread, "network namespace")
+            ));
+        }
+        doubts
     }
 
     /// Whether a store was listed when the containers were known already: of
     /// one that was listed before, an ordinary deletion may have removed both
     /// container and reservation since.
     pub(crate) fn can_judge(&self, listed: &ListedStore) -> bool {
-        let cri = self.view.model.runtime.cri();
+        let cri = self.model.runtime.cri();
         cri.is_none_or(|list| listed.at >= list.at)
     }
 
     /// The verdict.
-    pub(crate) fn of(&self, reservation: &'a Reservation) -> Verdict<'a> {
-        let model = self.view.model;
+    pub(crate) fn of(&self, view: &View<'_>, reservation: &Reservation) -> Verdict<'a> {
+        let model = self.model;
         let id = reservation.holder.container_id.as_str();
         if !id.is_empty() {
             if let Some(source) = model.runtime.shows(id) {
@@ -111,7 +145,7 @@ impl<'a> Judge<'a> {
         if with.any(|entry| entry.dying.is_none()) {
             return Verdict::Live(Proof::Address);
         }
-        if self.view.passed(reservation.modified.plus(YOUNG)) {
+        if view.passed(reservation.modified.plus(YOUNG)) {
             Verdict::Leaked
         } else {
             Verdict::Young
@@ -126,7 +160,7 @@ impl<'a> Judge<'a> {
     ) -> (&'static str, &'a str, Timestamp) {
         match proof {
             Proof::Source(source) => {
-                let listed = self.view.model.runtime.cri();
+                let listed = self.model.runtime.cri();
                 let listed = listed.map_or(at, |list| list.at);
                 match source {
                     CRI => ("the container runtime has it, ready or not", source, listed),
@@ -152,27 +186,25 @@ impl<'a> Judge<'a> {
 
     /// What was looked at.
     pub(super) fn basis(&self) -> String {
-        let runtime = &self.view.model.runtime;
+        let runtime = &self.model.runtime;
         let mut parts = Vec::new();
         for list in runtime.lists() {
-            let sandboxes = count_es(list.sandboxes().count(), "sandbox");
+            let sandboxes = counted(list.sandboxes().count(), "sandbox");
             parts.push(match list.source.as_str() {
+                CRI if list.partial.is_some() => format!("{CRI} ({sandboxes}, not all)"),
                 CRI => format!("{CRI} ({sandboxes}, ready or not)"),
                 other => format!("{other} ({sandboxes})"),
             });
         }
         for (source, ids) in runtime.container_sources() {
-            parts.push(format!("{source} ({})", count(ids.len(), "container")));
+            parts.push(format!("{source} ({})", counted(ids.len(), "container")));
         }
-        parts.push(count(self.namespaces, "network namespace"));
+        let namespaces = counted(self.namespaces, "network namespace");
+        parts.push(match self.unread {
+            0 => namespaces,
+            unread => format!("{namespaces} ({unread} of which could not be read)"),
+        });
         parts.join(", ")
-    }
-}
-
-fn count_es(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}es"),
     }
 }
 

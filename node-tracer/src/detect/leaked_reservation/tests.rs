@@ -114,6 +114,7 @@ fn every_proof_of_life_counts_alone() {
         source: "bundles".into(),
         endpoint: "/run/containerd".into(),
         runtime: None,
+        partial: None,
         sandboxes: vec![sandbox("x", 200, NEW)],
     };
     let in_netns = vec![
@@ -337,4 +338,48 @@ fn the_id_is_the_stores() {
     let one = leak(&with(vec![stored(10, &[(5, "x", -90)])])).unwrap();
     let later = leak(&with(vec![stored(20, &[(9, "y", -80)])])).unwrap();
     assert_eq!(one.id, later.id);
+}
+
+#[test]
+fn a_namespace_that_could_not_be_read_may_have_the_address() {
+    let mut story = with(vec![
+        found(3, 100),
+        devices(4, 1, &[], &[], &[]),
+        devices(4, 100, &[], &[], &[]),
+        stored(10, &[(5, "x", -90)]),
+    ]);
+    let moves = |found: &Finding| found.advice.iter().any(|step| step.contains("mv "));
+    let read = leak(&story).unwrap();
+    assert_eq!((read.severity, moves(&read)), (Severity::Warning, true));
+    story.push(found(5, 200));
+    let unread = leak(&story).unwrap();
+    assert_eq!((unread.severity, moves(&unread)), (Severity::Info, false));
+    assert!(
+        unread.unknown[0].ends_with("1 network namespace could not be read"),
+        "{:?}",
+        unread.unknown
+    );
+    assert!(unread.title.contains("not every network namespace"));
+    // One that is dying has none.
+    story.push(dying(6, 200));
+    assert_eq!(leak(&story).unwrap().severity, Severity::Warning);
+    // Devices were never looked at: nothing is missing.
+    story.retain(|event| !matches!(event.what, What::NetnsDevices { .. }));
+    assert_eq!(leak(&story).unwrap().severity, Severity::Warning);
+}
+
+#[test]
+fn what_a_part_of_cris_list_lacks_may_be_on_the_rest() {
+    let story = with(vec![
+        half_of_cri(3, &[sandbox("lives", 200, NEW)]),
+        stored(10, &[(5, "x", -90), (6, "lives", -90)]),
+    ]);
+    let found = leak(&story).unwrap();
+    assert_eq!(leaked(&story), [5]);
+    assert_eq!(found.severity, Severity::Info);
+    assert!(
+        found.unknown[0].ends_with("CRI does not list all: no status of 1 sandbox"),
+        "{:?}",
+        found.unknown
+    );
 }

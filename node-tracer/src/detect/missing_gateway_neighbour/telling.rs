@@ -3,10 +3,11 @@
 use super::{Missing, Sign};
 use crate::{
     detect::{
-        View, count, duplicate_address::label, evidence, ghost_sandbox, kubectl_words, netns_of,
+        View, duplicate_address::label, evidence, ghost_sandbox, kubectl_words, netns_of,
         pod_of, shell_word, way_in,
     },
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    words::counted,
 };
 
 impl Missing<'_> {
@@ -70,19 +71,20 @@ impl Missing<'_> {
                 claims.push(evidence(claim, "cni", at));
             }
             Some(Sign::Others(number)) => {
-                let pods = count(number, "other namespace");
+                let pods = counted(number, "other namespace");
                 let claim = format!("{pods} on the node: the entry for {gateway} is permanent");
                 claims.push(evidence(claim, KERNEL, at));
             }
             None => {}
         }
-        if let Some((other, end)) = self.host_end(view.model) {
+        if let Some(other) = view.cables().other_end(self.entry, self.device) {
+            let end = other.device;
             let state = if end.up { "up" } else { "down" };
             let mac = end.mac.as_deref().unwrap_or("unknown");
             let claim = format!(
                 "the other end of {name} is {} in {}: {state}, MAC {mac}",
                 end.name,
-                label(view.model, other),
+                label(view.model, other.entry),
             );
             claims.push(evidence(claim, KERNEL, at));
         }
@@ -108,7 +110,8 @@ impl Missing<'_> {
                 "the safe way is a new pod, whose network is set up anew: kubectl delete pod {words}"
             ));
         }
-        let end = self.host_end(view.model).map(|(_, end)| end);
+        let end = view.cables().other_end(self.entry, self.device);
+        let end = end.map(|end| end.device);
         if let (None, Some(end)) = (self.sign, end) {
             let end = shell_word(end.name.as_ref());
             advice.push(format!(

@@ -193,3 +193,33 @@ fn a_device_beside_it_is_not_the_peer_elsewhere() {
     }
     assert_eq!(all(&story).len(), 1);
 }
+
+#[test]
+fn while_a_namespace_is_dying_an_orphan_is_worth_a_remark() {
+    let mut story = node(veth(9, CALI, 3), &[route_to(5, 9)]);
+    let one = all(&story).remove(0);
+    assert_eq!(one.severity, Severity::Warning);
+    assert!(
+        one.unknown[1].starts_with("whether the kernel is still taking the other end's namespace")
+    );
+    story.push(found(6, 200));
+    story.push(devices(6, 200, &[veth(4, "eth0", 12)], &[], &[]));
+    assert_eq!(all(&story)[0].severity, Severity::Warning);
+    story.push(dying(7, 200));
+    assert_eq!(all(&story)[0].severity, Severity::Info);
+}
+
+#[test]
+fn a_sandbox_of_which_cri_has_not_told_can_be_at_any_end() {
+    let story = node(veth(9, CALI, 3), &[route_to(6, 9)]);
+    let with = |event: Event| all(&[story.clone(), vec![event]].concat());
+    assert_eq!(with(cri(6, &[]))[0].severity, Severity::Warning);
+    for event in [half_of_cri(6, &[]), cri_fails(6)] {
+        let one = with(event).remove(0);
+        assert_eq!(one.severity, Severity::Info);
+        assert!(one.unknown[2].starts_with("whether a sandbox that runs"));
+    }
+    let mut hidden = sandbox("a", 300, NEW);
+    hidden.ips = vec![ip(6)];
+    assert_eq!(with(half_of_cri(6, &[hidden])), []);
+}

@@ -308,6 +308,7 @@ fn without_cri_only_what_cni_remembers_is_worth_a_remark() {
         source: "bundles".into(),
         endpoint: "/run/containerd".into(),
         runtime: None,
+        partial: None,
         sandboxes: vec![RuntimeSandbox {
             ready: None,
             ..sandbox("sandbox-old", 100, OLD)
@@ -327,4 +328,34 @@ fn a_ghost_to_be_is_left_to_its_rule() {
     story.push(holders(62, 100, &[], &[SANDBOX_MOUNT]));
     let told = Node::of(&story).tick(80);
     assert_eq!(told, [], "its pod has been gone for 20 s");
+}
+
+#[test]
+fn a_part_of_cris_list_proves_no_absence() {
+    let mut story = node();
+    story[4] = half_of_cri(4, &[]);
+    assert_eq!(pinned(&story), None, "only its mount tells that it was a pod's");
+    story.push(attached(
+        5,
+        &[attachment("sandbox-old", Some(100), 5, -90)],
+    ));
+    let found = pinned(&story).unwrap();
+    assert_eq!(found.severity, Severity::Info);
+    assert!(found.unknown[0].ends_with("CRI does not list all: no status of 1 sandbox"));
+    // What it has is there.
+    story[4] = half_of_cri(4, &[sandbox("sandbox-old", 100, OLD)]);
+    assert_eq!(pinned(&story), None);
+}
+
+#[test]
+fn a_sandbox_of_which_only_the_path_is_known_is_the_one_there() {
+    let at = |path: &str| {
+        let mut there = sandbox("a", 100, OLD);
+        (there.netns, there.netns_path) = (None, Some(path.to_owned()));
+        let mut story = node();
+        story[4] = cri(4, &[there]);
+        pinned(&story)
+    };
+    assert_eq!(at(&format!("/var{SANDBOX_MOUNT}")), None);
+    assert!(at("/run/netns/cni-other").is_some());
 }

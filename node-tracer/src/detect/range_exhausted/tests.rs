@@ -179,3 +179,47 @@ fn a_network_without_a_listed_store_or_ranges_says_nothing() {
     story.remove(3);
     assert_eq!(all(&story), []);
 }
+
+#[test]
+fn what_is_young_or_held_is_not_said_to_be_in_use_by_a_container() {
+    let claims = |found: &Finding| -> Vec<String> {
+        let all = found.evidence.iter().filter(|each| each.source == "tracer");
+        all.map(|each| each.claim.clone()).collect()
+    };
+    let mut story = node(network("bridge", &[range(1, 6)]), 4, 1);
+    if let What::StoreListed { store } = &mut story[3].what {
+        let more = [(5, "young", NOW - 9), (6, "gone", -9)];
+        store.reservations.extend(more.map(reserve));
+    }
+    story.extend([found(11, 100), added(12, 100, 6)]);
+    let found = all(&story).remove(0);
+    assert_eq!(found.detail.leaked, Some(0));
+    assert_eq!(
+        claims(&found),
+        [
+            "3 of these are of containers that exist",
+            "1 of these are of containers that no longer exist, but a network namespace still \
+             has the address",
+            "1 of these have no container yet, but are younger than a minute; they may be in the \
+             making",
+        ]
+    );
+    assert!(found.advice[1].contains("outlive their container"));
+    assert!(found.advice[2].starts_with("look again in a minute: 1 of them"));
+    assert!(found.advice.iter().all(|step| !step.contains("nothing to clean up")));
+
+    let used = all(&node(network("bridge", &[range(1, 6)]), 6, 1)).remove(0);
+    assert_eq!(claims(&used), ["5 of these are of containers that exist"]);
+    assert!(used.advice[1].starts_with("there is nothing to clean up"));
+}
+
+#[test]
+fn with_a_namespace_unread_the_leaked_are_apparent() {
+    let mut story = node(network("bridge", &[range(1, 6)]), 6, 3);
+    story.push(devices(11, 1, &[], &[], &[]));
+    assert!(all(&story)[0].title.ends_with(", 2 of them for nobody"));
+    story.push(found(12, 100));
+    let found = all(&story).remove(0);
+    assert!(found.title.ends_with("2 of them apparently for nobody"));
+    assert!(found.unknown[0].ends_with("1 network namespace could not be read"));
+}

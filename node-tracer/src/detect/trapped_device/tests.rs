@@ -112,3 +112,15 @@ fn add_and_del_move_devices() {
     story[3] = at(NOW, cri(0, &[stopped]).what);
     assert_eq!(trapped(&story), None, "it may just be removed");
 }
+
+#[test]
+fn devices_of_unknown_hardware_are_told_apart_by_name() {
+    let device = |index, name: &str| Device {
+        hardware: Some("unknown".into()),
+        ..physical(index, name)
+    };
+    let mut story = unused(SANDBOX_MOUNT);
+    story[4] = devices(5, 100, &[device(6, "eth1"), device(7, "eth2")], &[], &[]);
+    let told = Node::of(&story).of_rule(NOW, Rule::TrappedDevice);
+    assert_eq!(told.len(), 2, "{told:#?}");
+}

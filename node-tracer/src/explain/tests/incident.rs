@@ -45,6 +45,7 @@ pub(super) fn incident() -> Node {
             92,
             What::ContainersListed {
                 source: String::from("cgroup"),
+                partial: None,
                 ids: [OLD_APP.to_owned(), NEW_SANDBOX.to_owned()].into(),
             },
         ),
@@ -113,6 +114,7 @@ fn runtime(old: &PodRef, new: &PodRef) -> What {
         source: String::from("cri"),
         endpoint: String::from("/run/containerd/containerd.sock"),
         runtime: Some(String::from("containerd 2.1.4")),
+        partial: None,
         sandboxes: vec![
             ghost,
             sandbox(NEW_SANDBOX, new, 200, 89, "/run/netns/cni-2"),
@@ -128,6 +130,7 @@ fn attachments(old: &PodRef, new: &PodRef) -> What {
         ifname: String::from("eth0"),
         netns_path: path.to_owned(),
         netns: Some(ns(inode)),
+        mac: None,
         pod: Some(pod.clone()),
         ips: vec![ip(5)],
         written: s(written),

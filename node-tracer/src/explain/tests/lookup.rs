@@ -27,6 +27,7 @@ fn a_beginning_of_several_ids_lists_them() {
         101,
         What::ContainersListed {
             source: String::from("cgroup"),
+            partial: None,
             ids,
         },
     ));
@@ -45,6 +46,7 @@ fn a_word_with_several_meanings_says_which_was_taken() {
         101,
         What::ContainersListed {
             source: String::from("cgroup"),
+            partial: None,
             ids,
         },
     ));
@@ -62,6 +64,7 @@ fn a_word_with_several_meanings_says_which_was_taken() {
         102,
         What::ContainersListed {
             source: String::from("shim"),
+            partial: None,
             ids,
         },
     ));

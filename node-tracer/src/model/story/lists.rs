@@ -41,6 +41,7 @@ pub(crate) fn cri(seconds: i64, sandboxes: &[RuntimeSandbox]) -> Event {
         source: String::from("cri"),
         endpoint: String::from("/run/containerd/containerd.sock"),
         runtime: Some(String::from("containerd 2.1.4")),
+        partial: None,
         sandboxes: sandboxes.to_vec(),
     };
     at(seconds, what)
@@ -59,6 +60,7 @@ pub(crate) fn cri_fails(seconds: i64) -> Event {
 pub(crate) fn containers(seconds: i64, source: &str, ids: &[&str]) -> Event {
     let what = What::ContainersListed {
         source: source.to_owned(),
+        partial: None,
         ids: ids.iter().map(|id| (*id).to_owned()).collect(),
     };
     at(seconds, what)
@@ -73,6 +75,7 @@ pub(crate) fn attachment(id: &str, inode: Option<u32>, last: u8, written: i64) -
         ifname: String::from("eth0"),
         netns_path: String::from(SANDBOX_MOUNT),
         netns: inode.map(ns),
+        mac: None,
         pod: Some(a_pod(super::OLD, "checkout-x8k2p")),
         ips: vec![ip(last)],
         written: s(written),
@@ -208,4 +211,13 @@ pub(crate) fn neighbour(device: u32, state: &str) -> Neighbour {
         mac: Some(String::from("ee:ee:ee:ee:00:07")),
         state: state.to_owned(),
     }
+}
+
+/// Some of the sandboxes that CRI has.
+pub(crate) fn half_of_cri(seconds: i64, some: &[RuntimeSandbox]) -> Event {
+    let mut event = cri(seconds, some);
+    if let What::SandboxesListed { partial, .. } = &mut event.what {
+        *partial = Some(String::from("no status of 1 sandbox"));
+    }
+    event
 }

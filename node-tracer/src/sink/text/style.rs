@@ -7,6 +7,7 @@ use crate::{
     event::{PodRef, Task},
     finding::Severity,
     sink::escape::Printable,
+    words,
 };
 
 /// What a piece of text is, and thereby its colour.
@@ -135,10 +136,7 @@ pub(super) fn pod(pod: &PodRef) -> String {
 
 /// A number with its noun: `1 task`, `2 tasks`.
 pub(super) fn count(number: u64, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{} {noun}s", grouped(number)),
-    }
+    format!("{} {}", grouped(number), words::after(number, noun))
 }
 
 /// A number with its thousands apart.

@@ -30,6 +30,9 @@ const MAX_IPS: usize = 64;
 /// `kind` of the files that libcni has written since version 0.7.1.
 const KIND: &str = "cniCacheV1";
 
+/// Length of a MAC address in writing; InfiniBand's has 20 bytes.
+const MAX_MAC: usize = 59;
+
 /// Length of a container ID of every runtime that speaks CRI.
 const ID_LEN: usize = 64;
 
@@ -62,6 +65,17 @@ struct AddResult {
     ips: Vec<IpConfig>,
     ip4: Option<OldIpConfig>,
     ip6: Option<OldIpConfig>,
+    #[serde(deserialize_with = "or_default")]
+    interfaces: Vec<Interface>,
+}
+
+/// A device that the plugin has made: in the sandbox, or on the host.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Interface {
+    name: String,
+    mac: String,
+    sandbox: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,17 +204,25 @@ fn attachment(path: &Path, content: &Content) -> Result<Attachment, Unread> {
     if format!("{network}-{container_id}-{ifname}") != name {
         return Err(wrong("is of another attachment than its name says"));
     }
+    let inside = result.interfaces.iter();
+    let mut inside = inside.filter(|each| !each.sandbox.is_empty() && each.name == ifname);
+    let inside = inside.next();
+    // Older libcni has the path only in the plugin's answer.
+    let netns_path = match (cached.netns.as_str(), inside) {
+        ("", Some(inside)) => inside.sandbox.clone(),
+        (path, _) => path.to_owned(),
+    };
+    let mac = inside.map(|inside| inside.mac.to_ascii_lowercase());
     Ok(Attachment {
         path: path.to_owned(),
         network,
         container_id,
-        ifname,
-        netns_path: if cached.netns.len() < libc::PATH_MAX as usize {
-            cached.netns
-        } else {
-            String::new()
-        },
+        netns_path: Some(netns_path)
+            .filter(|path| path.starts_with('/') && path.len() < libc::PATH_MAX as usize)
+            .unwrap_or_default(),
         netns: None,
+        mac: mac.filter(|mac| (1..=MAX_MAC).contains(&mac.len())),
+        ifname,
         pod: pod(cached.cni_args),
         ips: result.ips(),
         written: content.modified,

@@ -148,7 +148,8 @@ impl Configuration {
     }
 
     fn file(&mut self, root: &Root, path: &Path) {
-        let content = match root.read(path, MAX_CONFIG) {
+        // libcni follows links, and some systems have nothing else in /etc.
+        let content = match root.read_linked(path, MAX_CONFIG) {
             Ok(Found::File(content)) => content,
             Ok(Found::Missing | Found::Folder) => return,
             Err(error) => return self.unread.push(Unread::read(path, error)),

@@ -266,7 +266,7 @@ fn an_attachment_is_taken_with_its_pod_and_addresses_and_without_its_configurati
             "netns":"/run/netns/a","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","shop"],
             ["K8S_POD_NAME","cart-0"],["K8S_POD_UID","u1"],["K8S_POD_TOKEN","secret"]],
             "capabilityArgs":{{"portMappings":[]}},
-            "result":{{"cniVersion":"1.0.0","interfaces":[{{"name":"eth0"}}],"ips":[
+            "result":{{"cniVersion":"1.0.0","interfaces":[{{"name":"veth1","mac":"AA:00:00:00:00:01"}},{{"name":"eth0","mac":"AA:00:00:00:00:02","sandbox":"/run/netns/b"}}],"ips":[
             {{"address":"10.0.0.5/24","interface":0,"gateway":"10.0.0.1"}},{{"address":"fd00::5/64"}},{{"address":"x"}}]}}}}"#
     );
     let path = format!("var/lib/cni/results/{file}");
@@ -282,6 +282,7 @@ fn an_attachment_is_taken_with_its_pod_and_addresses_and_without_its_configurati
             inode: 7,
             cookie: None,
         }),
+        mac: Some(String::from("aa:00:00:00:00:02")),
         pod: Some(PodRef {
             namespace: Some(String::from("shop")),
             name: Some(String::from("cart-0")),
@@ -291,6 +292,18 @@ fn an_attachment_is_taken_with_its_pod_and_addresses_and_without_its_configurati
         written: attachments[0].written,
     };
     assert_eq!(attachments, [expected]);
+}
+
+#[test]
+fn older_libcni_has_the_namespace_only_in_the_plugins_answer() {
+    let path = format!("var/lib/cni/results/pods-{ID}-eth0");
+    let content = format!(
+        r#"{{"kind":"cniCacheV1","containerId":"{ID}","ifName":"eth0","networkName":"pods",
+            "result":{{"cniVersion":"0.4.0","interfaces":[{{"name":"cni0"}},
+            {{"name":"eth0","mac":"aa:00:00:00:00:02","sandbox":"/run/netns/b"}}],"ips":[]}}}}"#
+    );
+    let (attachments, _) = cache(&[(&path, &content)]);
+    assert_eq!(attachments[0].netns_path, "/run/netns/b");
 }
 
 #[test]

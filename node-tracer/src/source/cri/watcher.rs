@@ -68,9 +68,10 @@ fn watch(
 ) {
     let mut last = Last::default();
     loop {
+        // What is answered may be of any moment since.
+        let time = Timestamp::now();
         let answer = ask(last.described());
         for what in last.changes(answer) {
-            let time = Timestamp::now();
             if sender.send(Event { time, what }).is_err() {
                 return;
             }
@@ -127,6 +128,7 @@ impl Last {
                 source: source(),
                 endpoint: listing.endpoint.to_string(),
                 runtime: listing.runtime,
+                partial: listing.partial,
                 sandboxes: now.values().cloned().collect(),
             }),
             Some(before) => {

@@ -64,6 +64,8 @@ impl Client {
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
+        // A request is small and waits for nothing: not for another 40 ms.
+        tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE / KEEPALIVE_RETRIES));
         tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));

@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::PathBuf,
     time::Duration,
 };
 
@@ -18,7 +17,7 @@ use crate::{
     event::Address,
     source::{
         ebpf::{ProbeError, inventory::TaskEntry},
-        netlink,
+        netlink::{self, Way},
         procfs::{self, ProcfsError},
     },
 };
@@ -58,7 +57,7 @@ impl Live {
         if self.iterators.tasks {
             return Ok(self.probes.tasks(outside_only.then_some(self.init_net))?);
         }
-        Ok(self.procfs.tasks()?.iter().map(entry).collect())
+        Ok(self.procfs.tasks()?.list.iter().map(entry).collect())
     }
 
     /// Every namespace with its addresses; `None` if the list did not hold
@@ -83,7 +82,7 @@ impl Live {
 
     /// Namespaces that tasks are in, then those that only a mount leads to.
     fn compare(&mut self, tasks: &[TaskEntry]) -> Result<Vec<Seen>, InventoryError> {
-        let mut found: BTreeMap<u32, (Net, Vec<PathBuf>)> = BTreeMap::new();
+        let mut found: BTreeMap<u32, (Net, Vec<Way>)> = BTreeMap::new();
         for TaskEntry { row, .. } in tasks.iter().filter(|e| e.row.task.net_inum != 0) {
             let net = Net {
                 address: row.net_address,
@@ -93,7 +92,7 @@ impl Live {
             };
             let (_, ways) = found.entry(net.inum).or_insert((net, Vec::new()));
             if ways.len() < MAX_WAYS {
-                ways.push(self.procfs.task_netns_path(row.task.tid));
+                ways.push(Way::File(self.procfs.task_netns_path(row.task.tid)));
             }
         }
         let mounts = self.procfs.nsfs_mounts()?.mounts;
@@ -106,7 +105,10 @@ impl Live {
             };
             let (_, ways) = found.entry(inode).or_insert((net, Vec::new()));
             for mount in mounts.iter().take(MAX_WAYS) {
-                ways.push(self.procfs.mount_path(mount));
+                ways.push(Way::Mount {
+                    root: self.procfs.root_path(mount.tid),
+                    path: mount.path.clone(),
+                });
             }
         }
         let seen = found.into_values().map(|(net, ways)| {
@@ -118,7 +120,7 @@ impl Live {
 
     /// The addresses of a namespace, by the first way that leads there; empty
     /// if none does.
-    fn addresses(&self, inode: u32, ways: &[PathBuf]) -> BTreeSet<Address> {
+    fn addresses(&self, inode: u32, ways: &[Way]) -> BTreeSet<Address> {
         let mut failed = None;
         for way in ways {
             match netlink::addresses(way, self.procfs.bounded_reads(), NETLINK_PATIENCE) {

@@ -9,6 +9,10 @@ use std::{
 
 use super::*;
 
+fn addresses(path: &Path, bounded: &Bounded, time: Duration) -> Result<Snapshot, NetlinkError> {
+    super::addresses(&Way::File(path.to_owned()), bounded, time)
+}
+
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
@@ -46,6 +50,45 @@ fn what_is_opened_is_a_namespace_or_nothing() {
     for path in [fifo, link] {
         let error = addresses(&path, &Bounded::default(), LONG).unwrap_err();
         assert!(error.is_gone(), "{error}");
+    }
+}
+
+#[test]
+fn links_of_a_container_lead_to_its_own_root() {
+    let root = tempfile::tempdir().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let inside = root.path().join(outside.path().strip_prefix("/").unwrap());
+    fs::create_dir_all(inside.parent().unwrap()).unwrap();
+    fs::write(&inside, "").unwrap();
+    std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
+    let way = Way::Mount {
+        root: root.path().to_owned(),
+        path: PathBuf::from("/link"),
+    };
+    let error = way.open().unwrap_err();
+    assert!(error.to_string().contains("no namespace"), "{error}");
+    fs::remove_file(inside).unwrap();
+    let error = way.open().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{error}");
+}
+
+#[test]
+fn a_mount_is_reached_through_the_root_of_those_who_see_it() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let netns = TestNetns::new("mount");
+    let inode = fs::metadata(netns.path()).unwrap().ino();
+    for path in [
+        netns.path(),
+        Path::new("/var").join(netns.path().strip_prefix("/").unwrap()),
+    ] {
+        let way = Way::Mount {
+            root: PathBuf::from("/proc/self/root"),
+            path,
+        };
+        let snapshot = super::addresses(&way, &Bounded::default(), LONG).unwrap();
+        assert_eq!(u64::from(snapshot.inode), inode);
     }
 }
 

@@ -10,12 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    os::fd::AsRawFd as _,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{MetadataExt as _, OpenOptionsExt as _},
-    },
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -23,13 +18,9 @@ use std::{
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, mounts, namespace_inode, numbers, processes, read_file,
-    read_link, status_field,
+    PROCESS_PATIENCE, Procfs, ProcfsError, mounts, namespace_inode, numbers, read_file, read_link,
 };
-use crate::{
-    event::{FdHolder, MAX_HOLDERS},
-    report,
-};
+use crate::event::{FdHolder, MAX_HOLDERS};
 
 /// How long the search may go on. Nodes with a hundred thousand open files
 /// take a fraction of this.
@@ -44,59 +35,7 @@ pub(crate) struct FdHolders {
     pub(crate) complete: bool,
 }
 
-/// What the descriptors of processes lead to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Descriptors {
-    /// Who holds namespaces that nothing else is known to lead to, by the
-    /// namespace's inode; at most [`MAX_HOLDERS`] of each.
-    pub(crate) namespaces: BTreeMap<u32, Vec<FdHolder>>,
-    /// The sockets of each process that has any: its number, and descriptor
-    /// and inode of each socket.
-    pub(crate) sockets: BTreeMap<u32, Vec<(u32, u64)>>,
-    /// The first thing that could not be looked at.
-    pub(crate) unread: Option<String>,
-}
-
-/// Sockets of one process that are listed.
-const MAX_SOCKETS: usize = 65_536;
-
 impl Procfs {
-    /// The descriptors of network namespaces other than the `known` ones, and
-    /// those of sockets, found within the time given. A namespace that is
-    /// mounted nowhere and that no task is in is known by these alone.
-    ///
-    /// Looked at are those of the `processes` that are in the host's network
-    /// namespace (`true`) or have `CAP_SYS_ADMIN`, but for the tracer itself:
-    /// the processes of an ordinary pod cannot have been in another namespace
-    /// than they are in now, and they have most of a node's descriptors.
-    ///
-    /// # Errors
-    /// `/proc` does not answer.
-    pub(crate) fn descriptors(
-        &self,
-        processes: &BTreeMap<u32, bool>,
-        known: &BTreeSet<u32>,
-        limit: Duration,
-    ) -> Result<Descriptors, ProcfsError> {
-        let (processes, known) = (processes.clone(), known.clone());
-        self.bounded(WALK_PATIENCE, self.proc.clone(), move |proc| {
-            let mut found = Descriptors::default();
-            let start = Instant::now();
-            for (pid, host) in processes {
-                if start.elapsed() > limit {
-                    let text = format!("processes from {pid} on: it took too long");
-                    found.unread = Some(text);
-                    break;
-                }
-                let process = proc.join(pid.to_string());
-                if pid != std::process::id() && (host || may_move(&process)) {
-                    found.search(&process, pid, &known);
-                }
-            }
-            Ok(found)
-        })
-    }
-
     /// The processes with a descriptor open on one of these namespaces, other
     /// than the tracer itself. One walk over all descriptors of the node,
     /// whatever the number of namespaces.
@@ -104,110 +43,42 @@ impl Procfs {
     /// # Errors
     /// The processes cannot be listed, or `/proc` does not answer.
     pub(crate) fn fd_holders(&self, inodes: &BTreeSet<u32>) -> Result<FdHolders, ProcfsError> {
-        let inodes = inodes.clone();
-        self.bounded(WALK_PATIENCE, self.proc.clone(), move |proc| {
+        let (inodes, own) = (inodes.clone(), self.own_pid());
+        let pids = self.processes()?.into_iter();
+        let pids = pids.filter(|pid| Some(*pid) != own).collect();
+        let end = Some(Instant::now() + SEARCH);
+        let answers = self.each(pids, PROCESS_PATIENCE, end, move |proc, pid| {
             let mut found = FdHolders {
                 complete: true,
                 ..FdHolders::default()
             };
-            let start = Instant::now();
-            for pid in processes(proc)? {
-                if start.elapsed() > SEARCH {
-                    found.complete = false;
-                    break;
-                }
-                if pid != std::process::id() {
-                    found.search(&proc.join(pid.to_string()), pid, &inodes);
-                }
-            }
-            Ok(found)
-        })
-    }
-}
-
-impl Descriptors {
-    fn search(&mut self, process: &Path, pid: u32, known: &BTreeSet<u32>) {
-        let (task, fds) = match descriptors(process) {
-            Ok(found) => found,
-            Err(error) => return self.failed(&error),
+            found.search(&proc.join(pid.to_string()), pid, &inodes);
+            found
+        });
+        let mut all = FdHolders {
+            complete: true,
+            ..FdHolders::default()
         };
-        let folder = task.join("fd");
-        let mut sockets = Vec::new();
-        for fd in fds {
-            let path = folder.join(fd.to_string());
-            let link = match read_link(&path) {
-                Ok(Some(link)) => link,
-                Ok(None) => continue,
-                Err(error) => {
-                    self.failed(&error);
-                    continue;
-                }
-            };
-            let link = link.as_os_str();
-            if let Some(inode) = numbered(link.as_bytes(), b"socket:[") {
-                if sockets.len() < MAX_SOCKETS {
-                    sockets.push((fd, inode));
-                }
-                continue;
-            }
-            let inode = match link.as_bytes() {
-                // Opened by a mount that is no more, or the root folder.
-                b"/" => unmounted(&path),
-                _ => namespace_inode(link, "net"),
-            };
-            if let Some(inode) = inode.filter(|inode| !known.contains(inode)) {
-                let holders = self.namespaces.entry(inode).or_default();
-                if holders.len() < MAX_HOLDERS {
-                    let comm = name(process);
-                    holders.push(FdHolder { pid, fd, comm });
-                }
+        for answer in answers.each {
+            let found = answer.unwrap_or_default();
+            all.complete &= found.complete;
+            for (inode, holders) in found.holders {
+                add(&mut all.holders, inode, holders);
             }
         }
-        if !sockets.is_empty() {
-            self.sockets.insert(pid, sockets);
-        }
-    }
-
-    fn failed(&mut self, error: &ProcfsError) {
-        self.unread.get_or_insert_with(|| report::chain(error));
+        Ok(all)
     }
 }
 
-/// Whether a process may enter namespaces.
-fn may_move(process: &Path) -> bool {
-    /// `CAP_SYS_ADMIN`
-    const SYS_ADMIN: u64 = 1 << 21;
-    let Ok(Some(status)) = read_file(&process.join("status")) else {
-        return false;
-    };
-    let set = status_field(&status, "CapEff:");
-    let set = set.and_then(|set| u64::from_str_radix(&set, 16).ok());
-    set.is_some_and(|set| set & SYS_ADMIN != 0)
-}
-
-/// The number in `socket:[4711]`.
-fn numbered(link: &[u8], prefix: &[u8]) -> Option<u64> {
-    let number = link.strip_prefix(prefix)?.strip_suffix(b"]")?;
-    std::str::from_utf8(number).ok()?.parse().ok()
-}
-
-/// The network namespace that a descriptor is of, if it is of one at all.
-fn unmounted(path: &Path) -> Option<u32> {
-    if !is_namespace(path) {
-        return None;
-    }
-    let mut options = fs::OpenOptions::new();
-    let file = options
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .ok()?;
-    // SAFETY: takes no argument, and the descriptor is open.
-    let kind = unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) };
-    let inode = file.metadata().ok()?.ino();
-    (kind == libc::CLONE_NEWNET)
-        .then(|| u32::try_from(inode).ok())
-        .flatten()
+/// Adds holders of a namespace, as many as are kept.
+pub(super) fn add(
+    all: &mut BTreeMap<u32, Vec<FdHolder>>,
+    inode: u32,
+    holders: impl IntoIterator<Item = FdHolder>,
+) {
+    let kept = all.entry(inode).or_default();
+    let room = MAX_HOLDERS.saturating_sub(kept.len());
+    kept.extend(holders.into_iter().take(room));
 }
 
 impl FdHolders {
@@ -242,7 +113,7 @@ pub(super) fn name(process: &Path) -> Option<String> {
 
 /// The descriptors of a process, and the folder of a task that has them: the
 /// leader, or another thread if the leader is a zombie.
-fn descriptors(process: &Path) -> Result<(PathBuf, Vec<u32>), ProcfsError> {
+pub(super) fn descriptors(process: &Path) -> Result<(PathBuf, Vec<u32>), ProcfsError> {
     let fds = numbers(&process.join("fd"))?;
     if !fds.is_empty() {
         return Ok((process.to_owned(), fds));
@@ -297,7 +168,7 @@ fn namespace(task: &Path, fd: u32, inodes: &BTreeSet<u32>) -> Result<Option<u32>
 
 /// Whether the file at the end of a link is on the kernel's file system of
 /// namespaces, which is one for all.
-fn is_namespace(path: &Path) -> bool {
+pub(super) fn is_namespace(path: &Path) -> bool {
     let device = |path: &Path| {
         // Not asking a server for fresh attributes.
         let flags = AtFlags::STATX_DONT_SYNC;
@@ -308,13 +179,13 @@ fn is_namespace(path: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{fmt::Display, fs, os::unix::fs::symlink};
 
     use super::*;
     use crate::source::procfs::Bounded;
 
-    fn fd(root: &Path, pid: impl Display, fd: u32, target: &str, info: &str) {
+    pub(in super::super) fn fd(root: &Path, pid: impl Display, fd: u32, target: &str, info: &str) {
         let folder = root.join(format!("proc/{pid}"));
         fs::create_dir_all(folder.join("fd")).unwrap();
         fs::create_dir_all(folder.join("fdinfo")).unwrap();
@@ -323,7 +194,7 @@ mod tests {
     }
 
     /// One whose process has no name.
-    fn holder(pid: u32, fd: u32) -> FdHolder {
+    pub(in super::super) fn holder(pid: u32, fd: u32) -> FdHolder {
         FdHolder {
             pid,
             fd,
@@ -365,37 +236,17 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_nothing_else_leads_to_and_sockets_are_found_in_one_walk() {
+    fn the_tracer_is_left_out_by_the_number_that_it_has_there() {
         let root = tempfile::tempdir().unwrap();
-        fd(root.path(), 7, 3, "net:[100]", "");
-        fd(root.path(), 7, 4, "net:[200]", "");
-        fd(root.path(), 7, 5, "mnt:[300]", "");
-        fd(root.path(), 7, 6, "socket:[4711]", "");
-        fd(root.path(), 7, 7, "/tmp/socket:[4712]", "");
-        fd(root.path(), 7, 8, "/", "");
-        for (pid, capabilities) in [(9, "000001ffffffffff"), (10, "00000000a80425fb")] {
-            fd(root.path(), pid, 5, "net:[200]", "");
-            let folder = root.path().join(format!("proc/{pid}"));
-            fs::write(folder.join("comm"), "leaky\n").unwrap();
-            let status = format!("Name:\tleaky\nCapEff:\t{capabilities}\n");
-            fs::write(folder.join("status"), status).unwrap();
-        }
+        let here = std::process::id();
+        fd(root.path(), here, 3, "net:[5]", "");
+        fd(root.path(), here + 1, 3, "net:[5]", "");
+        // In a PID namespace of its own the tracer has another number than the
+        // host knows it by.
+        symlink((here + 1).to_string(), root.path().join("proc/self")).unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
-        let known = BTreeSet::from([100]);
-        let all = BTreeMap::from([(7, true), (9, false), (10, false)]);
-        let search = |limit| procfs.descriptors(&all, &known, limit).unwrap();
-        let found = search(Duration::from_secs(9));
-        let named = FdHolder {
-            comm: Some(String::from("leaky")),
-            ..holder(9, 5)
-        };
-        let expected = Descriptors {
-            namespaces: BTreeMap::from([(200, vec![holder(7, 4), named])]),
-            sockets: BTreeMap::from([(7, vec![(6, 4711)])]),
-            unread: None,
-        };
-        assert_eq!(found, expected);
-        assert!(search(Duration::ZERO).unread.is_some(), "out of time");
+        let found = procfs.fd_holders(&BTreeSet::from([5])).unwrap();
+        assert_eq!(found.holders, BTreeMap::from([(5, vec![holder(here, 3)])]));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where network namespaces are mounted, in every mount namespace: such a
 //! mount keeps its namespace alive without any task in it.
 //!
-//! Only mountinfo is read. The mount points themselves are never touched, as
-//! they can lie on a file system that hangs.
+//! Only mountinfo is read here. Who then opens a mount point must mind that it
+//! is named as the mount's own process sees it, and can lie on a file system
+//! that hangs: see [`Root::namespace`](crate::source::root::Root::namespace).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,10 @@ use std::{
 
 use ::procfs::process::MountInfo;
 
-use super::{Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat, unless_gone};
+use super::{
+    PROCESS_PATIENCE, Procfs, ProcfsError, each::MAX_HUNG, namespace_inode, numbers, read_link,
+    read_stat, unless_gone,
+};
 
 /// Paths that are kept of one namespace. A container may mount its own
 /// thousands of times.
@@ -32,8 +36,8 @@ pub(crate) struct NsfsMount {
     pub(crate) path: PathBuf,
     /// Inode of the mount namespace.
     pub(crate) mount_ns: u32,
-    /// A process in it, by which it was read.
-    pub(crate) pid: u32,
+    /// A task in it, by which it was read.
+    pub(crate) tid: u32,
     /// It is the host's own: that of process 1 and of the kernel's threads.
     pub(crate) host: bool,
 }
@@ -59,36 +63,53 @@ impl Procfs {
     pub(crate) fn nsfs_mounts(&self) -> Result<NsfsMounts, ProcfsError> {
         let first = |proc: &Path| Ok(first_process(proc));
         let first = self.bounded(self.patience, self.proc.clone(), first)?;
-        let mut members = self.each_process(|proc, pid| {
-            let member = mount_namespace(proc, pid);
-            Ok(vec![(pid, member)])
-        })?;
+        let pids = self.processes()?;
+        let answers = self.each(pids.clone(), PROCESS_PATIENCE, None, mount_namespace);
+        let mut members: Vec<_> = pids.into_iter().zip(answers.each).collect();
         // Stable: the host's mount namespace first, the others as they come.
         members.sort_by_key(|(pid, _)| Some(*pid) != first);
         let mut found = NsfsMounts::default();
-        let mut seen = BTreeSet::new();
+        found.unread.extend(answers.hung);
+        let (mut seen, mut hung) = (BTreeSet::new(), 0);
         for (pid, member) in members {
-            let (folder, mount_ns) = match member {
-                Ok(Some(member)) => member,
-                Ok(None) => continue,
-                Err(error) => {
+            let member = match member {
+                Some(Ok(Some(member))) => member,
+                Some(Ok(None)) | None => continue,
+                Some(Err(error)) => {
                     found.unread.push(error);
                     continue;
                 }
             };
-            if seen.contains(&mount_ns) {
+            if seen.contains(&member.mount_ns) {
                 continue;
             }
-            match self.bounded(self.patience, folder.join("mountinfo"), nsfs_lines) {
-                Ok(Some(mounts)) => found.add(mounts, mount_ns, pid, Some(pid) == first),
+            let path = member.folder.join("mountinfo");
+            // One lock is behind all of them: who waits for it once too often
+            // leaves no thread to read anything else with.
+            if hung >= MAX_HUNG {
+                found.unread.push(ProcfsError::NotTried { path });
+                break;
+            }
+            match self.bounded(self.patience, path, nsfs_lines) {
+                Ok(Some(mounts)) => found.add(mounts, &member, Some(pid) == first),
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
-                Err(error) => found.unread.push(error),
+                Err(error) => {
+                    hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));
+                    found.unread.push(error);
+                }
             }
-            seen.insert(mount_ns);
+            seen.insert(member.mount_ns);
         }
         Ok(found)
     }
+}
+
+/// A task, and the mount namespace that it is in.
+struct Member {
+    tid: u32,
+    folder: PathBuf,
+    mount_ns: u32,
 }
 
 /// A process in the host's mount namespace: 1, or if that one is guarded from
@@ -101,21 +122,25 @@ fn first_process(proc: &Path) -> Option<u32> {
     (stat.comm == "kthreadd" && stat.ppid == 0).then_some(2)
 }
 
-/// The mount namespace of a process, and the folder of a task in it: the
-/// leader, or another thread if the leader is a zombie.
-fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<(PathBuf, u32)>, ProcfsError> {
-    let of = |folder: PathBuf| -> Result<Option<(PathBuf, u32)>, ProcfsError> {
+/// The mount namespace of a process, and a task in it: the leader, or another
+/// thread if the leader is a zombie.
+fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, ProcfsError> {
+    let of = |tid: u32, folder: PathBuf| -> Result<Option<Member>, ProcfsError> {
         let link = read_link(&folder.join("ns/mnt"))?;
         let inode = link.and_then(|link| namespace_inode(link.as_os_str(), "mnt"));
-        Ok(inode.map(|inode| (folder, inode)))
+        Ok(inode.map(|mount_ns| Member {
+            tid,
+            folder,
+            mount_ns,
+        }))
     };
     let process = proc.join(pid.to_string());
-    if let Some(found) = of(process.clone())? {
+    if let Some(found) = of(pid, process.clone())? {
         return Ok(Some(found));
     }
     let tasks = process.join("task");
     for tid in numbers(&tasks)? {
-        if let Some(found) = of(tasks.join(tid.to_string()))? {
+        if let Some(found) = of(tid, tasks.join(tid.to_string()))? {
             return Ok(Some(found));
         }
     }
@@ -123,14 +148,14 @@ fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<(PathBuf, u32)>, Proc
 }
 
 impl NsfsMounts {
-    fn add(&mut self, mounts: Vec<NsfsLine>, mount_ns: u32, pid: u32, host: bool) {
+    fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool) {
         for NsfsLine { inode, path, .. } in mounts {
             let paths = self.mounts.entry(inode).or_default();
             if paths.len() < MAX_PATHS {
                 paths.push(NsfsMount {
                     path,
-                    mount_ns,
-                    pid,
+                    mount_ns: member.mount_ns,
+                    tid: member.tid,
                     host,
                 });
             }
@@ -218,140 +243,4 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::source::procfs::Bounded;
-
-    /// Lines of a containerd node.
-    const HOST: &str = "\
-        22 28 0:20 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw\n\
-        24 28 0:5 / /dev rw,nosuid - devtmpfs udev rw,size=4096k\n\
-        612 25 0:4 net:[4026532157] /run/netns/cni-0f2b rw shared:310 - nsfs nsfs rw\n\
-        613 25 0:4 net:[4026532261] /run/netns/with\\040space\\134and\\011tab rw shared:311 - nsfs nsfs rw\n\
-        614 25 0:4 mnt:[4026532262] /run/snapd/ns/lxd.mnt rw - nsfs nsfs rw\n";
-    const CONTAINER: &str = "\
-        900 800 0:55 / / rw,relatime - overlay overlay rw,lowerdir=/a\n\
-        901 900 0:4 net:[4026532157] /var/run/netns/cni-0f2b//deleted rw - nsfs nsfs rw\n\
-        902 900 0:4 net:[4026532999] /host/run/netns/\\303\\244 rw master:3 - nsfs nsfs rw\n";
-
-    fn process(root: &Path, pid: u32, mount_ns: u32, mountinfo: &str) {
-        let folder = root.join(format!("proc/{pid}"));
-        fs::create_dir_all(folder.join("ns")).unwrap();
-        fs::write(folder.join("mountinfo"), mountinfo).unwrap();
-        symlink(format!("mnt:[{mount_ns}]"), folder.join("ns/mnt")).unwrap();
-    }
-
-    fn paths(found: &NsfsMounts, inode: u32) -> Vec<(String, bool)> {
-        let mounts = found
-            .mounts
-            .get(&inode)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let plain = |mount: &NsfsMount| (mount.path.display().to_string(), mount.host);
-        mounts.iter().map(plain).collect()
-    }
-
-    #[test]
-    fn each_mount_namespace_is_read_once_and_the_hosts_first() {
-        let root = tempfile::tempdir().unwrap();
-        process(root.path(), 40, 111, HOST);
-        process(root.path(), 1, 111, HOST);
-        process(root.path(), 30, 222, CONTAINER);
-        process(root.path(), 31, 222, CONTAINER);
-        let procfs = Procfs::new(root.path(), Bounded::default());
-        let found = procfs.nsfs_mounts().unwrap();
-        assert_eq!(
-            paths(&found, 4_026_532_157),
-            [
-                (String::from("/run/netns/cni-0f2b"), true),
-                (String::from("/var/run/netns/cni-0f2b"), false)
-            ]
-        );
-        assert_eq!(
-            paths(&found, 4_026_532_261),
-            [(String::from("/run/netns/with space\\and\ttab"), true)]
-        );
-        assert_eq!(
-            paths(&found, 4_026_532_999),
-            [(String::from("/host/run/netns/ä"), false)]
-        );
-        assert_eq!(
-            found.mounts.len(),
-            3,
-            "a mount namespace is no network namespace"
-        );
-        assert!(found.unread.is_empty());
-    }
-
-    #[test]
-    fn a_mount_namespace_that_cannot_be_read_is_named_and_hides_no_other() {
-        let root = tempfile::tempdir().unwrap();
-        process(root.path(), 1, 111, HOST);
-        process(root.path(), 30, 222, "");
-        let mountinfo = root.path().join("proc/30/mountinfo");
-        fs::remove_file(&mountinfo).unwrap();
-        fs::create_dir(&mountinfo).unwrap();
-        let found = Procfs::new(root.path(), Bounded::default())
-            .nsfs_mounts()
-            .unwrap();
-        assert_eq!(found.mounts.len(), 2);
-        assert!(
-            matches!(found.unread.as_slice(), [ProcfsError::Read { path, .. }] if *path == mountinfo)
-        );
-    }
-
-    #[test]
-    fn a_process_that_is_gone_leaves_its_mount_namespace_to_the_next() {
-        let root = tempfile::tempdir().unwrap();
-        process(root.path(), 1, 111, HOST);
-        process(root.path(), 30, 222, CONTAINER);
-        process(root.path(), 31, 222, CONTAINER);
-        fs::remove_file(root.path().join("proc/30/mountinfo")).unwrap();
-        let found = Procfs::new(root.path(), Bounded::default())
-            .nsfs_mounts()
-            .unwrap();
-        assert_eq!(found.mounts[&4_026_532_999][0].pid, 31);
-    }
-
-    #[test]
-    fn a_zombies_mounts_are_read_by_a_thread_that_lives() {
-        let root = tempfile::tempdir().unwrap();
-        process(root.path(), 1, 111, "");
-        let thread = root.path().join("proc/30/task/33");
-        fs::create_dir_all(thread.join("ns")).unwrap();
-        symlink("mnt:[222]", thread.join("ns/mnt")).unwrap();
-        fs::write(thread.join("mountinfo"), CONTAINER).unwrap();
-        let found = Procfs::new(root.path(), Bounded::default())
-            .nsfs_mounts()
-            .unwrap();
-        assert_eq!(found.mounts.len(), 2);
-    }
-
-    #[test]
-    fn a_namespace_mounted_without_end_is_listed_to_a_limit() {
-        let root = tempfile::tempdir().unwrap();
-        let line = "9 1 0:4 net:[5] /n rw - nsfs nsfs rw\n";
-        process(root.path(), 1, 111, &line.repeat(MAX_PATHS + 5));
-        let found = Procfs::new(root.path(), Bounded::default())
-            .nsfs_mounts()
-            .unwrap();
-        assert_eq!(found.mounts[&5].len(), MAX_PATHS);
-    }
-
-    #[test]
-    fn what_is_no_escape_stays_as_it_is() {
-        for (text, plain) in [
-            (r"\040", " "),
-            (r"a\134040b", r"a\040b"),
-            (r"\04", r"\04"),
-            (r"\999", r"\999"),
-            (r"\777", r"\777"),
-            ("", ""),
-            (r"\", r"\"),
-        ] {
-            assert_eq!(unescape(text.as_bytes()), plain.as_bytes(), "{text}");
-        }
-    }
-}
+mod tests;

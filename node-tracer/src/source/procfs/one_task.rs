@@ -19,7 +19,7 @@ impl Procfs {
             let (Some(pid), Some(stat)) = (pid, read_stat(&folder.join("stat"))?) else {
                 return Ok(None);
             };
-            Ok(Some(tasks::entry(folder, pid, tid, stat)))
+            Ok(Some(tasks::entry(folder, pid, tid, stat).0))
         };
         self.bounded(self.patience, folder, read).ok().flatten()
     }
@@ -35,7 +35,9 @@ mod tests {
         let (_release, wait) = std::sync::mpsc::channel::<()>();
         let (ready, started) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            ready.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+            ready
+                .send(rustix::thread::gettid().as_raw_nonzero())
+                .unwrap();
             let _ = wait.recv();
         });
         let tid = started.recv().unwrap().get() as u32;

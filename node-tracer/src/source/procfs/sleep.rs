@@ -9,9 +9,10 @@
 //! clock stood still meanwhile: the sleep is never shorter than told.
 //!
 //! Where that does not work (a kernel without `/proc/TID/sched`, a CPU that the
-//! tracer may not run on), a task counts once it has been seen to sleep through
-//! [`WATCH`], or through the threshold if that is shorter: it has not been
-//! switched to in between. An ordinary wait for a disk is over by then.
+//! tracer may not run on), a task is watched: it sleeps for as long as it has
+//! not been switched to. It counts if the threshold is over by the end of
+//! [`WATCH`]; with a longer one it is told apart, as a task of which it is not
+//! known whether it is stuck. An ordinary wait for a disk is over by then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,9 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::procfs::ProcError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::{Procfs, ProcfsError, read_file, read_stat};
+use super::{Missed, Procfs, ProcfsError, read_file, read_stat};
 
 /// How long a task is watched whose sleep's age cannot be read.
 const WATCH: Duration = Duration::from_secs(1);
@@ -40,6 +42,19 @@ pub(crate) struct Stall {
     pub(crate) seen: Instant,
     /// For how long.
     pub(crate) age: Duration,
+    /// This is when it went to sleep; if not, it was seen to sleep then.
+    pub(crate) dated: bool,
+}
+
+/// The tasks in uninterruptible sleep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stalls {
+    /// Those that have been for the threshold.
+    pub(crate) stuck: Vec<Stall>,
+    /// Those of which it cannot be told whether they have.
+    pub(crate) undated: Vec<Stall>,
+    /// Those that could not be looked at.
+    pub(crate) missed: Missed,
 }
 
 /// One look at a task that sleeps.
@@ -55,11 +70,15 @@ struct Look {
 }
 
 impl Procfs {
-    /// Those of the tasks that are in uninterruptible sleep and have been for
-    /// the threshold; see the module's documentation.
-    pub(crate) fn stalls(&self, tids: Vec<u32>, threshold: Duration) -> Vec<Stall> {
+    /// Those of the tasks that are in uninterruptible sleep, by whether they
+    /// have been for the threshold; see the module's documentation.
+    pub(crate) fn stalls(&self, tids: Vec<u32>, threshold: Duration) -> Stalls {
         let start = Instant::now();
-        let looks = self.looks(tids);
+        let (looks, missed) = self.looks(tids);
+        let mut stalls = Stalls {
+            missed,
+            ..Stalls::default()
+        };
         let cpus: BTreeSet<usize> = looks
             .iter()
             .filter_map(|look| look.last_ran.and(look.cpu))
@@ -71,83 +90,83 @@ impl Procfs {
             }
             clocks.extend(self.cpu_clock(cpu).map(|now| (cpu, (Instant::now(), now))));
         }
-        let (mut stalls, mut unknown) = (Vec::new(), Vec::new());
+        let mut unknown = Vec::new();
         for look in looks {
             let clock = look.cpu.and_then(|cpu| clocks.get(&cpu));
             match (look.last_ran, clock) {
-                (Some(last_ran), Some((seen, now))) => {
-                    let age = Duration::from_nanos(now.saturating_sub(last_ran));
-                    let (tid, seen) = (look.tid, *seen);
-                    stalls.push(Stall { tid, seen, age });
-                }
+                (Some(last_ran), Some((seen, now))) => stalls.stuck.push(Stall {
+                    tid: look.tid,
+                    seen: *seen,
+                    age: Duration::from_nanos(now.saturating_sub(last_ran)),
+                    dated: true,
+                }),
                 _ => unknown.push(look),
             }
         }
-        stalls.retain(|stall| stall.age >= threshold);
-        stalls.extend(self.watch(unknown, WATCH.min(threshold)));
+        stalls.stuck.retain(|stall| stall.age >= threshold);
+        let (watched, missed) = self.watch(unknown, WATCH.min(threshold));
+        stalls.missed = stalls.missed.and(missed);
+        for stall in watched {
+            if stall.age >= threshold {
+                stalls.stuck.push(stall);
+            } else {
+                stalls.undated.push(stall);
+            }
+        }
         stalls
     }
 
     /// The tasks that sleep through `time`.
-    fn watch(&self, before: Vec<Look>, time: Duration) -> Vec<Stall> {
-        let counted = self.switches(before.iter().map(|look| look.tid).collect());
+    fn watch(&self, before: Vec<Look>, time: Duration) -> (Vec<Stall>, Missed) {
+        let starts: BTreeMap<u32, u64> = before.iter().map(|look| (look.tid, look.start)).collect();
+        let (counted, mut missed) = self.switches(starts.keys().copied().collect());
         let start = Instant::now();
         if counted.is_empty() {
-            return Vec::new();
+            return (Vec::new(), missed);
         }
         thread::sleep(time);
-        let looks = self.looks(counted.keys().copied().collect());
-        let again = self.switches(looks.iter().map(|look| look.tid).collect());
+        let counted: BTreeMap<u32, String> = counted.into_iter().collect();
+        let (looks, more) = self.looks(counted.keys().copied().collect());
+        missed = missed.and(more);
+        let (again, more) = self.switches(looks.iter().map(|look| look.tid).collect());
+        missed = missed.and(more);
+        let again: BTreeMap<u32, String> = again.into_iter().collect();
         let (seen, age) = (Instant::now(), start.elapsed());
-        let same = |look: &Look| {
-            let (tid, start) = (look.tid, look.start);
-            counted
-                .get(&tid)
-                .is_some_and(|n| again.get(&tid) == Some(n))
-                && before.iter().any(|b| (b.tid, b.start) == (tid, start))
+        let same = |look: &&Look| {
+            let (before, after) = (counted.get(&look.tid), again.get(&look.tid));
+            before.is_some() && before == after && starts.get(&look.tid) == Some(&look.start)
         };
-        let same = looks.iter().filter(|look| same(look));
-        same.map(|look| Stall {
+        let same = looks.iter().filter(same);
+        let stalls = same.map(|look| Stall {
             tid: look.tid,
             seen,
             age,
-        })
-        .collect()
+            dated: false,
+        });
+        (stalls.collect(), missed)
     }
 
     /// Looks at all of these that are in uninterruptible sleep.
-    fn looks(&self, tids: Vec<u32>) -> Vec<Look> {
-        let looks = self.many(tids, |proc, tid| look(&proc.join(tid.to_string()), tid));
-        looks.into_iter().flatten().collect()
+    fn looks(&self, tids: Vec<u32>) -> (Vec<Look>, Missed) {
+        self.many(tids, |proc, tid| look(&proc.join(tid.to_string()), tid))
     }
 
     /// How often each of these was switched away from.
-    fn switches(&self, tids: Vec<u32>) -> BTreeMap<u32, String> {
-        let counts = self.many(tids, |proc, tid| {
-            let status = read_file(&proc.join(tid.to_string()).join("status")).ok()??;
+    fn switches(&self, tids: Vec<u32>) -> (Vec<(u32, String)>, Missed) {
+        self.many(tids, |proc, tid| {
+            let path = proc.join(tid.to_string()).join("status");
+            let Some(status) = read_file(&path)? else {
+                return Ok(None);
+            };
             let status = String::from_utf8_lossy(&status);
             let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
             let counts: String = counts.collect();
-            (!counts.is_empty()).then_some((tid, counts))
-        });
-        counts.into_iter().flatten().collect()
-    }
-
-    /// Reads many tasks in one go; nothing, if one of them does not answer.
-    fn many<T: Send + 'static>(
-        &self,
-        tids: Vec<u32>,
-        read: fn(&Path, u32) -> Option<T>,
-    ) -> Vec<Option<T>> {
-        // A healthy read takes microseconds.
-        let patience = self.patience + Duration::from_micros(100) * tids.len() as u32;
-        if tids.is_empty() {
-            return Vec::new();
-        }
-        let all = self.bounded(patience, self.proc.clone(), move |proc| {
-            Ok(tids.into_iter().map(|tid| read(proc, tid)).collect())
-        });
-        all.unwrap_or_default()
+            if counts.is_empty() {
+                let source = ProcError::Incomplete(None);
+                return Err(ProcfsError::Format { path, source });
+            }
+            Ok(Some((tid, counts)))
+        })
     }
 
     /// The present by a CPU's own clock, ns; `None` if the tracer cannot run
@@ -174,17 +193,15 @@ impl Procfs {
 }
 
 /// `None` if the task does not sleep so, or is gone.
-fn look(folder: &Path, tid: u32) -> Option<Look> {
-    let stat = read_stat(&folder.join("stat")).ok()??;
-    if stat.state != 'D' {
-        return None;
-    }
-    Some(Look {
+fn look(folder: &Path, tid: u32) -> Result<Option<Look>, ProcfsError> {
+    let stat = read_stat(&folder.join("stat"))?;
+    let look = stat.filter(|stat| stat.state == 'D').map(|stat| Look {
         tid,
         start: stat.starttime,
         cpu: stat.processor.and_then(|cpu| usize::try_from(cpu).ok()),
         last_ran: last_ran(&folder.join("sched")).ok().flatten(),
-    })
+    });
+    Ok(look)
 }
 
 /// When a task last ran, ns by its CPU's clock; `None` if the kernel does not
@@ -268,9 +285,9 @@ mod tests {
         task(root.path(), 8, 'D', 0, Some(now));
         task(root.path(), 9, 'S', 0, Some(now - 20 * second));
         let stalls = procfs.stalls(vec![7, 8, 9, 10], Duration::from_secs(10));
-        assert_eq!(stalls.len(), 1);
-        assert_eq!(stalls[0].tid, 7);
-        let age = stalls[0].age.as_secs_f64();
+        assert_eq!((stalls.stuck.len(), stalls.undated.len()), (1, 0));
+        assert_eq!((stalls.stuck[0].tid, stalls.stuck[0].dated), (7, true));
+        let age = stalls.stuck[0].age.as_secs_f64();
         assert!((20.0..29.0).contains(&age), "{age}");
     }
 
@@ -297,8 +314,39 @@ mod tests {
             stop.store(true, SeqCst);
             stalls
         });
-        let tids: Vec<u32> = stalls.iter().map(|stall| stall.tid).collect();
-        assert_eq!(tids, [7, 9]);
-        assert!(stalls.iter().all(|stall| stall.age >= threshold));
+        let tids: Vec<u32> = stalls.stuck.iter().map(|stall| stall.tid).collect();
+        assert_eq!((tids, stalls.undated.len()), (vec![7, 9], 0));
+        let right = |stall: &Stall| stall.age >= threshold && !stall.dated;
+        assert!(stalls.stuck.iter().all(right));
+    }
+
+    #[test]
+    fn a_sleep_that_was_seen_for_less_than_the_threshold_is_not_told_as_longer() {
+        let root = tempfile::tempdir().unwrap();
+        task(root.path(), 7, 'D', 0, None);
+        switches(root.path(), 7, 1);
+        let stalls = procfs(root.path()).stalls(vec![7], Duration::from_secs(5));
+        assert_eq!((stalls.stuck.len(), stalls.undated.len()), (0, 1));
+        assert!(stalls.undated[0].age >= WATCH && stalls.missed.count == 0);
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_looked_at_hides_no_other_and_is_counted() {
+        let root = tempfile::tempdir().unwrap();
+        let hangs = root.path().join("proc/6/stat");
+        fs::create_dir_all(hangs.parent().unwrap()).unwrap();
+        // Opening it waits for a writer.
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &hangs, kind, mode, 0).unwrap();
+        task(root.path(), 7, 'D', 0, None);
+        switches(root.path(), 7, 1);
+        task(root.path(), 8, 'D', 0, None);
+        fs::create_dir(root.path().join("proc/8/status")).unwrap();
+        let mut procfs = procfs(root.path());
+        procfs.patience = Duration::from_millis(50);
+        let stalls = procfs.stalls(vec![6, 7, 8], Duration::from_millis(20));
+        let tids: Vec<u32> = stalls.stuck.iter().map(|stall| stall.tid).collect();
+        assert_eq!((tids, stalls.missed.count), (vec![7], 2));
+        fs::write(hangs, "").unwrap();
     }
 }

@@ -14,16 +14,20 @@ use std::{
     io::BufRead as _,
     os::fd::{AsRawFd as _, FromRawFd as _},
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rustix::{
     fs::{FileType, fstat},
+    io::Errno,
     process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
 };
 
-use super::{Descriptors, Procfs, fds, namespace_inode, read_file, read_link, status_field};
+use super::{
+    Descriptors, Procfs, ProcfsError, fds, namespace_inode, numbers, read_file, read_link,
+    status_field,
+};
 use crate::event::{FdHolder, MAX_HOLDERS};
 
 /// Tables of `/proc/PID/net`, and the column of the inode.
@@ -45,6 +49,9 @@ const TABLES: [(&str, usize); 13] = [
 
 /// Sockets that are asked in one search.
 const MAX_ASKED: usize = 4096;
+
+/// `PIDFD_THREAD`
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
 
 /// Longest line of a table that is read: a path in `unix` has 108 bytes.
 const MAX_LINE: u64 = 4096;
@@ -79,6 +86,7 @@ impl Procfs {
             known: known.clone(),
             end: Instant::now() + limit,
             listed: BTreeMap::new(),
+            skipped: false,
             found: SocketHolders::default(),
         };
         let sockets = descriptors.sockets.clone();
@@ -109,7 +117,46 @@ struct Search {
     end: Instant,
     /// The sockets that the tables of a namespace list.
     listed: BTreeMap<u32, BTreeSet<u64>>,
+    /// Some could not be asked.
+    skipped: bool,
     found: SocketHolders,
+}
+
+/// A task that has a process's sockets.
+struct Place {
+    tid: u32,
+    folder: PathBuf,
+    /// The namespace that it is in.
+    netns: u32,
+}
+
+/// The leader, or another thread if the leader is a zombie; `None` if the
+/// process is gone.
+fn place(process: &Path, pid: u32) -> Result<Option<Place>, ProcfsError> {
+    let of = |tid: u32, folder: PathBuf| -> Result<Option<Place>, ProcfsError> {
+        let link = read_link(&folder.join("ns/net"))?;
+        let netns = link.and_then(|link| namespace_inode(link.as_os_str(), "net"));
+        Ok(netns.map(|netns| Place { tid, folder, netns }))
+    };
+    if let Some(place) = of(pid, process.to_owned())? {
+        return Ok(Some(place));
+    }
+    let tasks = process.join("task");
+    for tid in numbers(&tasks)? {
+        if let Some(place) = of(tid, tasks.join(tid.to_string()))? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the kernel does not let a socket be asked that is there: it is
+/// guarded, or the kernel cannot name a thread that is no leader.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS)
+    )
 }
 
 impl Search {
@@ -119,23 +166,27 @@ impl Search {
                 break;
             }
             let process = proc.join(pid.to_string());
-            let own = read_link(&process.join("ns/net")).unwrap_or_default();
-            let own = own.and_then(|link| namespace_inode(link.as_os_str(), "net"));
-            if let Some(own) = own {
-                self.ask(&process, *pid, own, sockets);
+            match place(&process, *pid) {
+                Ok(Some(place)) => self.ask(&process, *pid, &place, sockets),
+                Ok(None) => {}
+                Err(_) => self.skipped = true,
             }
+        }
+        if self.skipped {
+            let why = "those of some processes cannot be asked";
+            self.found.incomplete.get_or_insert(why);
         }
         self.found
     }
 
     /// Asks those sockets of a process that are not in its own namespace's
     /// tables.
-    fn ask(&mut self, process: &Path, pid: u32, own: u32, sockets: &[(u32, u64)]) {
-        let end = self.end;
+    fn ask(&mut self, process: &Path, pid: u32, place: &Place, sockets: &[(u32, u64)]) {
+        let (own, end) = (place.netns, self.end);
         let listed = self
             .listed
             .entry(own)
-            .or_insert_with(|| tables(&process.join("net"), end));
+            .or_insert_with(|| tables(&place.folder.join("net"), end));
         let mut fds = Vec::new();
         for (fd, inode) in sockets {
             if !listed.contains(inode) {
@@ -147,12 +198,18 @@ impl Search {
                 return;
             }
             self.found.asked += 1;
-            let inode = socket_namespace(pid, fd).and_then(|file| {
+            let inode = socket_namespace(place.tid, fd).and_then(|file| {
                 // Inodes of the kernel's namespaces have 32 bits.
                 Ok(file.metadata()?.ino() as u32)
             });
-            // Gone, guarded, or of a kind that is in no namespace.
-            let Ok(inode) = inode else { continue };
+            let inode = match inode {
+                Ok(inode) => inode,
+                Err(error) => {
+                    // Else it is gone, or of a kind that is in no namespace.
+                    self.skipped |= is_refused(&error);
+                    continue;
+                }
+            };
             if inode == own || self.known.contains(&inode) {
                 continue;
             }
@@ -204,17 +261,22 @@ fn inode(line: &[u8], column: usize) -> Option<u64> {
     std::str::from_utf8(fields.nth(column)?).ok()?.parse().ok()
 }
 
-/// The file of the network namespace that a socket of another process is in.
-/// The duplicate of the socket is closed when this returns.
+/// The file of the network namespace that a socket of another process is in,
+/// by one of its threads that lives. The duplicate of the socket is closed when
+/// this returns.
 ///
 /// # Errors
 /// The process is gone, or guarded; it is no socket; or it is in no namespace.
-pub(crate) fn socket_namespace(pid: u32, fd: u32) -> io::Result<fs::File> {
-    let (Ok(pid), Ok(fd)) = (i32::try_from(pid), i32::try_from(fd)) else {
+pub(crate) fn socket_namespace(tid: u32, fd: u32) -> io::Result<fs::File> {
+    let (Ok(pid), Ok(fd)) = (i32::try_from(tid), i32::try_from(fd)) else {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     };
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        // Not a leader; since Linux 6.9 it can be said that none is meant.
+        Err(Errno::INVAL | Errno::NOENT) => pidfd_open(pid, PIDFD_THREAD)?,
+        result => result?,
+    };
     let socket = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty())?;
     // The number may be another file's by now, to which the request would mean
     // something else.
@@ -231,85 +293,4 @@ pub(crate) fn socket_namespace(pid: u32, fd: u32) -> io::Result<fs::File> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{net::UdpSocket, os::unix::fs::symlink};
-
-    use super::*;
-    use crate::source::procfs::Bounded;
-
-    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 000000005d1ad6f5 100 0 0 10 0\n";
-    const UNIX: &str = "Num       RefCount Protocol Flags    Type St Inode Path\n00000000ae6d4a0e: 00000002 00000000 00010000 0001 01 4712 /run/a socket\n00000000ae6d4a0f: 00000003 00000000 00000000 0001 03 4713\n";
-    const NETLINK: &str = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n00000000f1a7e4c5 0   2139064131 00000000 0        0        0     2        0        4714\n";
-    const PACKET: &str = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n00000000f1a7e4c6 3      3    88cc   2     1 0      0      4715\n";
-
-    #[test]
-    fn the_tables_of_a_namespace_list_its_sockets() {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in [
-            ("tcp", TCP),
-            ("udplite6", "  sl  local_address\n"),
-            ("unix", UNIX),
-            ("netlink", NETLINK),
-            ("packet", PACKET),
-        ] {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        let soon = Instant::now() + Duration::from_secs(9);
-        let expected = BTreeSet::from([4711, 4712, 4713, 4714, 4715]);
-        assert_eq!(tables(folder.path(), soon), expected);
-    }
-
-    #[test]
-    fn the_running_process_finds_its_own_socket_in_its_tables_and_its_namespace() {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let inode = fstat(&socket).unwrap().st_ino;
-        let soon = Instant::now() + Duration::from_secs(9);
-        assert!(tables(Path::new("/proc/self/net"), soon).contains(&inode));
-
-        // Asking any socket needs CAP_NET_ADMIN; a file never passes for one.
-        let file = tempfile::tempfile().unwrap();
-        let error = socket_namespace(std::process::id(), file.as_raw_fd() as u32).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK));
-    }
-
-    fn process(root: &Path, pid: u32, netns: u32) {
-        let folder = root.join(format!("proc/{pid}"));
-        fs::create_dir_all(folder.join("ns")).unwrap();
-        symlink(format!("net:[{netns}]"), folder.join("ns/net")).unwrap();
-        fs::create_dir_all(folder.join("net")).unwrap();
-        fs::write(folder.join("net/tcp"), TCP).unwrap();
-    }
-
-    #[test]
-    fn only_sockets_that_no_table_lists_are_asked_and_only_where_numbers_agree() {
-        let root = tempfile::tempdir().unwrap();
-        let own = format!("NSpid:\t{}\n", std::process::id());
-        fs::create_dir_all(root.path().join("proc/self")).unwrap();
-        fs::write(root.path().join("proc/self/status"), own).unwrap();
-        // Numbers beyond any that a process can have: nobody is really asked.
-        let pids = [1 << 30, (1 << 30) + 1];
-        let sockets = pids.map(|pid| (pid, vec![(3, 4711), (4, 99)]));
-        for pid in pids {
-            process(root.path(), pid, pid);
-        }
-        let descriptors = Descriptors {
-            sockets: sockets.into(),
-            ..Descriptors::default()
-        };
-        let procfs = Procfs::new(root.path(), Bounded::default());
-        let search = |limit| procfs.socket_holders(&descriptors, &BTreeSet::new(), limit);
-        let found = search(Duration::from_secs(9));
-        assert_eq!(
-            (found.asked, found.incomplete),
-            (2, None),
-            "descriptor 4 of both"
-        );
-        assert!(search(Duration::ZERO).incomplete.is_some());
-
-        let elsewhere = format!("NSpid:\t4711\t{}\n", std::process::id());
-        fs::write(root.path().join("proc/self/status"), elsewhere).unwrap();
-        let found = search(Duration::from_secs(9));
-        assert_eq!(found.asked, 0, "the numbers mean other processes here");
-        assert!(found.incomplete.is_some());
-    }
-}
+mod tests;

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use ::procfs::process::Stat;
 
-use super::{Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat};
+use super::{
+    Missed, PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat,
+};
 use crate::event::Task;
 
 /// A task, and the network namespace that it is in.
@@ -25,41 +27,108 @@ pub(crate) struct TaskEntry {
 /// `PF_KTHREAD`
 const PF_KTHREAD: u32 = 0x0020_0000;
 
+/// All tasks that could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tasks {
+    /// The tasks.
+    pub(crate) list: Vec<TaskEntry>,
+    /// Processes of which some task, or all, could not be read.
+    pub(crate) missed: Missed,
+    /// Living tasks that are listed, but not the namespace that they are in.
+    pub(crate) hidden: Missed,
+}
+
 impl Procfs {
     /// Every task of every process, zombies and kernel threads among them.
     ///
     /// # Errors
-    /// `/proc` cannot be read or understood, has no process, or does not
-    /// answer. One task that cannot be read does not hide the others: it is
-    /// listed without a namespace, or left out if it is gone.
-    pub(crate) fn tasks(&self) -> Result<Vec<TaskEntry>, ProcfsError> {
-        self.each_process(threads)
-    }
-}
-
-/// The threads of a process.
-fn threads(proc: &Path, pid: u32) -> Result<Vec<TaskEntry>, ProcfsError> {
-    let process = proc.join(pid.to_string());
-    let Some(leader) = read_stat(&process.join("stat"))? else {
-        return Ok(Vec::new());
-    };
-    // Most processes have one thread: their folder of threads, which the
-    // kernel would have to make, is left alone.
-    if leader.num_threads == 1 {
-        return Ok(vec![entry(&process, pid, pid, leader)]);
-    }
-    let folder = process.join("task");
-    let mut threads = Vec::new();
-    for tid in numbers(&folder)? {
-        let folder = folder.join(tid.to_string());
-        if let Some(stat) = read_stat(&folder.join("stat"))? {
-            threads.push(entry(&folder, pid, tid, stat));
+    /// `/proc` cannot be read, has no process, or does not answer at all. One
+    /// task that cannot be read does not hide the others: it is listed without
+    /// a namespace, or left out if it is gone.
+    pub(crate) fn tasks(&self) -> Result<Tasks, ProcfsError> {
+        let answers = self.each(self.processes()?, PROCESS_PATIENCE, None, threads);
+        let mut all = Tasks::default();
+        for answer in answers.each {
+            let Some(threads) = answer else {
+                all.missed.add_all(1, answers.hung.as_ref());
+                continue;
+            };
+            all.list.extend(threads.list);
+            if let Some(error) = &threads.failed {
+                all.missed.add(error);
+            }
+            all.hidden.add_all(threads.hidden, threads.unseen.as_ref());
+        }
+        match answers.hung {
+            Some(error) if all.list.is_empty() => Err(error),
+            _ => Ok(all),
         }
     }
-    Ok(threads)
 }
 
-pub(super) fn entry(folder: &Path, pid: u32, tid: u32, stat: Stat) -> TaskEntry {
+/// The threads of one process.
+#[derive(Default)]
+struct Threads {
+    list: Vec<TaskEntry>,
+    /// Why one is not listed.
+    failed: Option<ProcfsError>,
+    /// How many have a namespace that cannot be read, and why.
+    hidden: usize,
+    unseen: Option<ProcfsError>,
+}
+
+impl Threads {
+    fn add(&mut self, (entry, error): (TaskEntry, Option<ProcfsError>)) {
+        // The kernel's own are in the host's namespace, the dead in none.
+        let dead = matches!(entry.task.state, Some('Z' | 'X'));
+        if let Some(error) = error.filter(|_| !entry.kernel && !dead) {
+            self.hidden += 1;
+            self.unseen.get_or_insert(error);
+        }
+        self.list.push(entry);
+    }
+}
+
+fn threads(proc: &Path, pid: u32) -> Threads {
+    let process = proc.join(pid.to_string());
+    let mut threads = Threads::default();
+    match read_stat(&process.join("stat")) {
+        // Most processes have one thread: their folder of threads, which the
+        // kernel would have to make, is left alone.
+        Ok(Some(leader)) if leader.num_threads == 1 => {
+            threads.add(entry(&process, pid, pid, leader));
+            return threads;
+        }
+        Ok(Some(_)) => {}
+        Ok(None) => return threads,
+        // The others may be readable.
+        Err(error) => threads.failed = Some(error),
+    }
+    let folder = process.join("task");
+    let tids = numbers(&folder).unwrap_or_else(|error| {
+        threads.failed.get_or_insert(error);
+        Vec::new()
+    });
+    for tid in tids {
+        let folder = folder.join(tid.to_string());
+        match read_stat(&folder.join("stat")) {
+            Ok(Some(stat)) => threads.add(entry(&folder, pid, tid, stat)),
+            Ok(None) => {}
+            Err(error) => {
+                threads.failed.get_or_insert(error);
+            }
+        }
+    }
+    threads
+}
+
+/// A task, and why its namespace is not known, if it cannot be read.
+pub(super) fn entry(
+    folder: &Path,
+    pid: u32,
+    tid: u32,
+    stat: Stat,
+) -> (TaskEntry, Option<ProcfsError>) {
     let kernel = stat.flags & PF_KTHREAD != 0;
     let task = Task {
         pid,
@@ -71,13 +140,17 @@ pub(super) fn entry(folder: &Path, pid: u32, tid: u32, stat: Stat) -> TaskEntry 
     };
     // The namespaces of another user's process are hidden from one who is not
     // root; that is no reason to lose the rest.
-    let link = read_link(&folder.join("ns/net")).unwrap_or_default();
+    let (link, error) = match read_link(&folder.join("ns/net")) {
+        Ok(link) => (link, None),
+        Err(error) => (None, Some(error)),
+    };
     let netns = link.and_then(|link| namespace_inode(link.as_os_str(), "net"));
-    TaskEntry {
+    let entry = TaskEntry {
         task,
         netns,
         kernel,
-    }
+    };
+    (entry, error)
 }
 
 #[cfg(test)]
@@ -111,7 +184,7 @@ mod tests {
         make_task(root.path(), 7, 9, "app) D 1", 'D', Some(4_026_532_157));
         fs::create_dir_all(root.path().join("proc/sys")).unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
-        let mut tasks = procfs.tasks().unwrap();
+        let mut tasks = procfs.tasks().unwrap().list;
         tasks.sort_by_key(|entry| entry.task.tid);
         assert_eq!((tasks[0].task.state, tasks[0].netns), (Some('Z'), None));
         assert_eq!(
@@ -147,9 +220,33 @@ mod tests {
         symlink("net:[5]", process.join("ns/net")).unwrap();
         let tasks = Procfs::new(root.path(), Bounded::default())
             .tasks()
-            .unwrap();
+            .unwrap()
+            .list;
         assert_eq!(tasks.len(), 1);
         assert_eq!((tasks[0].netns, tasks[0].kernel), (Some(5), true));
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_one_process_hides_no_other_and_is_counted() {
+        let root = tempfile::tempdir().unwrap();
+        for pid in [7, 8, 9] {
+            make_task(root.path(), pid, pid, "app", 'S', Some(5));
+        }
+        make_task(root.path(), 8, 12, "app", 'D', Some(5));
+        fs::write(root.path().join("proc/8/stat"), "8 (app) ?\n").unwrap();
+        fs::write(root.path().join("proc/8/task/8/stat"), "8 (app) ?\n").unwrap();
+        let link = root.path().join("proc/9/task/9/ns/net");
+        fs::remove_file(&link).unwrap();
+        fs::write(link, "no link").unwrap();
+        let found = Procfs::new(root.path(), Bounded::default())
+            .tasks()
+            .unwrap();
+        let mut tids: Vec<u32> = found.list.iter().map(|entry| entry.task.tid).collect();
+        tids.sort_unstable();
+        assert_eq!(tids, [7, 9, 12]);
+        assert_eq!((found.missed.count, found.hidden.count), (1, 1));
+        let said = found.missed.say(|n| format!("{n} processes")).unwrap();
+        assert!(said.contains("proc/8/stat"), "{said}");
     }
 
     #[test]
@@ -173,7 +270,7 @@ mod tests {
             .unwrap();
         started.recv().unwrap();
         let procfs = Procfs::new(Path::new("/"), Bounded::default());
-        let tasks = procfs.tasks().unwrap();
+        let tasks = procfs.tasks().unwrap().list;
         let own = std::process::id();
         let thread = tasks
             .iter()

@@ -11,7 +11,7 @@ use crate::{
     event::{MAX_HOLDERS, Netns, Task, What},
     source::{
         cgroup::CgroupOwner,
-        procfs::{Owner, Procfs, TaskEntry},
+        procfs::{Missed, Owner, Procfs, TaskEntry},
     },
 };
 
@@ -76,7 +76,11 @@ impl Holders<'_> {
 pub(super) struct Owners(HashMap<u32, CgroupOwner>);
 
 impl Owners {
-    pub(super) fn look_up<'a>(procfs: &Procfs, tasks: impl Iterator<Item = &'a TaskEntry>) -> Self {
+    /// Also told is of how many processes it could not be read.
+    pub(super) fn look_up<'a>(
+        procfs: &Procfs,
+        tasks: impl Iterator<Item = &'a TaskEntry>,
+    ) -> (Self, Missed) {
         // All threads of a process are of one container. By one of those that
         // were found in a namespace: a leader that is dead may be in none, and
         // in no cgroup either.
@@ -85,12 +89,13 @@ impl Owners {
             processes.entry(entry.task.pid).or_insert(entry.task.tid);
         }
         let (pids, tids): (Vec<u32>, Vec<u32>) = processes.into_iter().unzip();
-        let owners = pids.into_iter().zip(procfs.task_owners(tids));
+        let (owners, missed) = procfs.owners_and_missed(tids);
+        let owners = pids.into_iter().zip(owners);
         let owners = owners.filter_map(|(pid, owner)| match owner {
             Owner::Pod(owner) => Some((pid, owner)),
             Owner::NoPod | Owner::Unknown => None,
         });
-        Self(owners.collect())
+        (Self(owners.collect()), missed)
     }
 
     /// A task with its owner.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{chain, holders};
+use super::holders;
 use crate::{
     event::FdHolder,
     source::{
@@ -86,13 +86,14 @@ impl<'a> Places<'a> {
     pub(super) fn targets(&self, procfs: &Procfs) -> Vec<Target> {
         let ways = |inode: u32| {
             let task = |entry: &&TaskEntry| Way::File(procfs.task_netns_path(entry.task.tid));
-            let mount = |mount: &NsfsMount| Way::File(procfs.mount_path(mount));
-            let fd = |holder: &FdHolder| {
-                let task = self.threads.get(&holder.pid).unwrap_or(&holder.pid);
-                Way::File(procfs.fd_path(*task, holder.fd))
+            let mount = |mount: &NsfsMount| Way::Mount {
+                root: procfs.root_path(mount.tid),
+                path: mount.path.clone(),
             };
+            let thread = |pid: u32| *self.threads.get(&pid).unwrap_or(&pid);
+            let fd = |holder: &FdHolder| Way::File(procfs.fd_path(thread(holder.pid), holder.fd));
             let socket = |holder: &FdHolder| Way::Socket {
-                pid: holder.pid,
+                tid: thread(holder.pid),
                 fd: holder.fd,
             };
             let mut ways = first(&self.tasks, inode, task);
@@ -134,13 +135,7 @@ impl Stray {
         known: &BTreeSet<u32>,
     ) -> Self {
         let mut stray = Self::default();
-        let descriptors = match procfs.descriptors(processes, known, DESCRIPTORS) {
-            Ok(found) => found,
-            Err(error) => {
-                stray.unread.push(chain(&error));
-                return stray;
-            }
-        };
+        let descriptors = procfs.descriptors(processes, known, DESCRIPTORS);
         if let Some(what) = &descriptors.unread {
             stray.unread.push(format!(
                 "descriptors ({what}): there may be more network namespaces"

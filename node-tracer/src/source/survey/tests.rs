@@ -11,7 +11,7 @@ use std::{
 use super::*;
 use crate::{
     event::{FdHolder, Task},
-    source::{netlink::Way, procfs::Bounded},
+    source::netlink::{NetlinkError, Way},
 };
 
 fn task(pid: u32, tid: u32, state: char, netns: Option<u32>) -> TaskEntry {
@@ -33,7 +33,8 @@ fn ways(places: &Places<'_>, inode: u32) -> Vec<String> {
     let target = targets.iter().find(|target| target.inode == inode).unwrap();
     let plain = |way: &Way| match way {
         Way::File(path) => path.display().to_string(),
-        Way::Socket { pid, fd } => format!("socket {pid} {fd}"),
+        Way::Mount { root, path } => format!("{} {}", root.display(), path.display()),
+        Way::Socket { tid, fd } => format!("socket {tid} {fd}"),
     };
     target.ways.iter().map(plain).collect()
 }
@@ -110,6 +111,133 @@ fn what_cannot_be_entered_is_said_and_hides_nothing() {
     assert_eq!(found.shims, [70]);
     let said = |what: &str| found.unread.iter().any(|text| text.contains(what));
     assert!(said("PID namespace"), "{:?}", found.unread);
+}
+
+fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
+    let tasks = [task(7, 7, 'S', Some(100))];
+    let places = Places::of(&tasks);
+    let procfs = Procfs::new(Path::new("/h"), Bounded::default());
+    let holders = Holders {
+        owners: Owners::look_up(&procfs, [].into_iter()).0,
+        places: &places,
+        clock: KernelClock::now(),
+    };
+    let (inode, cookie) = (100, None);
+    let blocked = What::TaskBlocked {
+        task: Task::default(),
+        since: Timestamp::now(),
+        found: false,
+        netns: Some(Netns { inode, cookie }),
+        wchan: None,
+        stack: Vec::new(),
+    };
+    let event = Event {
+        time: Timestamp::now(),
+        what: blocked,
+    };
+    let mut found = Survey::default();
+    found.tell_all(vec![(100, failed)], &BTreeSet::new(), &holders, vec![event]);
+    found
+}
+
+#[test]
+fn a_namespace_that_cannot_be_read_is_told_with_its_holders() {
+    let path = Path::new("/proc/7/ns/net").to_owned();
+    let found = told(Err(NetlinkError::NotTried { path }));
+    let netns = Netns {
+        inode: 100,
+        cookie: None,
+    };
+    let events: Vec<&What> = found.events.iter().map(|event| &event.what).collect();
+    assert!(
+        matches!(
+            events.as_slice(),
+            [
+                What::NetnsFound { netns: found, host: false },
+                What::NetnsHolders { netns: held, task_count: 1, .. },
+                What::TaskBlocked { netns: Some(blocked), .. },
+            ] if [found, held, blocked] == [&netns; 3]
+        ),
+        "{events:?}"
+    );
+    assert_eq!((found.netns, found.unread.len()), (0, 1));
+    assert!(found.unread[0].contains("in 1 network namespaces"));
+}
+
+#[test]
+fn a_stuck_task_gets_the_cookie_of_the_namespace_that_was_read() {
+    let netns = Netns {
+        inode: 100,
+        cookie: Some(9),
+    };
+    let visit = Visit {
+        netns,
+        addresses: Vec::new(),
+        devices: Vec::new(),
+        routes: Vec::new(),
+        neighbours: Vec::new(),
+        cut: false,
+    };
+    let found = told(Ok(Some(visit)));
+    let last = &found.events.last().unwrap().what;
+    assert!(matches!(last, What::TaskBlocked { netns: Some(found), .. } if *found == netns));
+    assert!(found.unread.is_empty());
+}
+
+#[test]
+fn silence_of_many_namespaces_is_said_once() {
+    let mut failures = Failures::default();
+    for inode in 0..2000 {
+        let path = Path::new("/n").to_owned();
+        failures.add(inode, &NetlinkError::NotTried { path });
+        let (path, source) = (Path::new("/n").to_owned(), std::io::ErrorKind::Other.into());
+        failures.add(inode, &NetlinkError::Enter { path, source });
+    }
+    let said = failures.told();
+    assert_eq!(said.len(), 10, "{said:?}");
+    assert!(said[0].contains("in 2000 network"), "{said:?}");
+    assert_eq!(said[9], "1992 more network namespaces");
+}
+
+/// A made process that sleeps uninterruptibly since nobody knows when.
+fn asleep(root: &Path, pid: u32) {
+    let folder = root.join(format!("proc/{pid}"));
+    fs::create_dir_all(folder.join("ns")).unwrap();
+    let zeros = " 0".repeat(30);
+    let stat = format!("{pid} (app) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711{zeros}\n");
+    fs::write(folder.join("stat"), stat).unwrap();
+    let status = "voluntary_ctxt_switches:\t1\n";
+    fs::write(folder.join("status"), status).unwrap();
+    symlink("net:[100]", folder.join("ns/net")).unwrap();
+}
+
+#[test]
+fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
+    let root = tempfile::tempdir().unwrap();
+    asleep(root.path(), 80);
+    let procfs = Procfs::new(root.path(), Bounded::default());
+    let found = survey(&procfs, Duration::from_secs(5)).unwrap();
+    assert!(found.events.is_empty(), "{:?}", found.events);
+    assert!(!found.stalls_whole && !found.nets_whole);
+    assert_eq!(found.seen, BTreeSet::from([100]), "although it is gone");
+    let said = |text: &&String| text.contains("since when task 80");
+    assert_eq!(found.unread.iter().filter(said).count(), 1);
+
+    let found = survey(&procfs, Duration::from_millis(50)).unwrap();
+    assert!(found.stalls_whole);
+    let blocked = |event: &Event| matches!(event.what, What::TaskBlocked { found: true, .. });
+    assert!(matches!(found.events.as_slice(), [event] if blocked(event)));
+}
+
+#[test]
+fn owners_that_cannot_be_read_are_said() {
+    let root = tempfile::tempdir().unwrap();
+    asleep(root.path(), 80);
+    fs::create_dir(root.path().join("proc/80/cgroup")).unwrap();
+    let procfs = Procfs::new(root.path(), Bounded::default());
+    let found = survey(&procfs, Duration::from_secs(3600)).unwrap();
+    let said = |text: &String| text.starts_with("the pods of 1 processes");
+    assert!(found.unread.iter().any(said), "{:?}", found.unread);
 }
 
 #[test]

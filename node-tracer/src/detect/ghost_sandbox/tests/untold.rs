@@ -20,6 +20,7 @@ fn cri(seconds: i64, sandboxes: &[RuntimeSandbox]) -> Event {
             source: String::from("cri"),
             endpoint: String::from("/run/containerd/containerd.sock"),
             runtime: None,
+            partial: None,
             sandboxes: sandboxes.to_vec(),
         },
     )
@@ -128,6 +129,7 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
         ifname: String::from("eth0"),
         netns_path: MOUNT.to_owned(),
         netns: None,
+        mac: None,
         pod: Some(crate::event::PodRef {
             namespace: Some(String::from("shop")),
             name: Some(String::from("checkout-x8k2p")),
@@ -175,4 +177,20 @@ fn a_list_that_is_not_believed_is_as_good_as_none() {
     let doubt = |text: &String| text.contains("not believed");
     assert!(told.unknown.iter().any(doubt), "{:?}", told.unknown);
     assert!(!told.title.contains("deleted"), "{}", told.title);
+}
+
+#[test]
+fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
+    let mut story = [ghost_story(), successor(70)].concat();
+    story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
+    for event in &mut story {
+        if let What::NetnsHolders { tasks, .. } = &mut event.what {
+            tasks.iter_mut().for_each(|task| task.state = Some('D'));
+        }
+    }
+    let told = ghost(&story, 71).unwrap();
+    assert!(told.title.contains("in uninterruptible sleep"), "{}", told.title);
+    let words = format!("{:?} {:?}", told.evidence, told.advice);
+    assert!(!words.contains("still run"), "{words}");
+    assert!(words.contains("/stack"), "{words}");
 }

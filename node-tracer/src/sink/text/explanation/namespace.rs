@@ -2,6 +2,7 @@
 
 use super::{LISTED, Page};
 use crate::{
+    detect::pod_word,
     event::PodRef,
     explain::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
@@ -52,7 +53,11 @@ impl Page {
                 Some(PodState::Terminating) => "terminating ",
                 Some(PodState::Listed | PodState::Exempt) | None => "",
             };
-            text += &format!("  {state}pod {}", pod(of));
+            let name = match of.name {
+                Some(_) => pod(of),
+                None => Printable(pod_word(of)).to_string(),
+            };
+            text += &format!("  {state}pod {name}");
         }
         self.line(label, 0, &text);
         let mut text = String::new();

@@ -2,6 +2,8 @@
 
 use super::{LISTED, Page};
 use crate::{
+    detect::pod_word,
+    event::RuntimeSandbox,
     explain::{CallPart, Explanation, Kind, PodPart, ReservationPart, SandboxPart},
     sink::{escape::Printable, text::style::short_id},
 };
@@ -83,7 +85,7 @@ impl Page {
         }
         text += &format!("  sandbox {}", short_id(container_id));
         if let Some(pod) = pod {
-            text += &format!("  pod {}", Printable(pod.label()));
+            text += &format!("  pod {}", Printable(pod_word(pod)));
         }
         match (netns, netns_path) {
             (Some(netns), _) => text += &format!("  netns {}", netns.inode),
@@ -104,25 +106,26 @@ impl Page {
 
     /// One sandbox once, whoever lists it.
     pub(super) fn sandboxes(&mut self, parts: &[SandboxPart]) {
-        let mut once: Vec<(&SandboxPart, Vec<&str>)> = Vec::new();
-        for part in parts {
-            match once.iter_mut().find(|(other, _)| other.id == part.id) {
-                Some((_, sources)) => sources.push(&part.source),
-                None => once.push((part, vec![&part.source])),
+        let mut once: Vec<(&RuntimeSandbox, Vec<&str>)> = Vec::new();
+        for SandboxPart {
+            source, sandbox, ..
+        } in parts
+        {
+            match once.iter_mut().find(|(other, _)| other.id == sandbox.id) {
+                Some((_, sources)) => sources.push(source),
+                None => once.push((sandbox, vec![source])),
             }
         }
         let mut label = "runtime";
-        for (part, sources) in once.iter().take(LISTED) {
-            self.sandbox(label, part, &sources.join(", "));
+        for (sandbox, sources) in once.iter().take(LISTED) {
+            self.sandbox(label, sandbox, &sources.join(", "));
             label = "";
         }
         self.more(once.len().saturating_sub(LISTED));
     }
 
-    fn sandbox(&mut self, label: &str, part: &SandboxPart, sources: &str) {
-        let SandboxPart {
-            source: _,
-            endpoint: _,
+    fn sandbox(&mut self, label: &str, sandbox: &RuntimeSandbox, sources: &str) {
+        let RuntimeSandbox {
             id,
             pod,
             attempt,
@@ -134,7 +137,7 @@ impl Page {
             host_network,
             ips,
             containers,
-        } = part;
+        } = sandbox;
         let mut text = format!("{}  {}", short_id(id), Printable(pod.label()));
         text += match ready {
             Some(true) => "  ready",

@@ -1,0 +1,135 @@
+//! Virtual cables: which end of a veth belongs to which.
+//!
+//! Each end names the other's index. Indexes are a namespace's own, so that
+//! several pairs can look alike.
+
+use std::collections::HashMap;
+
+use crate::{
+    event::Device,
+    model::{
+        Model,
+        netns::{NetnsEntry, Wiring},
+    },
+};
+
+/// One end of a cable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End<'a> {
+    /// The namespace that it is in.
+    pub(crate) entry: &'a NetnsEntry,
+    /// All that is wired there.
+    pub(crate) wiring: &'a Wiring,
+    /// The end itself.
+    pub(crate) device: &'a Device,
+}
+
+/// All ends that were found, in namespaces that live and in those that are
+/// dying, by their own index and that of the other end.
+#[derive(Debug)]
+pub(crate) struct Cables<'a> {
+    ends: HashMap<(u32, u32), Vec<End<'a>>>,
+}
+
+impl<'a> Cables<'a> {
+    /// Of all that is known.
+    pub(super) fn new(model: &'a Model) -> Self {
+        let mut ends: HashMap<_, Vec<_>> = HashMap::new();
+        let dying = model.netns.all_dying().map(|(entry, _)| entry);
+        for entry in model.netns.live().chain(dying) {
+            let Some(wiring) = &entry.wiring else {
+                continue;
+            };
+            for device in wiring.devices.iter().filter(|device| device.is_veth()) {
+                if let Some(peer) = device.link {
+                    ends.entry((device.index, peer)).or_default().push(End {
+                        entry,
+                        wiring,
+                        device,
+                    });
+                }
+            }
+        }
+        Self { ends }
+    }
+
+    /// What may be the other end of a device, as far as the indexes tell.
+    fn others(&self, device: &Device) -> &[End<'a>] {
+        let peer = device.link.filter(|_| device.is_veth());
+        let ends = peer.and_then(|peer| self.ends.get(&(peer, device.index)));
+        ends.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the other end of a device can be in another namespace than its
+    /// own.
+    pub(super) fn can_be_elsewhere(&self, entry: &NetnsEntry, device: &Device) -> bool {
+        let mut others = self.others(device).iter();
+        others.any(|end| end.entry.serial != entry.serial)
+    }
+
+    /// The other end of a device. If several look like it, the one on the host
+    /// is meant, where CNI puts it, or none.
+    pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
+        let is_elsewhere = device.link_nsid.is_some();
+        let others = self.others(device).iter().copied();
+        let mut others =
+            others.filter(|end| (end.entry.serial != entry.serial) == is_elsewhere);
+        let first = others.next()?;
+        if first.entry.host {
+            return Some(first);
+        }
+        let mut is_only = true;
+        for end in others {
+            if end.entry.host {
+                return Some(end);
+            }
+            is_only = false;
+        }
+        is_only.then_some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::Event, model::story::*};
+
+    /// Where the other end of a device of namespace 100 is.
+    fn other_end(story: &[Event], index: u32) -> Option<u32> {
+        let node = Node::of(story);
+        let model = node.0.model();
+        let entry = model.netns.get(ns(100)).unwrap();
+        let device = entry.wiring.as_ref().unwrap().device(index).unwrap();
+        let end = Cables::new(model).other_end(entry, device)?;
+        assert_eq!(end.device.link, Some(index));
+        Some(end.entry.id.inode)
+    }
+
+    #[test]
+    fn of_several_that_look_alike_the_hosts_is_the_other_end() {
+        let pod = |inode| devices(5, inode, &[veth(3, "eth0", 8)], &[], &[]);
+        let end = |inode| devices(5, inode, &[veth(8, "cali1", 3)], &[], &[]);
+        let mut story = vec![host(0), found(1, 100), found(1, 200), found(1, 300), pod(100)];
+        assert_eq!(other_end(&story, 3), None);
+        story.push(end(200));
+        assert_eq!(other_end(&story, 3), Some(200));
+        story.push(end(300));
+        assert_eq!(other_end(&story, 3), None, "either");
+        story.push(end(1));
+        assert_eq!(other_end(&story, 3), Some(1));
+    }
+
+    #[test]
+    fn an_end_in_the_same_namespace_is_told_by_the_lack_of_an_id() {
+        let here = |device: Device| Device {
+            link_nsid: None,
+            ..device
+        };
+        let both = [here(veth(3, "a", 4)), here(veth(4, "b", 3))];
+        let mut story = vec![host(0), found(1, 100), devices(5, 100, &both, &[], &[])];
+        story.push(devices(5, 1, &[veth(4, "blue", 3)], &[], &[]));
+        assert_eq!(other_end(&story, 3), Some(100));
+        story.push(devices(6, 100, &[veth(3, "a", 4), both[1].clone()], &[], &[]));
+        assert_eq!(other_end(&story, 3), Some(1));
+    }
+}

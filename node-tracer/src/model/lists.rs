@@ -1,0 +1,93 @@
+//! Lists: what runtimes, libcni and host-local's stores have, taken in whole or
+//! change by change, and tied to the namespaces.
+
+use super::{Model, netns::NetnsEntry, tie};
+use crate::{
+    clock::Timestamp,
+    event::{Netns, RuntimeSandbox, What},
+};
+
+impl Model {
+    /// Takes one of them in. Returns whether a verdict may depend on what has
+    /// changed by it.
+    pub(super) fn take_list(&mut self, time: Timestamp, what: &What) -> bool {
+        match what {
+            What::SandboxesListed {
+                source,
+                endpoint,
+                runtime,
+                partial,
+                sandboxes,
+            } => {
+                let (runtime, partial) = (runtime.as_deref(), partial.as_deref());
+                // It answers, whatever it did before.
+                self.failed.remove(source);
+                let listed =
+                    self.runtime
+                        .listed(source, endpoint, runtime, time, partial, sandboxes);
+                listed && self.tie_all(time)
+            }
+            What::SandboxAdded { source, sandbox } => {
+                self.runtime.added(source, time, sandbox) && self.tie_some(sandbox, time)
+            }
+            What::SandboxRemoved { source, id } => self.runtime.removed(source, time, id),
+            What::ContainersListed {
+                source,
+                partial: _,
+                ids,
+            } => {
+                self.failed.remove(source);
+                self.runtime.containers(source, ids)
+            }
+            What::AttachmentsListed {
+                folder,
+                attachments,
+                unread,
+            } => {
+                self.failed.remove("libcni");
+                let listed = self.cni.attachments_listed(folder, time, attachments, unread);
+                listed && self.tie_all(time)
+            }
+            What::NetworksListed { networks, unread } => {
+                self.failed.remove("networks");
+                self.cni.networks_listed(networks, unread)
+            }
+            What::StoreListed { store } => {
+                self.failed.remove("host-local");
+                self.cni.store_listed(store, time)
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks a namespace up in what runtimes and libcni's cache list.
+    pub(super) fn tie(&mut self, netns: Netns, time: Timestamp) -> bool {
+        let Some(entry) = self.netns.resolve(netns, time) else {
+            return false;
+        };
+        tie::tie(entry, &self.runtime, &self.cni, &self.pods, time)
+    }
+
+    /// Every one of them.
+    fn tie_all(&mut self, time: Timestamp) -> bool {
+        for entry in self.netns.live_mut() {
+            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
+        }
+        true
+    }
+
+    /// Those that a sandbox may be in: a runtime that is started again tells
+    /// of thousands.
+    fn tie_some(&mut self, sandbox: &RuntimeSandbox, time: Timestamp) -> bool {
+        let uid = sandbox.pod.uid.as_deref();
+        let may_be = |entry: &NetnsEntry| {
+            let there = sandbox.netns.is_some_and(|netns| netns.inode == entry.id.inode);
+            let of_pod = uid.is_some() && uid == entry.sandbox.uid();
+            there || of_pod || sandbox.ids().any(|id| entry.sandbox.has_container(id))
+        };
+        for entry in self.netns.live_mut().filter(|entry| may_be(entry)) {
+            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
+        }
+        true
+    }
+}
