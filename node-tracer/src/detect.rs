@@ -119,8 +119,7 @@ impl<'a> View<'a> {
 
     /// Sandboxes that are known by the path of their namespace alone.
     fn unresolved(&self) -> &Unresolved<'a> {
-        self.unresolved
-            .get_or_init(|| Unresolved::new(self.model))
+        self.unresolved.get_or_init(|| Unresolved::new(self.model))
     }
 
     /// When a rule's answer changes although nothing happens.

@@ -244,6 +244,9 @@ impl Scan {
         self.confirmed = std::mem::replace(&mut self.open, open);
         let still = self.confirmed.intersection(&self.open).cloned().collect();
         self.confirmed = still;
+        for finding in self.engine.open() {
+            tracing::debug!("{} {}: {}", finding.id, finding.rule.as_str(), finding.title);
+        }
         Ok(looked.items)
     }
 

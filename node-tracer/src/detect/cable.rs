@@ -72,8 +72,7 @@ impl<'a> Cables<'a> {
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let is_elsewhere = device.link_nsid.is_some();
         let others = self.others(device).iter().copied();
-        let mut others =
-            others.filter(|end| (end.entry.serial != entry.serial) == is_elsewhere);
+        let mut others = others.filter(|end| (end.entry.serial != entry.serial) == is_elsewhere);
         let first = others.next()?;
         if first.entry.host {
             return Some(first);
@@ -109,7 +108,13 @@ mod tests {
     fn of_several_that_look_alike_the_hosts_is_the_other_end() {
         let pod = |inode| devices(5, inode, &[veth(3, "eth0", 8)], &[], &[]);
         let end = |inode| devices(5, inode, &[veth(8, "cali1", 3)], &[], &[]);
-        let mut story = vec![host(0), found(1, 100), found(1, 200), found(1, 300), pod(100)];
+        let mut story = vec![
+            host(0),
+            found(1, 100),
+            found(1, 200),
+            found(1, 300),
+            pod(100),
+        ];
         assert_eq!(other_end(&story, 3), None);
         story.push(end(200));
         assert_eq!(other_end(&story, 3), Some(200));
@@ -129,7 +134,13 @@ mod tests {
         let mut story = vec![host(0), found(1, 100), devices(5, 100, &both, &[], &[])];
         story.push(devices(5, 1, &[veth(4, "blue", 3)], &[], &[]));
         assert_eq!(other_end(&story, 3), Some(100));
-        story.push(devices(6, 100, &[veth(3, "a", 4), both[1].clone()], &[], &[]));
+        story.push(devices(
+            6,
+            100,
+            &[veth(3, "a", 4), both[1].clone()],
+            &[],
+            &[],
+        ));
         assert_eq!(other_end(&story, 3), Some(1));
     }
 }

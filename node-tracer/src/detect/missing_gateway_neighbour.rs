@@ -69,9 +69,8 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         let Some(wiring) = entry.wiring.as_ref().filter(|_| !entry.host) else {
             continue;
         };
-        let missing = gateways(wiring).filter_map(|(device, gateway)| {
-            Missing::of(&signs, entry, wiring, device, gateway)
-        });
+        let missing = gateways(wiring)
+            .filter_map(|(device, gateway)| Missing::of(&signs, entry, wiring, device, gateway));
         // On a node with Calico most pods have no entry, and nothing is
         // missing: whether a pod lives is the longer question.
         let mut missing = missing.peekable();

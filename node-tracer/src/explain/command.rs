@@ -34,7 +34,10 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
         output::quietly(sink.write(&record).map(drop))?;
         output::quietly(sink.flush())?;
     }
-    let worst = explanation.findings.iter().map(|part| part.finding.severity);
+    let worst = explanation
+        .findings
+        .iter()
+        .map(|part| part.finding.severity);
     Ok(worst.max() >= Some(Severity::Warning))
 }
 
@@ -43,8 +46,10 @@ fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
     // What else is missing shows in the model.
     let partly = |item: &&CoverageItem| {
         let signal = item.signal.as_str();
-        matches!(signal, "kernel" | "cri" | "bundles" | "cgroup" | "shim" | "second look")
-            && (item.mechanism.is_some() || signal == "second look")
+        matches!(
+            signal,
+            "kernel" | "cri" | "bundles" | "cgroup" | "shim" | "second look"
+        ) && (item.mechanism.is_some() || signal == "second look")
     };
     let partly = items.iter().filter(partly);
     let mut hints = Hints {
@@ -52,7 +57,9 @@ fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
         unread: partly.flat_map(|item| item.unknown.clone()).collect(),
         ..Hints::default()
     };
-    if let Some(TaskEntry { task, netns, .. }) = asked.pid().and_then(|pid| looker.procfs().task(pid)) {
+    if let Some(TaskEntry { task, netns, .. }) =
+        asked.pid().and_then(|pid| looker.procfs().task(pid))
+    {
         hints.netns_of_pid = netns.map(|inode| Netns {
             inode,
             cookie: None,

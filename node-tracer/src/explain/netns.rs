@@ -22,16 +22,10 @@ use crate::{
 /// Every namespace of a subject.
 pub(super) fn parts(view: &View<'_>, related: &Related<'_>) -> Vec<NetnsPart> {
     let entries = related.netns.values();
-    entries
-        .map(|entry| part(view, related, entry))
-        .collect()
+    entries.map(|entry| part(view, related, entry)).collect()
 }
 
-fn part(
-    view: &View<'_>,
-    related: &Related<'_>,
-    entry: &NetnsEntry,
-) -> NetnsPart {
+fn part(view: &View<'_>, related: &Related<'_>, entry: &NetnsEntry) -> NetnsPart {
     let addresses = addresses(related, entry);
     let names: BTreeSet<&str> = addresses.iter().map(|each| each.ifname.as_str()).collect();
     // Of the host's many devices those that have the address.

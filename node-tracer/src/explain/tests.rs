@@ -322,3 +322,17 @@ fn names_of_others_cannot_forge_a_line() {
         }
     }
 }
+
+#[test]
+fn a_pod_of_which_only_the_uid_is_known_is_called_a_pod_once() {
+    let task = pod_task(7, "app", OLD, "app-old");
+    let node = Node::of(&[
+        host(0),
+        found(1, 100),
+        added(2, 100, 5),
+        holders(3, 100, &[task], &[MOUNT]),
+    ]);
+    let page = text(&explained(&node, "10.0.0.5"));
+    assert!(page.contains(&format!("  pod {OLD}")), "{page}");
+    assert!(!page.contains("pod pod"), "{page}");
+}

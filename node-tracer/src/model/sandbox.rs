@@ -166,24 +166,26 @@ impl Sandbox {
 
     /// libcni remembers an ADD for it.
     pub(super) fn note_attachment(&mut self, attachment: &Attachment) -> bool {
-        self.exist_since(Some(attachment.written), attachment.written);
-        if matches!(self.known, Some(Known::Cni { .. } | Known::Runtime { .. })) {
-            return false;
-        }
-        let Some(pod) = &attachment.pod else {
+        let since = Some(attachment.written);
+        let told = matches!(self.known, Some(Known::Cni { .. } | Known::Runtime { .. }));
+        let Some(pod) = attachment.pod.as_ref().filter(|_| !told) else {
+            self.exist_since(since, attachment.written);
             return false;
         };
         let mut pod = pod.clone();
         pod.uid = pod.uid.or_else(|| self.uid().map(str::to_owned));
-        if self.pod.as_ref() == Some(&pod) && self.id.as_deref() == Some(&attachment.container_id) {
-            return false;
+        let known = self.pod.as_ref() == Some(&pod)
+            && self.id.as_deref() == Some(&attachment.container_id);
+        if !known {
+            self.belong_to(Some(pod));
+            self.id = Some(attachment.container_id.clone());
+            self.known = Some(Known::Cache {
+                at: attachment.written,
+            });
         }
-        self.belong_to(Some(pod));
-        self.id = Some(attachment.container_id.clone());
-        self.known = Some(Known::Cache {
-            at: attachment.written,
-        });
-        true
+        // After the pod, whose age it is.
+        self.exist_since(since, attachment.written);
+        !known
     }
 
     fn belong_to(&mut self, pod: Option<PodRef>) {

@@ -182,6 +182,26 @@ mod tests {
     }
 
     #[test]
+    fn what_libcni_remembers_is_as_old_as_its_file() {
+        let mut model = Model::default();
+        let others = [pod("other", OTHER, &[])];
+        for event in [
+            listed(30, &others),
+            found(40, 100),
+            added(40, 100, 5),
+            cached(Some(100), None),
+        ] {
+            model.apply(&event);
+        }
+        let entry = model.netns.get(ns(100)).unwrap();
+        assert_eq!(
+            entry.sandbox.standing,
+            crate::model::pods::Standing::Unlisted(s(30)),
+            "the pod is older than the list, though the namespace was seen later"
+        );
+    }
+
+    #[test]
     fn a_number_that_is_another_namespaces_by_now_ties_nothing() {
         let old = [cached(Some(100), None), created(70, 100), added(71, 100, 6)];
         assert_eq!(sandbox(&old, 100), None);

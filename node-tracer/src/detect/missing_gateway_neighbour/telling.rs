@@ -3,8 +3,8 @@
 use super::{Missing, Sign};
 use crate::{
     detect::{
-        View, duplicate_address::label, evidence, ghost_sandbox, kubectl_words, netns_of,
-        pod_of, shell_word, way_in,
+        View, duplicate_address::label, evidence, ghost_sandbox, kubectl_words, netns_of, pod_of,
+        shell_word, way_in,
     },
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     words::counted,

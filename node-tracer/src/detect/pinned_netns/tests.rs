@@ -334,11 +334,12 @@ fn a_ghost_to_be_is_left_to_its_rule() {
 fn a_part_of_cris_list_proves_no_absence() {
     let mut story = node();
     story[4] = half_of_cri(4, &[]);
-    assert_eq!(pinned(&story), None, "only its mount tells that it was a pod's");
-    story.push(attached(
-        5,
-        &[attachment("sandbox-old", Some(100), 5, -90)],
-    ));
+    assert_eq!(
+        pinned(&story),
+        None,
+        "only its mount tells that it was a pod's"
+    );
+    story.push(attached(5, &[attachment("sandbox-old", Some(100), 5, -90)]));
     let found = pinned(&story).unwrap();
     assert_eq!(found.severity, Severity::Info);
     assert!(found.unknown[0].ends_with("CRI does not list all: no status of 1 sandbox"));

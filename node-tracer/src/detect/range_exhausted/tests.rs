@@ -119,7 +119,7 @@ fn each_range_set_is_counted_for_itself_and_its_ranges_together() {
         "{claims:?}"
     );
     assert!(
-        claims[5].starts_with("10.0.0.10 was given out last"),
+        claims[6].starts_with("10.0.0.10 was given out last"),
         "{claims:?}"
     );
 }
@@ -206,7 +206,12 @@ fn what_is_young_or_held_is_not_said_to_be_in_use_by_a_container() {
     );
     assert!(found.advice[1].contains("outlive their container"));
     assert!(found.advice[2].starts_with("look again in a minute: 1 of them"));
-    assert!(found.advice.iter().all(|step| !step.contains("nothing to clean up")));
+    assert!(
+        found
+            .advice
+            .iter()
+            .all(|step| !step.contains("nothing to clean up"))
+    );
 
     let used = all(&node(network("bridge", &[range(1, 6)]), 6, 1)).remove(0);
     assert_eq!(claims(&used), ["5 of these are of containers that exist"]);

@@ -101,7 +101,12 @@ mod tests {
             sandbox: sandbox("a", 100, OLD),
         };
         let json = serde_json::to_value(&part).unwrap();
-        let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        let keys: Vec<&str> = json
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         assert_eq!(
             keys,
             [
