@@ -558,6 +558,10 @@ pub(crate) struct Store {
     pub(crate) path: PathBuf,
     /// Its reservations, by address.
     pub(crate) reservations: Vec<Reservation>,
+    /// Addresses that are taken by something that cannot be read: host-local
+    /// gives no address out whose name is there, whatever it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) blocked: Vec<IpAddr>,
     /// `last_reserved_ip.N`, by range set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) last_reserved: Vec<(String, IpAddr)>,

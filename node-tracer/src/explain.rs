@@ -96,7 +96,7 @@ pub(crate) fn explain(
         netns: netns::parts(&view, &related),
         tasks: tasks(&view, &seeds, &related),
         reservations: cni::reservations(&view, &index, &related),
-        stores: cni::stores(model),
+        stores: cni::stores(model, &related),
         cni_calls: cni::calls(&view, &related),
         sandboxes: pods::sandboxes(&related),
         pods: pods::pods(&view, &seeds, &related),

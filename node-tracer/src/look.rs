@@ -238,8 +238,14 @@ impl<'a> Looker<'a> {
         let root = &self.config.node.root;
         let bundles = bundles::list(root, &self.procfs);
         let found = [
-            (containers::CGROUP, containers::in_cgroups(root, &self.procfs)),
-            (containers::SHIM, containers::of_shims(root, &self.procfs, shims)),
+            (
+                containers::CGROUP,
+                containers::in_cgroups(root, &self.procfs),
+            ),
+            (
+                containers::SHIM,
+                containers::of_shims(root, &self.procfs, shims),
+            ),
         ];
         answers::bundles(bundles, looked);
         for (source, existing) in found {
@@ -255,8 +261,9 @@ impl<'a> Looker<'a> {
         self.files("networks", looked, move |root, _| {
             vec![cni::Configuration::read(root).event(now)]
         });
-        if let Some(What::NetworksListed { networks: listed, .. }) =
-            looked.events.last().map(|event| &event.what)
+        if let Some(What::NetworksListed {
+            networks: listed, ..
+        }) = looked.events.last().map(|event| &event.what)
         {
             networks.clone_from(listed);
         }
@@ -307,7 +314,11 @@ impl<'a> Looker<'a> {
             Listed::Thread(thread, place) => match thread.join() {
                 Ok(Ok(listing)) => (Some(listing), Some(place), None),
                 Ok(Err(error)) => (None, None, Some(report::chain(&error))),
-                Err(_) => (None, None, Some(String::from("asking the API server failed"))),
+                Err(_) => (
+                    None,
+                    None,
+                    Some(String::from("asking the API server failed")),
+                ),
             },
         };
         let item = answers::of_pods(&self.config.pods, listing.as_ref(), by, failure.as_deref());
@@ -368,8 +379,5 @@ enum Listed {
     NotAsked,
     NoCredentials(String),
     /// With the place of the credentials.
-    Thread(
-        thread::JoinHandle<Result<Listing, kube::KubeError>>,
-        String,
-    ),
+    Thread(thread::JoinHandle<Result<Listing, kube::KubeError>>, String),
 }

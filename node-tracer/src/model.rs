@@ -173,9 +173,7 @@ impl Model {
                 netns,
                 address,
                 found,
-            } => {
-                self.netns.address_added(*netns, time, address, *found) | self.tie(*netns, time)
-            }
+            } => self.netns.address_added(*netns, time, address, *found) | self.tie(*netns, time),
             What::AddressRemoved { netns, address } => {
                 self.netns.address_removed(*netns, time, address)
             }

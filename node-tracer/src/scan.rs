@@ -97,10 +97,19 @@ impl Stop {
     fn within(&mut self, pause: Duration) -> bool {
         let Self { runtime, signals } = self;
         runtime.block_on(async {
-            let mut all: Vec<_> = signals.iter_mut().map(|each| Box::pin(each.recv())).collect();
+            let mut all: Vec<_> = signals
+                .iter_mut()
+                .map(|each| Box::pin(each.recv()))
+                .collect();
             let any = std::future::poll_fn(|context| {
-                let ready = all.iter_mut().any(|each| each.as_mut().poll(context).is_ready());
-                if ready { Poll::Ready(()) } else { Poll::Pending }
+                let ready = all
+                    .iter_mut()
+                    .any(|each| each.as_mut().poll(context).is_ready());
+                if ready {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             });
             tokio::time::timeout(pause, any).await.is_ok()
         })
@@ -117,10 +126,9 @@ fn needs_confirmation(rule: Rule) -> bool {
         | Rule::LeakedReservation
         | Rule::DuplicateAddress
         | Rule::GhostSandbox => true,
-        Rule::RangeExhausted
-        | Rule::NetnsTeardownStall
-        | Rule::BlockedTask
-        | Rule::EventsLost => false,
+        Rule::RangeExhausted | Rule::NetnsTeardownStall | Rule::BlockedTask | Rule::EventsLost => {
+            false
+        }
     }
 }
 
@@ -196,7 +204,12 @@ impl Scan {
     pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
         let looked = looker.look()?;
         let mut items = self.take(looked)?;
-        if self.engine.open().into_iter().any(|finding| self.is_doubtful(finding)) {
+        if self
+            .engine
+            .open()
+            .into_iter()
+            .any(|finding| self.is_doubtful(finding))
+        {
             std::thread::sleep(SECOND_LOOK);
             match looker.look_again() {
                 Ok(looked) => merge(&mut items, self.take(looked)?),
@@ -210,7 +223,8 @@ impl Scan {
             .filter(|finding| self.is_doubtful(finding))
             .map(|finding| finding.id.clone())
             .collect();
-        self.engine.retain(|finding| !doubtful.contains(&finding.id));
+        self.engine
+            .retain(|finding| !doubtful.contains(&finding.id));
         if let Some(recorder) = &mut self.recorder {
             recorder.flush()?;
         }
@@ -239,13 +253,22 @@ impl Scan {
         if !answers.is_empty() {
             self.tick()?;
         }
-        let open = self.engine.open().into_iter().map(|finding| finding.id.clone());
+        let open = self
+            .engine
+            .open()
+            .into_iter()
+            .map(|finding| finding.id.clone());
         let open = open.collect();
         self.confirmed = std::mem::replace(&mut self.open, open);
         let still = self.confirmed.intersection(&self.open).cloned().collect();
         self.confirmed = still;
         for finding in self.engine.open() {
-            tracing::debug!("{} {}: {}", finding.id, finding.rule.as_str(), finding.title);
+            tracing::debug!(
+                "{} {}: {}",
+                finding.id,
+                finding.rule.as_str(),
+                finding.title
+            );
         }
         Ok(looked.items)
     }

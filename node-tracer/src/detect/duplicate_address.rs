@@ -10,8 +10,9 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{
-    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_routable, joined, kubectl_words,
-    netns_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label, unknown_holder,
+    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_routable, joined,
+    kubectl_words, netns_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label,
+    unknown_holder,
 };
 use crate::{
     event::PodRef,

@@ -32,7 +32,8 @@ use crate::{
     event::Task,
     finding::{Finding, Phase},
     model::{
-        Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked,
+        Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, runtime::CRI,
+        task::Blocked,
     },
 };
 
@@ -147,7 +148,8 @@ pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
         let is_gone = gone(view, entry).is_some();
         is_gone && !duplicate_address::is_inner(view.model, entry) && entry.held_at.is_some()
     });
-    open.filter(|entry| verdict(view, entry).is_none()).collect()
+    open.filter(|entry| verdict(view, entry).is_none())
+        .collect()
 }
 
 /// Since when a namespace's pod is known to be gone.

@@ -149,7 +149,10 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             let all = listed.store.reservations.iter();
             all.filter(|each| ranges.iter().any(|range| gives(range, each.address)))
         };
-        let used = reserved().count() as u128;
+        // Nor is an address given out whose file cannot be read.
+        let blocked = listed.store.blocked.iter();
+        let blocked = blocked.filter(|address| ranges.iter().any(|range| gives(range, **address)));
+        let used = (reserved().count() + blocked.count()) as u128;
         let left = size.saturating_sub(used);
         if size == 0 || (left > 0 && (size < FEW || left > size / FEW)) {
             return None;
@@ -259,7 +262,14 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             let all = self.listed.store.reservations.iter();
             let used = all.filter(|each| gives(range, each.address)).count();
             let path = self.listed.store.path.display();
-            let claim = format!("{used} of them are reserved in {path}");
+            let blocked = self.listed.store.blocked.iter();
+            let claim = match blocked.filter(|address| gives(range, **address)).count() {
+                0 => format!("{used} of them are reserved in {path}"),
+                some => format!(
+                    "{used} of them are reserved in {path}, and {some} are taken by files there \
+                     that cannot be read"
+                ),
+            };
             claims.push(evidence(claim, "host-local", at));
         }
         let uses = self.uses.iter().flat_map(|uses| uses.claims());

@@ -145,7 +145,7 @@ fn whose(view: &View<'_>, index: &Index<'_>, id: &str, leaked: bool) -> String {
 }
 
 /// Stores that were read.
-pub(super) fn stores(model: &Model) -> Vec<StorePart> {
+pub(super) fn stores(model: &Model, related: &Related<'_>) -> Vec<StorePart> {
     let stores = model.cni.stores();
     stores
         .map(|listed| {
@@ -155,6 +155,13 @@ pub(super) fn stores(model: &Model) -> Vec<StorePart> {
                 path: path.clone(),
                 network: network.map(|network| network.name.clone()),
                 reservations: listed.store.reservations.len(),
+                blocked: listed
+                    .store
+                    .blocked
+                    .iter()
+                    .filter(|address| related.addresses.contains(address))
+                    .copied()
+                    .collect(),
                 at: listed.at,
             }
         })

@@ -337,11 +337,16 @@ fn pid(pid: u32, index: &Index<'_>, hints: &Hints) -> Seeds {
     let is_it = |task: &Task| task.tid == pid || task.pid == pid;
     let known: Vec<(&Task, Option<&NetnsEntry>)> =
         index.tasks().filter(|(task, _)| is_it(task)).collect();
-    // The thread itself before its siblings, and a stuck one before others.
+    // The thread itself before its siblings, and a stuck one before others; of
+    // a process, a stuck thread first: its leader can be dead.
     let stuck = |task: &Task| index.model.blocked.get(task).is_some();
     let mut tasks: Vec<&Task> = known.iter().map(|(task, _)| *task).collect();
     tasks.extend(&hints.task);
-    tasks.sort_by_key(|task| (task.tid != pid, !stuck(task)));
+    let whole = tasks.iter().all(|task| task.pid == pid);
+    tasks.sort_by_key(|task| match whole {
+        true => (!stuck(task), task.tid != pid),
+        false => (task.tid != pid, !stuck(task)),
+    });
     seeds.task = tasks.first().map(|task| (*task).clone());
     let places = known.iter().filter_map(|(_, entry)| *entry);
     seeds.netns.extend(places.map(|entry| entry.id));

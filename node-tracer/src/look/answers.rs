@@ -17,6 +17,7 @@ use crate::{
 };
 
 use super::Looked;
+use crate::words::counted;
 
 /// Failures of one kind that are named.
 const NAMED: usize = 4;
@@ -73,13 +74,24 @@ impl Answers {
             let joined = |parts: Vec<String>| parts.join(", ");
             let what = What::SandboxesListed {
                 source: cri::SOURCE.to_owned(),
-                endpoint: joined(listings.iter().map(|each| each.endpoint.to_string()).collect()),
+                endpoint: joined(
+                    listings
+                        .iter()
+                        .map(|each| each.endpoint.to_string())
+                        .collect(),
+                ),
                 runtime: Some(joined(
-                    listings.iter().filter_map(|each| each.runtime.clone()).collect(),
+                    listings
+                        .iter()
+                        .filter_map(|each| each.runtime.clone())
+                        .collect(),
                 ))
                 .filter(|names| !names.is_empty()),
                 partial: (!partial.is_empty()).then(|| partial.join("; ")),
-                sandboxes: listings.iter().flat_map(|each| each.sandboxes.clone()).collect(),
+                sandboxes: listings
+                    .iter()
+                    .flat_map(|each| each.sandboxes.clone())
+                    .collect(),
             };
             events.push(Event { time, what });
         }
@@ -251,7 +263,10 @@ pub(super) fn of_cni(source: &str, events: &[Event]) -> CoverageItem {
     };
     match source {
         "libcni" if !events.is_empty() => {
-            mechanism = Some(format!("{} in its cache", counted(attachments, "attachment")));
+            mechanism = Some(format!(
+                "{} in its cache",
+                counted(attachments, "attachment")
+            ));
         }
         "host-local" if stores > 0 => {
             let reservations = counted(reservations, "reservation");
@@ -319,16 +334,6 @@ pub(super) fn of_pods(
         reason,
         unknown,
     }
-}
-
-/// `1 sandbox`, `2 sandboxes`
-fn counted(number: usize, noun: &str) -> String {
-    let plural = match noun.ends_with('x') {
-        _ if number == 1 => "",
-        true => "es",
-        false => "s",
-    };
-    format!("{number} {noun}{plural}")
 }
 
 /// The first of many, and how many more there are.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Looked;
 use crate::{
-    event::{Address, Event, Netns, Pod, Task, What},
     clock::Timestamp,
+    event::{Address, Event, Netns, Pod, Task, What},
     model::pods::deleted,
 };
 
@@ -82,9 +82,9 @@ impl Differences {
 
     fn gone_netns(&mut self, looked: &Looked, new: &mut Self, gone: &mut Vec<What>) {
         for (inode, old) in std::mem::take(&mut self.netns) {
-            let successor = new.netns.get(&inode).is_some_and(|other| {
-                matches!((old.cookie, other.cookie), (Some(a), Some(b)) if a != b)
-            });
+            let successor = new.netns.get(&inode).is_some_and(
+                |other| matches!((old.cookie, other.cookie), (Some(a), Some(b)) if a != b),
+            );
             if successor || (looked.nets_whole && !looked.seen.contains(&inode)) {
                 gone.push(What::NetnsDestroyed { netns: old });
                 self.addresses.remove(&inode);
@@ -187,7 +187,12 @@ mod tests {
     #[test]
     fn what_could_not_be_read_is_not_gone() {
         let mut differences = Differences::default();
-        let first = [found(0, 100), added(0, 100, 5), found(0, 200), stuck(0, 9, 100)];
+        let first = [
+            found(0, 100),
+            added(0, 100, 5),
+            found(0, 200),
+            stuck(0, 9, 100),
+        ];
         differences.next(&look(&first));
         // Neither the namespaces nor the stuck tasks could all be listed.
         let partial = Looked {
@@ -197,7 +202,15 @@ mod tests {
         };
         assert_eq!(differences.next(&partial), []);
         // The namespace is there, but it could not be entered.
-        assert_eq!(differences.next(&look(&[found(2, 100), stuck(0, 9, 100), found(2, 200), found(2, 300)])), []);
+        assert_eq!(
+            differences.next(&look(&[
+                found(2, 100),
+                stuck(0, 9, 100),
+                found(2, 200),
+                found(2, 300)
+            ])),
+            []
+        );
         let all = [found(3, 100), read(3, 100), stuck(0, 9, 100)];
         let gone: Vec<What> = differences
             .next(&look(&all))

@@ -233,7 +233,12 @@ mod tests {
         cni.attachments_listed(folder, s(1), &[attachment("a"), attachment("b")], &[]);
         cni.attachments_listed(Path::new("/other"), s(1), &[attachment("a")], &[]);
         assert_eq!(cni.of_container("a").count(), 2);
-        cni.attachments_listed(folder, s(1), &[attachment("b")], &[String::from("x: no JSON")]);
+        cni.attachments_listed(
+            folder,
+            s(1),
+            &[attachment("b")],
+            &[String::from("x: no JSON")],
+        );
         assert_eq!(cni.of_container("a").count(), 1);
         assert_eq!(cni.of_container("b").count(), 1);
         assert_eq!(cni.unread().collect::<Vec<_>>(), ["x: no JSON"]);

@@ -22,9 +22,9 @@ impl Model {
                 let (runtime, partial) = (runtime.as_deref(), partial.as_deref());
                 // It answers, whatever it did before.
                 self.failed.remove(source);
-                let listed =
-                    self.runtime
-                        .listed(source, endpoint, runtime, time, partial, sandboxes);
+                let listed = self
+                    .runtime
+                    .listed(source, endpoint, runtime, time, partial, sandboxes);
                 listed && self.tie_all(time)
             }
             What::SandboxAdded { source, sandbox } => {
@@ -45,7 +45,9 @@ impl Model {
                 unread,
             } => {
                 self.failed.remove("libcni");
-                let listed = self.cni.attachments_listed(folder, time, attachments, unread);
+                let listed = self
+                    .cni
+                    .attachments_listed(folder, time, attachments, unread);
                 listed && self.tie_all(time)
             }
             What::NetworksListed { networks, unread } => {
@@ -81,7 +83,9 @@ impl Model {
     fn tie_some(&mut self, sandbox: &RuntimeSandbox, time: Timestamp) -> bool {
         let uid = sandbox.pod.uid.as_deref();
         let may_be = |entry: &NetnsEntry| {
-            let there = sandbox.netns.is_some_and(|netns| netns.inode == entry.id.inode);
+            let there = sandbox
+                .netns
+                .is_some_and(|netns| netns.inode == entry.id.inode);
             let of_pod = uid.is_some() && uid == entry.sandbox.uid();
             there || of_pod || sandbox.ids().any(|id| entry.sandbox.has_container(id))
         };

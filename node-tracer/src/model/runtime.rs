@@ -249,7 +249,14 @@ mod tests {
     #[test]
     fn a_sandbox_is_found_by_each_of_its_ids_until_it_is_removed() {
         let mut runtime = Runtime::default();
-        runtime.listed("bundles", "/run", None, s(1), None, &[sandbox("b", 100, OLD)]);
+        runtime.listed(
+            "bundles",
+            "/run",
+            None,
+            s(1),
+            None,
+            &[sandbox("b", 100, OLD)],
+        );
         runtime.listed("cri", "/sock", None, s(1), None, &[sandbox("a", 100, OLD)]);
         assert_eq!(runtime.shows("a-app"), Some("cri"));
         assert_eq!(runtime.shows("b"), Some("bundles"));

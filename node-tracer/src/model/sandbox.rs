@@ -174,8 +174,8 @@ impl Sandbox {
         };
         let mut pod = pod.clone();
         pod.uid = pod.uid.or_else(|| self.uid().map(str::to_owned));
-        let known = self.pod.as_ref() == Some(&pod)
-            && self.id.as_deref() == Some(&attachment.container_id);
+        let known =
+            self.pod.as_ref() == Some(&pod) && self.id.as_deref() == Some(&attachment.container_id);
         if !known {
             self.belong_to(Some(pod));
             self.id = Some(attachment.container_id.clone());

@@ -169,7 +169,10 @@ mod tests {
     fn a_namespace_without_task_and_mount_is_known_by_the_device_that_cni_made() {
         let story = [found(40, 100), added(40, 100, 5), devices(100)];
         let with = |mac| [&story[..], &[cached(None, mac)]].concat();
-        assert_eq!(sandbox(&with(Some(MAC)), 100).as_deref(), Some("sandbox-old"));
+        assert_eq!(
+            sandbox(&with(Some(MAC)), 100).as_deref(),
+            Some("sandbox-old")
+        );
         assert_eq!(sandbox(&with(None), 100), None);
         assert_eq!(sandbox(&with(Some("aa:00:00:00:00:03")), 100), None);
         // In whatever order they come.
@@ -177,7 +180,12 @@ mod tests {
         late.rotate_right(1);
         assert_eq!(sandbox(&late, 100).as_deref(), Some("sandbox-old"));
         // The device has another address by now.
-        let other = [found(40, 100), added(40, 100, 6), devices(100), cached(None, Some(MAC))];
+        let other = [
+            found(40, 100),
+            added(40, 100, 6),
+            devices(100),
+            cached(None, Some(MAC)),
+        ];
         assert_eq!(sandbox(&other, 100), None);
     }
 

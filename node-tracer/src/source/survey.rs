@@ -61,7 +61,8 @@ pub(crate) struct Survey {
     /// Inodes of the network namespaces that anything leads to, read or not.
     pub(crate) seen: BTreeSet<u32>,
     /// Everything that can lead to a namespace was looked through; if not,
-    /// there may be more than those that were seen.
+    /// there may be more than those that were seen. A guarded process 1 does not
+    /// count: it holds no pod's.
     pub(crate) nets_whole: bool,
     /// Of every task in uninterruptible sleep it is known whether it has been
     /// there for the threshold.
@@ -101,7 +102,7 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     let mut places = Places::of(&tasks);
     match mounts {
         Ok(mounts) => {
-            found.nets_whole &= mounts.unread.is_empty();
+            found.nets_whole &= !mounts.partial;
             places.mounts = mounts.mounts;
             found.unread.extend(mounts.unread.iter().map(chain));
         }
@@ -113,13 +114,14 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     // What most namespaces are reached by is known by now: while they are
     // visited, stuck tasks, descriptors and sockets are looked at.
     let (known, targets) = (places.known(), places.targets(procfs));
+    let inhabited: BTreeSet<u32> = places.tasks.keys().copied().collect();
     let processes = places::processes(&tasks, &host);
     let visits_reads = Bounded::default();
     let ((stuck, owners, stray), mut visits) = both(
         || {
             let stuck = stalls::find(procfs, &tasks, stall_threshold);
             let owners = Owners::look_up(procfs, holders::named(&places, &host));
-            (stuck, owners, Stray::find(procfs, &processes, &known))
+            (stuck, owners, Stray::find(procfs, &processes, &inhabited))
         },
         || visit(targets.clone(), &visits_reads),
     );
@@ -127,7 +129,7 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     found.unread.extend(say_owners(&missed));
     found.unread.extend(stuck.unread);
     found.stalls_whole = stuck.whole && all_tasks;
-    found.nets_whole &= stray.unread.is_empty();
+    found.nets_whole &= !stray.partial;
     places.fds = stray.fds;
     places.sockets = stray.sockets;
     found.unread.extend(stray.unread);

@@ -1,6 +1,7 @@
 //! One pod's gateway, with each state of the entry.
 
 use crate::{
+    detect::{View, missing_gateway_neighbour},
     event::{Event, Neighbour, Pod, RuntimeSandbox, Task, What},
     finding::{Finding, Rule, Severity},
     model::story::*,
@@ -212,4 +213,22 @@ fn a_ghost_that_no_list_tells_of_is_left_out_too() {
     assert!(missing(&story).is_some(), "it may live");
     story.extend(successor(70));
     assert_eq!(missing(&story), None);
+}
+
+#[test]
+fn whether_a_pod_lives_is_asked_only_where_an_entry_is_missing() {
+    // The answer depends on the pod's age: asking for it sets a time.
+    let asks = |plugin: &str| {
+        let mut story = node(plugin, &[]);
+        story[2] = created(1, 100);
+        for event in &mut story {
+            event.time = s(NOW - 2);
+        }
+        let node = Node::of(&story);
+        let view = View::new(node.0.model(), node.0.settings(), s(NOW));
+        assert_eq!(missing_gateway_neighbour::detect(&view), []);
+        view.next().is_some()
+    };
+    assert!(asks("aws-cni"));
+    assert!(!asks("calico"), "it has no entry while it is idle");
 }

@@ -51,6 +51,10 @@ pub(crate) struct StorePart {
     pub(crate) network: Option<String>,
     /// How many reservations are in it.
     pub(crate) reservations: usize,
+    /// Addresses of the subject that are taken there by something that cannot
+    /// be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) blocked: Vec<IpAddr>,
     /// When it was read.
     pub(crate) at: Timestamp,
 }

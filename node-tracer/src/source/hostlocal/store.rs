@@ -100,7 +100,10 @@ pub(super) fn judge(
                 }),
                 // Released meanwhile.
                 Ok(None) => {}
-                Err(error) => unread.push(error),
+                Err(error) => {
+                    store.blocked.push(address);
+                    unread.push(error);
+                }
             },
             Name::LastReserved(set) => {
                 let address = last_reserved(folder, entry);
@@ -118,6 +121,7 @@ pub(super) fn judge(
             }
         }
     }
+    store.blocked.sort_unstable();
     store.reservations.sort_unstable_by_key(|each| each.address);
     store.unread = unread.texts();
     store

@@ -35,6 +35,9 @@ pub(crate) struct Descriptors {
     pub(crate) sockets: BTreeMap<u32, Vec<(u32, u64)>>,
     /// The first thing that could not be looked at.
     pub(crate) unread: Option<String>,
+    /// It is not only process 1, which can be guarded even from root and is
+    /// nobody to keep a pod's namespace.
+    pub(crate) partial: bool,
 }
 
 /// Sockets of one process that are listed.
@@ -81,12 +84,14 @@ impl Procfs {
             let Some(found) = found else {
                 let late = || format!("processes from {pid} on: it took too long");
                 all.unread.get_or_insert_with(late);
+                all.partial = true;
                 continue;
             };
             for (inode, holders) in found.namespaces {
                 add(&mut all.namespaces, inode, holders);
             }
             all.sockets.extend(found.sockets);
+            all.partial |= found.unread.is_some() && pid != 1;
             all.unread = all.unread.or(found.unread);
         }
         all
@@ -211,7 +216,7 @@ mod tests {
         let expected = Descriptors {
             namespaces: BTreeMap::from([(200, vec![holder(7, 4), named])]),
             sockets: BTreeMap::from([(7, vec![(6, 4711)])]),
-            unread: None,
+            ..Descriptors::default()
         };
         assert_eq!(found, expected);
         let late = search(Duration::ZERO).unread.unwrap();
@@ -221,14 +226,22 @@ mod tests {
     #[test]
     fn a_process_that_cannot_be_searched_hides_no_other() {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("proc/7")).unwrap();
-        fs::write(root.path().join("proc/7/fd"), "").unwrap();
+        for pid in [1, 7] {
+            fs::create_dir_all(root.path().join(format!("proc/{pid}"))).unwrap();
+            fs::write(root.path().join(format!("proc/{pid}/fd")), "").unwrap();
+        }
         fd(root.path(), 8, 3, "net:[5]", "");
         let procfs = Procfs::new(root.path(), Bounded::default());
-        let both = BTreeMap::from([(7, true), (8, true)]);
-        let found = procfs.descriptors(&both, &BTreeSet::new(), Duration::from_secs(9));
-        assert!(found.namespaces.contains_key(&5));
-        let unread = found.unread.unwrap();
-        assert!(unread.contains("proc/7/fd"), "{unread}");
+        let search = |pids: [u32; 2]| {
+            let processes = pids.map(|pid| (pid, true)).into();
+            procfs.descriptors(&processes, &BTreeSet::new(), Duration::from_secs(9))
+        };
+        for (pid, partial) in [(7, true), (1, false)] {
+            let found = search([pid, 8]);
+            assert!(found.namespaces.contains_key(&5));
+            let unread = found.unread.unwrap();
+            assert!(unread.contains(&format!("proc/{pid}/fd")), "{unread}");
+            assert_eq!(found.partial, partial);
+        }
     }
 }

@@ -51,6 +51,9 @@ pub(crate) struct NsfsMounts {
     /// Mount namespaces that could not be read: what is mounted there is
     /// unknown.
     pub(crate) unread: Vec<ProcfsError>,
+    /// There can be other mount namespaces among them than that of a guarded
+    /// process 1, which is the kernel's own and was read by its threads.
+    pub(crate) partial: bool,
 }
 
 impl Procfs {
@@ -68,14 +71,18 @@ impl Procfs {
         let mut members: Vec<_> = pids.into_iter().zip(answers.each).collect();
         // Stable: the host's mount namespace first, the others as they come.
         members.sort_by_key(|(pid, _)| Some(*pid) != first);
-        let mut found = NsfsMounts::default();
-        found.unread.extend(answers.hung);
+        let mut found = NsfsMounts {
+            partial: answers.hung.is_some(),
+            unread: answers.hung.into_iter().collect(),
+            ..NsfsMounts::default()
+        };
         let (mut seen, mut hung) = (BTreeSet::new(), 0);
         for (pid, member) in members {
             let member = match member {
                 Some(Ok(Some(member))) => member,
                 Some(Ok(None)) | None => continue,
                 Some(Err(error)) => {
+                    found.partial |= pid != 1 || first.is_none();
                     found.unread.push(error);
                     continue;
                 }
@@ -87,6 +94,7 @@ impl Procfs {
             // One lock is behind all of them: who waits for it once too often
             // leaves no thread to read anything else with.
             if hung >= MAX_HUNG {
+                found.partial = true;
                 found.unread.push(ProcfsError::NotTried { path });
                 break;
             }
@@ -95,6 +103,7 @@ impl Procfs {
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
                 Err(error) => {
+                    found.partial = true;
                     hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));
                     found.unread.push(error);
                 }
@@ -200,7 +209,7 @@ fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
     // Most lines are of other file systems: they are not worth parsing.
     const KIND: &[u8] = b" - nsfs ";
     line.windows(KIND.len()).find(|window| *window == KIND)?;
-    let line = std::str::from_utf8(line).ok()?;
+    let line = printable(line);
     let mount = MountInfo::from_line(line.trim_end_matches('\n')).ok()?;
     let inode = namespace_inode(OsStr::new(&mount.root), "net")?;
     let mut path = unescape(mount.mount_point.as_os_str().as_bytes());
@@ -213,6 +222,19 @@ fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
         inode,
         path: PathBuf::from(OsString::from_vec(path)),
     })
+}
+
+/// A line as text: bytes that are none of UTF-8 are escaped as the kernel
+/// escapes others.
+fn printable(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\{byte:03o}"));
+        }
+    }
+    text
 }
 
 /// Undoes the kernel's `\ooo`, which stands for white space, `\` and `#`.

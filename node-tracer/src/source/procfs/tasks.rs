@@ -34,7 +34,9 @@ pub(crate) struct Tasks {
     pub(crate) list: Vec<TaskEntry>,
     /// Processes of which some task, or all, could not be read.
     pub(crate) missed: Missed,
-    /// Living tasks that are listed, but not the namespace that they are in.
+    /// Living tasks that are listed, but not the namespace that they are in. The
+    /// threads of process 1 are not counted, which can be guarded even from
+    /// root: they are the host's.
     pub(crate) hidden: Missed,
 }
 
@@ -81,7 +83,7 @@ impl Threads {
     fn add(&mut self, (entry, error): (TaskEntry, Option<ProcfsError>)) {
         // The kernel's own are in the host's namespace, the dead in none.
         let dead = matches!(entry.task.state, Some('Z' | 'X'));
-        if let Some(error) = error.filter(|_| !entry.kernel && !dead) {
+        if let Some(error) = error.filter(|_| !entry.kernel && !dead && entry.task.pid != 1) {
             self.hidden += 1;
             self.unseen.get_or_insert(error);
         }

@@ -125,26 +125,29 @@ pub(super) struct Stray {
     pub(super) sockets: BTreeMap<u32, Vec<FdHolder>>,
     /// What could not be looked at.
     pub(super) unread: Vec<String>,
+    /// There may be more for that.
+    pub(super) partial: bool,
 }
 
 impl Stray {
-    /// Those that are not among the known ones.
+    /// Those in which no task is: who ends what keeps one of them must know of
+    /// all that does.
     pub(super) fn find(
         procfs: &Procfs,
         processes: &BTreeMap<u32, bool>,
-        known: &BTreeSet<u32>,
+        inhabited: &BTreeSet<u32>,
     ) -> Self {
         let mut stray = Self::default();
-        let descriptors = procfs.descriptors(processes, known, DESCRIPTORS);
+        let descriptors = procfs.descriptors(processes, inhabited, DESCRIPTORS);
         if let Some(what) = &descriptors.unread {
             stray.unread.push(format!(
                 "descriptors ({what}): there may be more network namespaces"
             ));
         }
         stray.fds.clone_from(&descriptors.namespaces);
-        let known = known.iter().chain(stray.fds.keys()).copied().collect();
-        let found = procfs.socket_holders(&descriptors, &known, SOCKETS);
+        let found = procfs.socket_holders(&descriptors, inhabited, SOCKETS);
         stray.sockets = found.holders;
+        stray.partial = descriptors.partial || found.incomplete.is_some();
         if let Some(why) = found.incomplete {
             stray.unread.push(format!(
                 "sockets ({why}): there may be more network namespaces"

@@ -189,7 +189,11 @@ fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
         }
     }
     let told = ghost(&story, 71).unwrap();
-    assert!(told.title.contains("in uninterruptible sleep"), "{}", told.title);
+    assert!(
+        told.title.contains("in uninterruptible sleep"),
+        "{}",
+        told.title
+    );
     let words = format!("{:?} {:?}", told.evidence, told.advice);
     assert!(!words.contains("still run"), "{words}");
     assert!(words.contains("/stack"), "{words}");

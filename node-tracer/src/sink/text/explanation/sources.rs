@@ -13,13 +13,21 @@ impl Page {
         let addresses = all.netns.iter().filter(|part| !part.host);
         let addresses = addresses.flat_map(|part| &part.addresses);
         let asked = all.subject.kind == Kind::Address || addresses.count() > 0;
-        if asked && all.reservations.is_empty() && !all.stores.is_empty() {
+        let blocked = || all.stores.iter().flat_map(|store| &store.blocked).count() > 0;
+        if asked && all.reservations.is_empty() && !all.stores.is_empty() && !blocked() {
             let stores = all.stores.iter().take(LISTED);
             let stores: Vec<String> = stores
                 .map(|store| Printable(store.path.display()).to_string())
                 .collect();
             let text = format!("for nobody, in {}", stores.join(", "));
             self.line("reserved", 0, &text);
+        }
+        for store in all.stores.iter().take(LISTED) {
+            for address in &store.blocked {
+                let path = Printable(store.path.display());
+                let text = format!("{address}  by something in {path} that cannot be read");
+                self.line("reserved", 0, &text);
+            }
         }
         self.each("reserved", &all.reservations, Self::reservation);
     }

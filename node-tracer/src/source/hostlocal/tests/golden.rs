@@ -221,11 +221,16 @@ fn a_store_of_5000_files_with_everything_in_it_is_judged_exactly() {
             }
             Is::Own => {}
             Is::Foreign => expected.foreign.push(name),
-            Is::Unread(why) => unread.push((path.display().to_string(), *why)),
+            Is::Unread(why) => {
+                unread.push((path.display().to_string(), *why));
+                // Whatever it is, its name takes the address.
+                expected.blocked.extend(name.parse::<IpAddr>().ok());
+            }
         }
     }
     expected.reservations.sort_by_key(|each| each.address);
     expected.foreign.sort();
+    expected.blocked.sort();
     unread.sort();
     assert_eq!(store.unread.len(), unread.len(), "{:?}", store.unread);
     for (text, (path, why)) in store.unread.iter().zip(&unread) {

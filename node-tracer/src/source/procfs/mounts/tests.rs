@@ -75,7 +75,7 @@ fn a_mount_namespace_that_cannot_be_read_is_named_and_hides_no_other() {
     let found = Procfs::new(root.path(), Bounded::default())
         .nsfs_mounts()
         .unwrap();
-    assert_eq!(found.mounts.len(), 2);
+    assert_eq!((found.mounts.len(), found.partial), (2, true));
     assert!(
         matches!(found.unread.as_slice(), [ProcfsError::Read { path, .. }] if *path == mountinfo)
     );
@@ -165,4 +165,32 @@ fn what_is_no_escape_stays_as_it_is() {
     ] {
         assert_eq!(unescape(text.as_bytes()), plain.as_bytes(), "{text}");
     }
+}
+
+#[test]
+fn what_process_1_hides_is_read_by_the_kernels_threads() {
+    let root = tempfile::tempdir().unwrap();
+    process(root.path(), 2, 111, HOST);
+    let zeros = " 0".repeat(40);
+    let stat = format!("2 (kthreadd) S 0{zeros}\n");
+    fs::write(root.path().join("proc/2/stat"), stat).unwrap();
+    let guarded = root.path().join("proc/1/ns");
+    fs::create_dir_all(&guarded).unwrap();
+    fs::write(guarded.join("mnt"), "no link").unwrap();
+    let found = Procfs::new(root.path(), Bounded::default())
+        .nsfs_mounts()
+        .unwrap();
+    assert_eq!((found.mounts.len(), found.unread.len()), (2, 1));
+    assert!(!found.partial);
+}
+
+#[test]
+fn a_path_that_is_no_text_is_a_path_all_the_same() {
+    let line = b"612 25 0:4 net:[4026532157] /run/netns/\xff\xfe\xc3\xa4 rw - nsfs nsfs rw\n";
+    let mount = nsfs_mount(line).unwrap();
+    let expected = OsStr::from_bytes(b"/run/netns/\xff\xfe\xc3\xa4");
+    assert_eq!(
+        (mount.inode, mount.path.as_os_str()),
+        (4_026_532_157, expected)
+    );
 }
