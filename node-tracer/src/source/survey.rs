@@ -115,13 +115,16 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     // visited, stuck tasks, descriptors and sockets are looked at.
     let (known, targets) = (places.known(), places.targets(procfs));
     let inhabited: BTreeSet<u32> = places.tasks.keys().copied().collect();
+    let mounted = places.mounts.keys().copied();
+    let pinned: BTreeSet<u32> = mounted.filter(|inode| !inhabited.contains(inode)).collect();
     let processes = places::processes(&tasks, &host);
     let visits_reads = Bounded::default();
     let ((stuck, owners, stray), mut visits) = both(
         || {
             let stuck = stalls::find(procfs, &tasks, stall_threshold);
             let owners = Owners::look_up(procfs, holders::named(&places, &host));
-            (stuck, owners, Stray::find(procfs, &processes, &inhabited))
+            let stray = Stray::find(procfs, &processes, &inhabited, &pinned);
+            (stuck, owners, stray)
         },
         || visit(targets.clone(), &visits_reads),
     );

@@ -8,6 +8,7 @@ use std::{
 use super::holders;
 use crate::{
     event::FdHolder,
+    report,
     source::{
         netlink::{Target, Way},
         procfs::{NsfsMount, Procfs, TaskEntry},
@@ -131,11 +132,12 @@ pub(super) struct Stray {
 
 impl Stray {
     /// Those in which no task is: who ends what keeps one of them must know of
-    /// all that does.
+    /// all that does. `pinned` are those of them that are mounted.
     pub(super) fn find(
         procfs: &Procfs,
         processes: &BTreeMap<u32, bool>,
         inhabited: &BTreeSet<u32>,
+        pinned: &BTreeSet<u32>,
     ) -> Self {
         let mut stray = Self::default();
         let descriptors = procfs.descriptors(processes, inhabited, DESCRIPTORS);
@@ -145,6 +147,13 @@ impl Stray {
             ));
         }
         stray.fds.clone_from(&descriptors.namespaces);
+        if !pinned.is_empty() {
+            // One that was opened by its mount says so only in its fdinfo.
+            match procfs.fd_holders(pinned) {
+                Ok(found) => stray.fds.extend(found.holders),
+                Err(error) => stray.unread.push(report::chain(&error)),
+            }
+        }
         let found = procfs.socket_holders(&descriptors, inhabited, SOCKETS);
         stray.sockets = found.holders;
         stray.partial = descriptors.partial || found.incomplete.is_some();
