@@ -6,7 +6,7 @@
 //! left; of one of less than that many addresses nothing is said before it is
 //! full, as such a range is made to be used up.
 //!
-//! How many of the reservations are leaked is [`leaked_reservation`]'s verdict.
+//! How many of the reservations are leaked is [`leaked_reservation`](super::leaked_reservation)'s verdict.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -75,7 +75,7 @@ pub(crate) enum Flaw {
     /// Another program makes the credentials.
     #[error(
         "has its credentials from another program ({0}), which node-tracer runs only for a \
-         kubeconfig that it is given"
+         kubeconfig that is the user's own (--kubeconfig, KUBECONFIG, ~/.kube/config)"
     )]
     Plugin(String),
     /// As `Plugin`, by a way that Kubernetes has left.
