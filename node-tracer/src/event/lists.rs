@@ -1,0 +1,237 @@
+//! What a look at the node lists: a runtime's sandboxes, CNI's attachments,
+//! networks and stores, a namespace's devices.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Netns, PodRef, ReservationHolder, is_false};
+use crate::clock::Timestamp;
+
+/// A pod sandbox as a container runtime has it (CRI `PodSandboxStatus`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RuntimeSandbox {
+    /// Its ID.
+    pub(crate) id: String,
+    /// Its pod.
+    #[serde(default)]
+    pub(crate) pod: PodRef,
+    /// How often the pod's sandbox was made anew.
+    #[serde(default)]
+    pub(crate) attempt: u32,
+    /// `SANDBOX_READY`; `None` where the source cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ready: Option<bool>,
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<Timestamp>,
+    /// Process ID of its infra container, if that is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<u32>,
+    /// Where its network namespace is mounted, as the runtime sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) netns_path: Option<String>,
+    /// The namespace that is there, or that the infra container is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) netns: Option<Netns>,
+    /// It uses the host's network.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) host_network: bool,
+    /// Its addresses, as the runtime has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+    /// Its containers, without the infra container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) containers: Vec<RuntimeContainer>,
+}
+
+/// A container in a sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RuntimeContainer {
+    /// Its ID.
+    pub(crate) id: String,
+    /// Its name in the pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) name: String,
+    /// `created`, `running`, `exited` or `unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
+    /// Process ID, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<u32>,
+}
+
+/// A CNI ADD as libcni remembers it, until a DEL of the same attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The network's name.
+    pub(crate) network: String,
+    /// `CNI_CONTAINERID`
+    pub(crate) container_id: String,
+    /// `CNI_IFNAME`
+    pub(crate) ifname: String,
+    /// `CNI_NETNS`
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) netns_path: String,
+    /// The namespace that is there now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) netns: Option<Netns>,
+    /// MAC address of the interface in the sandbox, as the plugin told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
+    /// The pod, from the cached `CNI_ARGS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<PodRef>,
+    /// Addresses in the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+    /// When the ADD ended: the file's modification time.
+    pub(crate) written: Timestamp,
+}
+
+/// A pod network as the CNI configuration has it. Of the rest of the
+/// configuration nothing is kept: it can hold tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Network {
+    /// The configuration file.
+    pub(crate) file: PathBuf,
+    /// Its name.
+    pub(crate) name: String,
+    /// The main plugin's `type`.
+    pub(crate) plugin: String,
+    /// The `type` of its IPAM; for plugins that bring their own, their name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ipam: Option<String>,
+    /// host-local: where the reservations are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<PathBuf>,
+    /// host-local: what it gives out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ranges: Vec<Range>,
+}
+
+/// Addresses that host-local may give out, ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Range {
+    /// Which range set it is of: an attachment gets one address of each set.
+    pub(crate) set: usize,
+    /// `subnet`
+    pub(crate) subnet: String,
+    /// The first address.
+    pub(crate) first: IpAddr,
+    /// The last address.
+    pub(crate) last: IpAddr,
+    /// The gateway, which is not given out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+/// A host-local store (plugins/ipam/host-local/backend/disk), as it was listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Store {
+    /// The folder.
+    pub(crate) path: PathBuf,
+    /// Its reservations, by address.
+    pub(crate) reservations: Vec<Reservation>,
+    /// Addresses that are taken by something that cannot be read: host-local
+    /// gives no address out whose name is there, whatever it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) blocked: Vec<IpAddr>,
+    /// `last_reserved_ip.N`, by range set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) last_reserved: Vec<(String, IpAddr)>,
+    /// Names of files that are none of host-local's; some of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) foreign: Vec<String>,
+    /// What could not be read or understood, and why. It may hold an address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unread: Vec<String>,
+}
+
+/// One reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reservation {
+    /// The address.
+    pub(crate) address: IpAddr,
+    /// Whose it is and where that is written.
+    #[serde(flatten)]
+    pub(crate) holder: ReservationHolder,
+    /// When it was made: the file's modification time.
+    pub(crate) modified: Timestamp,
+}
+
+/// A network device (rtnetlink `RTM_NEWLINK`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Device {
+    /// Interface index, unique in its namespace.
+    pub(crate) index: u32,
+    /// Name.
+    pub(crate) name: String,
+    /// veth, ipvlan, bridge, ...; absent for a device without (a physical one).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
+    /// `IFF_UP`
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) up: bool,
+    /// `IFLA_LINK`: index of a veth's peer, or of what it is stacked on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<u32>,
+    /// `IFLA_LINK_NETNSID`: that one is in another namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link_nsid: Option<i32>,
+    /// Index of the bridge or bond that it is a port of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) master: Option<u32>,
+    /// The bus and name of the hardware behind it
+    /// (`IFLA_PARENT_DEV_BUS_NAME`, `IFLA_PARENT_DEV_NAME`), as `pci 0000:00:06.0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hardware: Option<String>,
+}
+
+/// A route (`RTM_NEWROUTE`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Route {
+    /// Destination and prefix length; `None` is the default route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<(IpAddr, u8)>,
+    /// Next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gateway: Option<IpAddr>,
+    /// Index of the device.
+    pub(crate) device: u32,
+}
+
+/// A neighbour (`RTM_NEWNEIGH`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Neighbour {
+    /// Its address.
+    pub(crate) address: IpAddr,
+    /// Index of the device.
+    pub(crate) device: u32,
+    /// Its MAC address, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
+    /// As ip-neighbour(8) names it: `permanent`, `reachable`, `stale`,
+    /// `delay`, `probe`, `incomplete`, `failed`, `noarp`.
+    pub(crate) state: String,
+}
+
+impl RuntimeSandbox {
+    /// The IDs of the sandbox and of its containers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        let containers = self.containers.iter().map(|each| each.id.as_str());
+        std::iter::once(self.id.as_str()).chain(containers)
+    }
+}
+
+impl Device {
+    /// Whether it is one end of a virtual cable.
+    pub(crate) fn is_veth(&self) -> bool {
+        self.kind.as_deref() == Some("veth")
+    }
+}
