@@ -232,14 +232,15 @@ pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
         return true;
     };
     let of = |wanted: fn(&Standing) -> bool| {
-        view.model
-            .netns
-            .live()
-            .filter(|entry| wanted(&entry.sandbox.standing))
-            .count()
+        let live = view.model.netns.live();
+        live.filter(move |entry| wanted(&entry.sandbox.standing))
     };
-    let lacking = of(|standing| matches!(standing, Standing::Unlisted(_)));
-    let listed = of(|standing| matches!(standing, Standing::Listed | Standing::Terminating(_)));
+    // What the runtime does not know either is no sign of a wrong list.
+    let lacking = of(|standing| matches!(standing, Standing::Unlisted(_)))
+        .filter(|entry| !is_removed(view.model, entry))
+        .count();
+    let listed =
+        of(|standing| matches!(standing, Standing::Listed | Standing::Terminating(_))).count();
     let partial = list.namespaces < 2 && !list.vouched;
     lacking >= MANY
         && lacking > listed

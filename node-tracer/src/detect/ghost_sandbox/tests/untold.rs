@@ -198,3 +198,19 @@ fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
     assert!(!words.contains("still run"), "{words}");
     assert!(words.contains("/stack"), "{words}");
 }
+
+#[test]
+fn sandboxes_that_the_runtime_has_removed_do_not_make_a_list_doubtful() {
+    let mut story = vec![host(0), listed(50, &[pod("other", OTHER, &[])])];
+    for i in 0..4_u32 {
+        let uid = format!("0a1b2c3d-0000-4000-9000-00000000000{i}");
+        let add = call("ADD", &format!("sandbox-{i}"), 100 + i, &uid, "a");
+        story.push(created(1, 100 + i));
+        story.push(calls(1, add));
+        story.push(added(2, 100 + i, 50 + i as u8));
+        story.push(holders(3, 100 + i, &[], &["/run/netns/cni-1"]));
+    }
+    assert_eq!(Node::of(&story).of_rule(500, GHOST), []);
+    story.push(cri(60, &[]));
+    assert_eq!(Node::of(&story).of_rule(500, GHOST).len(), 4);
+}
