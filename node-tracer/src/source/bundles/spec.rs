@@ -86,7 +86,9 @@ impl Spec {
         let network = namespaces.iter().find(|each| each.kind == "network");
         Some(match network.map(|each| each.path.as_deref()) {
             None => Network::Host,
-            Some(Some(path)) if !path.is_empty() => Network::At(text(path)),
+            // Cut, it would be another path.
+            Some(Some(path)) if path.len() > libc::PATH_MAX as usize => return None,
+            Some(Some(path)) if !path.is_empty() => Network::At(path.to_owned()),
             Some(_) => Network::Own,
         })
     }

@@ -5,6 +5,7 @@ use std::{
     io::Read as _,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +21,8 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most that it may print.
 const MAX_OUTPUT: u64 = 256 << 10;
+/// What it has printed is there when it ends, or hardly later.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -103,10 +106,12 @@ fn output(child: &mut Child) -> Result<Vec<u8>, Problem> {
     let Some(stdout) = child.stdout.take() else {
         return Ok(Vec::new());
     };
-    let reader = thread::spawn(move || {
+    let (send, reader) = mpsc::sync_channel(1);
+    thread::spawn(move || {
         let mut output = Vec::new();
         let read = stdout.take(MAX_OUTPUT).read_to_end(&mut output);
-        read.map(|_| output)
+        // Nobody listens any more if it took too long.
+        let _ = send.send(read.map(|_| output));
     });
     let started = Instant::now();
     let status = loop {
@@ -125,7 +130,8 @@ fn output(child: &mut Child) -> Result<Vec<u8>, Problem> {
     if !status.success() {
         return Err(failed(status.to_string()));
     }
-    match reader.join() {
+    // What it has started can live on, and keep the pipe open.
+    match reader.recv_timeout(LAST_WORDS) {
         Ok(Ok(output)) => Ok(output),
         _ => Err(failed(String::from("what it prints cannot be read"))),
     }
@@ -233,6 +239,13 @@ mod tests {
             Plugin::of(&json!({ "token": "t" }), &Value::Null, Path::new("/")),
             None
         );
+    }
+
+    #[test]
+    fn a_plugin_that_leaves_a_process_behind_is_not_waited_for() {
+        let started = Instant::now();
+        assert!(refusal("sleep 40 & exit 0").contains("cannot be read"));
+        assert!(started.elapsed() < Duration::from_secs(20));
     }
 
     #[test]

@@ -64,8 +64,10 @@ fn roots(loaded: &Loaded) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match &loaded.authority {
         Some(pem) => {
-            for certificate in certificates(pem)? {
-                roots.add(certificate).ok()?;
+            // One that is not understood does not take the others with it.
+            let (added, _) = roots.add_parsable_certificates(certificates(pem)?);
+            if added == 0 {
+                return None;
             }
         }
         None if loaded.url.starts_with("https") => {

@@ -22,9 +22,12 @@ const HOLDERS: usize = 8;
 impl Page {
     /// The task that was asked about, and every namespace.
     pub(super) fn namespaces(&mut self, all: &Explanation) {
+        // The task that was asked about is first, stuck or not.
+        let stuck = |holder: &Holder| matches!(holder, Holder::Task { since: Some(_), .. });
         let label = match all.subject.kind {
             Kind::Pid => "task",
-            _ => "stuck",
+            _ if all.tasks.iter().all(stuck) => "stuck",
+            _ => "task",
         };
         self.each(label, &all.tasks, |page, label, holder| {
             page.holder(label, 0, holder, &[]);
