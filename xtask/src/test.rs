@@ -6,6 +6,8 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context as _;
 
+use node_tracer_tests::stage::{self, Need};
+
 use crate::cargo::{build_tracer, cargo};
 use crate::setup;
 
@@ -57,7 +59,17 @@ pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(built.success(), "the build of the tests failed");
 
     println!("── test: run");
+    // Unit tests that make namespaces are ignored unless they can.
+    let missing = stage::missing(&[Need::Root, stage::IP]);
+    let ignored: &[&str] = match missing.as_slice() {
+        [] => &["--include-ignored"],
+        missing => {
+            println!("skipped: unit tests of rtnetlink: {}", missing.join("; "));
+            &[]
+        }
+    };
     let mut child = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--"])?
+        .args(ignored)
         .args(filter)
         .env("NODE_TRACER_BIN", &tracer)
         .stdout(Stdio::piped())

@@ -73,10 +73,8 @@ fn links_of_a_container_lead_to_its_own_root() {
 }
 
 #[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
 fn a_mount_is_reached_through_the_root_of_those_who_see_it() {
-    if !can_make_namespaces() {
-        return;
-    }
     let netns = TestNetns::new("mount");
     let inode = fs::metadata(netns.path()).unwrap().ino();
     for path in [
@@ -129,23 +127,9 @@ fn ip(arguments: &[&str]) {
     assert!(status.success(), "ip {arguments:?}");
 }
 
-/// Whether this test can run; if not, says so in one line.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn can_make_namespaces() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let tool = Command::new("ip").arg("-V").stdout(Stdio::null()).status();
-    let able = root && tool.is_ok_and(|status| status.success());
-    if !able {
-        eprintln!("skipped: needs root and ip (Debian: iproute2)");
-    }
-    able
-}
-
 #[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
 fn addresses_are_read_and_the_namespace_ends_as_soon_as_its_name_does() {
-    if !can_make_namespaces() {
-        return;
-    }
     let bounded = Bounded::default();
     let (pod, node) = (TestNetns::new("pod"), TestNetns::new("node"));
     pod.ip(&format!(
@@ -205,10 +189,8 @@ fn addresses_are_read_and_the_namespace_ends_as_soon_as_its_name_does() {
 }
 
 #[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
 fn a_namespace_with_many_addresses_is_read_as_a_whole() {
-    if !can_make_namespaces() {
-        return;
-    }
     let netns = TestNetns::new("many");
     netns.ip("link add br0 type bridge");
     let mut batch = String::new();
@@ -223,10 +205,8 @@ fn a_namespace_with_many_addresses_is_read_as_a_whole() {
 }
 
 #[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
 fn all_of_a_namespace_is_read_in_one_visit() {
-    if !can_make_namespaces() {
-        return;
-    }
     let (pod, node) = (TestNetns::new("calico"), TestNetns::new("calico-node"));
     pod.ip(&format!(
         "link add eth0 type veth peer name cali1 netns {}",
