@@ -64,7 +64,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     for finding in scan.engine.open() {
         tell(Record::finding(node, now, finding, State::Open))?;
     }
-    let summary = scan.summary(started.elapsed());
+    let summary = scan.summary(&items, started.elapsed());
     tell(Record::summary(node, now, &summary))?;
     for sink in &mut sinks {
         output::quietly(sink.flush())?;
@@ -156,6 +156,16 @@ fn merge(items: &mut Vec<CoverageItem>, more: Vec<CoverageItem>) {
             None => items.push(item),
         }
     }
+}
+
+/// What sources that were seen could not tell; those that were not are named
+/// before anything else.
+fn partly(items: &[CoverageItem]) -> impl Iterator<Item = String> {
+    let seen = items.iter().filter(|item| item.mechanism.is_some());
+    seen.flat_map(|item| {
+        let unknown = item.unknown.iter();
+        unknown.map(|unknown| format!("{}: {unknown}", item.signal))
+    })
 }
 
 /// The second look has failed.
@@ -291,12 +301,18 @@ impl Scan {
         Ok(())
     }
 
-    fn summary(&self, took: Duration) -> Summary {
+    fn summary(&self, items: &[CoverageItem], took: Duration) -> Summary {
         let engine = self.engine.summary();
         let mut summary = Summary {
             events_seen: engine.events,
             events_lost: engine.lost,
-            unknown: self.engine.gaps().to_vec(),
+            unknown: self
+                .engine
+                .gaps()
+                .iter()
+                .cloned()
+                .chain(partly(items))
+                .collect(),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             ..Summary::default()
         };

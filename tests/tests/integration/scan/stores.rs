@@ -295,6 +295,12 @@ pub(super) fn bad_files() -> anyhow::Result<()> {
         unnamed.collect::<Vec<_>>()
     );
 
+    // Those who read the text are told at the end: it has no coverage of what
+    // was seen in part.
+    let summary = &look.summary()?["unknown"];
+    let told = |source: &str| summary.to_string().contains(source);
+    ensure!(told("host-local: ") && told("libcni: "), "{summary:#}");
+
     // And each of them is what explain cannot tell about its address.
     for octet in [3, 4, 5, 6, 98, 99] {
         let address = beside(&live, octet)?.to_string();
