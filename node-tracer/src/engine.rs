@@ -250,7 +250,8 @@ fn order(finding: &Finding) -> impl Ord + use<> {
 
 /// Whether a change is told at once.
 fn is_urgent(old: &Finding, new: &Finding) -> bool {
-    old.severity != new.severity || old.detail.phase != new.detail.phase
+    let detail = |finding: &Finding| (finding.detail.phase, finding.detail.effect);
+    old.severity != new.severity || detail(old) != detail(new)
 }
 
 /// Whether a change is worth telling. That time has passed is not, nor that
@@ -266,6 +267,8 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
     is_urgent(old, new)
         || old.detail.lost != new.detail.lost
         || old.detail.due != new.detail.due
+        || old.detail.cause != new.detail.cause
+        || old.detail.attempts != new.detail.attempts
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id
         || old.addresses != new.addresses

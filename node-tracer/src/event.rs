@@ -8,11 +8,15 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+mod cni;
 mod lists;
 
-pub(crate) use self::lists::{
-    Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
-    RuntimeSandbox, Store,
+pub(crate) use self::{
+    cni::{CniCall, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
+    lists::{
+        Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
+        RuntimeSandbox, Store, StoreKind,
+    },
 };
 use crate::clock::Timestamp;
 
@@ -146,6 +150,22 @@ pub(crate) enum What {
         signal: Option<i32>,
         /// From exec to exit.
         duration_ms: f64,
+        /// What it answered, if it did and that could be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<CniResult>,
+        /// The error that it answered with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<CniError>,
+        /// Why neither is known, although there should be one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unread: Option<String>,
+    },
+    /// What a successful CNI ADD or DEL has really done: looked at in the
+    /// kernel and in the stores, shortly after the call.
+    CniEffect {
+        /// What was looked at, and whose.
+        #[serde(flatten)]
+        effect: CniEffect,
     },
     /// Whether a store of IPAM reservations holds an address, as it is now.
     Reservation {
@@ -234,7 +254,7 @@ pub(crate) enum What {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unread: Vec<String>,
     },
-    /// A host-local store, whole.
+    /// A store of IPAM reservations, whole.
     StoreListed {
         /// The store.
         #[serde(flatten)]
@@ -345,44 +365,6 @@ pub(crate) struct Address {
     pub(crate) link_kind: Option<String>,
 }
 
-/// A call of a CNI plugin (CNI spec, section 2).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct CniCall {
-    /// `CNI_COMMAND`: ADD, DEL, CHECK, GC, STATUS, VERSION.
-    pub(crate) command: String,
-    /// `CNI_CONTAINERID`
-    pub(crate) container_id: String,
-    /// `CNI_IFNAME`
-    pub(crate) ifname: String,
-    /// `CNI_NETNS`; empty in the second DEL of an ordinary removal.
-    pub(crate) netns_path: String,
-    /// The namespace at that path as the plugin started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) netns: Option<Netns>,
-    /// The plugin's name: the last part of its path.
-    pub(crate) plugin: String,
-    /// The path it was started by.
-    pub(crate) plugin_path: String,
-    /// Its process ID.
-    pub(crate) pid: u32,
-    /// Its parent's.
-    pub(crate) parent_pid: u32,
-    /// Its parent's name.
-    pub(crate) parent_comm: String,
-    /// Its parent is a plugin of the same call.
-    pub(crate) delegated: bool,
-    /// The pod, from `CNI_ARGS`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pod: Option<PodRef>,
-    /// The plugin ran as root on the host under a container runtime. What
-    /// others say under the CNI variables' names is recorded and never
-    /// believed.
-    pub(crate) trusted: bool,
-    /// Why it is not trusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) distrust: Option<String>,
-}
-
 /// A pod by name. Two pods of the same name differ in UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PodRef {
@@ -435,6 +417,9 @@ pub(crate) struct ReservationHolder {
     /// The interface name in it; old files have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ifname: Option<String>,
+    /// The pod, in stores that name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<PodRef>,
 }
 
 impl PodRef {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    event::{Netns, PodRef},
+    event::{CniError, Netns, PodRef},
 };
 
 /// One finding in its present state.
@@ -58,6 +58,8 @@ pub(crate) enum Rule {
     DuplicateAddress,
     /// A sandbox's network namespace outlives its pod and holds its address.
     GhostSandbox,
+    /// CNI DEL of an old sandbox while a newer one of the same pod name lives.
+    StaleDel,
     /// Few or no addresses are left to give out.
     RangeExhausted,
     /// The kernel does not finish taking a network namespace down.
@@ -66,6 +68,14 @@ pub(crate) enum Rule {
     TrappedDevice,
     /// A pod's gateway has no neighbour entry, and so no traffic goes out.
     MissingGatewayNeighbour,
+    /// CNI ADD fails: the pod does not start.
+    AddFailed,
+    /// A pod's sandbox is made and killed over and over.
+    SandboxChurn,
+    /// A sandbox is gone and its CNI DEL never came.
+    MissingDel,
+    /// CNI DEL of the same attachment fails again and again.
+    DelRetry,
     /// Addresses are reserved for containers that do not exist.
     LeakedReservation,
     /// A sandbox's network namespace is kept although nothing runs in it.
@@ -200,6 +210,24 @@ pub(crate) struct Detail {
     /// can be larger than a number of JSON: then `u64::MAX`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u64>,
+    /// stale-del: what it did to the newer sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) effect: Option<Effect>,
+    /// stale-del: the sandbox that the DEL was for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) old_container_id: Option<String>,
+    /// stale-del: the newer sandbox of the same pod name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_container_id: Option<String>,
+    /// add-failed: why, in one word of a fixed list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<String>,
+    /// add-failed, del-retry, sandbox-churn: how often it was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts: Option<u64>,
+    /// add-failed, del-retry: what the plugin said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<CniError>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<std::collections::BTreeMap<String, u64>>,
@@ -219,6 +247,18 @@ pub(crate) struct LeakedReservation {
     pub(crate) ifname: Option<String>,
 }
 
+/// What a stale DEL did to the newer sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Effect {
+    /// The newer sandbox has lost something that it had.
+    Harmful,
+    /// It was looked at afterwards and has all it had.
+    Harmless,
+    /// It was not looked at, or not for long enough.
+    Unknown,
+}
+
 /// How far a ghost has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -234,13 +274,18 @@ pub(crate) enum Phase {
 impl Rule {
     /// Every rule, worst first.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::DuplicateAddress,
         Self::GhostSandbox,
+        Self::StaleDel,
         Self::RangeExhausted,
         Self::NetnsTeardownStall,
         Self::TrappedDevice,
         Self::MissingGatewayNeighbour,
+        Self::AddFailed,
+        Self::SandboxChurn,
+        Self::MissingDel,
+        Self::DelRetry,
         Self::LeakedReservation,
         Self::PinnedNetns,
         Self::BlockedTask,
@@ -253,10 +298,15 @@ impl Rule {
         match self {
             Self::DuplicateAddress => "duplicate-address",
             Self::GhostSandbox => "ghost-sandbox",
+            Self::StaleDel => "stale-del",
             Self::RangeExhausted => "range-exhausted",
             Self::NetnsTeardownStall => "netns-teardown-stall",
             Self::TrappedDevice => "trapped-device",
             Self::MissingGatewayNeighbour => "missing-gateway-neighbour",
+            Self::AddFailed => "add-failed",
+            Self::SandboxChurn => "sandbox-churn",
+            Self::MissingDel => "missing-del",
+            Self::DelRetry => "del-retry",
             Self::LeakedReservation => "leaked-reservation",
             Self::PinnedNetns => "pinned-netns",
             Self::BlockedTask => "blocked-task",

@@ -14,12 +14,14 @@
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
 //! | sandboxes, containers, attachments, reservations | the constants of [`runtime`] and [`attachment`] | the rest is left out |
+//! | attachments with their CNI calls | [`calls::MAX_ATTACHMENTS`] | the one that was called for longest ago makes room |
 //! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
 //!
 //! What is old stays, because a ghost is older than what it harms.
 
 pub(crate) mod allocation;
 pub(crate) mod attachment;
+pub(crate) mod calls;
 mod lists;
 pub(crate) mod netns;
 pub(crate) mod pods;
@@ -38,6 +40,7 @@ use crate::{
 };
 use allocation::Allocations;
 use attachment::Cni;
+use calls::{Calls, End};
 use netns::NetnsTable;
 use pods::Pods;
 use runtime::Runtime;
@@ -69,6 +72,8 @@ pub(crate) struct Model {
     pub(crate) runtime: Runtime,
     /// CNI's networks, attachments and reservations, as last listed.
     pub(crate) cni: Cni,
+    /// CNI calls that were seen.
+    pub(crate) calls: Calls,
     /// Records that never became events.
     pub(crate) losses: Losses,
     /// Sources that do not answer: since when, and what they say.
@@ -121,7 +126,8 @@ impl Model {
             + self.pods.take_dropped()
             + self.allocations.take_dropped()
             + self.runtime.take_dropped()
-            + self.cni.take_dropped();
+            + self.cni.take_dropped()
+            + self.calls.take_dropped();
         self.losses.add(TABLE_FULL, full, time) || changed
     }
 
@@ -148,8 +154,12 @@ impl Model {
         match what {
             What::NetnsCreated { netns, task: _ } => self.netns.created(*netns, time),
             What::NetnsFound { netns, host } => self.netns.found(*netns, *host, time),
-            What::NetnsDying { netns, task: _ } => self.netns.dying(*netns, time),
-            What::NetnsDestroyed { netns } => self.netns.destroyed(*netns, time),
+            What::NetnsDying { netns, task: _ } => {
+                self.calls.netns_gone(*netns, time) | self.netns.dying(*netns, time)
+            }
+            What::NetnsDestroyed { netns } => {
+                self.calls.netns_gone(*netns, time) | self.netns.destroyed(*netns, time)
+            }
             What::NetnsHolders {
                 netns,
                 tasks,
@@ -205,16 +215,23 @@ impl Model {
             What::CniCall {
                 call,
                 exit_code,
-                signal: _,
-                duration_ms: _,
-            } => self.call(
-                call,
-                time,
-                Some(CallEnd {
+                signal,
+                duration_ms,
+                result,
+                error,
+                unread: _,
+            } => {
+                let end = End {
                     at: time,
                     exit_code: *exit_code,
-                }),
-            ),
+                    signal: *signal,
+                    duration_ms: *duration_ms,
+                    result: result.clone(),
+                    error: error.clone(),
+                };
+                self.call(call, time, Some(&end))
+            }
+            What::CniEffect { effect } => self.calls.effect(effect, time),
             What::Reservation {
                 address,
                 stores,
@@ -275,10 +292,20 @@ impl Model {
     }
 
     /// A CNI call, started or ended. Only a trusted one counts.
-    fn call(&mut self, call: &CniCall, time: Timestamp, end: Option<CallEnd>) -> bool {
+    fn call(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
         if !call.trusted {
             return false;
         }
+        let noted = self.calls.note(call, time, end);
+        let end = end.map(|end| CallEnd {
+            at: end.at,
+            exit_code: end.exit_code,
+        });
+        noted | self.sandbox_call(call, time, end)
+    }
+
+    /// What a call says of the namespace it is for.
+    fn sandbox_call(&mut self, call: &CniCall, time: Timestamp, end: Option<CallEnd>) -> bool {
         match call.command.as_str() {
             "ADD" => {
                 let entry = call.netns.and_then(|netns| self.netns.resolve(netns, time));

@@ -126,9 +126,16 @@ fn needs_confirmation(rule: Rule) -> bool {
         | Rule::LeakedReservation
         | Rule::DuplicateAddress
         | Rule::GhostSandbox => true,
-        Rule::RangeExhausted | Rule::NetnsTeardownStall | Rule::BlockedTask | Rule::EventsLost => {
-            false
-        }
+        // The others tell of calls, or of what one source says alone.
+        Rule::RangeExhausted
+        | Rule::NetnsTeardownStall
+        | Rule::BlockedTask
+        | Rule::EventsLost
+        | Rule::StaleDel
+        | Rule::AddFailed
+        | Rule::SandboxChurn
+        | Rule::MissingDel
+        | Rule::DelRetry => false,
     }
 }
 

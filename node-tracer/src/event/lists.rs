@@ -128,11 +128,54 @@ pub(crate) struct Range {
     pub(crate) gateway: Option<IpAddr>,
 }
 
-/// A host-local store (plugins/ipam/host-local/backend/disk), as it was listed.
+/// What keeps the reservations.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StoreKind {
+    /// Files of the reference plugin host-local
+    /// (plugins/ipam/host-local/backend/disk).
+    #[default]
+    HostLocal,
+    /// Terway's `ResRelation.db` (bbolt).
+    Terway,
+    /// The checkpoint of AWS VPC CNI's ipamd (JSON).
+    Aws,
+    /// Calico's IPAM blocks, from the API server.
+    Calico,
+    /// Whereabouts' IPPools, from the API server.
+    Whereabouts,
+    /// Cilium's queue of deletions that wait for its agent.
+    Cilium,
+}
+
+impl StoreKind {
+    /// The name in records, and of the source in evidence.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::HostLocal => "host-local",
+            Self::Terway => "terway",
+            Self::Aws => "aws",
+            Self::Calico => "calico",
+            Self::Whereabouts => "whereabouts",
+            Self::Cilium => "cilium",
+        }
+    }
+
+    fn is_host_local(&self) -> bool {
+        *self == Self::HostLocal
+    }
+}
+
+/// A store of reservations, as it was listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Store {
-    /// The folder.
+    /// host-local: the folder. Otherwise the file, or the API's resource.
     pub(crate) path: PathBuf,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "StoreKind::is_host_local")]
+    pub(crate) kind: StoreKind,
     /// Its reservations, by address.
     pub(crate) reservations: Vec<Reservation>,
     /// Addresses that are taken by something that cannot be read: host-local
@@ -158,7 +201,8 @@ pub(crate) struct Reservation {
     /// Whose it is and where that is written.
     #[serde(flatten)]
     pub(crate) holder: ReservationHolder,
-    /// When it was made: the file's modification time.
+    /// When it was made: the store's own note of it, or the file's
+    /// modification time.
     pub(crate) modified: Timestamp,
 }
 

@@ -5,7 +5,10 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use crate::{
     clock::Timestamp,
     engine::{Engine, Settings},
-    event::{Address, CniCall, Event, FdHolder, Netns, Pod, PodRef, ReservationHolder, Task, What},
+    event::{
+        Address, CniCall, CniError, CniResult, Event, FdHolder, Netns, Pod, PodRef,
+        ReservationHolder, Task, What,
+    },
     finding::{Finding, Rule, State},
 };
 
@@ -232,8 +235,48 @@ pub(crate) fn ended(seconds: i64, call: CniCall) -> Event {
             exit_code: Some(0),
             signal: None,
             duration_ms: 9.5,
+            result: None,
+            error: None,
+            unread: None,
         },
     )
+}
+
+/// A call that failed with exit status 1 and this message.
+pub(crate) fn failed(seconds: i64, call: CniCall, msg: &str) -> Event {
+    let error = CniError {
+        code: Some(999),
+        msg: msg.to_owned(),
+        details: None,
+    };
+    let what = What::CniCall {
+        call,
+        exit_code: Some(1),
+        signal: None,
+        duration_ms: 9.5,
+        result: None,
+        error: Some(error),
+        unread: None,
+    };
+    at(seconds, what)
+}
+
+/// A call that gave an address.
+pub(crate) fn answered(seconds: i64, call: CniCall, last: u8) -> Event {
+    let result = CniResult {
+        ips: vec![ip(last)],
+        ..CniResult::default()
+    };
+    let what = What::CniCall {
+        call,
+        exit_code: Some(0),
+        signal: None,
+        duration_ms: 9.5,
+        result: Some(result),
+        error: None,
+        unread: None,
+    };
+    at(seconds, what)
 }
 
 pub(crate) fn pod(name: &str, uid: &str, ips: &[IpAddr]) -> Pod {
@@ -266,6 +309,7 @@ pub(crate) fn reservation(container: &str) -> ReservationHolder {
         path: PathBuf::from("/var/lib/cni/networks/pods/10.0.0.5"),
         container_id: container.to_owned(),
         ifname: None,
+        pod: None,
     }
 }
 

@@ -152,6 +152,7 @@ fn store() -> What {
             path: PathBuf::from(format!("{STORE}/10.0.0.{last}")),
             container_id: id.to_owned(),
             ifname: Some(String::from("eth0")),
+            pod: None,
         },
         modified: s(modified),
     };

@@ -130,6 +130,7 @@ pub(crate) fn reserve((last, id, modified): (u8, &str, i64)) -> Reservation {
             path: PathBuf::from(format!("{STORE}/10.0.0.{last}")),
             container_id: id.to_owned(),
             ifname: (!id.is_empty()).then(|| String::from("eth0")),
+            pod: None,
         },
         modified: s(modified),
     }

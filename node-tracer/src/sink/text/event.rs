@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
 use crate::{
-    event::{Address, CniCall, Event, Netns, Task, What},
+    event::{Address, CniCall, CniEffect, Event, Netns, Task, TraceKind, What},
     sink::escape::Printable,
 };
 
@@ -80,6 +80,9 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             exit_code,
             signal,
             duration_ms,
+            result,
+            error,
+            unread: _,
         } => {
             let took = Duration::try_from_secs_f64(duration_ms / 1000.0).unwrap_or_default();
             let (end, style) = match (exit_code, signal) {
@@ -89,12 +92,19 @@ pub(super) fn line(event: &Event) -> Option<Line> {
                 (None, None) => ("ended".to_owned(), Style::Quiet),
             };
             let style = if call.trusted { style } else { Style::Quiet };
-            loud(
-                "cni-call",
-                format!("{}  → {end} {}", cni(call), length(took)),
-                style,
-            )
+            let mut text = format!("{}  → {end} {}", cni(call), length(took));
+            let ips = result.iter().flat_map(|result| &result.ips);
+            for ip in ips {
+                text += &format!("  {ip}");
+            }
+            if let Some(error) = error {
+                text += &format!("  {}", Printable(&error.msg));
+            }
+            loud("cni-call", text, style)
         }
+        // As it should be: nobody would want to read it.
+        What::CniEffect { effect } if effect.failures().next().is_none() => None,
+        What::CniEffect { effect } => loud("cni-effect", self::effect(effect), Style::Warning),
         What::PodDeleted { pod: gone } => loud("pod-deleted", pod(gone), Style::Plain),
         What::SourceFailed { source, error } => {
             let text = format!("{}  {}", Printable(source), Printable(error));
@@ -204,6 +214,32 @@ fn cni(call: &CniCall) -> String {
         let who = task(&call.parent_comm, call.parent_pid, call.parent_pid);
         let why = call.distrust.as_deref().unwrap_or("reason not recorded");
         text += &format!("  NOT BELIEVED, from {who}: {}", Printable(why));
+    }
+    text
+}
+
+/// What a call that said it succeeded did not do.
+fn effect(effect: &CniEffect) -> String {
+    let mut text = format!(
+        "{:<4} sandbox {}",
+        Printable(&effect.command).to_string(),
+        short_id(&effect.container_id)
+    );
+    if let Some(pod) = &effect.pod {
+        text += &format!("  pod {}", Printable(pod.label()));
+    }
+    text += match effect.command.as_str() {
+        "ADD" => "  said it succeeded, but is not there:",
+        _ => "  said it succeeded, but is still there:",
+    };
+    for trace in effect.failures() {
+        let kind = match trace.kind {
+            TraceKind::Address => "address",
+            TraceKind::Veth => "veth",
+            TraceKind::Route => "route",
+            TraceKind::Reservation => "reservation",
+        };
+        text += &format!("  {kind} {}", Printable(&trace.name));
     }
     text
 }

@@ -146,6 +146,7 @@ pub(super) fn reservation(
                     path,
                     container_id,
                     ifname,
+                    pod: None,
                 };
                 Ok(Some((holder, content.modified)))
             }

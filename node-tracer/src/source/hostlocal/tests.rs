@@ -53,6 +53,7 @@ fn a_reservation_is_found_with_its_container_and_interface() {
             path: PathBuf::from("/var/lib/cni/networks/k8s/198.18.0.2"),
             container_id: ID.to_owned(),
             ifname: Some(String::from("eth0")),
+            pod: None,
         })
     );
     assert_eq!(

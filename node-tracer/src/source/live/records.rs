@@ -96,6 +96,9 @@ impl Live {
                             exit_code: ended.exit_code,
                             signal: ended.signal,
                             duration_ms: (ended.duration / 1000) as f64 / 1000.0,
+                            result: None,
+                            error: None,
+                            unread: None,
                         },
                     });
                     self.due.walk_at(exit.header.time);

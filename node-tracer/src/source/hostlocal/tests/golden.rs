@@ -176,6 +176,7 @@ fn a_store_of_5000_files_with_everything_in_it_is_judged_exactly() {
                 path: Path::new(STORE).join(address.to_string()),
                 container_id: id,
                 ifname: Some(String::from("eth0")),
+                pod: None,
             },
             modified: made(n).into(),
         });
@@ -211,6 +212,7 @@ fn a_store_of_5000_files_with_everything_in_it_is_judged_exactly() {
                         path,
                         container_id: (*id).to_owned(),
                         ifname: ifname.map(str::to_owned),
+                        pod: None,
                     },
                     modified: there.unwrap_or_else(|| panic!("{name}")).modified,
                 });
