@@ -10,7 +10,8 @@ pub const ABSENT: u32 = u32::MAX;
 
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Byte offsets, [`ABSENT`] where the kernel has no such member.
+        /// Byte offsets, and two sizes; [`ABSENT`] where the kernel has no such
+        /// member.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Layout {
@@ -134,6 +135,43 @@ layout! {
     mm_env_end,
     /// `linux_binprm.filename`
     bprm_filename,
+    /// `task_struct.files`
+    task_files,
+    /// `files_struct.fdt`
+    files_fdt,
+    /// `fdtable.max_fds`
+    fdt_max_fds,
+    /// `fdtable.fd`
+    fdt_fd,
+    /// `file.f_inode`
+    file_inode,
+    /// `inode.i_mode`
+    inode_mode,
+    /// `inode.i_pipe`
+    inode_pipe,
+    /// `pipe_inode_info.head`: buffers that were ever filled.
+    pipe_head,
+    /// `pipe_inode_info.tail`: those of them that were emptied.
+    pipe_tail,
+    /// `pipe_inode_info.ring_size`
+    pipe_ring_size,
+    /// `pipe_inode_info.bufs`
+    pipe_bufs,
+    /// `pipe_inode_info.tmp_page`: emptied pages that are kept for reuse, one
+    /// (until 6.14) or two.
+    pipe_tmp_page,
+    /// The member behind it.
+    pipe_tmp_page_end,
+    /// `pipe_buffer.page`
+    pipe_buffer_page,
+    /// `pipe_buffer.offset`
+    pipe_buffer_offset,
+    /// `pipe_buffer.len`
+    pipe_buffer_len,
+    /// `sizeof(struct pipe_buffer)`
+    pipe_buffer_size,
+    /// `sizeof(struct page)`
+    page_size,
     /// `work_struct.func`
     work_func,
     /// `pt_regs.orig_ax`, or the architecture's place for the call number.

@@ -21,6 +21,9 @@ pub mod map {
     pub const LOST: &str = "LOST";
     /// Tasks in uninterruptible sleep, by thread ID.
     pub const BLOCKED: &str = "BLOCKED";
+    /// Where the kernel keeps its pages
+    /// ([`record::PageProbe`](crate::record::PageProbe)).
+    pub const PAGES: &str = "PAGES";
     /// What the next walk is to do ([`record::WalkRequest`](crate::record::WalkRequest)).
     pub const WALK_REQUEST: &str = "WALK_REQUEST";
 }

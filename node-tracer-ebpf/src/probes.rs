@@ -5,5 +5,6 @@ mod address;
 mod cni;
 mod netns;
 mod notifier;
+mod pipe;
 mod task;
 mod walk;

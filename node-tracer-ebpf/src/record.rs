@@ -41,6 +41,28 @@ pub mod kind {
     /// [`TaskRecord`](super::TaskRecord): a device was made or changed, as the
     /// loopback device of every new namespace is.
     pub const DEVICE_CHANGED: u32 = 15;
+    /// [`CniExitRecord`](super::CniExitRecord): what lies in the pipes of a
+    /// plugin that runs.
+    pub const CNI_PEEK: u32 = 16;
+}
+
+/// What could be read of a plugin's pipe.
+pub mod pipe {
+    /// It was not looked at: the plugin may not be the host's own, or where
+    /// the kernel's pages lie is not known.
+    pub const NOT_READ: u32 = 0;
+    /// All that was written to it.
+    pub const WHOLE: u32 = 1;
+    /// Its beginning; there is more.
+    pub const CUT: u32 = 2;
+    /// Nothing was written to it.
+    pub const EMPTY: u32 = 3;
+    /// The descriptor is closed, or no pipe.
+    pub const NO_PIPE: u32 = 4;
+    /// Its beginning was written over.
+    pub const OVERWRITTEN: u32 = 5;
+    /// Its pages could not be read.
+    pub const UNREADABLE: u32 = 6;
 }
 
 /// What a record could not be handed over for; index into
@@ -80,6 +102,9 @@ pub const PATH_LEN: usize = 256;
 pub const ENV_LEN: usize = 8192;
 /// Longest single variable that is kept whole.
 pub const VAR_LEN: usize = 4096;
+/// A plugin's configuration and its output are kept up to one byte less than
+/// this, each.
+pub const PIPE_LEN: usize = 4096;
 
 /// First part of every ring buffer record.
 #[repr(C)]
@@ -226,6 +251,14 @@ pub struct CniExitRecord {
     pub tgid: u32,
     /// As `wait(2)` gives it: signal in the low 7 bits, else status << 8.
     pub wait_status: u32,
+    /// What could be read of its standard input; one of [`pipe`].
+    pub config_state: u32,
+    /// The same of its standard output.
+    pub output_state: u32,
+    /// Bytes of standard input that follow this record.
+    pub config_len: u32,
+    /// Bytes of standard output that follow those.
+    pub output_len: u32,
 }
 
 /// One task of the task iterator, followed by `stack_len` bytes of return
@@ -282,6 +315,31 @@ pub struct WalkRequest {
     pub complete: u32,
 }
 
+/// Value of [`map::PAGES`](crate::map::PAGES): how to get from a `struct page`
+/// to what is in the page. Both lie in arrays of the kernel's; where these
+/// begin is in no type and often in no symbol, so it is found out with a page
+/// of the tracer's own that lies in a pipe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageProbe {
+    /// Places that are still to be tried.
+    pub places: u32,
+    /// The tracer's descriptor of the pipe.
+    pub fd: u32,
+    /// Number of the page's frame.
+    pub frame: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// What the page begins with.
+    pub pattern: [u64; 4],
+    /// The place to be tried next; 0 at the beginning.
+    pub place: u64,
+    /// Found: address of the `struct page` of frame 0.
+    pub memmap: u64,
+    /// Found: address of frame 0; 0 if not found.
+    pub direct: u64,
+}
+
 /// A type that may be copied out of a record's bytes.
 ///
 /// # Safety
@@ -308,7 +366,8 @@ plain! {
     AddressRecord: 16 + 24 + 16 + 16 + 16 + 8,
     UnblockedRecord: 16 + 8 + 56,
     CniExecRecord: 16 + 56 + 56 + PATH_LEN + 8 + ENV_LEN,
-    CniExitRecord: 16 + 8 + 8,
+    CniExitRecord: 16 + 8 + 8 + 16,
+    PageProbe: 8 + 16 + 32 + 8 + 16,
     TaskRow: 56 + 24 + 16,
     Blocked: 16,
     WalkRequest: 24,

@@ -1,4 +1,4 @@
-//! CNI plugins: started, ended.
+//! CNI plugins: started, ended, and what they were given and answered.
 //!
 //! A plugin can be gone before anybody reads its /proc entry, and the CNI
 //! variables lie anywhere in its environment. So each program's environment is
@@ -15,9 +15,11 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::warn;
 use node_tracer_ebpf::record::{
-    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, Task, VAR_LEN, kind, lost,
+    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, PIPE_LEN, Task, VAR_LEN, kind,
+    lost, pipe,
 };
 
+use super::{pipe::take, task::IterTask};
 use crate::kernel::{
     EVENTS, count_lost, describe_task, emit, header, load, load_text, offset, setting,
 };
@@ -294,12 +296,89 @@ fn cni_exit(ctx: BtfTracePointContext) -> i32 {
     // exit_group leaves the status with the group, a lone exit with the task.
     let group: u32 = load(signal, offset!(signal_group_exit_code));
     let own: u32 = load(task, offset!(task_exit_code));
-    emit(&CniExitRecord {
+    let exit = CniExitRecord {
         header: header(kind::CNI_EXIT),
         started,
         tgid,
         wait_status: if group != 0 { group } else { own },
-    });
+        config_state: pipe::NOT_READ,
+        output_state: pipe::NOT_READ,
+        config_len: 0,
+        output_len: 0,
+    };
+    if hosts {
+        // Its descriptors are closed after this.
+        emit_with_pipes(task, exit);
+    } else {
+        emit(&exit);
+    }
+    0
+}
+
+/// A record with what lies in a plugin's pipes behind it.
+#[repr(C)]
+struct Pipes {
+    record: CniExitRecord,
+    /// Twice the room, and as much again for masks in place of bounds.
+    bytes: [u8; 4 * PIPE_LEN],
+}
+
+#[map]
+static PIPES: PerCpuArray<Pipes> = PerCpuArray::with_max_entries(1, 0);
+
+#[inline(always)]
+fn emit_with_pipes(task: u64, exit: CniExitRecord) {
+    let Some(scratch) = PIPES.get_ptr_mut(0) else {
+        return;
+    };
+    const MASK: u32 = PIPE_LEN as u32 - 1;
+    // SAFETY: this CPU's own scratch. The first may write twice PIPE_LEN from
+    // the start, the second from less than one PIPE_LEN on.
+    unsafe {
+        let bytes = (&raw mut (*scratch).bytes).cast::<u8>();
+        let config = take(task, 0, bytes);
+        let config_len = black_box(config.len) & MASK;
+        let output = take(task, 1, bytes.add(config_len as usize));
+        let output_len = black_box(output.len) & MASK;
+        (*scratch).record = CniExitRecord {
+            config_state: config.state,
+            output_state: output.state,
+            config_len,
+            output_len,
+            ..exit
+        };
+        let length = size_of::<CniExitRecord>() + (config_len + output_len) as usize;
+        let record = core::slice::from_raw_parts(scratch.cast::<u8>(), length);
+        if EVENTS.output::<[u8]>(record, 0).is_err() {
+            count_lost(lost::EVENTS_FULL);
+        }
+    }
+}
+
+/// What lies in the pipes of the plugins that run, for those that do not end.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+extern "C" fn cni_peek(ctx: *mut c_void) -> i32 {
+    // SAFETY: the kernel hands a bpf_iter__task to this section's programs.
+    let task = unsafe { (*ctx.cast::<IterTask>()).task } as u64;
+    if task == 0 {
+        return 0;
+    }
+    let tgid: u32 = load(task, offset!(task_tgid));
+    if load::<u32>(task, offset!(task_pid)) != tgid {
+        return 0;
+    }
+    let Some(started) = CNI_RUNNING.get_ptr(tgid) else {
+        return 0;
+    };
+    let peek = CniExitRecord {
+        header: header(kind::CNI_PEEK),
+        // SAFETY: the map's own value.
+        started: unsafe { *started },
+        tgid,
+        ..CniExitRecord::default()
+    };
+    emit_with_pipes(task, peek);
     0
 }
 

@@ -140,9 +140,9 @@ pub(super) struct IterMeta {
 
 /// `struct bpf_iter__task`
 #[repr(C)]
-struct IterTask {
+pub(super) struct IterTask {
     meta: *const IterMeta,
-    task: *mut task_struct,
+    pub(super) task: *mut task_struct,
 }
 
 /// Every thread of the node, with the stack of those in state D. A zombie

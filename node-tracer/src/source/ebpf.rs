@@ -9,6 +9,7 @@ pub(crate) mod btf;
 pub(crate) mod facts;
 pub(crate) mod inventory;
 pub(crate) mod plan;
+mod pages;
 mod probes;
 pub(crate) mod records;
 pub(crate) mod stalls;

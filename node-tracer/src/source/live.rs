@@ -89,6 +89,8 @@ const WALK_SHARE: u64 = 20;
 const AFTER_DEVICE: u64 = 1_000_000;
 /// When it is looked at again otherwise.
 const AFTER_WALK: u64 = 10_000_000;
+/// A plugin has read its configuration by then.
+const AFTER_START: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// The source. Kernel programs are attached while it lives.
@@ -294,6 +296,7 @@ impl Live {
                 self.due.holders_at(time);
             }
             self.tell_losses(out);
+            self.peek(time);
         }
         if time >= self.due.stalls {
             self.look_at_stalls(time, out);
@@ -314,6 +317,14 @@ impl Live {
             } else {
                 self.due.holders_at(self.holders.not_before());
             }
+        }
+    }
+
+    /// Has the kernel look into the pipes of plugins that do not end.
+    fn peek(&mut self, time: u64) {
+        let readable = self.probes.plan.mechanism(Signal::CniResult) != Mechanism::None;
+        if readable && self.cni.lacks_config(time.saturating_sub(AFTER_START)) {
+            self.note(|probes| probes.peek());
         }
     }
 

@@ -239,6 +239,12 @@ impl<'a> Btf<'a> {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
+    /// Bytes of a struct or union.
+    pub(crate) fn size_of(&self, aggregate: &str) -> Option<u32> {
+        let found = self.find(Space::Aggregate, aggregate)?;
+        Some(found.refers)
+    }
+
     /// Whether the kernel has a function of this name.
     pub(crate) fn has_func(&self, name: &str) -> bool {
         self.find(Space::Function, name).is_some()

@@ -100,13 +100,7 @@ impl Probes {
             skip,
             ..WalkRequest::default()
         })?;
-        let mut nothing = Vec::new();
-        self.iterate("net_walk")?
-            .read_to_end(&mut nothing)
-            .map_err(|source| ProbeError::Read {
-                name: "net_walk",
-                source,
-            })?;
+        self.run("net_walk")?;
         let mut round = Vec::new();
         while let Some(item) = self.walk.next() {
             collect(&mut round, &item);
@@ -127,6 +121,14 @@ impl Probes {
                 name: map::WALK_REQUEST,
                 source,
             })
+    }
+
+    /// Runs an iterator that writes nothing.
+    pub(super) fn run(&mut self, name: &'static str) -> Result<(), ProbeError> {
+        let mut nothing = Vec::new();
+        let read = self.iterate(name)?.read_to_end(&mut nothing);
+        read.map_err(|source| ProbeError::Read { name, source })?;
+        Ok(())
     }
 
     fn iterate(&mut self, name: &'static str) -> Result<File, ProbeError> {

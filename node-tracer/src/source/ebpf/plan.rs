@@ -32,19 +32,22 @@ pub(crate) enum Signal {
     TaskBlocked,
     /// A CNI plugin started or ended.
     CniCall,
+    /// What a CNI plugin was configured with, and what it answered.
+    CniResult,
     /// What is there at the start: tasks, namespaces, addresses.
     Inventory,
 }
 
 impl Signal {
     /// All signals, in the order they are shown.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::NetnsCreated,
         Self::NetnsDying,
         Self::NetnsDestroyed,
         Self::Address,
         Self::TaskBlocked,
         Self::CniCall,
+        Self::CniResult,
         Self::Inventory,
     ];
 
@@ -57,6 +60,7 @@ impl Signal {
             Self::Address => "address",
             Self::TaskBlocked => "task-blocked",
             Self::CniCall => "cni-call",
+            Self::CniResult => "cni-result",
             Self::Inventory => "inventory",
         }
     }

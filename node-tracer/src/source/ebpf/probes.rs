@@ -21,12 +21,12 @@ use aya_log::EbpfLogger;
 use node_tracer_ebpf::{
     layout::{Layout, Settings},
     map,
-    record::{Blocked, WalkRequest, lost},
+    record::{Blocked, PageProbe, WalkRequest, lost},
 };
 
 use super::{
     facts::{FactError, Facts},
-    plan::{Attach, AttachKind, Mechanism, Plan},
+    plan::{Attach, AttachKind, Mechanism, Plan, Signal},
 };
 
 /// Why the kernel programs are not to be had at all.
@@ -86,6 +86,8 @@ pub(crate) struct Value<T>(pub(crate) T);
 unsafe impl aya::Pod for Value<Blocked> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Value<WalkRequest> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Value<PageProbe> {}
 
 /// The loaded programs. They are detached when this is dropped.
 pub(crate) struct Probes {
@@ -93,6 +95,7 @@ pub(crate) struct Probes {
     events: RingBuf<MapData>,
     pub(super) walk: RingBuf<MapData>,
     pub(super) walk_request: Array<MapData, Value<WalkRequest>>,
+    pub(super) pages: Array<MapData, Value<PageProbe>>,
     pub(super) blocked: HashMap<MapData, u32, Value<Blocked>>,
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
@@ -142,16 +145,14 @@ impl Probes {
         facts.fentry = Some(fentry_works(&mut ebpf, &btf));
 
         let plan = attach(&mut ebpf, &btf, &mut facts, limit);
-        for (program, reason) in &facts.refused {
-            warnings.push(format!("the kernel refuses {program}: {reason}"));
-        }
 
         // An object without log statements has no log.
         let log = EbpfLogger::init(&mut ebpf).ok();
-        let probes = Self {
+        let mut probes = Self {
             events: take_map(&mut ebpf, map::EVENTS, RingBuf::try_from)?,
             walk: take_map(&mut ebpf, map::WALK, RingBuf::try_from)?,
             walk_request: take_map(&mut ebpf, map::WALK_REQUEST, Array::try_from)?,
+            pages: take_map(&mut ebpf, map::PAGES, Array::try_from)?,
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
@@ -160,6 +161,17 @@ impl Probes {
             plan,
         };
         drop(btf);
+        if probes.plan.mechanism(Signal::CniResult) != Mechanism::None
+            && let Err(error) = probes.find_pages()
+        {
+            let reason = crate::report::chain(&error);
+            facts.refused.insert("page_probe", reason);
+            // Nothing else needs it, and what is attached stays attached.
+            probes.plan = Plan::from_facts(&facts, limit);
+        }
+        for (program, reason) in &facts.refused {
+            warnings.push(format!("the kernel refuses {program}: {reason}"));
+        }
         give_back_memory();
         Ok((probes, warnings))
     }

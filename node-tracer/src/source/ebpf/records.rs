@@ -34,7 +34,21 @@ pub(crate) enum Record {
     /// A CNI plugin has started.
     CniExec(CniExec),
     /// A CNI plugin has ended.
-    CniExit(CniExitRecord),
+    CniExit(CniExit),
+    /// What lies in the pipes of one that runs.
+    CniPeek(CniExit),
+}
+
+/// A [`CniExitRecord`] with what follows it.
+#[derive(Clone, Debug)]
+pub(crate) struct CniExit {
+    /// The record.
+    pub(crate) record: CniExitRecord,
+    /// What was written to the plugin's standard input, the beginning of it.
+    /// It can hold tokens.
+    pub(crate) config: Vec<u8>,
+    /// What it wrote to standard output.
+    pub(crate) output: Vec<u8>,
 }
 
 /// A [`CniExecRecord`] of the length it has.
@@ -96,9 +110,8 @@ impl Record {
                 Self::TaskUnblocked(record::read::<UnblockedRecord>(bytes).ok_or(short(kind))?)
             }
             kind::CNI_EXEC => Self::CniExec(cni_exec(bytes).ok_or(short(kind))?),
-            kind::CNI_EXIT => {
-                Self::CniExit(record::read::<CniExitRecord>(bytes).ok_or(short(kind))?)
-            }
+            kind::CNI_EXIT => Self::CniExit(cni_exit(bytes).ok_or(short(kind))?),
+            kind::CNI_PEEK => Self::CniPeek(cni_exit(bytes).ok_or(short(kind))?),
             other => return Err(DecodeError::Kind(other)),
         })
     }
@@ -126,6 +139,18 @@ fn cni_exec(bytes: &[u8]) -> Option<CniExec> {
         path: record::text(path).to_vec(),
         env: cni_variables(bytes.get(CNI_EXEC_FIXED..CNI_EXEC_FIXED.checked_add(env_len)?)?),
         truncated: truncated != 0,
+    })
+}
+
+fn cni_exit(bytes: &[u8]) -> Option<CniExit> {
+    let record: CniExitRecord = record::read(bytes)?;
+    let rest = bytes.get(size_of::<CniExitRecord>()..)?;
+    let (config, rest) = rest.split_at_checked(record.config_len as usize)?;
+    let output = rest.get(..record.output_len as usize)?;
+    Some(CniExit {
+        record,
+        config: config.to_vec(),
+        output: output.to_vec(),
     })
 }
 
@@ -197,6 +222,28 @@ mod tests {
                 let _ = Record::decode(&bytes[..len]);
             }
         }
+    }
+
+    #[test]
+    fn a_plugins_end_is_followed_by_what_lay_in_its_pipes() {
+        let mut bytes = vec![0; size_of::<CniExitRecord>()];
+        bytes[..4].copy_from_slice(&kind::CNI_EXIT.to_ne_bytes());
+        for (field, len) in [
+            (std::mem::offset_of!(CniExitRecord, config_len), 3_u32),
+            (std::mem::offset_of!(CniExitRecord, output_len), 2),
+        ] {
+            bytes[field..field + 4].copy_from_slice(&len.to_ne_bytes());
+        }
+        bytes.extend(b"abcde");
+        let Ok(Record::CniExit(exit)) = Record::decode(&bytes) else {
+            panic!("no end of a plugin");
+        };
+        assert_eq!(
+            (exit.config, exit.output),
+            (b"abc".to_vec(), b"de".to_vec())
+        );
+        bytes.pop();
+        assert!(Record::decode(&bytes).is_err());
     }
 
     #[test]

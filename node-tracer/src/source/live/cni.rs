@@ -8,12 +8,15 @@
 
 use std::collections::HashMap;
 
-use node_tracer_ebpf::record::{self, CniExitRecord, Task as KernelTask};
+use node_tracer_ebpf::record::{self, Task as KernelTask};
 
+use self::payload::{Answer, NetworkConfig};
 use crate::{
     event::{CniCall, PodRef},
-    source::ebpf::records::CniExec,
+    source::ebpf::records::{CniExec, CniExit},
 };
+
+mod payload;
 
 /// Programs that call CNI plugins, by the name of their executable.
 const RUNTIMES: [&str; 13] = [
@@ -68,6 +71,8 @@ pub(crate) struct Ended {
     pub(crate) signal: Option<i32>,
     /// From exec to exit, ns.
     pub(crate) duration: u64,
+    /// What it answered.
+    pub(crate) answer: Answer,
 }
 
 /// What a plugin start means.
@@ -178,29 +183,81 @@ impl CniTable {
         }
     }
 
+    /// Whether the configuration of some trusted plugin that runs since before
+    /// `time` is not known.
+    pub(crate) fn lacks_config(&self, time: u64) -> bool {
+        let mut running = self.running.values();
+        running.any(|running| {
+            running.started < time && running.call.trusted && running.call.network.is_none()
+        })
+    }
+
+    /// What lies in the pipes of a plugin that runs. Returns its call if that
+    /// tells something new.
+    pub(crate) fn peek(&mut self, peek: &CniExit) -> Option<&CniCall> {
+        let running = self.running.get_mut(&peek.record.tgid)?;
+        // Later if a wrapper has become the plugin.
+        let same = peek.record.started >= running.started;
+        (same && running.learn(&peek.config)).then_some(&running.call)
+    }
+
     /// A process that was executed with CNI variables has ended.
-    pub(crate) fn exit(&mut self, exit: &CniExitRecord) -> Option<Ended> {
-        let running = self.running.get(&exit.tgid)?;
-        if exit.started < running.started {
+    pub(crate) fn exit(&mut self, exit: &CniExit) -> Option<Ended> {
+        let CniExit {
+            record,
+            config,
+            output,
+        } = exit;
+        let running = self.running.get(&record.tgid)?;
+        if record.started < running.started {
             return None; // the end of an earlier process of this number
         }
-        let Running {
-            call,
-            started,
-            start_boottime: _,
-        } = self.running.remove(&exit.tgid)?;
-        let signal = (exit.wait_status & 0x7f) as i32;
+        let mut running = self.running.remove(&record.tgid)?;
+        running.learn(config);
+        let Running { call, started, .. } = running;
+        let signal = (record.wait_status & 0x7f) as i32;
         let (exit_code, signal) = match signal {
-            0 => (Some((exit.wait_status >> 8 & 0xff) as i32), None),
+            0 => (Some((record.wait_status >> 8 & 0xff) as i32), None),
             signal => (None, Some(signal)),
         };
-        let duration = exit.header.time.saturating_sub(started);
+        // Nobody reads what strangers say.
+        let answer = match call.trusted {
+            true => Answer::parse(
+                &call.command,
+                exit_code == Some(0),
+                record.output_state,
+                output,
+            ),
+            false => Answer::default(),
+        };
+        let duration = record.header.time.saturating_sub(started);
         Some(Ended {
             call,
             exit_code,
             signal,
             duration,
+            answer,
         })
+    }
+}
+
+impl Running {
+    /// Takes the names in a configuration. Returns whether there was one that
+    /// was not known.
+    fn learn(&mut self, config: &[u8]) -> bool {
+        if !self.call.trusted || config.is_empty() || self.call.network.is_some() {
+            return false;
+        }
+        let NetworkConfig {
+            network,
+            version,
+            ipam,
+        } = NetworkConfig::parse(config);
+        let new = network.is_some();
+        self.call.network = network;
+        self.call.cni_version = version;
+        self.call.ipam = ipam;
+        new
     }
 }
 

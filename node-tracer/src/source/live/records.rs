@@ -87,22 +87,31 @@ impl Live {
                 out.push(event);
             }
             Record::CniExec(exec) => self.cni_exec(&exec, changes, out),
+            Record::CniPeek(peek) => {
+                if let Some(call) = self.cni.peek(&peek).cloned() {
+                    out.push(Event {
+                        time: self.time(peek.record.started),
+                        what: What::CniStarted { call },
+                    });
+                }
+            }
             Record::CniExit(exit) => {
+                let time = exit.record.header.time;
                 if let Some(ended) = self.cni.exit(&exit) {
                     out.push(Event {
-                        time: self.time(exit.header.time),
+                        time: self.time(time),
                         what: What::CniCall {
                             call: ended.call,
                             exit_code: ended.exit_code,
                             signal: ended.signal,
                             duration_ms: (ended.duration / 1000) as f64 / 1000.0,
-                            result: None,
-                            error: None,
-                            unread: None,
+                            result: ended.answer.result,
+                            error: ended.answer.error,
+                            unread: ended.answer.unread,
                         },
                     });
-                    self.due.walk_at(exit.header.time);
-                    self.due.holders_at(exit.header.time + HOLDERS_AFTER);
+                    self.due.walk_at(time);
+                    self.due.holders_at(time + HOLDERS_AFTER);
                 }
             }
         }

@@ -55,6 +55,7 @@ pub(super) fn of(signal: Signal) -> &'static [Rung] {
             (Comparison, blocked_comparison),
         ],
         Signal::CniCall => &[(TpBtf, cni_tp_btf), (Mechanism::None, cni_none)],
+        Signal::CniResult => &[(TpBtf, result_tp_btf), (Mechanism::None, result_none)],
         Signal::Inventory => &[
             (Iterator, inventory_iterator),
             (Comparison, inventory_comparison),
@@ -376,6 +377,47 @@ fn cni_none(_: &Facts) -> Result<Step, Obstacle> {
     step(
         Vec::new(),
         &["CNI calls, other than by the runtime's cache and by logs"],
+    )
+}
+
+// What a CNI plugin was given and answered.
+
+/// Read out of the plugin's pipes as it ends, and while it runs. The first
+/// program finds out how the kernel's pages can be read at all.
+fn result_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
+    // Without the start there is no end.
+    let mut attachments = cni_tp_btf(facts)?.attach;
+    iterators(facts)?;
+    members!(
+        facts,
+        task_files,
+        files_fdt,
+        fdt_max_fds,
+        fdt_fd,
+        file_inode,
+        inode_mode,
+        inode_pipe,
+        pipe_head,
+        pipe_tail,
+        pipe_ring_size,
+        pipe_bufs,
+        pipe_tmp_page,
+        pipe_tmp_page_end,
+        pipe_buffer_page,
+        pipe_buffer_offset,
+        pipe_buffer_len,
+        pipe_buffer_size,
+        page_size,
+    )?;
+    let programs = ["page_probe", "cni_peek"];
+    attachments.extend(programs.map(|program| attach(program, AttachKind::Iter("task"))));
+    step(attachments, &[])
+}
+
+fn result_none(_: &Facts) -> Result<Step, Obstacle> {
+    step(
+        Vec::new(),
+        &["network, result and error message of CNI calls; their exit status is known"],
     )
 }
 

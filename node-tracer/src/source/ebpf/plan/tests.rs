@@ -37,7 +37,7 @@ impl Drop for Option<BTreeSet<&'static str>> {
 }
 
 /// The mechanisms in the order of [`Signal::ALL`].
-fn mechanisms(plan: &Plan) -> [Mechanism; 7] {
+fn mechanisms(plan: &Plan) -> [Mechanism; 8] {
     Signal::ALL.map(|signal| plan.mechanism(signal))
 }
 
@@ -65,14 +65,18 @@ fn reason(plan: &Plan, signal: Signal, mechanism: Mechanism) -> Option<&Obstacle
 }
 
 use Mechanism::{Comparison, Fentry, Iterator, Kprobe, RawTracepoint, TpBtf};
-use Signal::{Address, CniCall, Inventory, NetnsCreated, NetnsDestroyed, NetnsDying, TaskBlocked};
+use Signal::{
+    Address, CniCall, CniResult, Inventory, NetnsCreated, NetnsDestroyed, NetnsDying, TaskBlocked,
+};
 
 #[test]
 fn a_capable_kernel_gets_the_best_of_each_ladder_and_knows_everything() {
     let plan = capable();
     assert_eq!(
         mechanisms(&plan),
-        [Fentry, Fentry, Fentry, Fentry, TpBtf, TpBtf, Iterator]
+        [
+            Fentry, Fentry, Fentry, Fentry, TpBtf, TpBtf, TpBtf, Iterator
+        ]
     );
     for choice in &plan.choices {
         assert_eq!(choice.refused, [], "{}", choice.signal);
@@ -233,9 +237,30 @@ fn a_missing_member_moves_every_signal_that_reads_it_and_no_other() {
         Some(&Obstacle::NoMember("task_state"))
     );
     let plan = without(|facts| facts.layout.mm_env_start = ABSENT);
-    assert_eq!(degraded(&plan), [(CniCall, Mechanism::None)]);
+    assert_eq!(degraded(&plan), NO_CALLS);
     let plan = without(|facts| facts.layout.regs_syscall = ABSENT);
     assert_eq!(degraded(&plan), []);
+}
+
+/// Without the start of a plugin nothing of it is known.
+const NO_CALLS: [(Signal, Mechanism); 2] =
+    [(CniCall, Mechanism::None), (CniResult, Mechanism::None)];
+
+#[test]
+fn without_a_look_into_pipes_calls_are_still_seen() {
+    for take in [
+        (|facts: &mut Facts| facts.layout.pipe_tmp_page = ABSENT) as fn(&mut Facts),
+        |facts| {
+            facts
+                .refused
+                .insert("page_probe", String::from("no frame numbers"));
+        },
+    ] {
+        let plan = without(take);
+        assert_eq!(degraded(&plan), [(CniResult, Mechanism::None)]);
+        assert_eq!(programs(&plan, CniCall), ["cni_exec", "cni_exit"]);
+        assert!(plan.choice(CniResult).unknown[0].contains("exit status is known"));
+    }
 }
 
 #[test]

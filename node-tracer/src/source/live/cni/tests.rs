@@ -1,3 +1,5 @@
+use node_tracer_ebpf::record::CniExitRecord;
+
 use super::*;
 
 const HOST: Host = Host {
@@ -38,15 +40,19 @@ fn containerd() -> Parent {
     }
 }
 
-fn exit(pid: u32, wait_status: u32) -> CniExitRecord {
-    let mut exit = CniExitRecord {
+fn exit(pid: u32, wait_status: u32) -> CniExit {
+    let mut record = CniExitRecord {
         tgid: pid,
         wait_status,
         ..CniExitRecord::default()
     };
-    exit.header.time = 36_000;
-    exit.started = 35_000;
-    exit
+    record.header.time = 36_000;
+    record.started = 35_000;
+    CniExit {
+        record,
+        config: Vec::new(),
+        output: Vec::new(),
+    }
 }
 
 fn call(started: Started) -> CniCall {
@@ -188,7 +194,7 @@ fn a_number_that_is_used_again_is_another_process() {
     later.time = 30_000;
     call(table.exec(&later, containerd));
     let mut old = exit(5, 0);
-    old.started = 1_000;
+    old.record.started = 1_000;
     assert!(table.exit(&old).is_none(), "the end of the first");
     let mut child = exec(6, root(5, "bridge"), "/opt/cni/bin/host-local");
     child.parent.start_boottime = 1;

@@ -13,11 +13,12 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     source!("address.rs"),
     source!("cni.rs"),
     source!("netns.rs"),
     source!("notifier.rs"),
+    source!("pipe.rs"),
     source!("task.rs"),
     source!("walk.rs"),
 ];

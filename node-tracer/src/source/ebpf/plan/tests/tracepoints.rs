@@ -210,8 +210,8 @@ fn each_missing_tracepoint_moves_what_needs_it() {
             vec![(NetnsDying, Comparison), (NetnsDestroyed, Comparison)],
         ),
         ("sched_waking", vec![(TaskBlocked, Iterator)]),
-        ("sched_process_exec", vec![(CniCall, Mechanism::None)]),
-        ("sched_process_exit", vec![(CniCall, Mechanism::None)]),
+        ("sched_process_exec", NO_CALLS.to_vec()),
+        ("sched_process_exit", NO_CALLS.to_vec()),
     ] {
         let full = without(tracepoints_only);
         let plan = without(|facts| {
