@@ -308,7 +308,7 @@ fn cni_exit(ctx: BtfTracePointContext) -> i32 {
     };
     if hosts {
         // Its descriptors are closed after this.
-        emit_with_pipes(task, exit);
+        emit_with_pipes(task, exit, AT_END);
     } else {
         emit(&exit);
     }
@@ -323,12 +323,15 @@ struct Pipes {
     bytes: [u8; 4 * PIPE_LEN],
 }
 
+/// One for ends, and one for looks in between, which an end can interrupt.
 #[map]
-static PIPES: PerCpuArray<Pipes> = PerCpuArray::with_max_entries(1, 0);
+static PIPES: PerCpuArray<Pipes> = PerCpuArray::with_max_entries(2, 0);
+const AT_END: u32 = 0;
+const BETWEEN: u32 = 1;
 
 #[inline(always)]
-fn emit_with_pipes(task: u64, exit: CniExitRecord) {
-    let Some(scratch) = PIPES.get_ptr_mut(0) else {
+fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32) {
+    let Some(scratch) = PIPES.get_ptr_mut(place) else {
         return;
     };
     const MASK: u32 = PIPE_LEN as u32 - 1;
@@ -378,7 +381,7 @@ extern "C" fn cni_peek(ctx: *mut c_void) -> i32 {
         tgid,
         ..CniExitRecord::default()
     };
-    emit_with_pipes(task, peek);
+    emit_with_pipes(task, peek, BETWEEN);
     0
 }
 
