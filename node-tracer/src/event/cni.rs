@@ -45,6 +45,9 @@ pub(crate) struct CniCall {
     /// The pod, from `CNI_ARGS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<PodRef>,
+    /// `K8S_POD_INFRA_CONTAINER_ID` in `CNI_ARGS`: the sandbox, by the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) infra_container_id: Option<String>,
     /// The plugin ran as root on the host under a container runtime. What
     /// others say under the CNI variables' names is recorded and never
     /// believed.

@@ -155,6 +155,7 @@ impl CniTable {
             ipam: None,
             cni_version: None,
             pod: pod_of(&env.get("CNI_ARGS")),
+            infra_container_id: argument(&env.get("CNI_ARGS"), "K8S_POD_INFRA_CONTAINER_ID"),
             trusted: distrust.is_none(),
             distrust,
         };
@@ -359,20 +360,19 @@ impl<'a> Environment<'a> {
 
 /// The pod that `CNI_ARGS` names. Other keys may be secrets and are dropped.
 fn pod_of(args: &str) -> Option<PodRef> {
-    let mut pod = PodRef::default();
-    for pair in args.split(';') {
-        let Some((key, value)) = pair.split_once('=') else {
-            continue;
-        };
-        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
-        match key {
-            "K8S_POD_NAMESPACE" => pod.namespace = value,
-            "K8S_POD_NAME" => pod.name = value,
-            "K8S_POD_UID" => pod.uid = value,
-            _ => {}
-        }
-    }
+    let pod = PodRef {
+        namespace: argument(args, "K8S_POD_NAMESPACE"),
+        name: argument(args, "K8S_POD_NAME"),
+        uid: argument(args, "K8S_POD_UID"),
+    };
     (pod != PodRef::default()).then_some(pod)
+}
+
+/// The last value of a key in `CNI_ARGS`, if there is one that is not empty.
+fn argument(args: &str, key: &str) -> Option<String> {
+    let pairs = args.split(';').filter_map(|pair| pair.split_once('='));
+    let value = pairs.filter(|(name, _)| *name == key).last()?.1;
+    Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
 fn lossy(bytes: &[u8]) -> String {

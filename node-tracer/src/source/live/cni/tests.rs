@@ -8,7 +8,8 @@ const HOST: Host = Host {
 };
 const ENV: &[u8] = b"CNI_COMMAND=ADD\0CNI_CONTAINERID=abc\0CNI_NETNS=/run/netns/x\0\
     CNI_IFNAME=eth0\0CNI_PATH=/usr/lib/cni:/opt/cni/bin/\0\
-    CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_API_TOKEN=secret\0";
+    CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_POD_INFRA_CONTAINER_ID=abc;\
+    K8S_API_TOKEN=secret\0";
 
 fn root(pid: u32, comm: &str) -> KernelTask {
     let mut task = KernelTask {
@@ -72,6 +73,7 @@ fn a_plugin_of_a_runtime_is_a_trusted_call() {
     let call = call(started);
     assert!(call.trusted, "{:?}", call.distrust);
     assert_eq!(call.plugin, "bridge");
+    assert_eq!(call.infra_container_id.as_deref(), Some("abc"));
     assert_eq!(call.pod.unwrap().label(), "default/web");
     let ended = table.exit(&exit(5, 0x100)).unwrap();
     assert_eq!(
