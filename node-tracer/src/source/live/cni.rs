@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod payload;
+mod redact;
 
 /// Programs that call CNI plugins, by the name of their executable.
 const RUNTIMES: [&str; 13] = [

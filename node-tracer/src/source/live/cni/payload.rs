@@ -8,6 +8,7 @@ use node_tracer_ebpf::record::pipe;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::redact::redact;
 use crate::event::{CniError, CniInterface, CniResult};
 
 /// Names and messages are cut at this length.
@@ -181,7 +182,7 @@ fn ip(text: &str) -> Option<IpAddr> {
 }
 
 fn error(object: &Value) -> CniError {
-    let at = |key: &str| object.get(key)?.as_str().map(cut);
+    let at = |key: &str| object.get(key)?.as_str().map(|text| cut(&redact(text)));
     CniError {
         code: object.get("code").and_then(Value::as_u64),
         msg: at("msg").unwrap_or_default(),
@@ -191,7 +192,7 @@ fn error(object: &Value) -> CniError {
 
 fn text(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
-    Some(cut(text.trim())).filter(|text| !text.is_empty())
+    Some(cut(&redact(text.trim()))).filter(|text| !text.is_empty())
 }
 
 fn cut(text: &str) -> String {
