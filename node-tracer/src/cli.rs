@@ -47,6 +47,12 @@ pub(crate) enum Command {
         node-tracer explain /run/netns/cni-1   # the same by its path\n  \
         node-tracer explain 26310              # a process")]
     Explain(Explain),
+    /// Recorded runs again: the same events, the same findings
+    #[command(after_help = "Examples:\n  \
+        node-tracer replay run.jsonl\n  \
+        node-tracer replay -o json run.jsonl | jq 'select(.type == \"finding\")'\n  \
+        ssh worker-3 cat /var/tmp/run.jsonl | node-tracer replay -")]
+    Replay(Replay),
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
     Check(Check),
@@ -103,6 +109,26 @@ pub(crate) struct Explain {
     /// What counts as stuck.
     #[command(flatten)]
     pub(crate) stall: Stall,
+}
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// What trace --record or scan --record has written; - for standard input.
+    /// Several are replayed one after the other
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where and how to write; may be given several times [default: text]
+    #[arg(short, long = "output", value_enum, value_name = "FORM")]
+    pub(crate) output: Vec<Output>,
+    /// The host's root directory, when run in a container (for -o journald)
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "NODE_TRACER_ROOT",
+        default_value = "/"
+    )]
+    pub(crate) root: PathBuf,
 }
 
 /// Options of `check`.

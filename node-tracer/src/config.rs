@@ -28,6 +28,9 @@ pub(crate) enum ConfigError {
     /// An explanation is no journal entry.
     #[error("explain writes text or json, not to journald")]
     ExplainJournald,
+    /// There is one standard input.
+    #[error("- is given twice")]
+    Stdin,
     /// Two outputs that mix on standard output are fine, twice the same is not.
     #[error("-o {0} is given twice")]
     Twice(&'static str),
@@ -96,6 +99,37 @@ pub(crate) struct Config {
     pub(crate) record: Option<PathBuf>,
     /// No better mechanism than this.
     pub(crate) limit: Option<Mechanism>,
+}
+
+/// What `replay` is to do. It needs nothing of the node that it runs on.
+#[derive(Clone, Debug)]
+pub(crate) struct Replay {
+    /// Recordings, `-` for standard input.
+    pub(crate) files: Vec<PathBuf>,
+    /// Outputs, each once; never empty.
+    pub(crate) outputs: Vec<cli::Output>,
+    /// The host's root, where journald's socket is.
+    pub(crate) root: PathBuf,
+}
+
+impl Replay {
+    /// What was asked for.
+    pub(crate) fn new(cli: &cli::Replay) -> Result<Self, ConfigError> {
+        let cli::Replay {
+            files,
+            output,
+            root,
+        } = cli;
+        let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
+        if files.iter().filter(is_stdin).count() > 1 {
+            return Err(ConfigError::Stdin);
+        }
+        Ok(Self {
+            files: files.clone(),
+            outputs: outputs(output)?,
+            root: root.clone(),
+        })
+    }
 }
 
 /// The threshold that `check` loads the programs with.

@@ -5,19 +5,25 @@
 //! answer will change: nothing has to be evaluated before that, or before the
 //! model changes.
 
+pub(crate) mod add_failed;
 pub(crate) mod blocked_task;
 pub(crate) mod cable;
+mod calls;
 mod common;
+pub(crate) mod del_retry;
 pub(crate) mod duplicate_address;
 pub(crate) mod events_lost;
 pub(crate) mod ghost_sandbox;
 pub(crate) mod leaked_reservation;
+pub(crate) mod missing_del;
 pub(crate) mod missing_gateway_neighbour;
 pub(crate) mod netns_teardown_stall;
 pub(crate) mod orphan_veth;
 pub(crate) mod pinned_netns;
 pub(crate) mod range_exhausted;
+pub(crate) mod sandbox_churn;
 pub(crate) mod stack_hint;
+pub(crate) mod stale_del;
 pub(crate) mod trapped_device;
 
 use self::common::{
@@ -31,6 +37,8 @@ pub(crate) use self::common::{
 
 use std::{
     cell::{Cell, OnceCell},
+    collections::BTreeSet,
+    net::IpAddr,
     time::Duration,
 };
 
@@ -140,15 +148,30 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let rules = [
         duplicate_address::detect,
         ghost_sandbox::detect,
+        stale_del::detect,
         range_exhausted::detect,
         netns_teardown_stall::detect,
         trapped_device::detect,
         missing_gateway_neighbour::detect,
+        add_failed::detect,
+        sandbox_churn::detect,
+        missing_del::detect,
+        del_retry::detect,
         leaked_reservation::detect,
         pinned_netns::detect,
         blocked_task::detect,
         orphan_veth::detect,
         events_lost::detect,
+    ];
+    rules.iter().flat_map(|rule| rule(view)).collect()
+}
+
+/// Addresses that CNI calls were about and whose reservations matter.
+pub(crate) fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
+    let rules = [
+        add_failed::addresses,
+        missing_del::addresses,
+        del_retry::addresses,
     ];
     rules.iter().flat_map(|rule| rule(view)).collect()
 }
@@ -180,13 +203,13 @@ fn silence(model: &Model) -> String {
 }
 
 /// Namespaces that were found and could not be visited: what is in them is not
-/// known. Where no devices were looked at, nothing is said of this.
+/// known. Where the host's own devices were not listed, nobody has gone through
+/// all of them (a trace looks at single ones), and nothing is said of this.
 fn unread(model: &Model) -> usize {
-    let of = |wired: bool| {
-        let all = model.netns.live();
-        all.filter(|entry| entry.wiring.is_some() == wired).count()
-    };
-    if of(true) > 0 { of(false) } else { 0 }
+    let mut all = model.netns.live();
+    let surveyed = all.any(|entry| entry.host && entry.wiring.is_some());
+    let unread = model.netns.live().filter(|entry| entry.wiring.is_none());
+    if surveyed { unread.count() } else { 0 }
 }
 
 /// What nsenter(1) is to be given to enter a namespace.

@@ -321,6 +321,7 @@ fn watch(view: &View<'_>) -> Watch {
         let entry = view.model.netns.get(netns).filter(|entry| !entry.host);
         watch.netns.extend(entry.map(|entry| entry.id));
     }
+    watch.addresses.extend(detect::called_for(view));
     watch
 }
 

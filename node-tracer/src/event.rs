@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 mod cni;
 mod lists;
@@ -73,6 +73,7 @@ pub(crate) enum What {
         /// How many tasks there are.
         task_count: usize,
         /// Where it is mounted.
+        #[serde(serialize_with = "as_text")]
         mounts: Vec<PathBuf>,
         /// Descriptors of it; looked for only where there is neither a task
         /// nor a mount.
@@ -438,6 +439,12 @@ impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
     }
+}
+
+/// Paths that anybody on the node can choose, as text: bytes that are none of
+/// UTF-8 are lost, which costs a character and not the whole line.
+pub(crate) fn as_text<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
 pub(crate) fn is_false(value: &bool) -> bool {

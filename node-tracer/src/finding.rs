@@ -4,9 +4,12 @@
 //! The serde form is the contract's `type: "finding"` record (without the
 //! record's frame, which the sink adds).
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     clock::Timestamp,
@@ -119,7 +122,13 @@ pub(crate) struct FindingNetns {
     #[serde(flatten)]
     pub(crate) id: Netns,
     /// Where it is, or was, mounted.
+    #[serde(serialize_with = "crate::event::as_text")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// As [`as_text`](crate::event::as_text).
+fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// Something that keeps a network namespace, or a task that is stuck.
@@ -153,6 +162,7 @@ pub(crate) enum Holder {
     /// An nsfs mount of the namespace.
     Mount {
         /// Where.
+        #[serde(serialize_with = "one_as_text")]
         path: PathBuf,
     },
     /// A descriptor of the namespace in a process that is not in it.

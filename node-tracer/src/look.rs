@@ -7,6 +7,7 @@
 
 mod answers;
 mod differences;
+mod ipam;
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,7 @@ use self::answers::Answers;
 use crate::{
     clock::Timestamp,
     config::{Config, Cri, Pods},
-    event::{Event, Netns, What},
+    event::{Event, Netns, Network, What},
     record::CoverageItem,
     report,
     source::{
@@ -106,6 +107,7 @@ impl<'a> Looker<'a> {
     /// The tasks cannot be listed, the list of pods that was given is none, or
     /// the credentials that were given cannot be used.
     pub(crate) fn look(&mut self) -> anyhow::Result<Looked> {
+        let started = Instant::now();
         let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
         let mut looked = Looked::default();
         let shims = self.kernel(&mut looked)?;
@@ -124,7 +126,8 @@ impl<'a> Looker<'a> {
         }
         // After the runtime: a sandbox that was removed in between would look
         // as if it had left its reservations behind.
-        self.cni(true, &mut looked);
+        let networks = self.cni(true, &mut looked);
+        self.ipam_api(&networks, started, &mut looked);
         self.pods(first, listed, &mut looked);
         Ok(looked)
     }
@@ -253,9 +256,10 @@ impl<'a> Looker<'a> {
         }
     }
 
-    /// CNI's configuration, libcni's cache and host-local's stores, each with a
-    /// time of its own: the largest is not to cost the smallest.
-    fn cni(&self, with_stores: bool, looked: &mut Looked) {
+    /// CNI's configuration, libcni's cache and the stores of reservations, each
+    /// with a time of its own: the largest is not to cost the smallest. Returns
+    /// the networks.
+    fn cni(&self, with_stores: bool, looked: &mut Looked) -> Vec<Network> {
         let now = Timestamp::now();
         let mut networks = Vec::new();
         self.files("networks", looked, move |root, _| {
@@ -272,10 +276,13 @@ impl<'a> Looker<'a> {
             cni::attachments(root, &resolve, now)
         });
         if with_stores {
+            self.ipam_files(&networks, looked);
+            let configured = networks.clone();
             self.files("host-local", looked, move |root, _| {
-                hostlocal::look(root, &networks, now)
+                hostlocal::look(root, &configured, now)
             });
         }
+        networks
     }
 
     /// Reads files that can be on a disk that hangs, and tells of them as one

@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`] and [`check`] are the commands
-//! and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`] and [`check`] are
+//! the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
-//! | [`trace`], [`scan`], [`explain`], [`check`] | the commands |
-//! | [`recording`], [`coverage`], [`words`] | what they have in common |
+//! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
 mod check;
 mod cli;
@@ -30,15 +30,18 @@ mod event;
 mod explain;
 mod finding;
 mod look;
+mod looks;
 mod model;
 mod output;
 mod record;
 mod recording;
+mod replay;
 mod report;
 mod reservations;
 mod scan;
 mod sink;
 mod source;
+mod summary;
 mod trace;
 mod words;
 
@@ -86,6 +89,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         }
         Command::Explain(options) => {
             let something = explain::command::run(&options.subject, &Config::explain(options)?)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Replay(options) => {
+            let something = replay::run(&config::Replay::new(options)?)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Check(options) => {

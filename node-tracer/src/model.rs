@@ -15,6 +15,7 @@
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
 //! | sandboxes, containers, attachments, reservations | the constants of [`runtime`] and [`attachment`] | the rest is left out |
 //! | attachments with their CNI calls | [`calls::MAX_ATTACHMENTS`] | the one that was called for longest ago makes room |
+//! | what sandboxes had | as many as namespaces, and the constants of [`lost`] | the new one is left out |
 //! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
 //!
 //! What is old stays, because a ghost is older than what it harms.
@@ -23,6 +24,7 @@ pub(crate) mod allocation;
 pub(crate) mod attachment;
 pub(crate) mod calls;
 mod lists;
+pub(crate) mod lost;
 pub(crate) mod netns;
 pub(crate) mod pods;
 pub(crate) mod runtime;
@@ -41,6 +43,7 @@ use crate::{
 use allocation::Allocations;
 use attachment::Cni;
 use calls::{Calls, End};
+use lost::Lost;
 use netns::NetnsTable;
 use pods::Pods;
 use runtime::Runtime;
@@ -74,6 +77,8 @@ pub(crate) struct Model {
     pub(crate) cni: Cni,
     /// CNI calls that were seen.
     pub(crate) calls: Calls,
+    /// What living sandboxes had and have lost.
+    pub(crate) lost: Lost,
     /// Records that never became events.
     pub(crate) losses: Losses,
     /// Sources that do not answer: since when, and what they say.
@@ -120,14 +125,16 @@ impl Model {
     /// verdict may depend on.
     pub(crate) fn apply(&mut self, event: &Event) -> bool {
         let time = event.time;
-        let changed = self.take(time, &event.what);
+        let lost = self.lost.take(&self.netns, time, &event.what);
+        let changed = self.take(time, &event.what) | lost;
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
             + self.allocations.take_dropped()
             + self.runtime.take_dropped()
             + self.cni.take_dropped()
-            + self.calls.take_dropped();
+            + self.calls.take_dropped()
+            + self.lost.take_dropped();
         self.losses.add(TABLE_FULL, full, time) || changed
     }
 
@@ -155,10 +162,10 @@ impl Model {
             What::NetnsCreated { netns, task: _ } => self.netns.created(*netns, time),
             What::NetnsFound { netns, host } => self.netns.found(*netns, *host, time),
             What::NetnsDying { netns, task: _ } => {
-                self.calls.netns_gone(*netns, time) | self.netns.dying(*netns, time)
+                self.netns_gone(*netns, time) | self.netns.dying(*netns, time)
             }
             What::NetnsDestroyed { netns } => {
-                self.calls.netns_gone(*netns, time) | self.netns.destroyed(*netns, time)
+                self.netns_gone(*netns, time) | self.netns.destroyed(*netns, time)
             }
             What::NetnsHolders {
                 netns,
@@ -289,6 +296,14 @@ impl Model {
         let tasks = tasks.iter().chain(stuck.map(|blocked| &blocked.task));
         let changed = entry.sandbox.note_tasks(tasks, &self.pods, time);
         changed | entry.sandbox.stand(&self.pods, entry.seen)
+    }
+
+    /// What was called for a namespace that goes, and what it still has.
+    fn netns_gone(&mut self, netns: Netns, time: Timestamp) -> bool {
+        let entry = self.netns.get(netns);
+        let held = entry.into_iter().flat_map(|entry| &entry.addresses);
+        let held = held.map(|held| held.address.address).collect();
+        self.calls.netns_gone(netns, time, held)
     }
 
     /// A CNI call, started or ended. Only a trusted one counts.

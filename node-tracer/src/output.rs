@@ -1,6 +1,9 @@
 //! From the outputs that were asked for to sinks.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+};
 
 use crate::{
     cli::Output,
@@ -13,15 +16,25 @@ use crate::{
 /// # Errors
 /// journald was asked for and is not there.
 pub(crate) fn sinks(config: &Config, stream: bool) -> Result<Vec<Box<dyn Sink>>, SinkError> {
+    sinks_of(&config.outputs, &config.node.root, stream)
+}
+
+/// The same for outputs alone; journald's is below the host's root.
+///
+/// # Errors
+/// journald was asked for and is not there.
+pub(crate) fn sinks_of(
+    outputs: &[Output],
+    root: &Path,
+    stream: bool,
+) -> Result<Vec<Box<dyn Sink>>, SinkError> {
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-    for output in &config.outputs {
+    for output in outputs {
         sinks.push(match output {
             Output::Text if stream => Box::new(TextSink::new(io::stdout(), coloured()).brief()),
             Output::Text => Box::new(TextSink::new(io::stdout(), coloured())),
             Output::Json => Box::new(JsonSink::new(io::stdout())),
-            Output::Journald => {
-                Box::new(JournaldSink::connect(&journald::socket(&config.node.root))?)
-            }
+            Output::Journald => Box::new(JournaldSink::connect(&journald::socket(root))?),
         });
     }
     Ok(sinks)

@@ -1,31 +1,32 @@
 //! Recordings: one line that says what was recorded, then one event a line in
-//! its serde form. Readable by the owner alone.
+//! its serde form, and between them what else the run went by.
+//!
+//! A recording holds all that verdicts depend on: every event in the order in
+//! which the engine was given it, ticks too; for a scan, where each look ended
+//! ([`Note`]); in the [`Header`] what findings' IDs are made from. So a replay
+//! gives the same findings with the same IDs. It is readable by the owner
+//! alone.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, BufWriter, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod reader;
+mod recorder;
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{clock::Timestamp, event::Event, record::SCHEMA};
+pub(crate) use self::{
+    reader::{Line, ReadError, Recording},
+    recorder::{Recorder, RecordingError},
+};
+use crate::{clock::Timestamp, config::Node, detect::Settings, record::CoverageItem};
 
-/// A recording cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the recording {}", path.display())]
-pub(crate) struct RecordingError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
-}
+/// The `type` of the first line.
+const KIND: &str = "recording";
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
-    /// [`SCHEMA`]
+    /// [`SCHEMA`](crate::record::SCHEMA)
     pub(crate) schema: String,
     /// `recording`
     #[serde(rename = "type")]
@@ -38,118 +39,84 @@ pub(crate) struct Header {
     pub(crate) boot_id: String,
     /// The threshold of stalls, ms.
     pub(crate) stall_threshold_ms: u64,
+    /// The same to the nanosecond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stall_threshold_ns: Option<u64>,
+    /// What was run.
+    #[serde(default)]
+    pub(crate) command: Command,
+    /// The version that has written it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
 }
 
-/// A recording being written.
-#[derive(Debug)]
-pub(crate) struct Recorder {
-    path: PathBuf,
-    out: BufWriter<File>,
+/// Commands that record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Command {
+    /// `trace`: findings are told as they come.
+    #[default]
+    Trace,
+    /// `scan`: findings are told at the end.
+    Scan,
 }
 
-impl Recorder {
-    /// Begins a recording in a new file; one that exists is left alone.
-    pub(crate) fn create(
-        path: &Path,
-        node: &str,
-        boot_id: &str,
-        stall_threshold: Duration,
-    ) -> Result<Self, RecordingError> {
-        let failed = |source| RecordingError {
-            path: path.to_owned(),
-            source,
-        };
-        // What pods are called and where they ran is nobody else's business.
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path);
-        let mut recorder = Self {
-            path: path.to_owned(),
-            out: BufWriter::new(file.map_err(failed)?),
-        };
-        recorder.line(&Header {
-            schema: SCHEMA.to_owned(),
-            kind: String::from("recording"),
+/// What is no event, and a replay needs all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(crate) enum Note {
+    /// What the run could see, as its coverage record said it.
+    Coverage {
+        /// Signals and sources.
+        signals: Vec<CoverageItem>,
+    },
+    /// scan: a look was taken in as a whole.
+    Looked,
+    /// scan: no other look follows that could confirm what is doubtful.
+    Judged,
+    /// The run ended of its own accord, and this is all.
+    Ended {
+        /// When.
+        time: Timestamp,
+    },
+}
+
+impl Header {
+    /// What begins now.
+    fn new(command: Command, node: &Node, stall_threshold: Duration) -> Self {
+        Self {
+            schema: crate::record::SCHEMA.to_owned(),
+            kind: KIND.to_owned(),
             time: Timestamp::now(),
-            node: node.to_owned(),
-            boot_id: boot_id.to_owned(),
+            node: node.name.clone(),
+            boot_id: node.boot_id.clone(),
             stall_threshold_ms: u64::try_from(stall_threshold.as_millis()).unwrap_or(u64::MAX),
-        })?;
-        recorder.flush()?;
-        Ok(recorder)
+            stall_threshold_ns: u64::try_from(stall_threshold.as_nanos()).ok(),
+            command,
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        }
     }
 
-    /// Adds an event.
-    pub(crate) fn write(&mut self, event: &Event) -> Result<(), RecordingError> {
-        self.line(event)
+    /// What the rules were told.
+    pub(crate) fn settings(&self) -> Settings {
+        let exact = self.stall_threshold_ns.map(Duration::from_nanos);
+        Settings {
+            boot_id: self.boot_id.clone(),
+            node: self.node.clone(),
+            stall_threshold: exact.unwrap_or(Duration::from_millis(self.stall_threshold_ms)),
+        }
     }
+}
 
-    /// Hands all to the system.
-    pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
-        let result = self.out.flush();
-        result.map_err(|source| RecordingError {
-            path: self.path.clone(),
-            source,
-        })
-    }
-
-    fn line(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
-        let result = serde_json::to_vec(value)
-            .map_err(io::Error::other)
-            .and_then(|mut line| {
-                line.push(b'\n');
-                self.out.write_all(&line)
-            });
-        result.map_err(|source| RecordingError {
-            path: self.path.clone(),
-            source,
-        })
+impl Command {
+    /// Its name.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Scan => "scan",
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-    use crate::event::What;
-
-    #[test]
-    fn a_recording_is_private_and_reads_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.jsonl");
-        let mut recorder = Recorder::create(&path, "n", "b", Duration::from_secs(5)).unwrap();
-        let event = Event {
-            time: Timestamp::from_nanos(1),
-            what: What::Tick,
-        };
-        recorder.write(&event).unwrap();
-        recorder.flush().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let mut lines = text.lines();
-        let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
-        assert_eq!(
-            (header.kind.as_str(), header.boot_id.as_str()),
-            ("recording", "b")
-        );
-        assert_eq!(
-            serde_json::from_str::<Event>(lines.next().unwrap()).unwrap(),
-            event
-        );
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
-    }
-
-    #[test]
-    fn a_file_that_is_there_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.jsonl");
-        std::fs::write(&path, "precious").unwrap();
-        assert!(Recorder::create(&path, "n", "b", Duration::from_secs(5)).is_err());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-    }
-}
+mod tests;

@@ -1,38 +1,70 @@
-//! host-local's reservations of the addresses that matter: told when they
-//! change.
+//! Reservations of the addresses that matter, in whatever store they are: told
+//! when they change.
+
+mod others;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    path::Path,
 };
 
+use self::others::Others;
 use crate::{
     clock::Timestamp,
+    config::{Config, Pods},
     event::{Event, What},
     record::CoverageItem,
     report,
     source::{
         hostlocal::{Lookup, Stores},
-        root::RootError,
+        ipam,
+        root::{Root, RootError},
     },
 };
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Reservations {
+    /// host-local's, looked up address by address.
     stores: Result<Stores, RootError>,
+    /// The others', as they were last listed.
+    others: Others,
+    watcher: Option<ipam::Watcher>,
     told: BTreeMap<IpAddr, What>,
     failing: Option<String>,
 }
 
 impl Reservations {
-    /// The stores below the host's root.
-    pub(crate) fn new(root: &Path) -> Self {
-        Self::with(Stores::discover(root))
+    /// The stores of the node, looked at from now on.
+    pub(crate) fn watch(config: &Config) -> Self {
+        let folder = &config.node.root;
+        let mut this = Self::with(Stores::discover(folder));
+        let api = ipam::Api {
+            refused: not_asked(&config.pods),
+            kubeconfig: config.kubeconfig.clone(),
+            node: config.node.name.clone(),
+        };
+        let watcher = Root::open(folder)
+            .map_err(std::io::Error::from)
+            .and_then(|root| ipam::Watcher::start(root, folder, api));
+        match watcher {
+            Ok(watcher) => {
+                this.others.await_kinds(watcher.awaited());
+                this.watcher = Some(watcher);
+            }
+            Err(error) => {
+                tracing::warn!("cannot watch the stores of IPAM plugins: {error}");
+                let expected = this.stores.as_ref().map(|stores| {
+                    let networks = &stores.configuration().networks;
+                    ipam::expected(networks).into_keys().collect()
+                });
+                this.others.await_kinds(expected.unwrap_or_default());
+            }
+        }
+        this
     }
 
-    /// These stores.
+    /// host-local's stores, and those that are [learned](Self::learn) of.
     pub(crate) fn of(stores: Stores) -> Self {
         Self::with(Ok(stores))
     }
@@ -40,13 +72,26 @@ impl Reservations {
     fn with(stores: Result<Stores, RootError>) -> Self {
         Self {
             stores,
+            others: Others::default(),
+            watcher: None,
             told: BTreeMap::new(),
             failing: None,
         }
     }
 
+    /// Takes in what a look has listed.
+    pub(crate) fn learn(&mut self, event: &Event) {
+        self.others.learn(&event.what);
+    }
+
     /// What of them is seen.
-    pub(crate) fn coverage(&self) -> CoverageItem {
+    pub(crate) fn coverage(&self) -> Vec<CoverageItem> {
+        let mut items = vec![self.coverage_of_host_local()];
+        items.extend(self.watcher.iter().flat_map(ipam::Watcher::coverage));
+        items
+    }
+
+    fn coverage_of_host_local(&self) -> CoverageItem {
         let (mechanism, reason, unknown) = match &self.stores {
             Ok(stores) if stores.is_bare() => {
                 let why = String::from("no CNI configuration and no reservations on this node yet");
@@ -75,12 +120,22 @@ impl Reservations {
         }
     }
 
-    /// Asks about `addresses`, and about no others any more.
+    /// Asks about `addresses`, and about no others any more; before that, takes
+    /// what the stores have come to say. Never waits for anything but
+    /// host-local's files.
     pub(crate) fn poll(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
+        if let Some(watcher) = &mut self.watcher {
+            let deleted = |event: &Event| matches!(event.what, What::PodDeleted { .. });
+            if out.iter().any(deleted) {
+                watcher.soon();
+            }
+            let from = out.len();
+            watcher.poll(out);
+            for event in out.get(from..).unwrap_or_default() {
+                self.others.learn(&event.what);
+            }
+        }
         self.told.retain(|address, _| addresses.contains(address));
-        let Ok(stores) = &self.stores else {
-            return;
-        };
         let time = Timestamp::now();
         let mut failing = None;
         for address in addresses {
@@ -88,12 +143,22 @@ impl Reservations {
                 stores,
                 holder,
                 unread,
-            } = stores.holder(*address);
+            } = match &self.stores {
+                Ok(stores) => stores.holder(*address),
+                Err(_) => Lookup::default(),
+            };
             let unread = unread.texts().into_iter().next();
+            let other = self.others.holder(*address);
             // What could not be read may hold it: that is no "free".
-            let answered = holder.is_some() || unread.is_none();
+            let unknown = unread.is_some() || other.unknown;
             failing = failing.or(unread);
-            let stores = if answered { stores } else { Vec::new() };
+            // host-local's files outlive their configuration.
+            let holder = other.holder.cloned().or(holder);
+            let answered = holder.is_some() || !unknown;
+            let stores = match answered {
+                true => other.stores.into_iter().chain(stores).collect(),
+                false => Vec::new(),
+            };
             let what = What::Reservation {
                 address: *address,
                 stores,
@@ -119,3 +184,17 @@ impl Reservations {
         }
     }
 }
+
+/// Why the API server is not asked for what pod networks keep there.
+pub(crate) fn not_asked(pods: &Pods) -> Option<String> {
+    match pods {
+        Pods::Auto => None,
+        Pods::None => Some(String::from("the API server is not asked (--pods none)")),
+        Pods::File(_) => Some(String::from(
+            "the API server is not asked (--pods with a list); without --pods it is",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

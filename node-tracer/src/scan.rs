@@ -2,7 +2,6 @@
 //! it, worst first.
 
 use std::{
-    collections::BTreeSet,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -13,16 +12,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::{
     clock::Timestamp,
     config::Config,
-    engine::{Engine, Settings},
+    engine::Settings,
     event::{Event, What},
-    finding::{Finding, Rule, Severity, State},
+    finding::{Severity, State},
     look::{Differences, Looked, Looker},
+    looks::Looks,
     output,
-    record::{Count, CoverageItem, Record, Summary},
-    recording::Recorder,
+    record::{CoverageItem, Record},
+    recording::{self, Note, Recorder},
     report,
     reservations::Reservations,
     sink::Sink,
+    summary,
 };
 
 /// Pause between looks of a scan that goes on.
@@ -37,8 +38,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     let started = Instant::now();
     let mut sinks = output::sinks(config, true)?;
     let recorder = config.record.as_deref().map(|path| {
-        let node = &config.node;
-        Recorder::create(path, &node.name, &node.boot_id, config.stall_threshold)
+        let command = recording::Command::Scan;
+        Recorder::create(path, command, &config.node, config.stall_threshold)
     });
     let mut looker = Looker::new(config)?;
     let mut scan = Scan::new(config, &looker, recorder.transpose()?)?;
@@ -54,6 +55,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     }
     let node = &config.node.name;
     let now = Timestamp::now();
+    scan.ended(&items, now)?;
     let mut tell = |record: Record<'_>| -> anyhow::Result<()> {
         for sink in &mut sinks {
             output::quietly(Sink::write(sink.as_mut(), &record).map(drop))?;
@@ -61,10 +63,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
         Ok(())
     };
     tell(Record::coverage(node, now, &items))?;
-    for finding in scan.engine.open() {
+    for finding in scan.looks.engine().open() {
         tell(Record::finding(node, now, finding, State::Open))?;
     }
-    let summary = scan.summary(&items, started.elapsed());
+    let summary = summary::of_looks(scan.looks.engine(), &items, started.elapsed());
     tell(Record::summary(node, now, &summary))?;
     for sink in &mut sinks {
         output::quietly(sink.flush())?;
@@ -116,39 +118,12 @@ impl Stop {
     }
 }
 
-/// Whether a rule compares things that were not read at the same moment.
-fn needs_confirmation(rule: Rule) -> bool {
-    match rule {
-        Rule::OrphanVeth
-        | Rule::PinnedNetns
-        | Rule::TrappedDevice
-        | Rule::MissingGatewayNeighbour
-        | Rule::LeakedReservation
-        | Rule::DuplicateAddress
-        | Rule::GhostSandbox => true,
-        // The others tell of calls, or of what one source says alone.
-        Rule::RangeExhausted
-        | Rule::NetnsTeardownStall
-        | Rule::BlockedTask
-        | Rule::EventsLost
-        | Rule::StaleDel
-        | Rule::AddFailed
-        | Rule::SandboxChurn
-        | Rule::MissingDel
-        | Rule::DelRetry => false,
-    }
-}
-
-/// An engine that is given looks.
+/// Looks, and the sources that they ask.
 pub(crate) struct Scan {
-    pub(crate) engine: Engine,
+    pub(crate) looks: Looks,
     reservations: Reservations,
     recorder: Option<Recorder>,
     before: Differences,
-    /// What was found by the last look.
-    open: BTreeSet<String>,
-    /// And by the one before it, too.
-    confirmed: BTreeSet<String>,
 }
 
 /// Adds what another look has to say of what is unknown.
@@ -163,16 +138,6 @@ fn merge(items: &mut Vec<CoverageItem>, more: Vec<CoverageItem>) {
             None => items.push(item),
         }
     }
-}
-
-/// What sources that were seen could not tell; those that were not are named
-/// before anything else.
-fn partly(items: &[CoverageItem]) -> impl Iterator<Item = String> {
-    let seen = items.iter().filter(|item| item.mechanism.is_some());
-    seen.flat_map(|item| {
-        let unknown = item.unknown.iter();
-        unknown.map(|unknown| format!("{}: {unknown}", item.signal))
-    })
 }
 
 /// The second look has failed.
@@ -198,7 +163,7 @@ impl Scan {
         recorder: Option<Recorder>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            engine: Engine::new(Settings {
+            looks: Looks::new(Settings {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
                 stall_threshold: config.stall_threshold,
@@ -206,8 +171,6 @@ impl Scan {
             reservations: Reservations::of(looker.stores()?),
             recorder,
             before: Differences::default(),
-            open: BTreeSet::new(),
-            confirmed: BTreeSet::new(),
         })
     }
 
@@ -221,36 +184,37 @@ impl Scan {
     pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
         let looked = looker.look()?;
         let mut items = self.take(looked)?;
-        if self
-            .engine
-            .open()
-            .into_iter()
-            .any(|finding| self.is_doubtful(finding))
-        {
+        if self.looks.is_doubtful() {
             std::thread::sleep(SECOND_LOOK);
             match looker.look_again() {
                 Ok(looked) => merge(&mut items, self.take(looked)?),
                 Err(error) => merge(&mut items, vec![failed(&error)]),
             }
         }
-        let doubtful: BTreeSet<String> = self
-            .engine
-            .open()
-            .into_iter()
-            .filter(|finding| self.is_doubtful(finding))
-            .map(|finding| finding.id.clone())
-            .collect();
-        self.engine
-            .retain(|finding| !doubtful.contains(&finding.id));
+        self.looks.judged();
+        self.note(&Note::Judged)?;
         if let Some(recorder) = &mut self.recorder {
             recorder.flush()?;
         }
         Ok(items)
     }
 
-    /// Whether a finding has been seen only once and may be of a moment.
-    fn is_doubtful(&self, finding: &Finding) -> bool {
-        needs_confirmation(finding.rule) && !self.confirmed.contains(&finding.id)
+    /// Ends the recording.
+    fn ended(&mut self, items: &[CoverageItem], time: Timestamp) -> anyhow::Result<()> {
+        let signals = items.to_vec();
+        self.note(&Note::Coverage { signals })?;
+        self.note(&Note::Ended { time })?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush()?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, note: &Note) -> anyhow::Result<()> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(note)?;
+        }
+        Ok(())
     }
 
     /// Takes in what a look has found, and asks for the reservations of the
@@ -258,11 +222,12 @@ impl Scan {
     fn take(&mut self, looked: Looked) -> anyhow::Result<Vec<CoverageItem>> {
         let gone = self.before.next(&looked);
         for event in gone.iter().chain(&looked.events) {
+            self.reservations.learn(event);
             self.apply(event)?;
         }
         self.tick()?;
         let mut answers = Vec::new();
-        let watched = self.engine.watched().addresses.clone();
+        let watched = self.looks.engine().watched().addresses.clone();
         self.reservations.poll(&watched, &mut answers);
         for event in &answers {
             self.apply(event)?;
@@ -270,16 +235,9 @@ impl Scan {
         if !answers.is_empty() {
             self.tick()?;
         }
-        let open = self
-            .engine
-            .open()
-            .into_iter()
-            .map(|finding| finding.id.clone());
-        let open = open.collect();
-        self.confirmed = std::mem::replace(&mut self.open, open);
-        let still = self.confirmed.intersection(&self.open).cloned().collect();
-        self.confirmed = still;
-        for finding in self.engine.open() {
+        self.looks.looked();
+        self.note(&Note::Looked)?;
+        for finding in self.looks.engine().open() {
             tracing::debug!(
                 "{} {}: {}",
                 finding.id,
@@ -293,7 +251,8 @@ impl Scan {
     fn tick(&mut self) -> anyhow::Result<()> {
         // The engine pauses between evaluations; a look does not.
         let now = Timestamp::now();
-        let time = self.engine.not_before().map_or(now, |pause| pause.max(now));
+        let not_before = self.looks.engine().not_before();
+        let time = not_before.map_or(now, |pause| pause.max(now));
         self.apply(&Event {
             time,
             what: What::Tick,
@@ -304,32 +263,7 @@ impl Scan {
         if let Some(recorder) = &mut self.recorder {
             recorder.write(event)?;
         }
-        self.engine.apply(event);
+        self.looks.apply(event);
         Ok(())
-    }
-
-    fn summary(&self, items: &[CoverageItem], took: Duration) -> Summary {
-        let engine = self.engine.summary();
-        let mut summary = Summary {
-            events_seen: engine.events,
-            events_lost: engine.lost,
-            unknown: self
-                .engine
-                .gaps()
-                .iter()
-                .cloned()
-                .chain(partly(items))
-                .collect(),
-            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            ..Summary::default()
-        };
-        let one = |count: &mut Count| count.open += 1;
-        for finding in self.engine.open() {
-            one(summary.rules.entry(finding.rule).or_default());
-            one(summary.severities.entry(finding.severity).or_default());
-            summary.worst_open = summary.worst_open.max(Some(finding.severity));
-        }
-        summary.worst_seen = summary.worst_open;
-        summary
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod containers;
 pub(crate) mod cri;
 pub(crate) mod ebpf;
 pub(crate) mod hostlocal;
+pub(crate) mod ipam;
 pub(crate) mod kube;
 pub(crate) mod live;
 pub(crate) mod netlink;

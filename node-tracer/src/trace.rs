@@ -1,5 +1,6 @@
 //! `node-tracer trace`: attach, take stock, then stream until stopped.
 
+mod effects;
 mod lock;
 mod pods;
 mod runtime;
@@ -15,7 +16,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use self::{lock::Lock, pods::PodsSource, runtime::Runtime};
+use self::{effects::Effects, lock::Lock, pods::PodsSource, runtime::Runtime};
 use crate::{
     clock::Timestamp,
     config::{Config, Node},
@@ -25,7 +26,7 @@ use crate::{
     look::Looker,
     output,
     record::{CoverageItem, Record, Summary},
-    recording::{Recorder, RecordingError},
+    recording::{self, Note, Recorder, RecordingError},
     report,
     reservations::Reservations,
     sink::{Shown, Sink, SinkError},
@@ -33,6 +34,7 @@ use crate::{
         live::{self, Live},
         procfs::{Bounded, Procfs},
     },
+    summary,
 };
 
 /// Rules are applied at most this often, and at least once a second.
@@ -65,7 +67,8 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let looker = Looker::new(config)?;
     let looked = looker.look_back();
     let mut runtime = Runtime::new(config, looker.procfs());
-    let mut reservations = Reservations::new(&config.node.root);
+    let mut reservations = Reservations::watch(config);
+    let mut effects = Effects::new(looker.procfs(), &config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let live_config = live::Config {
         stall_threshold: config.stall_threshold,
@@ -79,11 +82,15 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let mut items = coverage::of_plan(&live.probes().plan);
     let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
     items.push(pods_item);
-    items.push(reservations.coverage());
+    items.extend(reservations.coverage());
     items.extend(looked.items);
     items.push(runtime.coverage());
+    items.push(effects.coverage());
     out.coverage(&items);
-    out.take(stock.into_iter().chain(listed).chain(looked.events));
+    let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
+    events.extend(looked.events);
+    effects.step(&mut events);
+    out.take(events.drain(..));
     out.tick();
 
     let readable = Readable(live.as_raw_fd());
@@ -91,13 +98,13 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     // until after `ring` is dropped.
     let ring = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE) }
         .context("cannot wait for kernel records")?;
-    let mut events = Vec::new();
     let mut next_poll = Instant::now() + POLL;
     let mut more = false;
     while !out.closed {
         if !more {
             let until_poll = next_poll.saturating_duration_since(Instant::now());
             let pause = live.pause().min(until_poll).min(out.until_tick());
+            let pause = pause.min(effects.pause());
             tokio::select! {
                 guard = ring.readable() => {
                     guard.context("cannot wait for kernel records")?.clear_ready();
@@ -126,6 +133,7 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
             reservations.poll(&watch.addresses, &mut events);
             runtime.poll(&mut events);
         }
+        effects.step(&mut events);
         out.take(events.drain(..));
         if out.until_tick().is_zero() {
             out.tick();
@@ -249,8 +257,8 @@ impl<'a> Out<'a> {
     fn new(config: &'a Config) -> anyhow::Result<Self> {
         let sinks = output::sinks(config, true)?;
         let recorder = config.record.as_deref().map(|path| {
-            let Node { name, boot_id, .. } = &config.node;
-            Recorder::create(path, name, boot_id, config.stall_threshold)
+            let command = recording::Command::Trace;
+            Recorder::create(path, command, &config.node, config.stall_threshold)
         });
         Ok(Self {
             node: &config.node,
@@ -278,6 +286,8 @@ impl<'a> Out<'a> {
     }
 
     fn coverage(&mut self, items: &[CoverageItem]) {
+        let signals = items.to_vec();
+        self.record(|recorder| recorder.note(&Note::Coverage { signals }));
         let node = self.node.name.clone();
         self.write(&Record::coverage(&node, Timestamp::now(), items));
     }
@@ -377,50 +387,21 @@ impl<'a> Out<'a> {
 
     /// The run in numbers.
     fn summary(&self) -> Summary {
-        let engine = self.engine.summary();
-        let mut summary = Summary {
-            events_seen: engine.events,
-            worst_seen: engine.worst(),
-            events_lost: engine.lost,
-            unknown: self.engine.gaps().to_vec(),
-            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            ..Summary::default()
-        };
+        let mut summary = summary::of_stream(&self.engine, self.started.elapsed());
         // What no tick has told: a sink that never took anything again.
         let untold: u64 = self.sinks.iter().map(|state| state.lost).sum();
         if untold > 0 {
             let cause = String::from("output-failed");
             *summary.events_lost.entry(cause).or_default() += untold;
         }
-        for finding in self.engine.open() {
-            summary.rules.entry(finding.rule).or_default().open += 1;
-            summary.severities.entry(finding.severity).or_default().open += 1;
-            summary.worst_open = summary.worst_open.max(Some(finding.severity));
-        }
-        for (rule, severities) in engine.findings {
-            for (severity, seen) in severities {
-                // Counted under the worst severity that each has had.
-                summary.rules.entry(rule).or_default().resolved += seen;
-                summary.severities.entry(severity).or_default().resolved += seen;
-            }
-        }
-        for count in summary
-            .rules
-            .values_mut()
-            .chain(summary.severities.values_mut())
-        {
-            count.resolved = count.resolved.saturating_sub(count.open);
-        }
         summary
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
         let summary = self.summary();
-        self.write(&Record::summary(
-            &self.node.name,
-            Timestamp::now(),
-            &summary,
-        ));
+        let now = Timestamp::now();
+        self.write(&Record::summary(&self.node.name, now, &summary));
+        self.record(|recorder| recorder.note(&Note::Ended { time: now }));
         for state in self.sinks.iter_mut().filter(|state| !state.closed) {
             output::quietly(state.sink.flush())?;
         }

@@ -17,11 +17,18 @@
 //! Where no list tells of the pod, it is a ghost all the same if a task in it
 //! is stuck and its address has been given to another: no live pod's would be.
 //!
-//! What it leads to depends on the address's reservation: see [`Phase`].
+//! What it leads to depends on the address's reservation (see [`Phase`]) and on
+//! who gives the addresses out: some take it back under the ghost, which makes
+//! a conflict of it, others wait for a CNI DEL that does not come, which makes
+//! it a leak (see [`ipam`]).
+//!
+//! [`Phase`]: crate::finding::Phase
 
 mod advice;
 mod claims;
 mod doubts;
+mod fate;
+mod ipam;
 mod telling;
 
 use std::{net::IpAddr, time::Duration};
@@ -30,20 +37,12 @@ use super::{View, duplicate_address, is_routable, stuck_in};
 use crate::{
     clock::Timestamp,
     event::Task,
-    finding::{Finding, Phase},
-    model::{
-        Model, allocation::Allocation, netns::NetnsEntry, pods::Standing, runtime::CRI,
-        task::Blocked,
-    },
+    finding::Finding,
+    model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
 };
 
 /// What an ordinary deletion may take.
 const GRACE: Duration = Duration::from_secs(30);
-/// The longest that garbage collectors leave a deleted pod's address alone:
-/// Terway's period. (Calico's takes 15 min, others' release is by CNI DEL.)
-const COLLECTION: Duration = Duration::from_secs(5 * 60);
-/// What the stores of reservations may take to answer.
-const ANSWER: Duration = Duration::from_secs(2);
 /// A list that lacks so many sandboxes' pods may be the wrong list.
 const MANY: usize = 3;
 
@@ -58,21 +57,6 @@ pub(crate) struct Ghost<'a> {
     pub(crate) addresses: Vec<IpAddr>,
     /// Stuck tasks in it.
     pub(crate) stuck: Vec<&'a Blocked>,
-}
-
-/// What is to become of one of a ghost's addresses.
-#[derive(Debug)]
-enum Fate<'a> {
-    /// Another namespace has it, too.
-    TakenBy(&'a NetnsEntry, Timestamp),
-    /// Nobody, or somebody else, has reserved it.
-    Free(&'a Allocation, Timestamp),
-    /// It is still reserved for the ghost, or for nobody known.
-    Reserved(&'a Allocation),
-    /// No store says anything, although there was time.
-    Untold,
-    /// The stores have not answered yet.
-    NotYet,
 }
 
 /// One finding a ghost.
@@ -266,60 +250,11 @@ pub(crate) fn addresses(entry: &NetnsEntry) -> Vec<IpAddr> {
         .collect()
 }
 
-fn fate<'a>(view: &View<'a>, ghost: &Ghost<'a>, address: IpAddr) -> Fate<'a> {
-    let rivals = rivals(view, ghost.entry, address);
-    if let Some((other, since)) = rivals.into_iter().max_by_key(|(_, since)| *since) {
-        return Fate::TakenBy(other, since);
-    }
-    let Some(known) = view.model.allocations.get(address) else {
-        let answered = view.passed(ghost.since.plus(ANSWER));
-        return if answered { Fate::Untold } else { Fate::NotYet };
-    };
-    let Some(answer) = &known.answer else {
-        return Fate::Untold;
-    };
-    let sandbox = &ghost.entry.sandbox;
-    match &answer.holder {
-        None => Fate::Free(known, answer.since),
-        // A file that names nobody can be given back by nobody either.
-        Some(holder) if holder.container_id.is_empty() => Fate::Reserved(known),
-        Some(holder) if sandbox.has_container(&holder.container_id) => Fate::Reserved(known),
-        // The infra container is gone, and CNI ADD was before the tracer: the
-        // reservation may be this sandbox's, unless it is another's.
-        Some(holder) if sandbox.id.is_none() && !is_elsewhere(view.model, &holder.container_id) => {
-            Fate::Reserved(known)
-        }
-        Some(_) => Fate::Free(known, answer.since),
-    }
-}
-
 fn is_elsewhere(model: &Model, container: &str) -> bool {
     model
         .netns
         .live()
         .any(|entry| entry.sandbox.has_container(container))
-}
-
-impl Fate<'_> {
-    /// How far the ghost has come by this address.
-    fn phase(&self, gone: bool) -> Phase {
-        match self {
-            Self::TakenBy(..) => Phase::Conflict,
-            Self::Free(..) => Phase::Armed,
-            // While the pod is in the API, no garbage collector frees it.
-            Self::Untold if gone => Phase::Armed,
-            Self::Reserved(_) | Self::NotYet | Self::Untold => Phase::Suspected,
-        }
-    }
-
-    /// When the address may be given out, at the latest.
-    fn due(&self, ghost: &Ghost<'_>, gone: bool) -> Option<Timestamp> {
-        match self {
-            Self::TakenBy(_, since) | Self::Free(_, since) => Some(*since),
-            Self::Untold if gone => Some(ghost.since.plus(COLLECTION)),
-            Self::Reserved(_) | Self::NotYet | Self::Untold => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! leaked-reservation: addresses that host-local keeps for containers that do
-//! not exist. Only CNI DEL gives them back, and nobody will call it any more.
+//! leaked-reservation: addresses that a store of reservations keeps for
+//! containers that do not exist. Nobody will call CNI DEL for them any more; who
+//! else gives them back depends on the store.
 //!
 //! A namespace that was found and could not be visited can have any address, a
 //! ghost's among them: then nothing is certain, and no file is to be moved.
@@ -9,13 +10,15 @@
 
 mod advice;
 mod judge;
+mod others;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::judge::{Judge, Proof, Verdict};
+pub(super) use self::advice::{is_plain, move_away};
+pub(crate) use self::judge::{Doubt, Judge, Proof, Verdict};
 use super::{View, evidence, short_id, silence};
 use crate::{
-    event::{Reservation, Store},
+    event::{Reservation, Store, StoreKind},
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
     model::attachment::ListedStore,
     words::counted,
@@ -40,6 +43,8 @@ struct Leak<'v, 'a> {
     live: BTreeMap<Proof<'a>, usize>,
     /// Those that may be in the making.
     young: usize,
+    /// Those of which it cannot be told, by why.
+    untold: BTreeMap<Doubt, usize>,
 }
 
 /// One finding a store.
@@ -72,10 +77,13 @@ pub(crate) fn gap(view: &View<'_>) -> Option<String> {
         let reservations = &listed.store.reservations;
         !reservations.is_empty() && !judge.can_judge(listed)
     })?;
+    let path = stale.store.path.display();
+    let why = match stale.store.kind {
+        StoreKind::HostLocal => "was listed before the containers were",
+        _ => "cannot be read any more",
+    };
     Some(format!(
-        "leaked-reservation: {} was listed before the containers were; what has been given back \
-         since cannot be told from leaks",
-        stale.store.path.display()
+        "leaked-reservation: {path} {why}; what has been given back since cannot be told from leaks"
     ))
 }
 
@@ -91,12 +99,14 @@ impl<'v, 'a> Leak<'v, 'a> {
             leaked: Vec::new(),
             live: BTreeMap::new(),
             young: 0,
+            untold: BTreeMap::new(),
         };
         for reservation in &listed.store.reservations {
             match judge.of(view, reservation) {
                 Verdict::Live(proof) => *leak.live.entry(proof).or_default() += 1,
                 Verdict::Young => leak.young += 1,
                 Verdict::Leaked => leak.leaked.push(reservation),
+                Verdict::Untold(doubt) => *leak.untold.entry(doubt).or_default() += 1,
             }
         }
         leak.leaked
@@ -120,8 +130,13 @@ impl<'v, 'a> Leak<'v, 'a> {
             && networks
                 .iter()
                 .any(|network| network.plugin.starts_with("terway"));
+        let kind = self.store().kind;
+        let named = match kind {
+            StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
+            other => networks.iter().any(|network| other.serves(network)),
+        };
         let unused = self.live.is_empty() && self.young == 0;
-        unused && !flat && cni.network_of(path).is_none() && cni.unread().next().is_none()
+        unused && !named && cni.unread().next().is_none()
     }
 
     fn finding(&self) -> Finding {
@@ -185,11 +200,11 @@ impl<'v, 'a> Leak<'v, 'a> {
     }
 
     fn evidence(&self) -> Vec<Evidence> {
-        const STORE: &str = "host-local";
+        let store = self.store().kind.as_str();
         let at = self.listed.at;
         let all = counted(self.store().reservations.len(), "reservation");
         let path = self.store().path.display();
-        let mut claims = vec![evidence(format!("{path} has {all}"), STORE, at)];
+        let mut claims = vec![evidence(format!("{path} has {all}"), store, at)];
         for (proof, number) in &self.live {
             let (what, source, at) = self.judge.words(*proof, at);
             claims.push(evidence(format!("{number} of them: {what}"), source, at));
@@ -200,7 +215,14 @@ impl<'v, 'a> Leak<'v, 'a> {
                  making",
                 self.young
             );
-            claims.push(evidence(claim, STORE, at));
+            claims.push(evidence(claim, store, at));
+        }
+        for (doubt, number) in &self.untold {
+            let claim = format!(
+                "{number} of them: no container of that ID, but {}",
+                doubt.words()
+            );
+            claims.push(evidence(claim, store, at));
         }
         let leaked = self.leaked.len();
         let known = self.judge.basis();
@@ -211,12 +233,12 @@ impl<'v, 'a> Leak<'v, 'a> {
         if empty > 0 {
             let claim =
                 format!("{empty} of these: the file is empty, so no CNI DEL can ever give it back");
-            claims.push(evidence(claim, STORE, at));
+            claims.push(evidence(claim, store, at));
         }
         // The oldest ones and the newest.
         let newest = self.leaked.iter().skip(TOLD - 1).next_back();
         for each in self.leaked.iter().take(TOLD - 1).chain(newest) {
-            claims.push(evidence(reserved(each), STORE, each.modified));
+            claims.push(evidence(reserved(each), store, each.modified));
         }
         if self.is_left_over() {
             let claim = "the CNI configuration names no network with this store".to_owned();
@@ -240,8 +262,12 @@ impl<'v, 'a> Leak<'v, 'a> {
                 "which the other {more} are: only {LISTED} are listed"
             ));
         }
-        unknown.push(String::from(
-            "since when: a file tells when it was reserved, not when its container went",
+        let teller = match self.store().kind {
+            StoreKind::HostLocal => "a file",
+            _ => "the store",
+        };
+        unknown.push(format!(
+            "since when: {teller} tells when it was reserved, not when its container went"
         ));
         unknown
     }
@@ -251,10 +277,18 @@ fn reserved(each: &Reservation) -> String {
     let address = each.address;
     let holder = &each.holder;
     let ifname = holder.ifname.as_deref().unwrap_or_default();
+    let pod = holder
+        .pod
+        .as_ref()
+        .map(|pod| format!(" of {}", pod.label()));
+    let pod = pod.unwrap_or_default();
     match (holder.container_id.as_str(), ifname) {
         ("", _) => format!("{address} was reserved for nobody: the file is empty"),
-        (id, "") => format!("{address} was reserved for {}", short_id(id)),
-        (id, ifname) => format!("{address} was reserved for {} ({ifname})", short_id(id)),
+        (id, "") => format!("{address} was reserved for {}{pod}", short_id(id)),
+        (id, ifname) => format!(
+            "{address} was reserved for {} ({ifname}){pod}",
+            short_id(id)
+        ),
     }
 }
 

@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    path::Path,
 };
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
     silence,
 };
 use crate::{
-    event::{Network, Range, Reservation},
+    event::{Network, Range, Reservation, StoreKind},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::attachment::ListedStore,
 };
@@ -73,7 +74,7 @@ impl<'v, 'a> Uses<'v, 'a> {
                 Verdict::Live(Proof::Source(_) | Proof::Netns | Proof::Attachment) => {
                     &mut uses.live
                 }
-                Verdict::Young => &mut uses.young,
+                Verdict::Young | Verdict::Untold(_) => &mut uses.young,
                 Verdict::Leaked => &mut uses.leaked,
             } += 1;
         }
@@ -116,7 +117,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
             continue;
         };
         let mut stores = view.model.cni.stores();
-        let Some(listed) = stores.find(|listed| listed.store.path == *store) else {
+        let Some(listed) = stores.find(|listed| is_of(listed, store)) else {
             continue;
         };
         let mut sets: BTreeMap<usize, Vec<&Range>> = BTreeMap::new();
@@ -132,6 +133,11 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether it is host-local's store of that path.
+fn is_of(listed: &ListedStore, path: &Path) -> bool {
+    listed.store.kind == StoreKind::HostLocal && listed.store.path == path
 }
 
 impl<'v, 'a> Exhausted<'v, 'a> {

@@ -123,7 +123,8 @@ fn what_matters_is_watched() {
         (watched.netns, watched.addresses),
         ([ns(100)].into(), [ip(5)].into())
     );
-    node.tell(dying(61, 100));
+    let del = call("DEL", "sandbox-old", 100, OLD, "checkout-x8k2p");
+    node.tell_all(&[ended(61, del), dying(61, 100)]);
     node.tick(62);
     assert_eq!(*node.0.watched(), Watch::default());
 }

@@ -163,6 +163,20 @@ impl StoreKind {
         }
     }
 
+    /// Whether a network has its addresses out of such a store, by its
+    /// configuration.
+    pub(crate) fn serves(self, network: &Network) -> bool {
+        let ipam = match self {
+            Self::HostLocal => "host-local",
+            Self::Terway => "terway",
+            Self::Aws => "aws-cni",
+            Self::Calico => "calico-ipam",
+            Self::Whereabouts => "whereabouts",
+            Self::Cilium => "cilium",
+        };
+        network.ipam.as_deref() == Some(ipam)
+    }
+
     fn is_host_local(&self) -> bool {
         *self == Self::HostLocal
     }

@@ -16,7 +16,7 @@ use crate::{
         short_id,
     },
     event::{Attachment, Reservation, ReservationHolder},
-    model::{Model, attachment::ListedStore},
+    model::{Model, attachment::ListedStore, calls::AttachmentCalls},
 };
 
 /// Reservations of a subject's addresses and for its containers.
@@ -75,7 +75,7 @@ fn in_use(
             (Some(true), Some(String::from("kernel")))
         }
         Verdict::Leaked if judge.is_certain() && judge.can_judge(listed) => (Some(false), None),
-        Verdict::Leaked | Verdict::Young => (None, None),
+        Verdict::Leaked | Verdict::Young | Verdict::Untold(_) => (None, None),
     }
 }
 
@@ -175,8 +175,16 @@ pub(super) fn calls(view: &View<'_>, related: &Related<'_>) -> Vec<CallPart> {
         .values()
         .map(|each| cached(each))
         .collect();
+    let seen = related.containers.iter();
+    let seen = seen.flat_map(|id| view.model.calls.of_container(id));
+    calls.extend(seen.flat_map(called));
     for entry in related.own().filter(|entry| !entry.host) {
         let sandbox = &entry.sandbox;
+        let id = sandbox.id.as_deref().unwrap_or_default();
+        // Each of its calls is told above.
+        if view.model.calls.of_container(id).next().is_some() {
+            continue;
+        }
         let seen = |command: &str| CallPart {
             command: command.to_owned(),
             container_id: sandbox.id.clone().unwrap_or_default(),
@@ -207,6 +215,37 @@ pub(super) fn calls(view: &View<'_>, related: &Related<'_>) -> Vec<CallPart> {
     }
     calls.sort_by_key(|call| call.started.or(call.ended));
     calls
+}
+
+/// What the runtime itself has called for an attachment: each plugin's last
+/// ADD and last DEL.
+fn called(attachment: &AttachmentCalls) -> Vec<CallPart> {
+    let mut parts = Vec::new();
+    for plugin in attachment.chain() {
+        let last = [("ADD", &plugin.add), ("DEL", &plugin.del)];
+        for (command, call) in last {
+            let Some(call) = call else { continue };
+            let end = call.end.as_ref();
+            let result = end.and_then(|end| end.result.as_ref());
+            parts.push(CallPart {
+                command: command.to_owned(),
+                container_id: attachment.container_id.clone(),
+                ifname: Some(attachment.ifname.clone()),
+                network: plugin.network.clone(),
+                netns: attachment.netns.filter(|_| call.with_netns),
+                pod: attachment.pod.clone(),
+                result: result.map(|result| CallResult {
+                    ips: result.ips.clone(),
+                }),
+                started: Some(call.started),
+                ended: end.map(|end| end.at),
+                exit_code: end.and_then(|end| end.exit_code),
+                source: String::from("cni"),
+                ..CallPart::default()
+            });
+        }
+    }
+    parts
 }
 
 fn cached(attachment: &Attachment) -> CallPart {
@@ -245,5 +284,45 @@ pub(super) fn call_of(call: &CallPart) -> String {
     match &call.pod {
         Some(pod) => format!("sandbox {id} of {}", pod.label()),
         None => format!("sandbox {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::CniCall,
+        model::story::{NEW, answered, call, calls, failed, ip},
+    };
+
+    #[test]
+    fn calls_that_were_seen_are_told_by_plugin_without_what_they_delegate() {
+        let mut model = Model::default();
+        let add = call("ADD", "sandbox", 100, NEW, "a");
+        let ipam = CniCall {
+            plugin: String::from("host-local"),
+            delegated: true,
+            ..add.clone()
+        };
+        let del = call("DEL", "sandbox", 100, NEW, "a");
+        for event in [
+            calls(1, add.clone()),
+            answered(1, ipam, 5),
+            answered(2, add, 5),
+            failed(3, del, "no"),
+        ] {
+            model.apply(&event);
+        }
+        let parts = called(model.calls.of_container("sandbox").next().unwrap());
+        let told: Vec<_> = parts
+            .iter()
+            .map(|part| (part.command.as_str(), part.exit_code, part.result.clone()))
+            .collect();
+        let ips = vec![ip(5)];
+        let wanted = [
+            ("ADD", Some(0), Some(CallResult { ips })),
+            ("DEL", Some(1), None),
+        ];
+        assert_eq!(told, wanted);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
     let now = Timestamp::now();
-    let explanation = explain(&asked, &scan.engine, &hints, now)?;
+    let explanation = explain(&asked, scan.looks.engine(), &hints, now)?;
     let record = Record::explanation(&config.node.name, now, &explanation);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(drop))?;

@@ -7,6 +7,7 @@ use super::Hints;
 use crate::{
     detect::is_routable,
     engine::Engine,
+    event::Network,
     model::{Model, runtime::CRI},
     words::counted,
 };
@@ -126,8 +127,9 @@ impl Look {
         for listed in cni.stores() {
             let reservations = counted(listed.store.reservations.len(), "reservation");
             let path = listed.store.path.display();
+            let kind = listed.store.kind.as_str();
             self.at
-                .push(format!("host-local store {path}: {reservations}"));
+                .push(format!("{kind} store {path}: {reservations}"));
         }
         let folders: Vec<String> = cni
             .folders()
@@ -149,12 +151,15 @@ impl Look {
                 .push(String::from("the CNI configuration: not looked at")),
             Some(networks) => {
                 self.at.push(counted(networks.len(), "pod network"));
+                let kinds: Vec<_> = cni.stores().map(|listed| listed.store.kind).collect();
+                let was_read = |network: &&Network| kinds.iter().any(|kind| kind.serves(network));
                 let foreign = networks.iter().filter(|network| network.store.is_none());
+                let foreign = foreign.filter(|network| !was_read(network));
                 let foreign: Vec<String> = foreign
                     .filter_map(|network| Some((network, network.ipam.as_deref()?)))
                     .map(|(network, ipam)| {
                         let name = &network.name;
-                        format!("what {ipam} has given out (network {name}): it is not host-local")
+                        format!("what {ipam} has given out (network {name}): it keeps no store that is read")
                     })
                     .collect();
                 self.missing(foreign.into_iter());

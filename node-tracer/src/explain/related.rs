@@ -43,8 +43,8 @@ pub(super) struct Related<'a> {
     pub(super) sandboxes: BTreeMap<(String, usize), (&'a SandboxList, &'a RuntimeSandbox)>,
     /// What libcni remembers.
     pub(super) attachments: BTreeMap<&'a Path, &'a Attachment>,
-    /// Reservations, by file.
-    pub(super) reservations: BTreeMap<&'a Path, (&'a ListedStore, &'a Reservation)>,
+    /// Reservations, by file and address: some stores have one file for all.
+    pub(super) reservations: BTreeMap<(&'a Path, IpAddr), (&'a ListedStore, &'a Reservation)>,
 }
 
 /// What is to be followed.
@@ -182,7 +182,8 @@ impl<'a> Related<'a> {
         }
         for (listed, reservation) in index.reservations_for(id) {
             let path = reservation.holder.path.as_path();
-            self.reservations.insert(path, (listed, reservation));
+            self.reservations
+                .insert((path, reservation.address), (listed, reservation));
         }
     }
 
@@ -209,7 +210,8 @@ impl<'a> Related<'a> {
         for address in self.addresses.clone() {
             for (listed, reservation) in index.model.cni.reservations(address) {
                 let path = reservation.holder.path.as_path();
-                self.reservations.insert(path, (listed, reservation));
+                self.reservations
+                    .insert((path, reservation.address), (listed, reservation));
             }
             for entry in index.model.netns.with_address(address) {
                 let key = (entry.host, entry.serial);

@@ -6,14 +6,20 @@
 //! DEL. What is older than the tracer is not here; libcni's cache has it
 //! ([`attachment`](super::attachment)).
 
+mod note;
+mod pods;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
+pub(crate) use self::pods::{Failing, PodCalls};
+
+use self::pods::PodTable;
 use crate::{
     clock::Timestamp,
-    event::{CniCall, CniEffect, CniError, CniInterface, CniResult, Netns, PodRef},
+    event::{CniEffect, CniError, CniInterface, CniResult, Netns, PodRef},
 };
 
 /// Attachments at most; the one that was called for longest ago makes room.
@@ -33,6 +39,14 @@ pub(crate) struct Calls {
     /// By `namespace/name` of the pod.
     by_pod: HashMap<String, BTreeSet<Key>>,
     by_inode: HashMap<u32, BTreeSet<Key>>,
+    /// Those with [`AttachmentCalls::is_forsaken`].
+    forsaken: BTreeSet<Key>,
+    /// Those of which a DEL has failed, and none succeeded since.
+    failed_dels: BTreeSet<Key>,
+    /// When the last namespace of an inode number went, of those that went
+    /// since the tracer looks.
+    went: HashMap<u32, Timestamp>,
+    pods: PodTable,
     dropped: u64,
 }
 
@@ -49,6 +63,8 @@ pub(crate) struct AttachmentCalls {
     pub(crate) netns: Option<Netns>,
     /// When that namespace was destroyed, or lost its last reference.
     pub(crate) netns_gone: Option<Timestamp>,
+    /// Addresses that it had when it went.
+    pub(crate) held: Vec<IpAddr>,
     /// When the first call was seen.
     pub(crate) first: Timestamp,
     /// When the last one was, or its end.
@@ -86,6 +102,8 @@ pub(crate) struct PluginCalls {
     pub(crate) failed_dels: u64,
     /// When the first of these ended.
     pub(crate) failing_since: Option<Timestamp>,
+    /// How the last of these ended: one that runs now says nothing yet.
+    pub(crate) failed_del: Option<End>,
 }
 
 /// One call.
@@ -182,14 +200,28 @@ impl AttachmentCalls {
         self.chain().any(|plugin| plugin.del.is_some())
     }
 
+    /// Whether an ADD was seen and no DEL after it, neither begun nor ended,
+    /// although the namespace is gone or was never known.
+    pub(crate) fn is_forsaken(&self) -> bool {
+        let adds = self.chain().filter_map(|plugin| plugin.add.as_ref());
+        let Some(first) = adds.map(|add| add.started).min() else {
+            return false;
+        };
+        let mut dels = self.chain().filter_map(|plugin| plugin.del.as_ref());
+        let gone = self.netns.is_none() || self.netns_gone.is_some();
+        gone && !dels.any(|del| del.started >= first)
+    }
+
+    /// Whether an ADD of it runs.
+    pub(crate) fn is_adding(&self) -> bool {
+        let mut adds = self.chain().filter_map(|plugin| plugin.add.as_ref());
+        adds.any(|add| add.end.is_none())
+    }
+
     /// The plugin whose DEL has failed most often since the last success.
     pub(crate) fn del_failure(&self) -> Option<(&PluginCalls, &End)> {
         let failing = self.chain().filter(|plugin| plugin.failed_dels > 0);
-        let failed = failing.filter_map(|plugin| {
-            // One that runs now says nothing yet; the last end is kept below.
-            let end = plugin.del.as_ref()?.failure()?;
-            Some((plugin, end))
-        });
+        let failed = failing.filter_map(|plugin| Some((plugin, plugin.failed_del.as_ref()?)));
         failed.max_by_key(|(plugin, _)| plugin.failed_dels)
     }
 
@@ -223,6 +255,41 @@ impl Calls {
         self.attachments.values()
     }
 
+    /// Attachments that nobody has taken back although their namespace is gone
+    /// or was never known: see [`AttachmentCalls::is_forsaken`].
+    pub(crate) fn forsaken(&self) -> impl Iterator<Item = &AttachmentCalls> {
+        let keys = self.forsaken.iter();
+        keys.filter_map(|key| self.attachments.get(key))
+    }
+
+    /// Attachments of which a DEL has failed, and none succeeded since.
+    pub(crate) fn with_failed_dels(&self) -> impl Iterator<Item = &AttachmentCalls> {
+        let keys = self.failed_dels.iter();
+        keys.filter_map(|key| self.attachments.get(key))
+    }
+
+    /// Pods whose ADDs fail, or that have had more than two sandboxes.
+    pub(crate) fn restless_pods(&self) -> impl Iterator<Item = &PodCalls> {
+        self.pods.restless()
+    }
+
+    /// Pods for which ADD was called.
+    #[cfg(test)]
+    fn pods(&self) -> impl Iterator<Item = &PodCalls> {
+        self.pods.iter()
+    }
+
+    /// When the last namespace of an inode number went, if one was seen to go.
+    pub(crate) fn went(&self, inode: u32) -> Option<Timestamp> {
+        self.went.get(&inode).copied()
+    }
+
+    /// One attachment.
+    pub(crate) fn get(&self, container_id: &str, ifname: &str) -> Option<&AttachmentCalls> {
+        let key = (container_id.to_owned(), ifname.to_owned());
+        self.attachments.get(&key)
+    }
+
     /// The attachments of a container.
     pub(crate) fn of_container<'a>(
         &'a self,
@@ -241,207 +308,12 @@ impl Calls {
         let keys = keys.into_iter().flatten();
         keys.filter_map(|key| self.attachments.get(key))
     }
-
-    pub(super) fn take_dropped(&mut self) -> u64 {
-        std::mem::take(&mut self.dropped)
-    }
-
-    /// A trusted call, started (`end` is none) or ended.
-    pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
-        if !matches!(call.command.as_str(), "ADD" | "DEL") || call.container_id.is_empty() {
-            return false;
-        }
-        let key = (call.container_id.clone(), call.ifname.clone());
-        self.make_room(&key);
-        let known = self.attachments.entry(key.clone());
-        let attachment = known.or_insert_with(|| AttachmentCalls {
-            container_id: call.container_id.clone(),
-            ifname: call.ifname.clone(),
-            pod: None,
-            netns: None,
-            netns_gone: None,
-            first: time,
-            last: time,
-            plugins: Vec::new(),
-            add_effect: None,
-            del_effect: None,
-        });
-        self.by_age.remove(&(attachment.last, key.clone()));
-        attachment.last = attachment.last.max(time);
-        self.by_age.insert((attachment.last, key.clone()));
-        if attachment.pod.is_none() && call.pod.is_some() {
-            attachment.pod.clone_from(&call.pod);
-            if let Some(name) = call.pod.as_ref().and_then(pod_key) {
-                self.by_pod.entry(name).or_default().insert(key.clone());
-            }
-        }
-        if call.command == "ADD" && attachment.netns.is_none() {
-            attachment.netns = call.netns;
-            if let Some(netns) = call.netns {
-                let there = self.by_inode.entry(netns.inode).or_default();
-                there.insert(key);
-            }
-        }
-        attachment.note(call, time, end)
-    }
-
-    /// What came of an attachment's last call.
-    pub(super) fn effect(&mut self, effect: &CniEffect, time: Timestamp) -> bool {
-        let key = (effect.container_id.clone(), effect.ifname.clone());
-        let Some(attachment) = self.attachments.get_mut(&key) else {
-            return false;
-        };
-        let told = Some((time, effect.clone()));
-        match effect.command.as_str() {
-            "ADD" => attachment.add_effect = told,
-            "DEL" => attachment.del_effect = told,
-            _ => return false,
-        }
-        true
-    }
-
-    /// A namespace is gone, or about to go.
-    pub(super) fn netns_gone(&mut self, netns: Netns, time: Timestamp) -> bool {
-        let Some(keys) = self.by_inode.get(&netns.inode) else {
-            return false;
-        };
-        let mut changed = false;
-        for key in keys.clone() {
-            let Some(attachment) = self.attachments.get_mut(&key) else {
-                continue;
-            };
-            let cookies = (attachment.netns.and_then(|own| own.cookie), netns.cookie);
-            let differs = matches!(cookies, (Some(a), Some(b)) if a != b);
-            if !differs && attachment.netns_gone.is_none() && time >= attachment.first {
-                attachment.netns_gone = Some(time);
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    fn make_room(&mut self, key: &Key) {
-        if self.attachments.contains_key(key) || self.attachments.len() < MAX_ATTACHMENTS {
-            return;
-        }
-        let Some((_, oldest)) = self.by_age.pop_first() else {
-            return;
-        };
-        let Some(old) = self.attachments.remove(&oldest) else {
-            return;
-        };
-        // What has been taken back is no loss.
-        self.dropped += u64::from(old.deleted().is_none());
-        if let Some(name) = old.pod.as_ref().and_then(pod_key) {
-            forget(&mut self.by_pod, &name, &oldest);
-        }
-        if let Some(netns) = old.netns {
-            forget(&mut self.by_inode, &netns.inode, &oldest);
-        }
-    }
-}
-
-impl AttachmentCalls {
-    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
-        let known = self
-            .plugins
-            .iter_mut()
-            .position(|known| known.plugin == call.plugin && known.delegated == call.delegated);
-        let place = match known {
-            Some(place) => place,
-            None if self.plugins.len() >= MAX_PLUGINS => return false,
-            None => {
-                self.plugins.push(PluginCalls {
-                    plugin: call.plugin.clone(),
-                    network: None,
-                    ipam: None,
-                    delegated: call.delegated,
-                    add: None,
-                    del: None,
-                    adds: 0,
-                    failed_adds: 0,
-                    dels: 0,
-                    failed_dels: 0,
-                    failing_since: None,
-                });
-                self.plugins.len() - 1
-            }
-        };
-        let Some(plugin) = self.plugins.get_mut(place) else {
-            return false;
-        };
-        if call.network.is_some() {
-            plugin.network.clone_from(&call.network);
-        }
-        if call.ipam.is_some() {
-            plugin.ipam.clone_from(&call.ipam);
-        }
-        if call.command == "ADD" {
-            self.netns_gone = None;
-        }
-        plugin.note(call, time, end)
-    }
-}
-
-impl PluginCalls {
-    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
-        let is_add = call.command == "ADD";
-        let slot = match is_add {
-            true => &mut self.add,
-            false => &mut self.del,
-        };
-        let runs = slot
-            .as_ref()
-            .is_some_and(|known| known.pid == call.pid && known.end.is_none());
-        if !runs {
-            // The start may have been lost.
-            *slot = Some(Call {
-                started: time,
-                end: None,
-                pid: call.pid,
-                with_netns: !call.netns_path.is_empty(),
-            });
-            match is_add {
-                true => self.adds += 1,
-                false => self.dels += 1,
-            }
-        }
-        let Some(end) = end else {
-            return !runs;
-        };
-        if let Some(known) = slot {
-            known.end = Some(end.clone());
-        }
-        match (is_add, end.is_ok()) {
-            (true, true) => {}
-            (true, false) => self.failed_adds += 1,
-            (false, true) => {
-                self.failed_dels = 0;
-                self.failing_since = None;
-            }
-            (false, false) => {
-                self.failed_dels += 1;
-                self.failing_since.get_or_insert(end.at);
-            }
-        }
-        true
-    }
 }
 
 /// `namespace/name`
 fn pod_key(pod: &PodRef) -> Option<String> {
     let (namespace, name) = (pod.namespace.as_ref()?, pod.name.as_ref()?);
     Some(format!("{namespace}/{name}"))
-}
-
-/// Takes a key out of an index; what is empty goes.
-fn forget<K: Eq + std::hash::Hash>(index: &mut HashMap<K, BTreeSet<Key>>, at: &K, key: &Key) {
-    if let Some(there) = index.get_mut(at) {
-        there.remove(key);
-        if there.is_empty() {
-            index.remove(at);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Lists: what runtimes, libcni and host-local's stores have, taken in whole or
-//! change by change, and tied to the namespaces.
+//! Lists: what runtimes, libcni and the stores of reservations have, taken in
+//! whole or change by change, and tied to the namespaces.
 
 use super::{Model, netns::NetnsEntry, tie};
 use crate::{
@@ -55,7 +55,7 @@ impl Model {
                 self.cni.networks_listed(networks, unread)
             }
             What::StoreListed { store } => {
-                self.failed.remove("host-local");
+                self.failed.remove(store.kind.as_str());
                 self.cni.store_listed(store, time)
             }
             _ => false,

@@ -16,6 +16,7 @@ mod files;
 mod kubeconfig;
 mod list;
 mod plugin;
+mod resources;
 #[cfg(test)]
 pub(crate) mod server;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use self::{
 pub(crate) use self::{
     credentials::Credentials,
     error::KubeError,
+    resources::{ListedPage, Resource, list_resource_blocking},
     watch::{Told, Watch},
 };
 use super::pods::Listing;

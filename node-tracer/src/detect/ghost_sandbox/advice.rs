@@ -1,7 +1,12 @@
 //! What to do about a ghost, in order: first keep it from doing more harm, then
 //! end it, then clean up.
 
-use super::{Fate, Ghost, asleep, telling::Told};
+use super::{
+    Ghost, asleep,
+    fate::{Case, Fate},
+    ipam::Outlook,
+    telling::Told,
+};
 use crate::{
     detect::{
         duplicate_address::label, fd_label, joined, kubectl_words, pod_of, release_advice,
@@ -14,15 +19,16 @@ impl Told<'_, '_> {
     /// See the module's documentation.
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        let Ghost {
-            entry,
-            stuck,
-            addresses,
-            ..
-        } = self.ghost;
-        if self.phase >= Phase::Armed {
+        let Ghost { entry, stuck, .. } = self.ghost;
+        if self.phase >= Phase::Armed || self.coming().is_some() {
             let node = &self.view.settings.node;
             advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
+        }
+        if let Some(name) = self.coming().filter(|case| is_of_cluster(case)).map(name) {
+            advice.push(format!(
+                "be quick: {name} can give the address to a pod on any node, and cordoning this one \
+                 does not keep it from that"
+            ));
         }
         if let Some(first) = stuck.first() {
             advice.extend(release_advice(first));
@@ -62,7 +68,7 @@ impl Told<'_, '_> {
                  left it, as node agents and CNI daemons do; ending it releases the namespace",
             ));
         }
-        for (address, fate) in &self.fates {
+        for Case { address, fate, .. } in &self.cases {
             if let Fate::TakenBy(other, _) = fate {
                 let pod = pod_of(self.view.model, other);
                 let delete = pod.as_ref().and_then(kubectl_words);
@@ -74,13 +80,7 @@ impl Told<'_, '_> {
                 ));
             }
         }
-        if self.is_reserved() {
-            advice.push(format!(
-                "leave the reservation of {} where it is: without it the address is given to \
-                 another pod while this one still has it",
-                joined(addresses),
-            ));
-        }
+        self.advise_on_reservations(&mut advice);
         if let Some(id) = &entry.sandbox.id {
             let short = short_id(id);
             advice.push(format!(
@@ -95,4 +95,56 @@ impl Told<'_, '_> {
         }
         advice
     }
+
+    /// What is still reserved and goes back to the pool by itself.
+    fn coming(&self) -> Option<&Case<'_>> {
+        let mut cases = self.cases.iter();
+        cases.find(|case| is_ahead(case) && matches!(case.outlook, Outlook::Conflict { .. }))
+    }
+
+    fn advise_on_reservations(&self, advice: &mut Vec<String>) {
+        let reserved = |leak: bool| {
+            let cases = self.cases.iter();
+            let wanted = cases.filter(move |case| {
+                let is_conflict = matches!(case.outlook, Outlook::Conflict { .. });
+                matches!(case.fate, Fate::Reserved(_)) && is_conflict != leak
+            });
+            wanted.map(|case| case.address)
+        };
+        if reserved(true).next().is_some() {
+            advice.push(format!(
+                "leave the reservation of {} where it is: without it the address is given to \
+                 another pod while this one still has it",
+                joined(reserved(true)),
+            ));
+        }
+        if reserved(false).next().is_some() {
+            advice.push(format!(
+                "do not rely on the reservation of {}: it is taken away under the ghost",
+                joined(reserved(false)),
+            ));
+        }
+        let mut cases = self.cases.iter();
+        if cases.any(|case| is_ahead(case) && case.outlook == Outlook::Leak) {
+            advice.push(String::from(
+                "when the namespace has gone, see that the address is given back (node-tracer scan: \
+                 leaked-reservation): without CNI DEL it stays blocked, and the range is one \
+                 address smaller",
+            ));
+        }
+    }
+}
+
+/// Whether nothing has become of it yet.
+fn is_ahead(case: &Case<'_>) -> bool {
+    !matches!(case.fate, Fate::TakenBy(..) | Fate::Free(..))
+}
+
+fn is_of_cluster(case: &&Case<'_>) -> bool {
+    let giver = case.giver.as_ref();
+    giver.is_some_and(|giver| giver.ipam.is_of_cluster())
+}
+
+fn name<'a>(case: &'a Case<'_>) -> &'a str {
+    case.giver.as_ref().map_or("", |giver| giver.ipam.name())
 }

@@ -2,7 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::{Fate, Ghost, asleep, is_removed, is_untold, telling::Told};
+use super::{
+    Ghost, asleep,
+    fate::{Case, Fate},
+    is_removed, is_untold,
+    telling::Told,
+};
 use crate::{
     detect::{
         duplicate_address::label, evidence, fd_label, joined, pod_word, short_id, sleeps_in,
@@ -27,8 +32,8 @@ impl Told<'_, '_> {
         self.claim_sandbox(&mut claims);
         self.claim_pod(&mut claims);
         self.claim_holders(&mut claims);
-        for (address, fate) in &self.fates {
-            self.claim_fate(&mut claims, *address, fate);
+        for case in &self.cases {
+            self.claim_fate(&mut claims, case);
         }
         claims
     }
@@ -207,8 +212,9 @@ impl Told<'_, '_> {
     }
 
     /// What became of an address.
-    fn claim_fate(&self, claims: &mut Vec<Evidence>, address: IpAddr, fate: &Fate<'_>) {
-        match fate {
+    fn claim_fate(&self, claims: &mut Vec<Evidence>, case: &Case<'_>) {
+        let address = case.address;
+        match &case.fate {
             Fate::TakenBy(other, since) => {
                 let claim = format!("{} has {address}, too", label(self.view.model, other));
                 claims.push(evidence(claim, "kernel", *since));
@@ -219,6 +225,17 @@ impl Told<'_, '_> {
                 }
             }
             Fate::Untold | Fate::NotYet => {}
+        }
+        let over = matches!(case.fate, Fate::TakenBy(..) | Fate::Free(..));
+        if let Some(giver) = case.giver.as_ref().filter(|_| !over) {
+            let ways = giver.ipam.ways();
+            let claim = match (&giver.claim, ways) {
+                (Some(claim), Some(ways)) => format!("{claim}; {ways}"),
+                (Some(claim), None) => claim.clone(),
+                (None, Some(ways)) => ways.to_owned(),
+                (None, None) => return,
+            };
+            claims.push(evidence(claim, giver.source, giver.at));
         }
     }
 }

@@ -2,9 +2,15 @@
 
 use std::net::IpAddr;
 
-use super::{Fate, is_untold, telling::Told};
+use super::{
+    fate::{Case, Fate},
+    ipam::{Giver, Ipam, Outlook},
+    is_untold,
+    telling::Told,
+};
 use crate::{
     detect::{joined, short_id, unknown_holder},
+    event::StoreKind,
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
 };
 
@@ -13,11 +19,17 @@ impl Told<'_, '_> {
     pub(super) fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         let entry = self.ghost.entry;
-        for (address, fate) in &self.fates {
-            match fate {
-                Fate::Untold => unknown.push(format!(
+        for case in &self.cases {
+            let address = &case.address;
+            doubt_giver(&mut unknown, case);
+            match &case.fate {
+                Fate::Untold if case.giver.is_none() => unknown.push(format!(
                     "which IPAM has {address}, and when it gives the address back: no store of \
                      reservations could be looked at"
+                )),
+                Fate::Untold => unknown.push(format!(
+                    "whether {address} is still reserved: the store of its IPAM could not be \
+                     looked at"
                 )),
                 Fate::NotYet => {
                     unknown.push(format!(
@@ -98,5 +110,39 @@ impl Told<'_, '_> {
                 short_id(id),
             ));
         }
+    }
+}
+
+/// When it will be given back.
+fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
+    if matches!(case.fate, Fate::TakenBy(..) | Fate::Free(..)) {
+        return;
+    }
+    let address = case.address;
+    match (&case.giver, case.outlook) {
+        (
+            Some(Giver {
+                ipam: Ipam::Other(name),
+                ..
+            }),
+            _,
+        ) => unknown.push(format!(
+            "when {name:?}, which has {address}, gives it back: how that IPAM does it is not known \
+             here"
+        )),
+        (
+            Some(Giver {
+                ipam: Ipam::Known(StoreKind::Whereabouts),
+                ..
+            }),
+            Outlook::Conflict { .. },
+        ) => unknown.push(format!(
+            "when Whereabouts' reconciler runs, if its control loop has missed the deletion: by \
+             default once a day, which {address} is due by"
+        )),
+        (None, _) if matches!(case.fate, Fate::Reserved(_)) => unknown.push(format!(
+            "which IPAM has {address}, and when it gives the address back"
+        )),
+        _ => {}
     }
 }

@@ -2,9 +2,12 @@
 //! [`claims`](super::claims), what is not known in [`doubts`](super::doubts),
 //! what to do in [`advice`](super::advice).
 
-use std::net::IpAddr;
-
-use super::{Fate, Ghost, asleep, fate, is_untold};
+use super::{
+    Ghost, asleep,
+    fate::{Case, Fate},
+    ipam::{self, Outlook, Start},
+    is_untold,
+};
 use crate::{
     clock::Timestamp,
     detect::{
@@ -13,7 +16,7 @@ use crate::{
     },
     event::PodRef,
     finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
-    model::pods::Standing,
+    model::pods::{Standing, reference},
 };
 
 /// What the finding's parts are written from.
@@ -21,7 +24,8 @@ pub(super) struct Told<'v, 'a> {
     pub(super) view: &'v View<'a>,
     pub(super) ghost: &'v Ghost<'a>,
     pub(super) pod: PodRef,
-    pub(super) fates: Vec<(IpAddr, Fate<'a>)>,
+    /// One for each address.
+    pub(super) cases: Vec<Case<'a>>,
     pub(super) phase: Phase,
     due: Option<Timestamp>,
 }
@@ -29,19 +33,15 @@ pub(super) struct Told<'v, 'a> {
 pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
     let entry = ghost.entry;
     let gone = !matches!(entry.sandbox.standing, Standing::Terminating(_));
-    let fates: Vec<_> = ghost
-        .addresses
-        .iter()
-        .map(|address| (*address, fate(view, ghost, *address)))
-        .collect();
-    let phase = fates
-        .iter()
-        .map(|(_, fate)| fate.phase(gone))
-        .max()
-        .unwrap_or(Phase::Suspected);
-    let worst = fates.iter().filter(|(_, fate)| fate.phase(gone) == phase);
-    let due = worst.filter_map(|(_, fate)| fate.due(ghost, gone)).min();
     let pod = pod_of(view.model, entry).unwrap_or_default();
+    let addresses = ghost.addresses.iter();
+    let cases: Vec<_> = addresses
+        .map(|address| Case::new(view, ghost, *address, &pod, gone))
+        .collect();
+    let phases = cases.iter().map(|case| case.phase);
+    let phase = phases.max().unwrap_or(Phase::Suspected);
+    let worst = cases.iter().filter(|case| case.phase == phase);
+    let due = worst.filter_map(|case| case.due).min();
     let uid = entry.sandbox.uid().unwrap_or_default();
     let id = finding_id(
         &view.settings.boot_id,
@@ -52,7 +52,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         view,
         ghost,
         pod,
-        fates,
+        cases,
         phase,
         due,
     };
@@ -86,7 +86,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
 impl Told<'_, '_> {
     /// The namespace that has one of the addresses, too.
     fn victim(&self) -> Option<String> {
-        self.fates.iter().find_map(|(_, fate)| match fate {
+        self.cases.iter().find_map(|case| match &case.fate {
             Fate::TakenBy(other, _) => {
                 let pod = pod_of(self.view.model, other);
                 Some(pod.map_or_else(|| label(self.view.model, other), |pod| pod.label()))
@@ -110,13 +110,50 @@ impl Told<'_, '_> {
                 Some(id) => format!("it is reserved for {} now", short_id(id)),
                 None => format!("it can be given to another pod since {}", due.time_of_day()),
             },
-            (Phase::Armed, _, Some(due)) => {
-                format!("it may be given to another pod by {}", due.time_of_day())
-            }
-            _ if self.is_reserved() => String::from("it stays reserved for it"),
-            _ => String::from("whether it is still reserved is not known yet"),
+            _ => self.outlook(),
         };
         format!("{addresses} is still held by {state} {pod}: {holder}; {next}")
+    }
+
+    /// What will become of the address that is worst off.
+    fn outlook(&self) -> String {
+        let worst = self.cases.iter().filter(|case| case.phase == self.phase);
+        let Some(case) = worst.min_by_key(|case| (case.due.is_none(), case.due)) else {
+            return String::new();
+        };
+        let name = case.giver.as_ref().map_or("", |giver| giver.ipam.name());
+        let reserved = matches!(case.fate, Fate::Reserved(_));
+        match (case.outlook, case.due) {
+            (Outlook::Conflict { due, from }, _) => match from {
+                Start::Claimed => {
+                    let heir = ipam::heir(self.view, &self.pod, case.address);
+                    let heir = heir.and_then(|pod| reference(pod).uid).unwrap_or_default();
+                    format!(
+                        "conflict due at any time: {name} gives it to the pod that has the same \
+                         name now ({heir})"
+                    )
+                }
+                Start::Anytime | Start::Due if self.view.passed(due) => format!(
+                    "conflict due since {}: {name} should have taken it back",
+                    due.time_of_day()
+                ),
+                Start::Anytime | Start::Due => format!(
+                    "conflict due by {}: {name} takes it back, whoever has it",
+                    due.time_of_day()
+                ),
+            },
+            (Outlook::Leak, _) if reserved => {
+                String::from("leak: it stays reserved for it, and for nobody else, until CNI DEL")
+            }
+            (Outlook::Leak, _) => format!("leak: {name} keeps it from others until CNI DEL"),
+            (Outlook::Unknown, Some(due)) => {
+                format!("it may be given to another pod by {}", due.time_of_day())
+            }
+            (Outlook::Unknown, None) if reserved => String::from("it stays reserved for it"),
+            (Outlook::Unknown, None) => {
+                String::from("whether it is still reserved is not known yet")
+            }
+        }
     }
 
     /// What keeps the namespace, in few words.
@@ -143,15 +180,14 @@ impl Told<'_, '_> {
     }
 
     fn is_free(&self) -> bool {
-        self.fates
-            .iter()
-            .any(|(_, fate)| matches!(fate, Fate::Free(..)))
+        let mut cases = self.cases.iter();
+        cases.any(|case| matches!(case.fate, Fate::Free(..)))
     }
 
     /// Who has reserved the addresses that are the ghost's no more, if none of
     /// them is free for everybody.
     fn reserved_for(&self) -> Option<&str> {
-        let mut others = self.fates.iter().filter_map(|(_, fate)| match fate {
+        let mut others = self.cases.iter().filter_map(|case| match &case.fate {
             Fate::Free(known, _) => Some(known.answer.as_ref()?.holder.as_ref()),
             _ => None,
         });
@@ -159,11 +195,5 @@ impl Told<'_, '_> {
         others
             .all(|holder| holder.is_some())
             .then_some(first.container_id.as_str())
-    }
-
-    pub(super) fn is_reserved(&self) -> bool {
-        self.fates
-            .iter()
-            .any(|(_, fate)| matches!(fate, Fate::Reserved(_)))
     }
 }

@@ -1,6 +1,7 @@
 //! The incident with one fact taken away at a time.
 
 mod fate;
+mod ipam;
 mod untold;
 
 use std::net::Ipv6Addr;

@@ -1,10 +1,12 @@
 //! How to give leaked reservations back without taking one from a pod that
 //! runs.
 
+use std::path::Path;
+
 use super::{Leak, TOLD};
 use crate::{
     detect::{shell_word, short_id},
-    event::Reservation,
+    event::{Reservation, ReservationHolder, StoreKind},
 };
 
 /// Where what is moved away goes: outside of every store.
@@ -21,6 +23,9 @@ impl Leak<'_, '_> {
                  and why",
             )];
         }
+        if self.store().kind != StoreKind::HostLocal {
+            return self.advice_of_others();
+        }
         if self.is_left_over() {
             return vec![format!(
                 "nothing has to be done: no configured network gives these addresses out; if the \
@@ -35,15 +40,8 @@ impl Leak<'_, '_> {
                  use, and without them their addresses are given out a second time"
             ));
         }
-        let named = self.leaked.iter().map(|each| &each.holder.container_id);
-        let first = named.clone().find(|id| is_plain(id));
-        if let Some(id) = first {
-            let short = short_id(id);
-            advice.push(format!(
-                "look once more before each: neither crictl pods --id {short} nor grep -rl {short} \
-                 /proc/[0-9]*/cgroup may print anything"
-            ));
-        }
+        let first = self.first_id();
+        advice.extend(first.map(look_once_more));
         let mut commands = self
             .leaked
             .iter()
@@ -62,34 +60,60 @@ impl Leak<'_, '_> {
                 self.leaked.len() - TOLD
             ));
         }
-        if let Some(id) = first {
-            advice.push(format!(
-                "find out why CNI DEL did not give them back, or there will be more: journalctl -u \
-                 kubelet -u containerd -u crio | grep {}",
-                short_id(id)
-            ));
-        }
+        advice.extend(first.map(find_out_why));
         advice
     }
 
-    /// Only of names that are names: foreign text is not put into commands.
+    /// The oldest one's container that can be put into a command.
+    pub(super) fn first_id(&self) -> Option<&str> {
+        let mut ids = self
+            .leaked
+            .iter()
+            .map(|each| each.holder.container_id.as_str());
+        ids.find(|id| is_plain(id))
+    }
+
     fn command(&self, each: &Reservation) -> Option<String> {
-        let lock = self.store().path.join("lock");
-        let (lock, file) = (shell_word(&lock), shell_word(&each.holder.path));
-        if [&lock, &file].iter().any(|word| word.contains('\'')) {
-            return None;
-        }
-        let test = match each.holder.container_id.as_str() {
-            "" => format!("test ! -s {file}"),
-            id if is_plain(id) => format!("grep -qF {id} {file}"),
-            _ => return None,
-        };
-        Some(format!("flock {lock} sh -c '{test} && mv {file} {AWAY}'"))
+        move_away(&self.store().path, &each.holder)
     }
 }
 
+/// A container of that ID must not be there.
+pub(super) fn look_once_more(id: &str) -> String {
+    let short = short_id(id);
+    format!(
+        "look once more before each: neither crictl pods --id {short} nor grep -rl {short} \
+         /proc/[0-9]*/cgroup may print anything"
+    )
+}
+
+/// What has led to it goes on.
+pub(super) fn find_out_why(id: &str) -> String {
+    format!(
+        "find out why CNI DEL did not give them back, or there will be more: journalctl -u \
+         kubelet -u containerd -u crio | grep {}",
+        short_id(id)
+    )
+}
+
+/// The command that gives one of host-local's reservations back. Only of names
+/// that are names: foreign text is not put into commands.
+pub(in crate::detect) fn move_away(store: &Path, holder: &ReservationHolder) -> Option<String> {
+    let lock = store.join("lock");
+    let (lock, file) = (shell_word(&lock), shell_word(&holder.path));
+    if [&lock, &file].iter().any(|word| word.contains('\'')) {
+        return None;
+    }
+    let test = match holder.container_id.as_str() {
+        "" => format!("test ! -s {file}"),
+        id if is_plain(id) => format!("grep -qF {id} {file}"),
+        _ => return None,
+    };
+    Some(format!("flock {lock} sh -c '{test} && mv {file} {AWAY}'"))
+}
+
 /// What the CNI specification allows in a container's ID.
-fn is_plain(id: &str) -> bool {
+pub(in crate::detect) fn is_plain(id: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
     id.bytes().all(plain) && id.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
 }

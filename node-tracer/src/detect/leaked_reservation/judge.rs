@@ -1,11 +1,11 @@
 //! Whether a reservation's container exists: in doubt it does.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     clock::Timestamp,
     detect::{View, answering, silence, unread},
-    event::{Netns, Reservation},
+    event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, runtime::CRI},
     words::counted,
 };
@@ -13,6 +13,9 @@ use crate::{
 /// host-local reserves before the sandbox shows anywhere: what is younger may
 /// be a CNI ADD in progress.
 const YOUNG: Duration = Duration::from_secs(60);
+/// How long after CNI DEL a store that is listed from time to time can still
+/// have what was given back.
+const GIVEN_BACK: Duration = Duration::from_secs(60);
 /// The source of [`ContainersListed`](crate::event::What::ContainersListed)
 /// without which, and without CRI, nothing can be judged.
 const CGROUP: &str = "cgroup";
@@ -26,6 +29,8 @@ pub(crate) struct Judge<'a> {
     namespaces: usize,
     /// Those that could not be visited.
     unread: usize,
+    /// Stores that are not host-local's.
+    others: Vec<(&'a Path, StoreKind)>,
 }
 
 /// What became of a reservation's container.
@@ -37,6 +42,33 @@ pub(crate) enum Verdict<'a> {
     Young,
     /// It is not there.
     Leaked,
+    /// It is not there, and that says nothing.
+    Untold(Doubt),
+}
+
+/// Why a reservation whose container is not there may be no leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doubt {
+    /// It names no container.
+    Nameless,
+    /// All nodes have the store, and nothing shows that the container was on
+    /// this one.
+    Elsewhere,
+    /// CNI DEL was called just now; the list may be older.
+    GivenBack,
+}
+
+impl Doubt {
+    /// In words, after a number of reservations.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Nameless => "no container is named; whether the pod still has it cannot be told",
+            Self::Elsewhere => {
+                "nothing shows that the container was on this node; all nodes share the store"
+            }
+            Self::GivenBack => "CNI DEL was called just now; the list may be older",
+        }
+    }
 }
 
 /// What shows that a reservation is no leak.
@@ -79,6 +111,12 @@ impl<'a> Judge<'a> {
             inside,
             namespaces,
             unread: unread(model),
+            others: model
+                .cni
+                .stores()
+                .filter(|listed| listed.store.kind != StoreKind::HostLocal)
+                .map(|listed| (listed.store.path.as_path(), listed.store.kind))
+                .collect(),
         })
     }
 
@@ -119,8 +157,13 @@ impl<'a> Judge<'a> {
 
     /// Whether a store was listed when the containers were known already: of
     /// one that was listed before, an ordinary deletion may have removed both
-    /// container and reservation since.
+    /// container and reservation since. Stores that are listed whenever they
+    /// change are as they were listed, as long as they can be read.
     pub(crate) fn can_judge(&self, listed: &ListedStore) -> bool {
+        let kind = listed.store.kind;
+        if kind != StoreKind::HostLocal {
+            return self.model.failure(kind.as_str()).is_none();
+        }
         let cri = self.model.runtime.cri();
         cri.is_none_or(|list| listed.at >= list.at)
     }
@@ -145,11 +188,33 @@ impl<'a> Judge<'a> {
         if with.any(|entry| entry.dying.is_none()) {
             return Verdict::Live(Proof::Address);
         }
-        if view.passed(reservation.modified.plus(YOUNG)) {
-            Verdict::Leaked
-        } else {
-            Verdict::Young
+        if !view.passed(reservation.modified.plus(YOUNG)) {
+            return Verdict::Young;
         }
+        match self.doubt(view, reservation) {
+            Some(doubt) => Verdict::Untold(doubt),
+            None => Verdict::Leaked,
+        }
+    }
+
+    /// Why a container that is not there shows nothing.
+    fn doubt(&self, view: &View<'_>, reservation: &Reservation) -> Option<Doubt> {
+        let holder = &reservation.holder;
+        let mut others = self.others.iter();
+        let (_, kind) = others.find(|(path, _)| holder.path.starts_with(path))?;
+        let id = holder.container_id.as_str();
+        if id.is_empty() {
+            return Some(Doubt::Nameless);
+        }
+        let calls = || self.model.calls.of_container(id);
+        let was_here =
+            || self.model.cni.of_container(id).next().is_some() || calls().next().is_some();
+        if *kind == StoreKind::Whereabouts && !was_here() {
+            return Some(Doubt::Elsewhere);
+        }
+        let mut given_back = calls().filter_map(|calls| calls.deleted());
+        let lately = given_back.any(|at| !view.passed(at.plus(GIVEN_BACK)));
+        lately.then_some(Doubt::GivenBack)
     }
 
     /// A proof in words, with its source and the time for which it holds.

@@ -7,6 +7,8 @@ use crate::{
     model::story::*,
 };
 
+mod others;
+
 const LEAK: Rule = Rule::LeakedReservation;
 /// Long after all that the stories have reserved.
 const NOW: i64 = 1_000;

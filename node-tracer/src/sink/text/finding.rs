@@ -22,6 +22,7 @@ const LISTED: usize = 8;
 /// The column at which values begin.
 const VALUE: usize = TIME + LABEL + 1;
 
+mod calls;
 mod holders;
 mod reservations;
 
@@ -59,6 +60,7 @@ pub(super) fn block(
                 block.holders(&mut printed, memory);
                 block.places();
                 block.reservations();
+                block.calls();
                 block.claims(&mut printed);
             }
         }
@@ -70,6 +72,7 @@ pub(super) fn block(
     block.header(Some(printed.phase));
     block.due();
     block.holder_count();
+    block.attempts();
     let without_news = block.text.len();
     let gone = printed.gone(finding);
     block.claims(&mut printed);

@@ -91,6 +91,18 @@ impl Client {
         whole(response.into_body(), MAX_PAGE).await
     }
 
+    /// One page of another resource, of at most `limit` bytes.
+    pub(super) async fn list(
+        &self,
+        path: &str,
+        params: &ListParams,
+        limit: usize,
+    ) -> Result<Bytes, Problem> {
+        let request = kube::core::Request::new(path).list(params);
+        let response = self.send(request, "list").await?;
+        whole(response.into_body(), limit).await
+    }
+
     /// Whether there is such a node; `None` if that must not be asked.
     pub(super) async fn has_node(&self, name: &str) -> Result<Option<bool>, Problem> {
         let request = kube::core::Request::new(NODES).get_metadata(name, &GetParams::default());

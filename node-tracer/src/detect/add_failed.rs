@@ -1,0 +1,153 @@
+//! add-failed: CNI ADD fails for a pod's sandbox, so the pod does not start.
+//!
+//! One finding a pod, whichever sandbox it is tried with: the kubelet makes a
+//! new one each time. Once is a warning, as a plugin that starts together with
+//! the node fails once or twice; from [`MANY`] times on it is critical. It is
+//! over when the plugin that failed succeeds for the pod, when the pod is gone,
+//! or when nothing was tried for [`SILENCE`].
+//!
+//! [`cause`] says why in one word. Where it is an address that somebody else
+//! has, [`rival`] says who.
+
+mod advice;
+mod cause;
+mod rival;
+mod telling;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+pub(super) use self::cause::Cause;
+use self::rival::Rival;
+use super::{
+    View,
+    calls::{SILENCE, pod_gone},
+    is_routable, named,
+};
+use crate::{
+    event::PodRef,
+    finding::Finding,
+    model::calls::{AttachmentCalls, Failing, PodCalls},
+};
+
+/// So many failures are more than a plugin's bad start.
+const MANY: u64 = 3;
+/// Addresses that are looked for in one message.
+const ADDRESSES: usize = 4;
+
+/// A pod that gets no network.
+struct Failed<'a> {
+    calls: &'a PodCalls,
+    /// The interface that fails, and how.
+    ifname: &'a str,
+    failing: &'a Failing,
+    /// The attachment of the last sandbox.
+    attachment: Option<&'a AttachmentCalls>,
+    pod: PodRef,
+    cause: Cause,
+    /// Who has the address that it should get.
+    rivals: Vec<Rival<'a>>,
+}
+
+/// One finding a pod.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let failed = view
+        .model
+        .calls
+        .restless_pods()
+        .filter_map(|pod| Failed::of(view, pod));
+    failed.map(|failed| failed.finding(view)).collect()
+}
+
+/// Addresses whose reservations have to be asked for.
+pub(crate) fn addresses(view: &View<'_>) -> BTreeSet<IpAddr> {
+    let failed = view
+        .model
+        .calls
+        .restless_pods()
+        .filter_map(|pod| Failed::of(view, pod));
+    let rivals = failed.flat_map(|failed| failed.rivals);
+    rivals.map(|rival| rival.address).collect()
+}
+
+/// The interface whose ADD failed last, if it still fails.
+pub(super) fn failing<'a>(view: &View<'_>, pod: &'a PodCalls) -> Option<(&'a str, &'a Failing)> {
+    let all = pod.failing.iter();
+    let open = all.filter(|(_, failing)| !view.passed(failing.end.at.plus(SILENCE)));
+    let (ifname, failing) = open.max_by_key(|(_, failing)| failing.end.at)?;
+    match pod_gone(view, &pod.pod, failing.end.at) {
+        Some(_) => None,
+        None => Some((ifname, failing)),
+    }
+}
+
+impl<'a> Failed<'a> {
+    fn of(view: &View<'a>, calls: &'a PodCalls) -> Option<Self> {
+        let (ifname, failing) = failing(view, calls)?;
+        let attachment = view.model.calls.get(&failing.last_id, ifname);
+        let cause = cause_of(failing, attachment);
+        let mut failed = Self {
+            calls,
+            ifname,
+            failing,
+            attachment,
+            pod: named(view.model, &calls.pod),
+            cause,
+            rivals: Vec::new(),
+        };
+        if cause == Cause::AddressInUse {
+            let addresses = failed.wanted();
+            let own = &failing.last_id;
+            let rivals = addresses.into_iter().map(|each| Rival::of(view, each, own));
+            failed.rivals = rivals.collect();
+        }
+        Some(failed)
+    }
+
+    /// The addresses that it should have got: the first one of the message, or
+    /// else what the plugin's own IPAM gave it.
+    fn wanted(&self) -> Vec<IpAddr> {
+        let error = self.failing.end.error.as_ref();
+        let told = error.and_then(|error| {
+            let details = error.details.as_deref().unwrap_or_default();
+            let both = [error.msg.as_str(), details];
+            both.into_iter().flat_map(addresses_in).next()
+        });
+        if let Some(told) = told {
+            return vec![told];
+        }
+        let plugins = self.attachment.into_iter().flat_map(|each| &each.plugins);
+        let results = plugins.filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref());
+        let given: BTreeSet<IpAddr> = results.flat_map(|result| result.ips.clone()).collect();
+        let given = given.into_iter().filter(|address| is_routable(*address));
+        given.take(ADDRESSES).collect()
+    }
+}
+
+/// Why, by what the plugin said, or what one that it called said.
+fn cause_of(failing: &Failing, attachment: Option<&AttachmentCalls>) -> Cause {
+    let own = Cause::of(&failing.end);
+    if own != Cause::Other {
+        return own;
+    }
+    let children = attachment.into_iter().flat_map(|each| &each.plugins);
+    let children = children.filter(|plugin| plugin.delegated);
+    let mut causes = children
+        .filter_map(|plugin| plugin.add.as_ref()?.failure())
+        .map(Cause::of);
+    causes.find(|cause| *cause != Cause::Other).unwrap_or(own)
+}
+
+/// Addresses of pods in a text, in order.
+fn addresses_in(text: &str) -> impl Iterator<Item = IpAddr> {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    let words = text.split(move |c: char| !is_part(c));
+    // `IP:10.0.0.5` leaves `:10.0.0.5`, and a sentence ends with a full stop.
+    let parsed = words.filter_map(|word| {
+        let bare = word.trim_start_matches(':').trim_end_matches(['.', ':']);
+        word.parse().ok().or_else(|| bare.parse().ok())
+    });
+    parsed.filter(|address| is_routable(*address))
+}
+
+#[cfg(test)]
+mod tests;

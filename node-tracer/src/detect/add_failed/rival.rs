@@ -1,0 +1,142 @@
+//! Who has an address that a pod should get: a network namespace, or a
+//! reservation, or nobody on this node.
+
+use std::net::IpAddr;
+
+use crate::{
+    clock::Timestamp,
+    detect::{
+        View, calls::owner, duplicate_address::label, evidence, ghost_sandbox, held_since,
+        holders_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label,
+    },
+    event::ReservationHolder,
+    finding::{Evidence, Holder},
+    model::netns::NetnsEntry,
+};
+
+/// See the module's documentation.
+pub(super) struct Rival<'a> {
+    /// The address.
+    pub(super) address: IpAddr,
+    /// Namespaces that have it, the one longest gone first.
+    pub(super) entries: Vec<&'a NetnsEntry>,
+    /// Who has it reserved.
+    pub(super) reservation: Option<(&'a ReservationHolder, Timestamp)>,
+    /// That is the sandbox itself.
+    pub(super) is_own: bool,
+    /// A store has said something of it.
+    pub(super) asked: bool,
+}
+
+impl<'a> Rival<'a> {
+    /// Who has `address`, which sandbox `own` should get.
+    pub(super) fn of(view: &View<'a>, address: IpAddr, own: &str) -> Self {
+        let model = view.model;
+        let with = model.netns.with_address(address);
+        let mut entries: Vec<_> = with
+            .filter(|entry| entry.dying.is_none() && !entry.sandbox.has_container(own))
+            .collect();
+        entries.sort_by_key(|entry| ghost_sandbox::gone(view, entry).is_none());
+        let known = model.allocations.get(address);
+        let answer = known.and_then(|known| known.answer.as_ref());
+        let answered = answer.and_then(|answer| Some((answer.holder.as_ref()?, answer.since)));
+        let mut listed = model.cni.reservations(address);
+        let listed = listed
+            .next()
+            .map(|(listed, each)| (&each.holder, listed.at));
+        // What was asked for it is later than what was listed.
+        let reservation = match answer {
+            Some(_) => answered,
+            None => listed,
+        };
+        let is_own = reservation.is_some_and(|(holder, _)| holder.container_id == own);
+        Self {
+            address,
+            entries,
+            reservation,
+            is_own,
+            asked: answer.is_some() || listed.is_some(),
+        }
+    }
+
+    /// What keeps the namespaces.
+    pub(super) fn holders(&self, view: &View<'_>) -> Vec<Holder> {
+        let guests = self.entries.iter().filter(|entry| !entry.host);
+        guests
+            .flat_map(|entry| holders_of(view.model, entry))
+            .collect()
+    }
+
+    /// `is held by the deleted pod shop/a (netns 4026532200)`
+    pub(super) fn words(&self, view: &View<'_>) -> String {
+        if let Some(entry) = self.entries.first() {
+            return format!("is held by {}", holder(view, entry));
+        }
+        match self.reservation {
+            Some(_) if self.is_own => String::from("is in use, although it is reserved for it"),
+            Some((holder, _)) if holder.container_id.is_empty() => {
+                String::from("is reserved for nobody: the file is empty")
+            }
+            Some((holder, _)) => {
+                format!("is reserved for {}", owner(view, &holder.container_id))
+            }
+            None => String::from("is in use, and nobody on this node was found to have it"),
+        }
+    }
+
+    /// What leads to it.
+    pub(super) fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
+        let model = view.model;
+        let address = self.address;
+        let mut claims = Vec::new();
+        for entry in &self.entries {
+            let label = label(model, entry);
+            let held = entry.addresses.iter();
+            let held = held.filter(|held| held.address.address == address);
+            for held in held.take(1) {
+                let since = held_since(model, entry, held);
+                let claim = format!("{label} has {} on {}", held.address, held.address.ifname);
+                claims.push(evidence(claim, "kernel", since));
+            }
+            if let Some(since) = ghost_sandbox::gone(view, entry) {
+                let list = model.pods.list();
+                let source = list.map_or("pods", |list| list.source.as_str());
+                claims.push(evidence(
+                    format!("the pod of {label} is gone"),
+                    source,
+                    since,
+                ));
+            }
+            for blocked in stuck_in(model, entry).iter().take(1) {
+                let claim = format!(
+                    "{} is in it, in uninterruptible sleep{}",
+                    task_label(&blocked.task),
+                    sleeps_in(blocked)
+                );
+                claims.push(evidence(claim, "kernel", blocked.since));
+            }
+        }
+        if let Some((holder, at)) = self.reservation {
+            let path = holder.path.display();
+            let claim = match holder.container_id.as_str() {
+                "" => format!("{address} is reserved by {path}, which names nobody"),
+                id => format!("{address} is reserved for {} by {path}", short_id(id)),
+            };
+            claims.push(evidence(claim, "ipam", at));
+        }
+        claims
+    }
+}
+
+/// A namespace as the holder of an address.
+fn holder(view: &View<'_>, entry: &NetnsEntry) -> String {
+    let inode = entry.id.inode;
+    let pod = pod_of(view.model, entry).filter(|_| !entry.host);
+    match pod {
+        Some(pod) if ghost_sandbox::gone(view, entry).is_some() => {
+            format!("the deleted pod {} (netns {inode})", pod_word(&pod))
+        }
+        Some(pod) => format!("{} (netns {inode})", pod.label()),
+        None => label(view.model, entry),
+    }
+}

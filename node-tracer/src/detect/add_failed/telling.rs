@@ -1,0 +1,199 @@
+//! A pod that gets no network, in words.
+
+use super::{Cause, Failed, MANY};
+use crate::{
+    detect::{
+        View,
+        calls::{failure, pace, short_failure},
+        evidence,
+        leaked_reservation::Verdict,
+        netns_of, short_id,
+    },
+    event::CniError,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    words::counted,
+};
+
+impl Failed<'_> {
+    pub(super) fn finding(&self, view: &View<'_>) -> Finding {
+        let failing = self.failing;
+        let netns = self.attachment.filter(|each| each.netns_gone.is_none());
+        let netns = netns.and_then(|each| view.model.netns.get(each.netns?));
+        Finding {
+            rule: Rule::AddFailed,
+            severity: match failing.times {
+                times if times >= MANY => Severity::Critical,
+                _ => Severity::Warning,
+            },
+            id: finding_id(&view.settings.boot_id, Rule::AddFailed, &self.calls.id()),
+            since: failing.since,
+            title: format!("{} gets no network: {}", self.pod.label(), self.why(view)),
+            pod: Some(self.pod.clone()),
+            sandbox_id: Some(failing.last_id.clone()),
+            netns: netns.filter(|entry| !entry.host).map(netns_of),
+            addresses: self.rivals.iter().map(|rival| rival.address).collect(),
+            holders: self
+                .rivals
+                .iter()
+                .flat_map(|rival| rival.holders(view))
+                .collect(),
+            evidence: self.evidence(view),
+            unknown: self.unknown(view),
+            advice: self.advice(view),
+            detail: Detail {
+                cause: Some(self.cause.as_str().to_owned()),
+                attempts: Some(failing.times),
+                error: failing.end.error.clone(),
+                ..Detail::default()
+            },
+        }
+    }
+
+    /// The cause in one clause.
+    fn why(&self, view: &View<'_>) -> String {
+        let plugin = &self.failing.plugin;
+        match self.cause {
+            Cause::AddressInUse => match self.rivals.first() {
+                Some(rival) => format!("{} {}", rival.address, rival.words(view)),
+                None => format!("the address that {plugin} wants to give it is in use"),
+            },
+            Cause::RangeExhausted => {
+                let error = self.failing.end.error.as_ref();
+                match error.and_then(span) {
+                    Some(span) => format!("no address is left in {span}"),
+                    None => String::from("no address is left"),
+                }
+            }
+            Cause::PluginMissing => {
+                format!("{plugin} does not find the binary of a plugin that it calls")
+            }
+            Cause::NetnsGone => String::from("its network namespace is not there"),
+            Cause::NoSpace => String::from("the disk is full"),
+            Cause::NoMemory => String::from("the node has no memory left"),
+            Cause::TryLater => format!("{plugin} is not ready and asks to be called again later"),
+            _ => format!("{plugin} {}", short_failure(&self.failing.end)),
+        }
+    }
+
+    fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
+        const CNI: &str = "cni";
+        let failing = self.failing;
+        let (ifname, plugin) = (self.ifname, &failing.plugin);
+        let mut claims = vec![evidence(
+            format!(
+                "CNI ADD of {ifname} of sandbox {} failed, and none of the pod's has succeeded \
+                 since",
+                short_id(&failing.first_id)
+            ),
+            CNI,
+            failing.since,
+        )];
+        let pace = match failing.times {
+            0 | 1 => None,
+            times => pace(failing.since, failing.end.at, times),
+        };
+        let pace = pace.map(|pace| format!(", called {pace},"));
+        let pace = pace.unwrap_or_default();
+        let claim = format!("{plugin}{pace} {}", failure(&failing.end));
+        claims.push(evidence(claim, CNI, failing.end.at));
+        let plugins = self.attachment.into_iter().flat_map(|each| &each.plugins);
+        for child in plugins.filter(|plugin| plugin.delegated) {
+            let Some(end) = child.add.as_ref().and_then(|add| add.end.as_ref()) else {
+                continue;
+            };
+            let given = end.result.iter().flat_map(|result| &result.ips);
+            let given: Vec<String> = given.map(ToString::to_string).collect();
+            let how = match end.is_ok() {
+                true if given.is_empty() => String::from("succeeded"),
+                true => format!("gave {}", given.join(", ")),
+                false => failure(end),
+            };
+            let claim = format!("{}, which {plugin} called, {how}", child.plugin);
+            claims.push(evidence(claim, CNI, end.at));
+        }
+        for rival in &self.rivals {
+            claims.extend(rival.evidence(view));
+        }
+        if self.cause == Cause::RangeExhausted {
+            claims.extend(leaked(view));
+        }
+        claims
+    }
+
+    fn unknown(&self, view: &View<'_>) -> Vec<String> {
+        let mut unknown = Vec::new();
+        let end = &self.failing.end;
+        if end.error.is_none() && end.signal.is_none() {
+            unknown.push(format!(
+                "what {} said: its answer could not be read",
+                self.failing.plugin
+            ));
+        }
+        if end.signal.is_some() {
+            unknown.push(String::from(
+                "who sent the signal: runtimes do when a call's time is up, the kernel when memory \
+                 is",
+            ));
+        }
+        if self.cause == Cause::AddressInUse && self.rivals.is_empty() {
+            unknown.push(String::from(
+                "which address: neither the message nor an IPAM's answer names it",
+            ));
+        }
+        for rival in &self.rivals {
+            let address = rival.address;
+            if rival.entries.is_empty() {
+                unknown.push(format!(
+                    "what has {address}: no network namespace that is known on this node; it can \
+                     be on another node",
+                ));
+            }
+            if !rival.asked {
+                unknown.push(format!(
+                    "who has reserved {address}: no store of reservations has answered"
+                ));
+            }
+        }
+        if self.cause == Cause::RangeExhausted && leaked(view).is_none() {
+            unknown.push(String::from(
+                "how many of the range's addresses are leaked: node-tracer scan tells, with the \
+                 runtime's list",
+            ));
+        }
+        unknown
+    }
+}
+
+/// Reservations that are of nobody, if they can be told.
+fn leaked(view: &View<'_>) -> Option<Evidence> {
+    let judge = view.judge()?;
+    let stores = view.model.cni.stores();
+    let leaks = stores
+        .filter(|listed| judge.can_judge(listed))
+        .map(|listed| {
+            let all = listed.store.reservations.iter();
+            let leaked = all.filter(|each| judge.of(view, each) == Verdict::Leaked);
+            (leaked.count(), listed)
+        });
+    let (number, listed) = leaks.max_by_key(|(number, _)| *number)?;
+    let path = listed.store.path.display();
+    let claim = match number {
+        0 => format!("no reservation in {path} is leaked"),
+        _ => format!(
+            "{} in {path}: of no container that was found, see leaked-reservation",
+            counted(number, "reservation")
+        ),
+    };
+    Some(evidence(claim, "host-local", listed.at))
+}
+
+/// `10.244.7.1-10.244.7.254` of a message that names the range.
+fn span(error: &CniError) -> Option<&str> {
+    const BEFORE: &str = "range set: ";
+    let at = error.msg.find(BEFORE)?;
+    let rest = error.msg.get(at + BEFORE.len()..)?;
+    let is_part = |c: char| c.is_ascii_hexdigit() || "-.:,/".contains(c);
+    let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+    let span = rest.get(..end)?.trim_end_matches(['.', ',']);
+    (!span.is_empty() && span.len() <= 200).then_some(span)
+}

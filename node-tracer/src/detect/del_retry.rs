@@ -1,0 +1,277 @@
+//! del-retry: CNI DEL of the same attachment fails again and again.
+//!
+//! One failure is ordinary, and so are two: a runtime calls DEL when it stops a
+//! sandbox and once more when it removes it, and what the first one complains
+//! of can be over by then. The third in a row means that somebody tries again
+//! and again, and that nothing has changed.
+//!
+//! DEL goes through a chain of plugins backwards and stops at the first that
+//! fails: what the plugins before it have reserved is not given back.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    View,
+    add_failed::Cause,
+    calls::{SILENCE, failure, pace, said, short_failure},
+    evidence, joined,
+    leaked_reservation::is_plain,
+    missing_del::{Named, Stays, given, stays, uses_host_local},
+    named, netns_of, pod_word, short_id,
+};
+use crate::{
+    clock::Timestamp,
+    event::PodRef,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    model::calls::{AttachmentCalls, End, PluginCalls},
+};
+
+/// Failures in a row.
+const MANY: u64 = 3;
+
+/// A DEL that is tried again and again.
+struct Retried<'a> {
+    calls: &'a AttachmentCalls,
+    /// The plugin that fails.
+    plugin: &'a PluginCalls,
+    /// How it failed last.
+    end: &'a End,
+    /// When it failed first.
+    since: Timestamp,
+    pod: Option<PodRef>,
+    /// The sandbox, or its ID alone, in words.
+    whose: String,
+    ips: Vec<IpAddr>,
+}
+
+/// One finding an attachment.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let all = view.model.calls.with_failed_dels();
+    let retried = all.filter_map(|calls| Retried::of(view, calls));
+    retried.map(|retried| retried.finding(view)).collect()
+}
+
+/// Addresses whose reservations have to be asked for.
+pub(crate) fn addresses(view: &View<'_>) -> BTreeSet<IpAddr> {
+    let all = view.model.calls.with_failed_dels();
+    let retried = all.filter_map(|calls| Retried::of(view, calls));
+    retried.flat_map(|retried| retried.ips).collect()
+}
+
+impl<'a> Retried<'a> {
+    fn of(view: &View<'a>, calls: &'a AttachmentCalls) -> Option<Self> {
+        let (plugin, end) = calls.del_failure()?;
+        if plugin.failed_dels < MANY || view.passed(calls.last.plus(SILENCE)) {
+            return None;
+        }
+        let pod = calls.pod.as_ref().map(|pod| named(view.model, pod));
+        let id = short_id(&calls.container_id);
+        let whose = match &pod {
+            Some(pod) => format!("sandbox {id} of {}", pod_word(pod)),
+            None => format!("container {id}"),
+        };
+        Some(Self {
+            calls,
+            plugin,
+            end,
+            since: plugin.failing_since.unwrap_or(end.at),
+            pod,
+            whose,
+            ips: given(view, calls),
+        })
+    }
+
+    fn finding(&self, view: &View<'a>) -> Finding {
+        let calls = self.calls;
+        let subject = format!("{} {}", calls.container_id, calls.ifname);
+        let entry = calls.netns.filter(|_| calls.netns_gone.is_none());
+        let entry = entry.and_then(|netns| view.model.netns.get(netns));
+        Finding {
+            rule: Rule::DelRetry,
+            severity: Severity::Warning,
+            id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
+            since: self.since,
+            title: format!(
+                "CNI DEL for {} fails again and again: {} {}",
+                self.whose,
+                self.plugin.plugin,
+                short_failure(self.end),
+            ),
+            pod: self.pod.clone(),
+            sandbox_id: Some(calls.container_id.clone()),
+            netns: entry.map(netns_of),
+            addresses: self.ips.clone(),
+            holders: Vec::new(),
+            evidence: self.evidence(view),
+            unknown: self.unknown(view),
+            advice: self.advice(view),
+            detail: Detail {
+                attempts: Some(self.plugin.failed_dels),
+                error: self.end.error.clone(),
+                ..Detail::default()
+            },
+        }
+    }
+
+    /// Plugins that come later in DEL, as they came before it in ADD, and that
+    /// have not been called since it fails.
+    fn waiting(&self) -> impl Iterator<Item = &'a PluginCalls> {
+        let before = self.calls.chain();
+        let name = &self.plugin.plugin;
+        let before = before.take_while(move |each| each.plugin != *name);
+        let since = self.since;
+        before.filter(move |each| {
+            let reached = each.del.as_ref().is_some_and(|del| del.started >= since);
+            each.add.is_some() && !reached
+        })
+    }
+
+    fn stays(&self, view: &View<'a>) -> Stays<'a> {
+        let mut networks = self.calls.chain();
+        let named = Named {
+            network: networks.find_map(|plugin| plugin.network.as_deref()),
+            host_local: uses_host_local(self.calls),
+        };
+        stays(view, &self.calls.container_id, &self.ips, named, self.since)
+    }
+
+    /// A newer sandbox of the same pod name.
+    fn newer(&self, view: &View<'a>) -> Option<&'a AttachmentCalls> {
+        let pod = self.calls.pod.as_ref()?;
+        let others = view.model.calls.of_pod_name(pod);
+        let own = self.calls;
+        let others = others.filter(|other| {
+            let live = other.netns_gone.is_none() && !other.has_del();
+            other.container_id != own.container_id && live
+        });
+        let added = others.filter_map(|other| Some((other.added()?, other)));
+        let later = added.filter(|(at, _)| *at > own.first);
+        later.max_by_key(|(at, _)| *at).map(|(_, other)| other)
+    }
+
+    fn evidence(&self, view: &View<'a>) -> Vec<Evidence> {
+        const CNI: &str = "cni";
+        let mut claims = Vec::new();
+        let Self { calls, plugin, .. } = self;
+        let (name, ifname) = (&plugin.plugin, &calls.ifname);
+        if let Some(added) = calls.added() {
+            let gave = match self.ips.as_slice() {
+                [] => String::new(),
+                ips => format!(" and gave it {}", joined(ips)),
+            };
+            let claim = format!("CNI ADD attached {ifname} of {}{gave}", self.whose);
+            claims.push(evidence(claim, CNI, added));
+        }
+        let claim = format!("CNI DEL of {ifname} failed in {name}, and has not succeeded since");
+        claims.push(evidence(claim, CNI, self.since));
+        let pace = pace(self.since, self.end.at, plugin.failed_dels);
+        let pace = pace.map(|pace| format!(", called {pace},"));
+        let pace = pace.unwrap_or_default();
+        let claim = format!("{name}{pace} {}", failure(self.end));
+        claims.push(evidence(claim, CNI, self.end.at));
+        for child in calls.plugins.iter().filter(|each| each.delegated) {
+            let Some(del) = &child.del else { continue };
+            let ended = match &del.end {
+                Some(end) if end.is_ok() => String::from("succeeded"),
+                Some(end) => failure(end),
+                None => continue,
+            };
+            let claim = format!(
+                "{}, which a plugin of it called for DEL, {ended}",
+                child.plugin
+            );
+            claims.push(evidence(claim, CNI, del.started));
+        }
+        let waiting: Vec<&str> = self.waiting().map(|each| each.plugin.as_str()).collect();
+        if !waiting.is_empty() {
+            let claim = format!(
+                "DEL stops at the plugin that fails, so {} is not called, and what it has reserved \
+                 is not given back",
+                waiting.join(", "),
+            );
+            claims.push(evidence(claim, CNI, self.end.at));
+        }
+        claims.extend(self.stays(view).claim(&calls.container_id));
+        if let Some(gone) = calls.netns_gone {
+            claims.push(evidence("its network namespace is gone", "kernel", gone));
+        }
+        if let Some(newer) = self.newer(view) {
+            let claim = format!(
+                "a newer sandbox of the same pod name lives: {}; a plugin that knows pods by name \
+                 takes each of these DELs for its",
+                short_id(&newer.container_id),
+            );
+            claims.push(evidence(claim, CNI, newer.first));
+        }
+        claims
+    }
+
+    fn unknown(&self, view: &View<'a>) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if self.calls.added().is_none() {
+            unknown.push(format!(
+                "which plugins of the chain are not called because {} fails: its ADD was before \
+                 the tracer",
+                self.plugin.plugin
+            ));
+        }
+        if matches!(self.stays(view), Stays::Unknown | Stays::NotYet) {
+            unknown.push(String::from(
+                "whether its address is still reserved: no store of reservations that could be \
+                 looked at would know",
+            ));
+        }
+        if self.end.error.is_none() && self.end.signal.is_none() {
+            unknown.push(format!(
+                "what {} said: its answer could not be read",
+                self.plugin.plugin
+            ));
+        }
+        unknown
+    }
+
+    fn advice(&self, view: &View<'a>) -> Vec<String> {
+        let mut advice = Vec::new();
+        let cause = Cause::of(self.end);
+        let name = &self.plugin.plugin;
+        advice.push(match (cause.remedy(name), &self.end.error) {
+            (Some(remedy), _) => remedy,
+            (None, Some(error)) if is_absence(&said(error)) => format!(
+                "{name} fails because what it is to remove is gone already, which by the CNI \
+                 specification is a success: take a newer version of {name}"
+            ),
+            _ => format!("mend what {name} complains of; nothing else ends this"),
+        });
+        let id = &self.calls.container_id;
+        if is_plain(id) {
+            let id = short_id(id);
+            advice.push(format!(
+                "see who tries again, and how often: journalctl -u kubelet -u containerd -u crio | \
+                 grep {id}; crictl pods --id {id}"
+            ));
+        }
+        if self.newer(view).is_some() {
+            advice.push(String::from(
+                "see whether the newer sandbox of the same pod name has been harmed: the finding \
+                 stale-del says so; node-tracer explain POD shows what it has",
+            ));
+        }
+        if let Stays::Reserved { address, .. } = self.stays(view) {
+            advice.push(format!(
+                "leave the reservation of {address} where it is until DEL succeeds or the sandbox \
+                 is known to be gone: DEL gives it back"
+            ));
+        }
+        advice
+    }
+}
+
+/// Whether an error says that something is not there.
+fn is_absence(text: &str) -> bool {
+    const WORDS: [&str; 4] = ["does not exist", "not found", "no such", "already deleted"];
+    let text = text.to_ascii_lowercase();
+    WORDS.iter().any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests;

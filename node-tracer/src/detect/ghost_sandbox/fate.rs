@@ -1,0 +1,149 @@
+//! What is to become of a ghost's addresses: how far it has come by each, and
+//! when each may be given out.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{
+    Ghost,
+    ipam::{self, Giver, Outlook, Start},
+    is_elsewhere, rivals,
+};
+use crate::{
+    clock::Timestamp,
+    detect::View,
+    event::PodRef,
+    finding::Phase,
+    model::{allocation::Allocation, netns::NetnsEntry},
+};
+
+/// The longest that collectors of an IPAM that is not known leave a deleted
+/// pod's address alone: the shortest of those that are known.
+const COLLECTION: Duration = Duration::from_secs(5 * 60);
+/// What the stores of reservations may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// One of a ghost's addresses.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    /// Which.
+    pub(super) address: IpAddr,
+    /// What has become of it so far.
+    pub(super) fate: Fate<'a>,
+    /// What gave it out.
+    pub(super) giver: Option<Giver>,
+    /// What will become of it.
+    pub(super) outlook: Outlook,
+    /// How far the ghost has come by it.
+    pub(super) phase: Phase,
+    /// When it may be given out, at the latest.
+    pub(super) due: Option<Timestamp>,
+}
+
+/// What has become of an address.
+#[derive(Debug)]
+pub(super) enum Fate<'a> {
+    /// Another namespace has it, too.
+    TakenBy(&'a NetnsEntry, Timestamp),
+    /// Nobody, or somebody else, has reserved it.
+    Free(&'a Allocation, Timestamp),
+    /// It is still reserved for the ghost, or for nobody known.
+    Reserved(&'a Allocation),
+    /// No store says anything, although there was time.
+    Untold,
+    /// The stores have not answered yet.
+    NotYet,
+}
+
+impl<'a> Case<'a> {
+    /// Of an address. `gone` is whether the API server has forgotten the pod.
+    pub(super) fn new(
+        view: &View<'a>,
+        ghost: &Ghost<'a>,
+        address: IpAddr,
+        pod: &PodRef,
+        gone: bool,
+    ) -> Self {
+        let giver = ipam::giver(view, ghost.entry, address);
+        let fate = fate(view, ghost, address, giver.as_ref());
+        let outlook = ipam::outlook(view, ghost, address, giver.as_ref(), pod, gone);
+        Self {
+            phase: phase(view, &fate, outlook, gone),
+            due: due(ghost, &fate, outlook, gone),
+            address,
+            fate,
+            giver,
+            outlook,
+        }
+    }
+}
+
+fn fate<'a>(
+    view: &View<'a>,
+    ghost: &Ghost<'a>,
+    address: IpAddr,
+    giver: Option<&Giver>,
+) -> Fate<'a> {
+    let rivals = rivals(view, ghost.entry, address);
+    if let Some((other, since)) = rivals.into_iter().max_by_key(|(_, since)| *since) {
+        return Fate::TakenBy(other, since);
+    }
+    let Some(known) = view.model.allocations.get(address) else {
+        let answered = view.passed(ghost.since.plus(ANSWER));
+        return if answered { Fate::Untold } else { Fate::NotYet };
+    };
+    let Some(answer) = &known.answer else {
+        return Fate::Untold;
+    };
+    let sandbox = &ghost.entry.sandbox;
+    match &answer.holder {
+        None if giver.is_some_and(|giver| !ipam::is_answered_by(view, &giver.ipam, answer)) => {
+            Fate::Untold
+        }
+        None => Fate::Free(known, answer.since),
+        // A file that names nobody can be given back by nobody either.
+        Some(holder) if holder.container_id.is_empty() => Fate::Reserved(known),
+        Some(holder) if sandbox.has_container(&holder.container_id) => Fate::Reserved(known),
+        // The infra container is gone, and CNI ADD was before the tracer: the
+        // reservation may be this sandbox's, unless it is another's.
+        Some(holder) if sandbox.id.is_none() && !is_elsewhere(view.model, &holder.container_id) => {
+            Fate::Reserved(known)
+        }
+        Some(_) => Fate::Free(known, answer.since),
+    }
+}
+
+fn phase(view: &View<'_>, fate: &Fate<'_>, outlook: Outlook, gone: bool) -> Phase {
+    match (fate, outlook) {
+        (Fate::TakenBy(..), _) => Phase::Conflict,
+        (Fate::Free(..), _) => Phase::Armed,
+        // The one who has a claim on it is given it, reserved or not.
+        (
+            _,
+            Outlook::Conflict {
+                from: Start::Claimed,
+                ..
+            },
+        ) => Phase::Armed,
+        (Fate::Reserved(_) | Fate::NotYet, _) => Phase::Suspected,
+        // What no store tells may have happened as soon as it can have.
+        (Fate::Untold, Outlook::Conflict { due, from }) => {
+            match from == Start::Anytime || view.passed(due) {
+                true => Phase::Armed,
+                false => Phase::Suspected,
+            }
+        }
+        (Fate::Untold, Outlook::Leak) => Phase::Suspected,
+        // While the pod is in the API, no garbage collector frees it.
+        (Fate::Untold, Outlook::Unknown) if gone => Phase::Armed,
+        (Fate::Untold, Outlook::Unknown) => Phase::Suspected,
+    }
+}
+
+fn due(ghost: &Ghost<'_>, fate: &Fate<'_>, outlook: Outlook, gone: bool) -> Option<Timestamp> {
+    match (fate, outlook) {
+        (Fate::TakenBy(_, since) | Fate::Free(_, since), _) => Some(*since),
+        (_, Outlook::Conflict { due, .. }) => Some(due),
+        (Fate::Untold, Outlook::Unknown) if gone => Some(ghost.since.plus(COLLECTION)),
+        _ => None,
+    }
+}

@@ -1,0 +1,349 @@
+//! Who gives out a ghost's address, and what becomes of it while its pod is
+//! gone and its sandbox lives.
+//!
+//! An IPAM whose pool is cleaned by what the API server has releases the
+//! address under the ghost: a conflict, with a time by which it is due. One
+//! that releases by CNI DEL alone keeps it for nobody: a leak.
+
+use std::{net::IpAddr, path::Path, time::Duration};
+
+use super::Ghost;
+use crate::{
+    clock::Timestamp,
+    detect::{View, short_id},
+    event::{Pod, PodRef, StoreKind},
+    model::{
+        allocation::Answer,
+        calls::{AttachmentCalls, PluginCalls},
+        netns::NetnsEntry,
+    },
+};
+
+/// Terway: `gcPeriod`; the first run comes within it.
+const TERWAY: Duration = Duration::from_secs(5 * 60);
+/// Calico's kube-controllers: `leakGracePeriod`, of two observations.
+const CALICO: Duration = Duration::from_secs(15 * 60);
+/// Whereabouts: its reconciler's schedule, if nobody has set another one.
+const WHEREABOUTS: Duration = Duration::from_secs(24 * 3600);
+
+/// What gives an address out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ipam {
+    /// One whose ways are known.
+    Known(StoreKind),
+    /// Another one: its `type`.
+    Other(String),
+}
+
+/// What gave an address out, and who says so.
+#[derive(Clone, Debug)]
+pub(super) struct Giver {
+    /// Which it is.
+    pub(super) ipam: Ipam,
+    /// The claim in words; none where the reservation itself says it.
+    pub(super) claim: Option<String>,
+    /// Who says so.
+    pub(super) source: &'static str,
+    /// When it was so.
+    pub(super) at: Timestamp,
+}
+
+/// What becomes of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// It goes back to the pool and is given to another.
+    Conflict {
+        /// At the latest.
+        due: Timestamp,
+        /// How soon at the earliest.
+        from: Start,
+    },
+    /// Only CNI DEL releases it, and nobody gets it until then.
+    Leak,
+    /// The IPAM is not known, or its ways are not.
+    Unknown,
+}
+
+/// When an address can go back at the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// At any time since the pod has gone.
+    Anytime,
+    /// Not before it is due.
+    Due,
+    /// Another pod has a claim on it already.
+    Claimed,
+}
+
+impl Ipam {
+    /// By the `type` of an IPAM plugin, or of a plugin that brings its own.
+    fn named(name: &str) -> Option<Self> {
+        Some(Self::Known(match name {
+            "host-local" => StoreKind::HostLocal,
+            "terway" | "terway-cni" => StoreKind::Terway,
+            "aws-cni" => StoreKind::Aws,
+            "calico-ipam" => StoreKind::Calico,
+            "whereabouts" => StoreKind::Whereabouts,
+            "cilium" | "cilium-cni" => StoreKind::Cilium,
+            "" => return None,
+            other => return Some(Self::Other(other.to_owned())),
+        }))
+    }
+
+    /// The same; only those that are known: a plugin of any other name may have
+    /// nothing to do with addresses.
+    fn of_plugin(name: &str) -> Option<Self> {
+        Self::named(name).filter(|ipam| matches!(ipam, Self::Known(_)))
+    }
+
+    /// Its name, for people.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Known(StoreKind::HostLocal) => "host-local",
+            Self::Known(StoreKind::Terway) => "Terway",
+            Self::Known(StoreKind::Aws) => "the AWS VPC CNI",
+            Self::Known(StoreKind::Calico) => "Calico",
+            Self::Known(StoreKind::Whereabouts) => "Whereabouts",
+            Self::Known(StoreKind::Cilium) => "Cilium",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// What it does with the address of a pod that is gone; `None` if that is
+    /// not known.
+    pub(super) fn ways(&self) -> Option<&'static str> {
+        let Self::Known(kind) = self else {
+            return None;
+        };
+        Some(match kind {
+            StoreKind::Terway => {
+                "Terway takes the address of a pod that the API server does not have back within \
+                 5 min, whether or not its sandbox lives"
+            }
+            StoreKind::Calico => {
+                "Calico's kube-controllers take the address of a pod that the API server does not \
+                 have back after 15 min, whether or not its sandbox lives"
+            }
+            StoreKind::Whereabouts => {
+                "Whereabouts takes the address of a pod that the API server does not have back, \
+                 whether or not its sandbox lives: at once if its control loop sees the deletion, \
+                 otherwise when its reconciler runs"
+            }
+            StoreKind::HostLocal => {
+                "host-local releases an address by CNI DEL alone: nobody else is given it before, \
+                 unless somebody removes the reservation's file"
+            }
+            StoreKind::Aws => {
+                "the AWS VPC CNI's ipamd releases an address by CNI DEL alone, and not while the \
+                 sandbox's veth is there: nobody else is given it before"
+            }
+            StoreKind::Cilium => {
+                "Cilium's agent releases an address by CNI DEL: nobody else is given it before, \
+                 unless the agent is started again"
+            }
+        })
+    }
+
+    /// Whether it gives the same addresses out on other nodes.
+    pub(super) fn is_of_cluster(&self) -> bool {
+        matches!(
+            self,
+            Self::Known(StoreKind::Calico | StoreKind::Whereabouts)
+        )
+    }
+}
+
+/// What gave an address of a namespace out: the best source that tells.
+pub(super) fn giver(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+    called(view, entry, address)
+        .or_else(|| reserved(view, entry, address))
+        .or_else(|| configured(view, entry, address))
+        .or_else(|| only_store(view))
+}
+
+/// The device that an address is on.
+fn ifname(entry: &NetnsEntry, address: IpAddr) -> Option<&str> {
+    let mut held = entry.addresses.iter().map(|held| &held.address);
+    let its = held.find(|held| held.address == address)?;
+    Some(its.ifname.as_str())
+}
+
+/// The plugin that was called for it.
+fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+    let id = entry.sandbox.id.as_deref()?;
+    let ifname = ifname(entry, address);
+    let gave = |attachment: &&AttachmentCalls| {
+        attachment.ips().contains(&address) || Some(attachment.ifname.as_str()) == ifname
+    };
+    let attachment = view.model.calls.of_container(id).find(gave)?;
+    let all = || attachment.plugins.iter();
+    // What its configuration says; then an IPAM plugin itself; then a plugin
+    // that brings its own.
+    let by_type = |plugin: &PluginCalls| Ipam::named(plugin.ipam.as_deref()?);
+    let by_name = |plugin: &PluginCalls| Ipam::of_plugin(&plugin.plugin);
+    let found = all().find_map(|plugin| Some((plugin, by_type(plugin)?)));
+    let delegated = || all().filter(|plugin| plugin.delegated);
+    let found = found
+        .or_else(|| delegated().find_map(|plugin| Some((plugin, by_name(plugin)?))))
+        .or_else(|| all().find_map(|plugin| Some((plugin, by_name(plugin)?))));
+    let (plugin, ipam) = found?;
+    let call = plugin.add.as_ref().or(plugin.del.as_ref())?;
+    let command = match plugin.add {
+        Some(_) => "ADD",
+        None => "DEL",
+    };
+    Some(Giver {
+        claim: Some(format!(
+            "CNI {command} for {} had its address from {}",
+            short_id(id),
+            ipam.name()
+        )),
+        ipam,
+        source: "cni",
+        at: call.end.as_ref().map_or(call.started, |end| end.at),
+    })
+}
+
+/// The store that has it, or had it last.
+fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+    let of = |kind, at| Giver {
+        ipam: Ipam::Known(kind),
+        claim: None,
+        source: "ipam",
+        at,
+    };
+    let known = view.model.allocations.get(address);
+    let answer = known.and_then(|known| known.answer.as_ref());
+    if let Some(answer) = answer
+        && let Some(holder) = &answer.holder
+        && (holder.container_id.is_empty() || entry.sandbox.has_container(&holder.container_id))
+    {
+        return Some(of(kind_of(view, &holder.path), answer.since));
+    }
+    let mut listed = view.model.cni.reservations(address);
+    let (store, _) = listed.find(|(_, reservation)| {
+        entry
+            .sandbox
+            .has_container(&reservation.holder.container_id)
+    })?;
+    Some(of(store.store.kind, store.at))
+}
+
+/// What keeps a reservation that is written at a path. Stores of host-local may
+/// be told of without having been listed, others never.
+fn kind_of(view: &View<'_>, path: &Path) -> StoreKind {
+    let mut stores = view.model.cni.stores();
+    let its = stores.find(|listed| path.starts_with(&listed.store.path));
+    its.map_or(StoreKind::HostLocal, |listed| listed.store.kind)
+}
+
+/// The network's, by libcni's memory of the attachment and the configuration.
+fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+    /// What Kubernetes' runtimes call a pod's own interface.
+    const DEFAULT: &str = "eth0";
+    let networks = view.model.cni.networks()?;
+    let ifname = ifname(entry, address)?;
+    let id = entry.sandbox.id.as_deref();
+    let mut attachments = id
+        .into_iter()
+        .flat_map(|id| view.model.cni.of_container(id));
+    let attachment = attachments.find(|each| each.ips.contains(&address) || each.ifname == ifname);
+    let network = match attachment {
+        Some(attachment) => networks
+            .iter()
+            .find(|network| network.name == attachment.network)?,
+        None if ifname == DEFAULT => networks.first()?,
+        None => return None,
+    };
+    let by_type = network.ipam.as_deref().and_then(Ipam::named);
+    let ipam = by_type.or_else(|| Ipam::of_plugin(&network.plugin))?;
+    Some(Giver {
+        claim: Some(format!(
+            "{} has the addresses of the network {:?} come from {}",
+            network.file.display(),
+            network.name,
+            ipam.name()
+        )),
+        ipam,
+        source: "cni",
+        at: view.model.cni.attachments_at().unwrap_or(entry.seen),
+    })
+}
+
+/// The only one that keeps reservations on this node.
+fn only_store(view: &View<'_>) -> Option<Giver> {
+    let used = || {
+        let all = view.model.cni.stores();
+        all.filter(|listed| !listed.store.reservations.is_empty())
+    };
+    let first = used().next()?;
+    let kind = first.store.kind;
+    used()
+        .all(|listed| listed.store.kind == kind)
+        .then(|| Giver {
+            ipam: Ipam::Known(kind),
+            claim: Some(format!(
+                "the only reservations on this node are in {}",
+                first.store.path.display()
+            )),
+            source: "ipam",
+            at: first.at,
+        })
+}
+
+/// Whether an answer is of a store of this IPAM: what was left over by another
+/// pod network says nothing.
+pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &Answer) -> bool {
+    let Ipam::Known(kind) = ipam else {
+        return true;
+    };
+    let mut stores = answer.stores.iter();
+    stores.any(|path| kind_of(view, path) == *kind)
+}
+
+/// What becomes of an address. `gone` is whether the API server has forgotten
+/// the pod: while it has not, nobody takes the address back.
+pub(super) fn outlook(
+    view: &View<'_>,
+    ghost: &Ghost<'_>,
+    address: IpAddr,
+    giver: Option<&Giver>,
+    pod: &PodRef,
+    gone: bool,
+) -> Outlook {
+    let Some(Giver {
+        ipam: Ipam::Known(kind),
+        ..
+    }) = giver
+    else {
+        return Outlook::Unknown;
+    };
+    let conflict = |after, from| match gone {
+        true => Outlook::Conflict {
+            due: ghost.since.plus(after),
+            from,
+        },
+        false => Outlook::Unknown,
+    };
+    match kind {
+        StoreKind::Terway if heir(view, pod, address).is_some() => {
+            conflict(Duration::ZERO, Start::Claimed)
+        }
+        StoreKind::Terway => conflict(TERWAY, Start::Anytime),
+        StoreKind::Calico => conflict(CALICO, Start::Due),
+        StoreKind::Whereabouts => conflict(WHEREABOUTS, Start::Anytime),
+        StoreKind::HostLocal | StoreKind::Aws | StoreKind::Cilium => Outlook::Leak,
+    }
+}
+
+/// The pod of the same name on this node that Terway, which keeps addresses by
+/// name, gives this one: unless it has another already.
+pub(super) fn heir<'a>(view: &View<'a>, pod: &PodRef, address: IpAddr) -> Option<&'a Pod> {
+    let (namespace, name) = (pod.namespace.as_deref()?, pod.name.as_deref()?);
+    let other = view.model.pods.namesake(namespace, name)?;
+    let same = pod.uid.as_ref().is_none_or(|uid| other.uids.contains(uid));
+    let node = other.node.as_deref();
+    let here = node.is_none_or(|node| node == view.settings.node);
+    let free = other.ips.is_empty() || other.ips.contains(&address);
+    (!same && here && free && !other.host_network).then_some(other)
+}

@@ -1,0 +1,298 @@
+//! An attachment that nobody has taken back, in words.
+
+use std::collections::BTreeSet;
+
+use super::{Case, Gone, Missing, Stays, advice};
+use crate::{
+    detect::{View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unread},
+    finding::{
+        Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
+    },
+    model::runtime::CRI,
+    words::counted,
+};
+
+/// Attachments of a network that are claimed one by one.
+const TOLD: usize = 3;
+
+impl Missing<'_> {
+    pub(super) fn finding(&self, view: &View<'_>) -> Finding {
+        let Case {
+            id, ifname, pod, ..
+        } = &self.case;
+        let subject = format!("{id} {ifname}");
+        Finding {
+            rule: Rule::MissingDel,
+            severity: self.severity,
+            id: finding_id(&view.settings.boot_id, Rule::MissingDel, &subject),
+            since: match self.case.gone {
+                Gone::Netns(at) | Gone::Pod(at, _) => at,
+                Gone::Found(_) => self.case.added,
+            },
+            title: self.title(),
+            pod: Some(pod.clone()),
+            sandbox_id: Some((*id).to_owned()),
+            netns: self.netns(),
+            addresses: self.case.ips.clone(),
+            holders: Vec::new(),
+            evidence: self.evidence(view),
+            unknown: self.unknown(view),
+            advice: advice::of(view, &[self]),
+            detail: Detail {
+                reservations: self.reservation().into_iter().collect(),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn title(&self) -> String {
+        let Case { id, pod, ips, .. } = &self.case;
+        let what = match self.stays {
+            Stays::Reserved { address, .. } => format!("{address} stays reserved for it"),
+            _ if ips.is_empty() => String::from("whether anything is reserved for it is not known"),
+            _ => format!("whether {} is still reserved is not known", joined(ips)),
+        };
+        format!(
+            "CNI DEL has not come for sandbox {} of {}, which is gone: {what}",
+            short_id(id),
+            pod_word(pod),
+        )
+    }
+
+    fn netns(&self) -> Option<FindingNetns> {
+        if let Gone::Pod(_, Some(entry)) = self.case.gone {
+            return Some(netns_of(entry));
+        }
+        let called = self.case.called.and_then(|calls| calls.netns);
+        let cached = self.case.cached;
+        let netns = called.or_else(|| match self.case.gone {
+            Gone::Netns(_) => cached?.netns,
+            _ => None,
+        });
+        let path = cached.map(|each| each.netns_path.as_str());
+        let paths = path.filter(|path| !path.is_empty()).map(Into::into);
+        Some(FindingNetns {
+            id: netns?,
+            paths: paths.into_iter().collect(),
+        })
+    }
+
+    pub(super) fn reservation(&self) -> Option<LeakedReservation> {
+        let Stays::Reserved {
+            address, holder, ..
+        } = self.stays
+        else {
+            return None;
+        };
+        Some(LeakedReservation {
+            path: holder.path.clone(),
+            address,
+            container_id: holder.container_id.clone(),
+            ifname: holder.ifname.clone(),
+        })
+    }
+
+    fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
+        let case = &self.case;
+        let mut claims = vec![self.add()];
+        match case.gone {
+            Gone::Netns(at) => {
+                let netns = self
+                    .netns()
+                    .map(|netns| format!(", netns {},", netns.id.inode));
+                let netns = netns.unwrap_or_default();
+                let claim = format!("its network namespace{netns} is gone");
+                claims.push(evidence(claim, "kernel", at));
+            }
+            Gone::Found(at) => {
+                let path = case.cached.map_or("", |each| each.netns_path.as_str());
+                let claim = format!("its network namespace is not at {path} any more");
+                claims.push(evidence(claim, "kernel", at));
+            }
+            Gone::Pod(at, entry) => {
+                let list = view.model.pods.list();
+                let source = list.map_or("pods", |list| list.source.as_str());
+                let claim = format!("{} is not on the pod list any more", case.pod.label());
+                claims.push(evidence(claim, source, at));
+                if let Some(entry) = entry {
+                    let claim = format!(
+                        "its network namespace, netns {}, lives on and has no address",
+                        entry.id.inode
+                    );
+                    let at = entry.wiring.as_ref().map_or(at, |wiring| wiring.at);
+                    claims.push(evidence(claim, "kernel", at));
+                }
+            }
+        }
+        claims.push(match (case.called, case.cached) {
+            (None, Some(cached)) => evidence(
+                "no CNI DEL of it has succeeded: libcni still has the ADD",
+                "libcni",
+                cached.written,
+            ),
+            _ => evidence(
+                "no CNI DEL for it has been seen since its ADD",
+                "cni",
+                case.added,
+            ),
+        });
+        claims.extend(self.stays.claim(case.id));
+        if let Some(list) = heard(view.model) {
+            let claim = match list.of_container(case.id).map(|sandbox| sandbox.ready) {
+                Some(Some(true)) => Some("the container runtime still has it as ready"),
+                Some(_) => Some("the container runtime still has it, not ready"),
+                None if list.partial.is_none() => {
+                    Some("the container runtime has no such sandbox any more")
+                }
+                None => None,
+            };
+            claims.extend(claim.map(|claim| evidence(claim, CRI, list.at)));
+        }
+        claims
+    }
+
+    fn add(&self) -> Evidence {
+        let Case {
+            id,
+            ifname,
+            pod,
+            ips,
+            network,
+            added,
+            called,
+            ..
+        } = &self.case;
+        let gave = match ips.as_slice() {
+            [] => String::new(),
+            ips => format!(" and gave it {}", joined(ips)),
+        };
+        let network = network.map(|name| format!(" to network {name}"));
+        let network = network.unwrap_or_default();
+        let (id, of) = (short_id(id), pod_word(pod));
+        match called {
+            Some(calls) if calls.added().is_none() => evidence(
+                format!("CNI ADD of {ifname} of sandbox {id} of {of} failed"),
+                "cni",
+                *added,
+            ),
+            Some(_) => evidence(
+                format!("CNI ADD attached {ifname} of sandbox {id} of {of}{network}{gave}"),
+                "cni",
+                *added,
+            ),
+            None => evidence(
+                format!(
+                    "libcni remembers that CNI ADD attached {ifname} of sandbox {id} of \
+                     {of}{network}{gave}"
+                ),
+                "libcni",
+                *added,
+            ),
+        }
+    }
+
+    fn unknown(&self, view: &View<'_>) -> Vec<String> {
+        let model = view.model;
+        let mut unknown = Vec::new();
+        if matches!(self.case.gone, Gone::Found(_)) {
+            unknown.push(String::from(
+                "since when: nobody saw the namespace go, and libcni notes only when it was made",
+            ));
+        }
+        match self.stays {
+            Stays::Reserved { .. } => {}
+            _ => unknown.push(String::from(
+                "whether its address is still reserved: no store of reservations that could be \
+                 looked at would know",
+            )),
+        }
+        match heard(model) {
+            Some(list) if list.of_container(self.case.id).is_some() => unknown.push(String::from(
+                "whether DEL will still come: the runtime calls it when it stops or removes the \
+                 sandbox",
+            )),
+            Some(list) if list.partial.is_none() => {}
+            _ => unknown.push(format!(
+                "whether the runtime still knows the sandbox, and so will call DEL: {}",
+                silence(model)
+            )),
+        }
+        if unread(model) > 0 && self.case.called.is_none() {
+            unknown.push(format!(
+                "whether its namespace lives all the same: {} could not be read",
+                counted(unread(model), "network namespace")
+            ));
+        }
+        if self.case.called.is_some() && model.losses.last.is_some_and(|at| at >= self.case.added) {
+            unknown.push(String::from(
+                "whether a DEL was among the records that were lost",
+            ));
+        }
+        unknown
+    }
+}
+
+/// Many attachments of one network, of which only libcni's cache knows.
+pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Option<Finding> {
+    let mut all: Vec<&Missing<'_>> = all.iter().collect();
+    all.sort_by_key(|missing| (missing.case.added, missing.case.id));
+    let reservations: Vec<_> = all.iter().filter_map(|each| each.reservation()).collect();
+    let addresses: BTreeSet<_> = all.iter().flat_map(|each| each.case.ips.clone()).collect();
+    let mut claims = Vec::new();
+    let newest = all.iter().skip(TOLD - 1).next_back();
+    for each in all.iter().take(TOLD - 1).chain(newest) {
+        claims.push(each.add());
+    }
+    let at = view.model.cni.attachments_at();
+    let at = at.or(newest.map(|each| each.case.added));
+    let oldest = all.first().map(|each| each.case.added).or(at);
+    let Some((at, since)) = at.zip(oldest) else {
+        return all.first().map(|each| each.finding(view));
+    };
+    let number = all.len();
+    let claim =
+        format!("the network namespaces of {number} sandboxes of network {network} are gone");
+    claims.push(evidence(claim, "kernel", at));
+    let claim = "no CNI DEL of them has succeeded: libcni still has the ADDs";
+    claims.push(evidence(claim, "libcni", at));
+    for each in all
+        .iter()
+        .filter(|each| each.reservation().is_some())
+        .take(TOLD)
+    {
+        claims.extend(each.stays.claim(each.case.id));
+    }
+    let what = match reservations.len() {
+        0 => String::from("whether their addresses are still reserved is not known"),
+        stay => format!("{stay} of their addresses stay reserved"),
+    };
+    let unknown = all.iter().flat_map(|each| each.unknown(view));
+    let unknown: BTreeSet<String> = unknown.collect();
+    let subject = format!("network {network}");
+    Some(Finding {
+        rule: Rule::MissingDel,
+        severity: all
+            .iter()
+            .map(|each| each.severity)
+            .max()
+            .unwrap_or(Severity::Info),
+        id: finding_id(&view.settings.boot_id, Rule::MissingDel, &subject),
+        since,
+        title: format!(
+            "CNI DEL has not come for {number} sandboxes of network {network}, which are gone: \
+             {what}"
+        ),
+        pod: None,
+        sandbox_id: None,
+        netns: None,
+        addresses: addresses.into_iter().collect(),
+        holders: Vec::new(),
+        evidence: claims,
+        unknown: unknown.into_iter().collect(),
+        advice: advice::of(view, &all),
+        detail: Detail {
+            reservations,
+            ..Detail::default()
+        },
+    })
+}

@@ -1,0 +1,69 @@
+//! A sandbox that lives, and may be newer than one that a DEL is for.
+
+use std::net::IpAddr;
+
+use crate::{
+    clock::Timestamp,
+    detect::{ghost_sandbox, is_routable},
+    event::PodRef,
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
+};
+
+/// A living sandbox whose CNI ADD is known.
+pub(super) struct Newer<'a> {
+    /// Its namespace.
+    pub(super) entry: &'a NetnsEntry,
+    /// Its ID.
+    pub(super) id: &'a str,
+    /// Its pod.
+    pub(super) pod: PodRef,
+    /// When its ADD started, if that was seen; else when it had succeeded.
+    pub(super) added: Timestamp,
+    /// Who says so: `cni`, or `libcni`, whose cache has the time of its end.
+    pub(super) source: &'static str,
+    /// The addresses that it was given.
+    pub(super) ips: Vec<IpAddr>,
+}
+
+impl<'a> Newer<'a> {
+    /// `None` for what is no sandbox, is going, or is not set up.
+    pub(super) fn of(model: &'a Model, entry: &'a NetnsEntry) -> Option<Self> {
+        let sandbox = &entry.sandbox;
+        let leaving = sandbox.del.is_some() || sandbox.deleting.is_some();
+        if entry.host || leaving {
+            return None;
+        }
+        let id = sandbox.id.as_deref()?;
+        let pod = sandbox.pod.clone()?;
+        pod.namespace.as_ref().and(pod.name.as_ref())?;
+        let calls: Vec<&AttachmentCalls> = model.calls.of_container(id).collect();
+        if calls
+            .iter()
+            .any(|calls| calls.has_del() || calls.netns_gone.is_some())
+        {
+            return None;
+        }
+        let seen = calls.iter().filter(|calls| calls.added().is_some());
+        let started = seen.clone().flat_map(|calls| calls.chain());
+        let started = started.filter_map(|plugin| Some(plugin.add.as_ref()?.started));
+        let cached = model.cni.of_container(id).map(|cached| cached.written);
+        let started = started.min().map(|at| (at, "cni"));
+        let (added, source) = started.or_else(|| cached.min().map(|at| (at, "libcni")))?;
+        let mut ips: Vec<IpAddr> = seen.flat_map(|calls| calls.ips()).collect();
+        ips.retain(|address| is_routable(*address));
+        let cached = model.cni.of_container(id).flat_map(|cached| &cached.ips);
+        for address in ghost_sandbox::addresses(entry).iter().chain(cached) {
+            if is_routable(*address) && !ips.contains(address) {
+                ips.push(*address);
+            }
+        }
+        Some(Self {
+            entry,
+            id,
+            pod,
+            added,
+            source,
+            ips,
+        })
+    }
+}

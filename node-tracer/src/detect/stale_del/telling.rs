@@ -1,0 +1,290 @@
+//! A stale DEL, in words.
+
+use super::{Stale, Verdict, WATCH, Why};
+use crate::{
+    clock::Timestamp,
+    detect::{
+        evidence, joined, kubectl_words, leaked_reservation::is_plain, named, netns_of, pod_word,
+        short_id,
+    },
+    event::PodRef,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    model::{
+        calls::{Call, PluginCalls},
+        lost::{Item, Kind},
+    },
+};
+
+/// What the newer sandbox had and was not looked at for so long before the DEL
+/// may have been lost before it.
+const STALE_LOOK: std::time::Duration = std::time::Duration::from_secs(60);
+/// Losses that the title names.
+const TITLED: usize = 3;
+/// Characters of a plugin's message that are quoted.
+const QUOTED: usize = 300;
+
+const KERNEL: &str = "kernel";
+
+impl Stale<'_, '_> {
+    pub(super) fn finding(&self, verdict: Verdict) -> Finding {
+        let newer = self.newer;
+        let pod = named(self.view.model, &newer.pod);
+        let subject = format!("{} {} {}", label(&pod), self.old, newer.id);
+        let blamed = self.losses.iter().filter_map(|(_, _, _, loss)| {
+            let del = loss.del.as_ref()?;
+            Some(del.started)
+        });
+        Finding {
+            rule: Rule::StaleDel,
+            severity: match verdict {
+                Verdict::Harmful => Severity::Critical,
+                Verdict::Unknown(_) => Severity::Warning,
+                Verdict::Harmless | Verdict::Pending => Severity::Info,
+            },
+            id: finding_id(&self.view.settings.boot_id, Rule::StaleDel, &subject),
+            since: blamed.chain(self.started()).min().unwrap_or(newer.added),
+            title: self.title(verdict, &pod),
+            pod: Some(pod.clone()),
+            sandbox_id: Some(newer.id.to_owned()),
+            netns: Some(netns_of(newer.entry)),
+            addresses: newer.ips.clone(),
+            holders: Vec::new(),
+            evidence: self.evidence(verdict),
+            unknown: self.unknown(verdict),
+            advice: self.advice(verdict, &pod),
+            detail: Detail {
+                effect: Some(verdict.effect()),
+                old_container_id: Some(self.old.to_owned()),
+                new_container_id: Some(newer.id.to_owned()),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn title(&self, verdict: Verdict, pod: &PodRef) -> String {
+        let old = short_id(self.old);
+        let whose = pod_word(pod);
+        match verdict {
+            Verdict::Harmful => {
+                let named = self.losses.iter().take(TITLED);
+                let named = joined(named.map(|(kind, name, _, _)| thing(*kind, name)));
+                let more = match self.losses.len().saturating_sub(TITLED) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!(
+                    "pod {whose} has lost {named}{more} after a CNI DEL of its old sandbox {old}"
+                )
+            }
+            Verdict::Harmless => format!(
+                "a CNI DEL of pod {whose}'s old sandbox {old} has done its newer sandbox no harm"
+            ),
+            Verdict::Pending => format!(
+                "a CNI DEL of pod {whose}'s old sandbox {old} while a newer one runs: the newer \
+                 one is being watched"
+            ),
+            Verdict::Unknown(_) => format!(
+                "a CNI DEL of pod {whose}'s old sandbox {old} while a newer one runs: whether it \
+                 did harm is not known"
+            ),
+        }
+    }
+
+    fn evidence(&self, verdict: Verdict) -> Vec<Evidence> {
+        let newer = self.newer;
+        let mut claims = Vec::new();
+        if let Some((at, source)) = self.old_add() {
+            let claim = format!("CNI ADD of the old sandbox {}", short_id(self.old));
+            claims.push(evidence(claim, source, at));
+        }
+        let gave = match newer.ips.as_slice() {
+            [] => String::new(),
+            ips => format!(", which has {}", joined(ips)),
+        };
+        let claim = format!(
+            "CNI ADD of the newer sandbox {} of the same pod name{gave}",
+            short_id(newer.id)
+        );
+        claims.push(evidence(claim, newer.source, newer.added));
+        let mut dels = self.dels.clone();
+        dels.sort_by_key(|(_, del)| del.started);
+        for (plugin, del) in dels {
+            claims.push(self.called(plugin, del));
+        }
+        for (kind, name, item, loss) in &self.losses {
+            let claim = format!("the newer sandbox has lost {}", thing(*kind, name));
+            let claim = match *kind {
+                Kind::Address => claim,
+                _ => format!("{claim}, last seen at {}", item.seen.time_of_day()),
+            };
+            claims.push(evidence(claim, loss.source, loss.at));
+        }
+        if let (Verdict::Harmless, Some(at)) = (verdict, self.looked()) {
+            let items = self.view.model.lost.of(newer.entry.id);
+            let there = items.filter(|(_, _, item)| item.loss.is_none());
+            let there = joined(there.map(|(kind, name, _)| thing(kind, name)));
+            let claim = format!("the newer sandbox still has {there}");
+            claims.push(evidence(claim, KERNEL, at));
+        }
+        claims
+    }
+
+    fn called(&self, plugin: &PluginCalls, del: &Call) -> Evidence {
+        let with = match del.with_netns {
+            true => "",
+            false => ", with an empty CNI_NETNS",
+        };
+        let ended = match &del.end {
+            None => String::from("it still runs"),
+            Some(end) => {
+                let how = match (end.exit_code, end.signal) {
+                    (Some(0), _) => String::from("it succeeded"),
+                    (Some(code), _) => format!("it failed with exit status {code}"),
+                    (None, Some(signal)) => format!("signal {signal} ended it"),
+                    (None, None) => String::from("it ended, nobody knows how"),
+                };
+                let said = end.error.as_ref().map(|error| {
+                    let msg: String = error.msg.chars().take(QUOTED).collect();
+                    format!(": {msg}")
+                });
+                format!("{how}{}", said.unwrap_or_default())
+            }
+        };
+        let times = match plugin.dels {
+            0 | 1 => String::new(),
+            times => format!(" (the last of {times} that were seen)"),
+        };
+        let claim = format!(
+            "CNI DEL of the old sandbox by {}{with}{times}; {ended}",
+            plugin.plugin
+        );
+        evidence(claim, "cni", del.started)
+    }
+
+    /// When the old sandbox's ADD started, or had ended.
+    fn old_add(&self) -> Option<(Timestamp, &'static str)> {
+        let chain = self.calls.iter().flat_map(|calls| calls.chain());
+        let seen = chain.filter_map(|plugin| Some(plugin.add.as_ref()?.started));
+        let cached = self.view.model.cni.of_container(self.old);
+        let cached = cached.map(|cached| (cached.written, "libcni"));
+        let seen = seen.min().map(|at| (at, "cni"));
+        seen.or_else(|| cached.min_by_key(|(at, _)| *at))
+    }
+
+    fn unknown(&self, verdict: Verdict) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if self.old_add().is_none() {
+            unknown.push(String::from(
+                "when the old sandbox was made: its CNI ADD was not seen and libcni has forgotten \
+                 it",
+            ));
+        }
+        match verdict {
+            Verdict::Pending => unknown.push(format!(
+                "whether it does harm: the newer sandbox is looked at for {} s after the DEL",
+                WATCH.as_secs()
+            )),
+            Verdict::Unknown(Why::NotBefore) => unknown.push(String::from(
+                "whether it did harm: what devices and routes the newer sandbox had before the \
+                 DEL was not looked at",
+            )),
+            Verdict::Unknown(Why::NotAfter) => unknown.push(String::from(
+                "whether it did harm: the newer sandbox and the host could not be looked at \
+                 afterwards",
+            )),
+            Verdict::Harmful => {
+                for (kind, name, item, loss) in &self.losses {
+                    let started = loss.del.as_ref().map(|del| del.started);
+                    let doubt = started.and_then(|started| doubt(*kind, name, item, started));
+                    unknown.extend(doubt);
+                }
+            }
+            Verdict::Harmless => {}
+        }
+        let mut items = self.view.model.lost.of(self.newer.entry.id);
+        if !items.any(|(kind, _, _)| kind == Kind::Reservation) {
+            unknown.push(String::from(
+                "whether the CNI's own records of the newer sandbox (reservation, endpoint) are \
+                 still there: no store that was read names it",
+            ));
+        }
+        unknown
+    }
+
+    fn advice(&self, verdict: Verdict, pod: &PodRef) -> Vec<String> {
+        let mut advice = Vec::new();
+        let words = kubectl_words(pod);
+        let is_calico = self.dels.iter().any(|(plugin, _)| {
+            let ipam = plugin.ipam.as_deref().unwrap_or_default();
+            plugin.plugin.contains("calico") || ipam.contains("calico")
+        });
+        if verdict == Verdict::Harmful {
+            advice.push(match &words {
+                Some(words) => format!(
+                    "have the pod's network set up anew: kubectl delete pod {words} (its owner \
+                     makes a new one, in a new sandbox)"
+                ),
+                None => String::from(
+                    "have the pod's network set up anew: delete the pod, so that its owner makes \
+                     a new one in a new sandbox",
+                ),
+            });
+        }
+        if is_calico && verdict != Verdict::Harmless {
+            let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
+            let namespace = namespace.unwrap_or("NAMESPACE");
+            advice.push(format!(
+                "see whether Calico still has the pod's endpoint: calicoctl get workloadendpoint \
+                 -n {namespace} -o yaml must list it, with containerID {}",
+                short_id(self.newer.id)
+            ));
+        }
+        if is_plain(self.old) && verdict != Verdict::Harmless {
+            let old = short_id(self.old);
+            advice.push(format!(
+                "end the retries: crictl pods --id {old} shows whether the runtime still has the \
+                 old sandbox; journalctl -u kubelet -u containerd -u crio | grep {old} says why \
+                 removing it fails; once that is mended, crictl rmp {old} while the pod is down"
+            ));
+        }
+        if verdict == Verdict::Harmful {
+            advice.push(String::from(
+                "use a CNI plugin that minds the container ID in a DEL, or it happens with the \
+                 next StatefulSet pod: Calico does since 2017 (projectcalico/cni-plugin#383), if \
+                 the endpoint's containerID is set; Terway since 2022; host-local always",
+            ));
+        }
+        advice
+    }
+}
+
+/// Whether something was there right before a DEL.
+fn doubt(kind: Kind, name: &str, item: &Item, started: Timestamp) -> Option<String> {
+    let long = kind != Kind::Address && started.since(item.seen) > STALE_LOOK;
+    long.then(|| {
+        format!(
+            "whether {} was still there when the DEL began: it was last seen at {}",
+            thing(kind, name),
+            item.seen.time_of_day()
+        )
+    })
+}
+
+/// What is lost, with its article.
+fn thing(kind: Kind, name: &str) -> String {
+    match kind {
+        Kind::Address => format!("its address {name}"),
+        Kind::Device => format!("its device {name}"),
+        Kind::Route => format!("its route {name}"),
+        Kind::Neighbour => format!("its gateway's neighbour entry {name}"),
+        Kind::Veth => format!("its host end {name}"),
+        Kind::HostRoute => format!("the host's route to {name}"),
+        Kind::Reservation => format!("its reservation {name}"),
+    }
+}
+
+/// `namespace/name`, without the UID that one of the sources may not have.
+fn label(pod: &PodRef) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&pod.namespace), part(&pod.name))
+}

@@ -1,0 +1,199 @@
+//! Calls by pod: how often its sandbox was made of late, and which ADDs fail.
+//!
+//! A pod is known by its UID; a runtime that does not pass it leaves the name,
+//! which the pod of the same name before and after has, too.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use super::{End, pod_key};
+use crate::{
+    clock::Timestamp,
+    event::{CniCall, PodRef},
+};
+
+/// Pods at most; the one that was called for longest ago makes room.
+pub(super) const MAX_PODS: usize = 8_192;
+/// Sandboxes that are kept of one pod: the last.
+const MAX_MADE: usize = 16;
+/// Interfaces of one pod whose ADDs fail.
+const MAX_FAILING: usize = 8;
+/// Sandboxes that are further apart are not made in one go.
+pub(crate) const PAUSE: Duration = Duration::from_secs(600);
+
+/// What was called for one pod.
+#[derive(Clone, Debug)]
+pub(crate) struct PodCalls {
+    /// The pod.
+    pub(crate) pod: PodRef,
+    /// Its sandboxes since [`since`](Self::since).
+    pub(crate) sandboxes: u64,
+    /// When the first of these was made: no two of them are further apart than
+    /// [`PAUSE`].
+    pub(crate) since: Timestamp,
+    /// The last of them.
+    pub(crate) made: VecDeque<Made>,
+    /// ADDs that fail, by interface.
+    pub(crate) failing: BTreeMap<String, Failing>,
+    /// When the last call was.
+    last: Timestamp,
+}
+
+/// A sandbox for which ADD was called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Its ID.
+    pub(crate) container_id: String,
+}
+
+/// ADDs of one interface that fail, since the last that succeeded.
+#[derive(Clone, Debug)]
+pub(crate) struct Failing {
+    /// The plugin that failed last.
+    pub(crate) plugin: String,
+    /// How often, in all sandboxes.
+    pub(crate) times: u64,
+    /// When the first failed.
+    pub(crate) since: Timestamp,
+    /// The sandbox of which it was the ADD.
+    pub(crate) first_id: String,
+    /// The same of the last.
+    pub(crate) last_id: String,
+    /// How the last one ended.
+    pub(crate) end: End,
+}
+
+/// All pods.
+#[derive(Debug, Default)]
+pub(super) struct PodTable {
+    by_id: BTreeMap<String, PodCalls>,
+    by_age: BTreeSet<(Timestamp, String)>,
+    /// Those with [`PodCalls::is_restless`].
+    restless: BTreeSet<String>,
+}
+
+impl PodTable {
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PodCalls> {
+        self.by_id.values()
+    }
+
+    pub(super) fn restless(&self) -> impl Iterator<Item = &PodCalls> {
+        self.restless.iter().filter_map(|id| self.by_id.get(id))
+    }
+
+    /// A trusted ADD or DEL of the runtime, started (`end` is none) or ended.
+    pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) {
+        if call.delegated || call.command != "ADD" {
+            return;
+        }
+        let Some(pod) = &call.pod else {
+            return;
+        };
+        let Some(id) = pod.uid.clone().or_else(|| pod_key(pod)) else {
+            return;
+        };
+        if !self.by_id.contains_key(&id)
+            && self.by_id.len() >= MAX_PODS
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_id.remove(&oldest);
+            self.restless.remove(&oldest);
+        }
+        let known = self.by_id.entry(id.clone()).or_insert_with(|| PodCalls {
+            pod: pod.clone(),
+            sandboxes: 0,
+            since: time,
+            made: VecDeque::new(),
+            failing: BTreeMap::new(),
+            last: time,
+        });
+        self.by_age.remove(&(known.last, id.clone()));
+        known.last = known.last.max(time);
+        self.by_age.insert((known.last, id.clone()));
+        known.make(&call.container_id, time);
+        if let Some(end) = end {
+            known.ended(call, end);
+        }
+        match known.is_restless() {
+            true => self.restless.insert(id),
+            false => self.restless.remove(&id),
+        };
+    }
+}
+
+impl PodCalls {
+    /// What names it: its UID, or else `namespace/name`.
+    pub(crate) fn id(&self) -> String {
+        let uid = self.pod.uid.clone();
+        uid.or_else(|| pod_key(&self.pod)).unwrap_or_default()
+    }
+
+    /// Whether an ADD of it fails, or it has had more than two sandboxes.
+    fn is_restless(&self) -> bool {
+        !self.failing.is_empty() || self.made.len() > 2
+    }
+
+    fn make(&mut self, container_id: &str, time: Timestamp) {
+        if self
+            .made
+            .iter()
+            .any(|made| made.container_id == container_id)
+        {
+            return;
+        }
+        let before = self.made.back().map(|made| made.at);
+        if before.is_none_or(|before| time.since(before) > PAUSE) {
+            self.made.clear();
+            self.sandboxes = 0;
+            self.since = time;
+        }
+        self.sandboxes += 1;
+        self.made.push_back(Made {
+            at: time,
+            container_id: container_id.to_owned(),
+        });
+        if self.made.len() > MAX_MADE {
+            self.made.pop_front();
+        }
+    }
+
+    fn ended(&mut self, call: &CniCall, end: &End) {
+        let old = |known: &Failing| end.at.since(known.end.at) > PAUSE;
+        if self.failing.get(&call.ifname).is_some_and(old) {
+            self.failing.remove(&call.ifname);
+        }
+        let full = self.failing.len() >= MAX_FAILING;
+        let known = self.failing.get_mut(&call.ifname);
+        match known {
+            // A plugin before it in the chain succeeds each time.
+            Some(known) if end.is_ok() => {
+                if known.plugin == call.plugin {
+                    self.failing.remove(&call.ifname);
+                }
+            }
+            Some(known) => {
+                known.plugin.clone_from(&call.plugin);
+                known.times += 1;
+                known.last_id.clone_from(&call.container_id);
+                known.end = end.clone();
+            }
+            None if end.is_ok() || full => {}
+            None => {
+                let failing = Failing {
+                    plugin: call.plugin.clone(),
+                    times: 1,
+                    since: end.at,
+                    first_id: call.container_id.clone(),
+                    last_id: call.container_id.clone(),
+                    end: end.clone(),
+                };
+                self.failing.insert(call.ifname.clone(), failing);
+            }
+        }
+    }
+}

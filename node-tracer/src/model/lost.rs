@@ -1,0 +1,452 @@
+//! What living sandboxes had and have lost: addresses, devices, routes, their
+//! gateway's neighbour entry; on the host their end of the cable and the
+//! routes to them; their reservation.
+//!
+//! An address is told as it goes. Everything else is compared from one listing
+//! to the next, so that a loss has two times: when it was last seen there and
+//! when it was first seen missing. What a sandbox loses after its own DEL has
+//! begun, or with its namespace, is no loss.
+//!
+//! A DEL of another sandbox of the same pod name that runs, or ended shortly
+//! before, is noted with the loss: agents of a CNI take things away with some
+//! delay. Which sandbox of the two is the older one is for the rule to say.
+
+mod listed;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
+
+use super::netns::{MAX_NETNS, NetnsEntry, NetnsTable, Wiring};
+use crate::{
+    clock::Timestamp,
+    event::{CniCall, Netns, PodRef, What},
+};
+
+/// How long after its end a DEL may still take effect.
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(15);
+/// How late a DEL can be told.
+const LATE: Duration = Duration::from_secs(30);
+/// Things that are remembered of one sandbox.
+const MAX_ITEMS: usize = 64;
+/// DELs that are remembered; the oldest are forgotten.
+const MAX_DELS: usize = 1_024;
+
+/// The source of what the kernel lists.
+const KERNEL: &str = "kernel";
+/// The source of what host-local's files say.
+const HOST_LOCAL: &str = "host-local";
+
+/// What can be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// An address in the sandbox.
+    Address,
+    /// A device in the sandbox.
+    Device,
+    /// A default route, or one to a single address, in the sandbox.
+    Route,
+    /// The permanent neighbour entry of the sandbox's gateway.
+    Neighbour,
+    /// The host's end of the cable.
+    Veth,
+    /// The host's route to one of the addresses.
+    HostRoute,
+    /// The reservation of one of the addresses.
+    Reservation,
+}
+
+/// Something that a sandbox has or had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// When it was first seen there.
+    pub(crate) since: Timestamp,
+    /// When it was last seen there.
+    pub(crate) seen: Timestamp,
+    /// That it is gone.
+    pub(crate) loss: Option<Loss>,
+    /// What had taken it, and when it was there again.
+    pub(crate) repaired: Option<(Timestamp, Option<Del>)>,
+}
+
+/// That something is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// When it was taken, or first seen missing.
+    pub(crate) at: Timestamp,
+    /// Who says so.
+    pub(crate) source: &'static str,
+    /// The DEL of another sandbox of the same pod name that it came with.
+    pub(crate) del: Option<Del>,
+}
+
+/// A DEL, as losses name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Del {
+    /// The container ID that it is for.
+    pub(crate) container_id: String,
+    /// When it started.
+    pub(crate) started: Timestamp,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// By the namespace's inode.
+    sandboxes: HashMap<u32, Had>,
+    /// Those of them with a loss that no DEL was found for.
+    unexplained: BTreeSet<u32>,
+    /// DELs that run or may still take effect.
+    dels: VecDeque<RecentDel>,
+    /// When the host's devices were last listed.
+    host_listed: Option<Timestamp>,
+    dropped: u64,
+}
+
+/// All that a sandbox has or had.
+#[derive(Debug)]
+struct Had {
+    netns: Netns,
+    /// `namespace/name` of the pod.
+    pod: Option<(String, String)>,
+    container_id: Option<String>,
+    items: BTreeMap<(Kind, String), Item>,
+    /// When what it has on the host was last looked at for it alone.
+    looked: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct RecentDel {
+    pod: (String, String),
+    del: Del,
+    pid: u32,
+    ended: Option<Timestamp>,
+}
+
+impl Lost {
+    /// What a sandbox has and had.
+    pub(crate) fn of(&self, netns: Netns) -> impl Iterator<Item = (Kind, &str, &Item)> {
+        let had = self.sandboxes.get(&netns.inode);
+        let had = had.filter(|had| !differs(had.netns, netns));
+        let items = had.into_iter().flat_map(|had| &had.items);
+        items.map(|((kind, name), item)| (*kind, name.as_str(), item))
+    }
+
+    /// When what a sandbox has on the host was last looked at: by a look at
+    /// this sandbox, or as far as the host's devices were listed at all.
+    pub(crate) fn looked(&self, netns: Netns) -> Option<Timestamp> {
+        let had = self.sandboxes.get(&netns.inode);
+        let own = had.filter(|had| !differs(had.netns, netns));
+        own.and_then(|had| had.looked).max(self.host_listed)
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Takes an event in, before the tables do: what they still have is what
+    /// can be lost. Returns whether anything was lost, or is there again.
+    pub(super) fn take(&mut self, table: &NetnsTable, time: Timestamp, what: &What) -> bool {
+        match what {
+            What::NetnsCreated { netns, .. }
+            | What::NetnsDying { netns, .. }
+            | What::NetnsDestroyed { netns } => self.forget(*netns),
+            What::AddressAdded { netns, address, .. } => {
+                self.address_added(*netns, address.address, time)
+            }
+            What::AddressRemoved { netns, address } => {
+                let held = table.get(*netns).filter(|entry| {
+                    let mut held = entry.addresses.iter();
+                    held.any(|held| held.address.address == address.address)
+                });
+                held.is_some_and(|entry| self.address_removed(entry, address.address, time))
+            }
+            What::NetnsDevices {
+                netns,
+                devices,
+                routes,
+                neighbours,
+            } => {
+                let Some(entry) = table.get(*netns) else {
+                    return false;
+                };
+                let wiring = Wiring {
+                    at: time,
+                    devices: devices.clone(),
+                    routes: routes.clone(),
+                    neighbours: neighbours.clone(),
+                };
+                match entry.host {
+                    true => self.host_listed(table, &wiring),
+                    false => self.sandbox_listed(entry, &wiring),
+                }
+            }
+            What::CniStarted { call } => self.del(call, time, None),
+            What::CniCall { call, .. } => self.del(call, time, Some(time)),
+            What::CniEffect { effect } => self.looked_at(table, effect, time),
+            What::StoreListed { store } => self.store_listed(table, store, time),
+            What::Reservation {
+                address,
+                stores,
+                holder,
+            } => {
+                let holder = holder.as_ref();
+                let mut changed = false;
+                for entry in table.with_address(*address).filter(|entry| !entry.host) {
+                    let id = entry.sandbox.id.as_deref();
+                    match holder.filter(|holder| Some(holder.container_id.as_str()) == id) {
+                        Some(holder) => {
+                            let name = holder.path.display().to_string();
+                            changed |= self.seen(entry, Kind::Reservation, &name, time);
+                        }
+                        None if stores.is_empty() => {}
+                        None => {
+                            let name = |path: &str| names_address(path, *address);
+                            changed |= self.lost_all(entry, Kind::Reservation, time, name);
+                        }
+                    }
+                }
+                changed
+            }
+            _ => false,
+        }
+    }
+
+    fn forget(&mut self, netns: Netns) -> bool {
+        let known = self.sandboxes.get(&netns.inode);
+        if known.is_some_and(|had| !differs(had.netns, netns)) {
+            self.sandboxes.remove(&netns.inode);
+            self.unexplained.remove(&netns.inode);
+        }
+        false
+    }
+
+    /// What is remembered of a sandbox.
+    fn had(&mut self, entry: &NetnsEntry) -> Option<&mut Had> {
+        if entry.host || entry.dying.is_some() {
+            return None;
+        }
+        let inode = entry.id.inode;
+        if !self.sandboxes.contains_key(&inode) && self.sandboxes.len() >= MAX_NETNS {
+            self.dropped += 1;
+            return None;
+        }
+        let new = || Had {
+            netns: entry.id,
+            pod: None,
+            container_id: None,
+            items: BTreeMap::new(),
+            looked: None,
+        };
+        let had = self.sandboxes.entry(inode).or_insert_with(new);
+        if differs(had.netns, entry.id) {
+            *had = new();
+            self.unexplained.remove(&inode);
+        }
+        had.netns.cookie = had.netns.cookie.or(entry.id.cookie);
+        had.pod = entry.sandbox.pod.as_ref().and_then(name_of);
+        had.container_id.clone_from(&entry.sandbox.id);
+        Some(had)
+    }
+
+    /// Something is there.
+    fn seen(&mut self, entry: &NetnsEntry, kind: Kind, name: &str, time: Timestamp) -> bool {
+        let Some(had) = self.had(entry) else {
+            return false;
+        };
+        let full = had.items.len() >= MAX_ITEMS;
+        let key = (kind, name.to_owned());
+        match had.items.get_mut(&key) {
+            Some(item) => item.is_there(time),
+            None if full => false,
+            None => {
+                let item = Item {
+                    since: time,
+                    seen: time,
+                    loss: None,
+                    repaired: None,
+                };
+                had.items.insert(key, item);
+                false
+            }
+        }
+    }
+
+    /// Of a kind, those that are not there any more, unless the sandbox is
+    /// being taken down.
+    fn lost_all(
+        &mut self,
+        entry: &NetnsEntry,
+        kind: Kind,
+        time: Timestamp,
+        is_gone: impl Fn(&str) -> bool,
+    ) -> bool {
+        if is_leaving(entry) {
+            return false;
+        }
+        let Some(had) = self.had(entry) else {
+            return false;
+        };
+        let mut changed = false;
+        let items = had.items.iter_mut();
+        for ((_, name), item) in items.filter(|((its, _), _)| *its == kind) {
+            if item.loss.is_none() && item.seen <= time && is_gone(name) {
+                let source = match kind {
+                    Kind::Reservation => HOST_LOCAL,
+                    _ => KERNEL,
+                };
+                let del = None;
+                let at = time;
+                item.loss = Some(Loss { at, source, del });
+                changed = true;
+            }
+        }
+        if changed {
+            self.explain(entry.id.inode, time);
+        }
+        changed
+    }
+
+    fn address_added(&mut self, netns: Netns, address: IpAddr, time: Timestamp) -> bool {
+        let had = self.sandboxes.get_mut(&netns.inode);
+        let had = had.filter(|had| !differs(had.netns, netns));
+        let key = (Kind::Address, address.to_string());
+        let item = had.and_then(|had| had.items.get_mut(&key));
+        item.is_some_and(|item| item.is_there(time))
+    }
+
+    fn address_removed(&mut self, entry: &NetnsEntry, address: IpAddr, time: Timestamp) -> bool {
+        if is_leaving(entry) || !is_own(address) {
+            return false;
+        }
+        let name = address.to_string();
+        self.seen(entry, Kind::Address, &name, time);
+        self.lost_all(entry, Kind::Address, time, |its| its == name)
+    }
+
+    /// A DEL that the runtime has called, started or ended.
+    fn del(&mut self, call: &CniCall, time: Timestamp, end: Option<Timestamp>) -> bool {
+        let pod = call.pod.as_ref().and_then(name_of);
+        let Some(pod) = pod.filter(|_| call.trusted && !call.delegated && call.command == "DEL")
+        else {
+            return false;
+        };
+        self.dels
+            .retain(|it| it.ended.is_none_or(|end| time <= end.plus(AFTERMATH)));
+        let known = self.dels.iter_mut().rev().find(|known| {
+            known.pid == call.pid
+                && known.del.container_id == call.container_id
+                && known.ended.is_none()
+        });
+        match known {
+            Some(known) => known.ended = end,
+            None => {
+                if self.dels.len() >= MAX_DELS {
+                    self.dels.pop_front();
+                }
+                let container_id = call.container_id.clone();
+                // Without its start, as the record of it was lost.
+                let started = time;
+                self.dels.push_back(RecentDel {
+                    pod,
+                    del: Del {
+                        container_id,
+                        started,
+                    },
+                    pid: call.pid,
+                    ended: end,
+                });
+            }
+        }
+        // What is told of a call can come later than what it did.
+        let pod = call.pod.as_ref().and_then(name_of);
+        let of_pod = |inode: &u32| self.sandboxes.get(inode).is_none_or(|it| it.pod == pod);
+        let unexplained = self.unexplained.iter().copied();
+        let unexplained: Vec<u32> = unexplained.filter(of_pod).collect();
+        let mut changed = false;
+        for inode in unexplained {
+            changed |= self.explain(inode, time);
+        }
+        changed
+    }
+
+    /// Looks for a DEL that a sandbox's losses of the last time came with.
+    fn explain(&mut self, inode: u32, now: Timestamp) -> bool {
+        let Some(had) = self.sandboxes.get_mut(&inode) else {
+            self.unexplained.remove(&inode);
+            return false;
+        };
+        let (mut changed, mut open) = (false, false);
+        let losses = had.items.values_mut().filter_map(|it| it.loss.as_mut());
+        let recent = |loss: &&mut Loss| loss.del.is_none() && now <= loss.at.plus(LATE);
+        for loss in losses.filter(recent) {
+            let mut dels = self.dels.iter().rev();
+            let del = dels.find(|it| {
+                let theirs = had.container_id.as_ref() != Some(&it.del.container_id);
+                theirs && had.pod.as_ref() == Some(&it.pod) && it.covers(loss.at)
+            });
+            loss.del = del.map(|it| it.del.clone());
+            changed |= loss.del.is_some();
+            open |= loss.del.is_none();
+        }
+        match open {
+            true => self.unexplained.insert(inode),
+            false => self.unexplained.remove(&inode),
+        };
+        changed
+    }
+}
+
+impl Item {
+    /// Returns whether it was lost before.
+    fn is_there(&mut self, time: Timestamp) -> bool {
+        self.seen = self.seen.max(time);
+        let Some(loss) = self.loss.take() else {
+            return false;
+        };
+        self.repaired = Some((time, loss.del));
+        true
+    }
+}
+
+impl RecentDel {
+    /// Whether what happened then can have come of it.
+    fn covers(&self, time: Timestamp) -> bool {
+        let in_time = |end: Timestamp| time <= end.plus(AFTERMATH);
+        time >= self.del.started && self.ended.is_none_or(in_time)
+    }
+}
+
+/// Whether a sandbox is being taken down in the ordinary way.
+fn is_leaving(entry: &NetnsEntry) -> bool {
+    entry.dying.is_some() || entry.sandbox.deleting.is_some() || entry.sandbox.del.is_some()
+}
+
+fn differs(one: Netns, other: Netns) -> bool {
+    let cookies = matches!((one.cookie, other.cookie), (Some(a), Some(b)) if a != b);
+    one.inode != other.inode || cookies
+}
+
+/// An address that is not every device's.
+fn is_own(address: IpAddr) -> bool {
+    let local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !local && !address.is_loopback()
+}
+
+fn name_of(pod: &PodRef) -> Option<(String, String)> {
+    Some((pod.namespace.clone()?, pod.name.clone()?))
+}
+
+/// Whether a reservation's file is of an address.
+fn names_address(path: &str, address: IpAddr) -> bool {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file.parse() == Ok(address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,377 @@
+//! Recordings, read: line by line, nothing of it kept, and whatever is in them
+//! told apart from whatever should be. A recording may come from another
+//! machine: it is data and is trusted with nothing.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+use serde::{Deserialize, de};
+use serde_json::Value;
+
+use super::{Header, KIND, Note};
+use crate::{
+    event::{Event, What},
+    record::SCHEMA,
+};
+
+/// The longest first line.
+const MAX_HEADER: usize = 64 << 10;
+/// The longest other line. Lists are the longest: the API server's pods, at
+/// 150,000, would be half of it.
+const MAX_LINE: usize = 128 << 20;
+/// What is kept of the buffer after a long line.
+const BUFFER: usize = 1 << 20;
+
+/// A recording cannot be read. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// No such file, or no right to it.
+    #[error("cannot open the recording {name}")]
+    Open {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk, the pipe.
+    #[error("cannot read the recording {name} after line {line}")]
+    Read {
+        /// Which.
+        name: String,
+        /// The last line that was read.
+        line: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something else, or nothing.
+    #[error(
+        "{name} is no recording: {found}. What can be replayed now is what `node-tracer trace \
+         --record FILE` and `node-tracer scan --record FILE` have written, from its first line on \
+         (logs of the kubelet or a container runtime cannot be read yet)"
+    )]
+    Foreign {
+        /// Which.
+        name: String,
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// Of another version.
+    #[error(
+        "{name} is a recording in the form {schema:?}, and this version reads {SCHEMA}: replay it \
+         with the node-tracer that has written it{}",
+        version.as_ref().map(|version| format!(" ({version:?})")).unwrap_or_default()
+    )]
+    Schema {
+        /// Which.
+        name: String,
+        /// What it says of itself.
+        schema: String,
+        /// The version that it names.
+        version: Option<String>,
+    },
+    /// Its first line lacks something.
+    #[error("{name}: its first line does not say what was recorded")]
+    Header {
+        /// Which.
+        name: String,
+        /// What is missing.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// One line.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and nearly all are events"
+)]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Line {
+    /// What happened.
+    Event(Event),
+    /// What is no event.
+    Note(Note),
+    /// Something that only a newer version knows: its name.
+    Unknown(String),
+    /// A line that is whole and cannot be understood.
+    Damaged {
+        /// Its number, from 1.
+        line: u64,
+        /// Why.
+        why: String,
+    },
+    /// The last line, which was never written to its end.
+    Torn,
+}
+
+/// A recording being read.
+#[derive(Debug)]
+pub(crate) struct Recording<R> {
+    name: String,
+    header: Header,
+    lines: Lines<R>,
+}
+
+impl Recording<Box<dyn BufRead>> {
+    /// Opens a file, or standard input for `-`.
+    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
+        if path == Path::new("-") {
+            let input: Box<dyn BufRead> = Box::new(io::stdin().lock());
+            return Self::new(String::from("standard input"), input);
+        }
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(name, Box::new(BufReader::with_capacity(BUFFER, file))),
+            Err(source) => Err(ReadError::Open { name, source }),
+        }
+    }
+}
+
+impl<R: BufRead> Recording<R> {
+    /// Reads the first line.
+    pub(crate) fn new(name: String, input: R) -> Result<Self, ReadError> {
+        let mut lines = Lines::new(input);
+        let header = match lines.first() {
+            Err(source) => {
+                let line = 0;
+                return Err(ReadError::Read { name, line, source });
+            }
+            Ok(End::Nothing) => {
+                let found = "it is empty";
+                return Err(ReadError::Foreign { name, found });
+            }
+            Ok(End::Newline | End::File) => header(&name, &lines.buffer)?,
+            Ok(End::TooLong) => {
+                let found = "its first line is too long";
+                return Err(ReadError::Foreign { name, found });
+            }
+        };
+        Ok(Self {
+            name,
+            header,
+            lines,
+        })
+    }
+
+    /// What was recorded.
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next line; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Line>, ReadError> {
+        loop {
+            let end = self
+                .lines
+                .next(MAX_LINE)
+                .map_err(|source| ReadError::Read {
+                    name: self.name.clone(),
+                    line: self.lines.number,
+                    source,
+                })?;
+            let text = self.lines.buffer.trim_ascii();
+            return Ok(Some(match end {
+                End::Nothing => return Ok(None),
+                End::Newline if text.is_empty() => continue,
+                End::TooLong => self.damaged(format!("it is longer than {MAX_LINE} bytes")),
+                End::Newline => parse(text).unwrap_or_else(|why| self.damaged(why)),
+                End::File => parse(text).unwrap_or(Line::Torn),
+            }));
+        }
+    }
+
+    fn damaged(&self, why: String) -> Line {
+        let line = self.lines.number;
+        Line::Damaged { line, why }
+    }
+}
+
+/// The first line, or what the file is instead.
+fn header(name: &str, line: &[u8]) -> Result<Header, ReadError> {
+    let foreign = |found| {
+        Err(ReadError::Foreign {
+            name: name.to_owned(),
+            found,
+        })
+    };
+    let value: Value = match serde_json::from_slice(line) {
+        Ok(value) => value,
+        Err(_) if std::str::from_utf8(line).is_err() => return foreign("it holds no text"),
+        Err(_) => return foreign("its first line is no JSON"),
+    };
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    match (text("type").as_deref(), text("schema")) {
+        (Some(KIND), Some(schema)) if schema == SCHEMA => {}
+        (Some(KIND), Some(schema)) => {
+            return Err(ReadError::Schema {
+                name: name.to_owned(),
+                schema,
+                version: text("version"),
+            });
+        }
+        (Some(_), Some(schema)) if schema == SCHEMA => {
+            return foreign("it is what -o json prints, which is not all that a replay needs");
+        }
+        _ if value.get("event").is_some() => return foreign("its first line is missing"),
+        _ => return foreign("its first line is JSON of something else"),
+    }
+    Header::deserialize(value).map_err(|source| ReadError::Header {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// What a line says, or why that cannot be understood.
+fn parse(line: &[u8]) -> Result<Line, String> {
+    let why = match serde_json::from_slice::<Event>(line) {
+        Ok(event) => return Ok(Line::Event(event)),
+        Err(why) => reason(&why),
+    };
+    let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        return Err(why);
+    };
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    match (text("event"), text("type")) {
+        (Some(kind), _) if is_unknown::<What>("event", kind) => Ok(Line::Unknown(kind.to_owned())),
+        (Some(_), _) => Err(why),
+        (None, Some(kind)) if is_unknown::<Note>("type", kind) => {
+            Ok(Line::Unknown(kind.to_owned()))
+        }
+        (None, Some(_)) => match Note::deserialize(&value) {
+            Ok(note) => Ok(Line::Note(note)),
+            Err(why) => Err(reason(&why)),
+        },
+        (None, None) => Err(String::from(
+            "it is neither an event nor anything else known",
+        )),
+    }
+}
+
+/// Why, without the line: to JSON's reader each is the first.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line 1 column ") {
+        Some((why, column)) => format!("{why} (column {column})"),
+        None => text,
+    }
+}
+
+/// Whether an enum has no variant of a name, which another version may have.
+fn is_unknown<'de, T: Deserialize<'de>>(tag: &'static str, name: &'de str) -> bool {
+    let only = de::value::MapDeserializer::<_, Probe>::new(std::iter::once((tag, name)));
+    matches!(T::deserialize(only), Err(Probe::UnknownVariant))
+}
+
+/// Only whether the variant is known matters.
+#[derive(Debug, thiserror::Error)]
+enum Probe {
+    #[error("unknown variant")]
+    UnknownVariant,
+    #[error("something else")]
+    Other,
+}
+
+impl de::Error for Probe {
+    fn custom<T: std::fmt::Display>(_: T) -> Self {
+        Self::Other
+    }
+
+    fn unknown_variant(_: &str, _: &'static [&'static str]) -> Self {
+        Self::UnknownVariant
+    }
+}
+
+/// Lines of bounded length.
+#[derive(Debug)]
+struct Lines<R> {
+    input: R,
+    /// The line, without its end.
+    buffer: Vec<u8>,
+    /// Which it is, from 1.
+    number: u64,
+}
+
+/// How a line ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As it should.
+    Newline,
+    /// With the file.
+    File,
+    /// It was longer than allowed; what is in the buffer is its beginning.
+    TooLong,
+    /// There is none.
+    Nothing,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn new(input: R) -> Self {
+        Self {
+            input,
+            buffer: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// The first line: what is too long for it is not read on.
+    fn first(&mut self) -> io::Result<End> {
+        self.bounded(MAX_HEADER, false)
+    }
+
+    /// The next line. Of one that is too long, the rest is skipped.
+    fn next(&mut self, max: usize) -> io::Result<End> {
+        self.bounded(max, true)
+    }
+
+    fn bounded(&mut self, max: usize, skip: bool) -> io::Result<End> {
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER);
+        let mut too_long = false;
+        loop {
+            let available = match self.input.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if available.is_empty() {
+                let any = too_long || !self.buffer.is_empty();
+                self.number += u64::from(any);
+                return Ok(match any {
+                    true if too_long => End::TooLong,
+                    true => End::File,
+                    false => End::Nothing,
+                });
+            }
+            let newline = available.iter().position(|byte| *byte == b'\n');
+            let part = available.get(..newline.unwrap_or(available.len()));
+            let part = part.unwrap_or_default();
+            if self.buffer.len() + part.len() > max {
+                too_long = true;
+                if !skip {
+                    return Ok(End::TooLong);
+                }
+            } else if !too_long {
+                self.buffer.extend_from_slice(part);
+            }
+            let used = part.len() + usize::from(newline.is_some());
+            self.input.consume(used);
+            if newline.is_some() {
+                self.number += 1;
+                return Ok(if too_long { End::TooLong } else { End::Newline });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

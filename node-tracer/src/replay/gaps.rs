@@ -1,0 +1,95 @@
+//! What a recording lacks, in words.
+
+use std::collections::BTreeMap;
+
+use crate::sink::escape::Printable;
+
+/// Damaged lines that are named one by one.
+const NAMED: u64 = 5;
+/// Kinds that are counted by name.
+const KINDS: usize = 16;
+/// The longest name among them.
+const MAX_KIND: usize = 64;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// Lines that cannot be understood.
+    damaged: u64,
+    /// The first of them.
+    named: Vec<String>,
+    /// What only newer versions know, by kind.
+    unknown: BTreeMap<String, u64>,
+    /// The same of kinds beyond those.
+    others: u64,
+    /// How it ends, if not with its end.
+    end: Option<String>,
+}
+
+impl Gaps {
+    /// A line that cannot be understood. It is told at once, up to a number.
+    pub(super) fn damaged(&mut self, name: &str, line: u64, why: &str) {
+        self.damaged += 1;
+        if self.damaged <= NAMED {
+            let place = format!("{name}:{line}: {why}");
+            tracing::warn!("{}; the line is left out", Printable(&place));
+            self.named.push(place);
+        } else if self.damaged == NAMED + 1 {
+            tracing::warn!("{}: more such lines; they are counted", Printable(name));
+        }
+    }
+
+    /// Something that only a newer version knows.
+    pub(super) fn unknown(&mut self, kind: &str) {
+        let room = self.unknown.len() < KINDS && kind.len() <= MAX_KIND;
+        if let Some(count) = self.unknown.get_mut(kind) {
+            *count += 1;
+        } else if room {
+            self.unknown.insert(kind.to_owned(), 1);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// It ends where it should not. The first reason is the one.
+    pub(super) fn ends(&mut self, name: &str, how: &str) {
+        if self.end.is_none() {
+            tracing::warn!("{}: {how}", Printable(name));
+            self.end = Some(format!("what happened after the recording's end: {how}"));
+        }
+    }
+
+    /// All of it, for the summary.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if self.damaged > 0 {
+            let lines = match self.damaged {
+                1 => String::from("a damaged line"),
+                number => format!("{number} damaged lines"),
+            };
+            let more = match self.damaged > NAMED {
+                true => "; ...",
+                false => "",
+            };
+            let named = self.named.join("; ");
+            texts.push(format!("what {lines} of the recording said: {named}{more}"));
+        }
+        let count: u64 = self.unknown.values().sum::<u64>() + self.others;
+        if count > 0 {
+            let kinds = self.unknown.iter();
+            let mut kinds: Vec<String> = kinds
+                .map(|(kind, count)| format!("{kind}: {count}"))
+                .collect();
+            if self.others > 0 {
+                kinds.push(format!("others: {}", self.others));
+            }
+            texts.push(format!(
+                "what {count} of the recording's lines say, of kinds that this version does not \
+                 know ({})",
+                kinds.join(", ")
+            ));
+        }
+        texts.extend(self.end.clone());
+        texts
+    }
+}

@@ -1,0 +1,249 @@
+//! One recorded run, being told again.
+
+use super::gaps::Gaps;
+use crate::{
+    clock::Timestamp,
+    engine::Engine,
+    event::{Event, What},
+    finding::{Severity, State},
+    looks::Looks,
+    record::{CoverageItem, Record, Summary},
+    recording::{Command, Header, Note},
+    sink::{Sink, SinkError},
+    summary,
+};
+
+/// The cause under which damaged lines are counted.
+const DAMAGED: &str = "recording-damaged";
+
+/// See the module's documentation.
+pub(super) struct Run {
+    header: Header,
+    name: String,
+    sinks: Vec<Box<dyn Sink>>,
+    engine: Telling,
+    /// What the run saw, once that is known.
+    items: Option<Vec<CoverageItem>>,
+    /// It has been told.
+    covered: bool,
+    gaps: Gaps,
+    /// When the last thing happened.
+    last: Timestamp,
+    /// When the run ended, if it says so.
+    ended: Option<Timestamp>,
+    /// Events came after the last tick, or after the last judgement.
+    pending: bool,
+}
+
+/// When findings are told.
+enum Telling {
+    /// As they come.
+    Stream(Box<Engine>),
+    /// At the end.
+    Looks(Box<Looks>),
+}
+
+impl Run {
+    /// From its beginning.
+    pub(super) fn new(header: Header, name: &str, sinks: Vec<Box<dyn Sink>>) -> Self {
+        let settings = header.settings();
+        Self {
+            engine: match header.command {
+                Command::Trace => Telling::Stream(Box::new(Engine::new(settings))),
+                Command::Scan => Telling::Looks(Box::new(Looks::new(settings))),
+            },
+            name: name.to_owned(),
+            sinks,
+            items: None,
+            covered: false,
+            gaps: Gaps::default(),
+            last: header.time,
+            ended: None,
+            pending: false,
+            header,
+        }
+    }
+
+    /// Takes in what happened.
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), SinkError> {
+        self.last = self.last.max(event.time);
+        self.pending = event.what != What::Tick || matches!(self.engine, Telling::Looks(_));
+        let told = match &mut self.engine {
+            Telling::Stream(engine) => engine.apply(event),
+            Telling::Looks(looks) => {
+                looks.apply(event);
+                return Ok(());
+            }
+        };
+        self.cover()?;
+        let node = self.header.node.clone();
+        self.write(&Record::event(&node, event))?;
+        for (finding, state) in told {
+            self.write(&Record::finding(&node, event.time, &finding, state))?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what is no event.
+    pub(super) fn note(&mut self, note: Note) -> Result<(), SinkError> {
+        match (note, &mut self.engine) {
+            (Note::Coverage { signals }, telling) => {
+                self.items = Some(signals);
+                if matches!(telling, Telling::Stream(_)) {
+                    self.cover()?;
+                }
+            }
+            (Note::Looked, Telling::Looks(looks)) => looks.looked(),
+            (Note::Judged, Telling::Looks(looks)) => {
+                looks.judged();
+                self.pending = false;
+            }
+            (Note::Looked | Note::Judged, Telling::Stream(_)) => {}
+            (Note::Ended { time }, _) => self.ended = Some(time),
+        }
+        Ok(())
+    }
+
+    /// Something that only a newer version knows.
+    pub(super) fn unknown(&mut self, kind: &str) {
+        self.gaps.unknown(kind);
+    }
+
+    /// A line that cannot be understood: an event is lost, and so may findings
+    /// be.
+    pub(super) fn damaged(&mut self, line: u64, why: &str) -> Result<(), SinkError> {
+        self.gaps.damaged(&self.name, line, why);
+        self.event(&Event {
+            time: self.last,
+            what: What::EventsLost {
+                cause: String::from(DAMAGED),
+                count: 1,
+            },
+        })
+    }
+
+    /// The last line is not whole.
+    pub(super) fn torn(&mut self) {
+        self.gaps.ends(
+            &self.name,
+            "its last line is not whole: the recording run was killed, or the disk was full",
+        );
+    }
+
+    /// It cannot be read to its end.
+    pub(super) fn breaks_off(&mut self) {
+        self.gaps
+            .ends(&self.name, "it could not be read to its end");
+    }
+
+    /// Whether the readers of all outputs have gone.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.sinks.is_empty()
+    }
+
+    /// Whether anything of severity warning or above was found so far.
+    pub(super) fn found(&self) -> bool {
+        self.summary().worst_seen >= Some(Severity::Warning)
+    }
+
+    /// Tells what is to be told at the end. Returns whether anything of
+    /// severity warning or above was found.
+    pub(super) fn finish(mut self) -> Result<bool, SinkError> {
+        if self.ended.is_none() {
+            self.gaps.ends(
+                &self.name,
+                "it stops without an end: the recording run was killed, the disk was full, or it \
+                 still goes on",
+            );
+        }
+        if self.pending {
+            self.settle()?;
+        }
+        self.cover()?;
+        let now = self.ended.unwrap_or(self.last);
+        let node = self.header.node.clone();
+        if let Telling::Looks(looks) = &self.engine {
+            let open: Vec<_> = looks.engine().open().into_iter().cloned().collect();
+            for finding in open {
+                self.write(&Record::finding(&node, now, &finding, State::Open))?;
+            }
+        }
+        let summary = self.summary();
+        self.write(&Record::summary(&node, now, &summary))?;
+        for sink in &mut self.sinks {
+            crate::output::quietly(sink.flush())?;
+        }
+        Ok(summary.worst_seen >= Some(Severity::Warning))
+    }
+
+    /// What came after the last tick counts, too; what was seen in one look
+    /// only does not.
+    fn settle(&mut self) -> Result<(), SinkError> {
+        let engine = match &self.engine {
+            Telling::Stream(engine) => engine,
+            Telling::Looks(looks) => looks.engine(),
+        };
+        let not_before = engine.not_before();
+        let time = not_before.map_or(self.last, |pause| pause.max(self.last));
+        self.event(&Event {
+            time,
+            what: What::Tick,
+        })?;
+        if let Telling::Looks(looks) = &mut self.engine {
+            looks.looked();
+            looks.judged();
+        }
+        Ok(())
+    }
+
+    /// Tells what the run saw, once.
+    fn cover(&mut self) -> Result<(), SinkError> {
+        if std::mem::replace(&mut self.covered, true) {
+            return Ok(());
+        }
+        let Header {
+            command,
+            time,
+            node,
+            ..
+        } = &self.header;
+        let own = CoverageItem {
+            signal: String::from("recording"),
+            mechanism: Some(format!("{}, of {}", self.name, command.as_str())),
+            reason: None,
+            unknown: match self.items {
+                Some(_) => Vec::new(),
+                None => vec![String::from("what the recorded run could see")],
+            },
+        };
+        let mut items = self.items.clone().unwrap_or_default();
+        items.push(own);
+        let (time, node) = (*time, node.clone());
+        self.write(&Record::coverage(&node, time, &items))
+    }
+
+    fn summary(&self) -> Summary {
+        let took = self.ended.unwrap_or(self.last).since(self.header.time);
+        let items = self.items.as_deref().unwrap_or_default();
+        let mut summary = match &self.engine {
+            Telling::Stream(engine) => summary::of_stream(engine, took),
+            Telling::Looks(looks) => summary::of_looks(looks.engine(), items, took),
+        };
+        summary.unknown.extend(self.gaps.texts());
+        summary
+    }
+
+    /// Writes to those who still listen.
+    fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+        let mut failed = None;
+        self.sinks.retain_mut(|sink| match sink.write(record) {
+            Ok(_) => true,
+            Err(SinkError::Closed) => false,
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+        });
+        failed.map_or(Ok(()), Err)
+    }
+}

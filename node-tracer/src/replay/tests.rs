@@ -1,0 +1,335 @@
+//! Runs written down, some of them badly, and told again.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    clock::Timestamp,
+    event::{Event, What},
+    finding::{Finding, State},
+    looks::Looks,
+    model::story::*,
+    record::{CoverageItem, Record},
+    recording::Note,
+    sink::Shown,
+};
+
+/// Keeps what it is given.
+#[derive(Clone, Default)]
+struct Sheet(Rc<RefCell<Vec<Value>>>);
+
+impl Sink for Sheet {
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
+        self.0.borrow_mut().push(serde_json::to_value(record)?);
+        Ok(Shown::Yes)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// A pipe whose reader takes so many records.
+struct Pipe(usize);
+
+impl Sink for Pipe {
+    fn write(&mut self, _: &Record<'_>) -> Result<Shown, SinkError> {
+        self.0 = self.0.checked_sub(1).ok_or(SinkError::Closed)?;
+        Ok(Shown::Yes)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+fn header(command: &str) -> String {
+    json!({
+        "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": "node-1",
+        "boot_id": "boot", "stall_threshold_ms": 5000, "command": command,
+    })
+    .to_string()
+}
+
+fn line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap()
+}
+
+/// The incident with a tick each second, up to the conflict.
+fn ticked() -> Vec<Event> {
+    let mut story = ghost_story();
+    story.push(reserved(90, None));
+    story.extend(successor(92));
+    let mut events: Vec<Event> = Vec::new();
+    for seconds in 0..100 {
+        let now = story.iter().filter(|event| event.time == s(seconds));
+        events.extend(now.cloned());
+        events.push(at(seconds, What::Tick));
+    }
+    events
+}
+
+fn seen() -> Vec<CoverageItem> {
+    vec![CoverageItem {
+        signal: String::from("pods"),
+        mechanism: Some(String::from("pods.json")),
+        reason: None,
+        unknown: vec![String::from("something")],
+    }]
+}
+
+/// A whole trace.
+fn trace() -> Vec<String> {
+    let mut lines = vec![header("trace"), line(&Note::Coverage { signals: seen() })];
+    lines.extend(ticked().iter().map(line));
+    lines.push(line(&Note::Ended { time: s(100) }));
+    lines
+}
+
+fn told(lines: &[String]) -> (Told, Vec<Value>) {
+    told_text(&(lines.join("\n") + "\n"))
+}
+
+fn told_text(text: &str) -> (Told, Vec<Value>) {
+    let sheet = Sheet::default();
+    let recording = Recording::new(String::from("run.jsonl"), text.as_bytes()).unwrap();
+    let told = tell(recording, vec![Box::new(sheet.clone())]).unwrap();
+    let records = sheet.0.take();
+    (told, records)
+}
+
+/// What was said of findings: all of it but the frame.
+fn findings(records: &[Value]) -> Vec<&Value> {
+    let all = records.iter();
+    all.filter(|record| record["type"] == "finding").collect()
+}
+
+fn unknown(records: &[Value]) -> String {
+    records.last().unwrap()["unknown"].to_string()
+}
+
+/// What an engine says of the same events.
+fn lived() -> Vec<(Finding, State, Timestamp)> {
+    let mut node = Node::default();
+    let events = ticked();
+    let told = events.iter().flat_map(|event| {
+        let told = node.0.apply(event).into_iter();
+        told.map(|(finding, state)| (finding, state, event.time))
+            .collect::<Vec<_>>()
+    });
+    told.collect()
+}
+
+#[test]
+fn a_trace_is_told_as_it_was() {
+    let (told, records) = told(&trace());
+    assert_eq!(told, Told::Whole { found: true });
+    assert_eq!(records[0]["type"], "coverage", "first");
+    let signals = records[0]["signals"].as_array().unwrap();
+    assert_eq!(signals[0], serde_json::to_value(&seen()[0]).unwrap());
+    assert_eq!(signals[1]["mechanism"], "run.jsonl, of trace");
+    let expected: Vec<Value> = lived()
+        .iter()
+        .map(|(finding, state, time)| {
+            serde_json::to_value(Record::finding("node-1", *time, finding, *state)).unwrap()
+        })
+        .collect();
+    assert!(expected.len() > 4);
+    assert_eq!(findings(&records), expected.iter().collect::<Vec<_>>());
+    let events = records.iter().filter(|record| record["type"] == "event");
+    assert_eq!(events.count(), ticked().len(), "each of them");
+    let summary = records.last().unwrap();
+    assert_eq!(
+        (&summary["type"], &summary["time"], &summary["duration_ms"]),
+        (&json!("summary"), &json!(s(100)), &json!(100_000))
+    );
+    assert_eq!(summary["unknown"], json!([]), "nothing is missing");
+}
+
+#[test]
+fn a_killed_tracers_recording_is_told_up_to_its_end_and_that_is_said() {
+    let mut lines = trace();
+    let whole = findings(&told(&lines).1).len();
+    lines.pop();
+    let (_, records) = told(&lines);
+    assert_eq!(findings(&records).len(), whole);
+    assert!(unknown(&records).contains("stops without an end"));
+    let text = lines.join("\n");
+    let (_, records) = told_text(&text[..text.len() - 10]);
+    assert_eq!(findings(&records).len(), whole, "a torn tick");
+    assert!(unknown(&records).contains("not whole"));
+    assert!(!unknown(&records).contains("without an end"), "said once");
+    assert_eq!(records.last().unwrap()["events_lost"], json!({}));
+}
+
+#[test]
+fn events_after_the_last_tick_count_too() {
+    let mut lines = vec![header("trace")];
+    lines.extend(ghost_story().iter().map(line));
+    let (told, records) = told(&lines);
+    assert_eq!(told, Told::Whole { found: true });
+    assert!(!findings(&records).is_empty());
+    let said = &records[0]["signals"][0]["unknown"];
+    assert_eq!(*said, json!(["what the recorded run could see"]));
+}
+
+#[test]
+fn a_damaged_line_is_a_lost_event_and_the_rest_is_told() {
+    let mut lines = trace();
+    let whole = findings(&told(&lines).1).len();
+    lines.insert(60, String::from("{\"time\":\"2025"));
+    let (told, records) = told(&lines);
+    assert_eq!(told, Told::Whole { found: true });
+    let of = |rule| {
+        let all = findings(&records).into_iter();
+        all.filter(|finding| finding["rule"] == rule).count()
+    };
+    assert_eq!(of("events-lost"), 1);
+    assert_eq!(findings(&records).len(), whole + 1);
+    assert!(unknown(&records).contains("run.jsonl:61: "));
+    let lost = &records.last().unwrap()["events_lost"];
+    assert_eq!(*lost, json!({"recording-damaged": 1}));
+}
+
+#[test]
+fn damage_after_the_last_tick_is_told_too() {
+    let lines = [header("trace"), line(&at(1, What::Tick)), String::from("x")];
+    let (told, records) = told(&lines);
+    assert_eq!(told, Told::Whole { found: true });
+    assert_eq!(findings(&records).len(), 1);
+}
+
+#[test]
+fn many_damaged_lines_are_counted_and_few_are_named() {
+    let mut lines = trace();
+    lines.splice(2..2, (0..100).map(|_| String::from("\u{1b}[2J")));
+    let (_, records) = told(&lines);
+    let unknown = unknown(&records);
+    assert!(unknown.contains("what 100 damaged lines"), "{unknown}");
+    assert_eq!(unknown.matches("run.jsonl:").count(), 5, "{unknown}");
+}
+
+#[test]
+fn what_only_a_newer_version_knows_is_counted_and_costs_nothing_else() {
+    let mut lines = trace();
+    let whole = told(&lines).1;
+    for i in 0..40 {
+        let newer = json!({"time": s(1), "event": format!("kind-{}", i % 20), "x": [1]});
+        lines.insert(5, newer.to_string());
+    }
+    lines.insert(5, json!({"type": "thought", "of": "nothing"}).to_string());
+    let (told, records) = told(&lines);
+    assert_eq!(told, Told::Whole { found: true });
+    assert_eq!(findings(&records), findings(&whole));
+    let unknown = unknown(&records);
+    assert!(
+        unknown.contains("what 41 of the recording's lines"),
+        "{unknown}"
+    );
+    assert!(
+        unknown.contains("kind-19: 2") && unknown.contains("others: "),
+        "{unknown}"
+    );
+}
+
+/// Two looks at the ghost, the second of which finds it free.
+fn looks() -> (Vec<Event>, Vec<Event>) {
+    let first = [ghost_story(), vec![at(70, What::Tick)]].concat();
+    let tick = Event {
+        time: s(70).plus(Duration::from_millis(50)),
+        what: What::Tick,
+    };
+    (first, vec![reserved(70, None), tick])
+}
+
+#[test]
+fn a_scan_is_told_as_it_was() {
+    let (first, second) = looks();
+    let mut lived = Looks::new(Node::default().0.settings().clone());
+    for look in [&first, &second] {
+        look.iter().for_each(|event| lived.apply(event));
+        lived.looked();
+    }
+    lived.judged();
+    let mut lines = vec![header("scan")];
+    lines.extend(first.iter().map(line));
+    lines.push(line(&Note::Looked));
+    lines.extend(second.iter().map(line));
+    lines.push(line(&Note::Looked));
+    lines.push(line(&Note::Judged));
+    lines.push(line(&Note::Coverage { signals: seen() }));
+    lines.push(line(&Note::Ended { time: s(71) }));
+    let (told, records) = told(&lines);
+    assert_eq!(told, Told::Whole { found: true });
+    let kinds: Vec<_> = records
+        .iter()
+        .map(|record| record["type"].clone())
+        .collect();
+    let open = lived.engine().open();
+    let expected: Vec<Value> = open
+        .iter()
+        .map(|finding| {
+            serde_json::to_value(Record::finding("node-1", s(71), finding, State::Open)).unwrap()
+        })
+        .collect();
+    assert_eq!(kinds.len(), expected.len() + 2, "no events: {kinds:?}");
+    assert_eq!(findings(&records), expected.iter().collect::<Vec<_>>());
+    assert!(expected.iter().any(|finding| finding["phase"] == "armed"));
+    assert_eq!(unknown(&records), r#"["pods: something"]"#);
+}
+
+#[test]
+fn of_a_scan_that_was_killed_what_was_seen_once_does_not_count() {
+    let (first, _) = looks();
+    let mut lines = vec![header("scan")];
+    lines.extend(first.iter().map(line));
+    let (_, records) = told(&lines);
+    let rules: Vec<_> = findings(&records)
+        .iter()
+        .map(|finding| finding["rule"].clone())
+        .collect();
+    assert_eq!(rules, ["blocked-task"], "of one source alone");
+    assert!(unknown(&records).contains("without an end"));
+}
+
+#[test]
+fn it_ends_when_nobody_listens_any_more() {
+    let text = trace().join("\n");
+    let recording = || Recording::new(String::from("x"), text.as_bytes()).unwrap();
+    let told = tell(recording(), vec![Box::new(Pipe(3))]).unwrap();
+    assert_eq!(told, Told::Unheard { found: false });
+    let told = tell(
+        recording(),
+        vec![Box::new(Pipe(usize::MAX)), Box::new(Pipe(3))],
+    )
+    .unwrap();
+    assert_eq!(told, Told::Whole { found: true }, "somebody does");
+}
+
+#[test]
+fn whatever_is_in_a_recording_it_is_told_to_its_end() {
+    let text = trace().join("\n");
+    let first = text.find('\n').unwrap() + 1;
+    let mut state: u64 = 7;
+    let mut dice = |sides: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % sides
+    };
+    for _ in 0..60 {
+        let mut bytes = text.clone().into_bytes();
+        for _ in 0..=dice(40) {
+            let place = first + dice(bytes.len() - first);
+            match dice(3) {
+                0 => bytes[place] = dice(256) as u8,
+                1 => drop(bytes.remove(place)),
+                _ => bytes[place] = b"0123456789\n"[dice(11)],
+            }
+        }
+        let recording = Recording::new(String::from("x"), bytes.as_slice()).unwrap();
+        assert!(tell(recording, vec![Box::new(Sheet::default())]).is_ok());
+    }
+}

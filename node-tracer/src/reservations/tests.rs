@@ -1,0 +1,128 @@
+use std::{fs, path::PathBuf};
+
+use super::*;
+use crate::{
+    event::{Reservation, Store, StoreKind},
+    model::story::{ip, reservation, s},
+};
+
+const TERWAY: &str = "/var/lib/cni/terway/ResRelation.db";
+
+fn node(files: &[(&str, &str)]) -> (tempfile::TempDir, Reservations) {
+    let root = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let stores = Stores::discover(root.path()).unwrap();
+    (root, Reservations::of(stores))
+}
+
+fn listed(reservations: &[(u8, &str)], unread: &[&str]) -> Event {
+    let one = |(last, id): &(u8, &str)| Reservation {
+        address: ip(*last),
+        holder: reservation(id),
+        modified: s(1),
+    };
+    let store = Store {
+        path: PathBuf::from(TERWAY),
+        kind: StoreKind::Terway,
+        reservations: reservations.iter().map(one).collect(),
+        blocked: vec![ip(9)],
+        unread: unread.iter().map(|text| (*text).to_owned()).collect(),
+        ..Store::default()
+    };
+    event(What::StoreListed { store })
+}
+
+fn event(what: What) -> Event {
+    Event { time: s(1), what }
+}
+
+fn failed(source: &str) -> Event {
+    event(What::SourceFailed {
+        source: source.to_owned(),
+        error: String::from("busy"),
+    })
+}
+
+fn recovered(source: &str) -> Event {
+    event(What::SourceRecovered {
+        source: source.to_owned(),
+    })
+}
+
+/// What is answered about 10.0.0.LAST: nothing new, unknown, free, or who has
+/// it.
+fn ask(reservations: &mut Reservations, last: u8) -> Option<String> {
+    let mut out = Vec::new();
+    reservations.poll(&BTreeSet::from([ip(last)]), &mut out);
+    assert!(out.len() < 2, "{out:?}");
+    out.pop().map(|event| match event.what {
+        What::Reservation { stores, holder, .. } => match holder {
+            None if stores.is_empty() => String::from("unknown"),
+            None => format!("free in {} stores", stores.len()),
+            Some(holder) => format!("{} of {} stores", holder.container_id, stores.len()),
+        },
+        other => format!("{other:?}"),
+    })
+}
+
+#[test]
+fn an_address_is_asked_for_in_every_store() {
+    let (_root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.6", "bbb")]);
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("free in 2 stores"));
+    all.learn(&listed(&[(5, "aaa")], &[]));
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("aaa of 3 stores"));
+    assert_eq!(ask(&mut all, 5), None, "told once");
+    assert_eq!(ask(&mut all, 6).as_deref(), Some("bbb of 3 stores"));
+    assert_eq!(ask(&mut all, 7).as_deref(), Some("free in 3 stores"));
+    assert_eq!(
+        ask(&mut all, 9).as_deref(),
+        Some("unknown"),
+        "taken by no container"
+    );
+    // The collection of what is of no pod.
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("aaa of 3 stores"));
+    all.learn(&listed(&[], &[]));
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("free in 3 stores"));
+}
+
+#[test]
+fn a_store_that_is_silent_does_not_say_free() {
+    let (_root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.6", "bbb")]);
+    all.others.await_kinds(BTreeSet::from([StoreKind::Terway]));
+    assert_eq!(
+        ask(&mut all, 5).as_deref(),
+        Some("unknown"),
+        "no answer yet"
+    );
+    all.learn(&listed(&[(5, "aaa")], &[]));
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("aaa of 3 stores"));
+    all.learn(&failed("terway"));
+    assert_eq!(
+        ask(&mut all, 5).as_deref(),
+        Some("unknown"),
+        "it may have changed"
+    );
+    assert_eq!(ask(&mut all, 6).as_deref(), Some("bbb of 2 stores"));
+    all.learn(&recovered("terway"));
+    assert_eq!(ask(&mut all, 5).as_deref(), Some("aaa of 3 stores"));
+    all.learn(&failed("pods"));
+    assert_eq!(ask(&mut all, 5), None, "another source");
+    all.learn(&listed(&[(6, "ccc")], &["something"]));
+    assert_eq!(
+        ask(&mut all, 5).as_deref(),
+        Some("unknown"),
+        "it may be in the rest"
+    );
+    assert_eq!(ask(&mut all, 6).as_deref(), Some("ccc of 3 stores"));
+}
+
+#[test]
+fn the_api_server_is_not_asked_against_the_users_wish() {
+    assert_eq!(not_asked(&Pods::Auto), None);
+    assert!(not_asked(&Pods::None).unwrap().contains("--pods none"));
+    assert!(not_asked(&Pods::File(PathBuf::from("x"))).is_some());
+}

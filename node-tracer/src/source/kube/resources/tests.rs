@@ -1,0 +1,103 @@
+use serde_json::json;
+
+use super::{
+    super::server::{Answer, Server, TOKEN, status},
+    *,
+};
+use crate::report;
+
+const SOON: Duration = Duration::from_secs(5);
+const THINGS: Resource = Resource {
+    path: "/apis/example.org/v1/things",
+    name: "things.example.org",
+    kind: "ThingList",
+    hint: "it is not installed",
+};
+
+fn page(items: &[u32], next: &str) -> Answer {
+    Answer::Json(
+        200,
+        json!({ "kind": "ThingList", "items": items, "next": next }),
+    )
+}
+
+fn take(taken: &mut Vec<u64>, body: &[u8]) -> Option<ListedPage> {
+    let page: serde_json::Value = serde_json::from_slice(body).ok()?;
+    taken.extend(
+        page["items"]
+            .as_array()?
+            .iter()
+            .filter_map(serde_json::Value::as_u64),
+    );
+    let next = page["next"].as_str().map(str::to_owned);
+    Some(ListedPage { next })
+}
+
+fn list(server: &Server, after: Duration) -> Result<Vec<u64>, String> {
+    let credentials = server.credentials();
+    let listed = list_resource_blocking(&credentials, THINGS, after, Vec::new, take);
+    listed
+        .map(|(taken, size)| {
+            assert!(size > 10);
+            taken
+        })
+        .map_err(|error| report::chain(&error))
+}
+
+#[test]
+fn pages_are_joined_and_begun_again_once() {
+    let server = Server::new(|path, count| match (path.contains("continue=b"), count) {
+        (false, 0) => page(&[7], "b"),
+        (false, _) => page(&[1, 2], "b"),
+        (true, 1) => Answer::Json(410, status(410, "too old")),
+        (true, _) => page(&[3], ""),
+    });
+    assert_eq!(list(&server, SOON), Ok(vec![1, 2, 3]));
+    assert_eq!(
+        server.requests()[0],
+        "/apis/example.org/v1/things?&limit=200"
+    );
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[test]
+fn each_refusal_says_what_it_means() {
+    for (answer, expected) in [
+        (
+            Answer::Json(403, status(403, "things is forbidden")),
+            "they do not allow to list things.example.org (403 Forbidden); grant list on them in a \
+             ClusterRole; it says: things is forbidden",
+        ),
+        (
+            Answer::Json(404, status(404, "not found")),
+            "has no things.example.org (404 Not Found): it is not installed",
+        ),
+        (
+            Answer::Json(401, status(401, "")),
+            "it does not accept these credentials",
+        ),
+        (
+            Answer::Json(500, status(500, "etcd")),
+            "it answers with status 500; it says: etcd",
+        ),
+        (
+            Answer::Text(200, String::from("<html>")),
+            "something that is no list",
+        ),
+        (page(&[1], "b"), "something that is no list"),
+    ] {
+        let text = list(&Server::listing(answer), SOON).unwrap_err();
+        assert!(text.contains(expected), "{text}");
+        assert!(!text.contains(TOKEN) && !text.contains("pods ("), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_costs_no_more_than_the_time_out() {
+    let server = Server::listing(Answer::Hang);
+    let started = Instant::now();
+    let after = Duration::from_millis(300);
+    let text = list(&server, after).unwrap_err();
+    assert!(started.elapsed() < 2 * after, "{:?}", started.elapsed());
+    assert!(text.ends_with("no answer within 0.3 s"), "{text}");
+}

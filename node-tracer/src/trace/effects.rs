@@ -1,0 +1,351 @@
+//! What CNI ADD and DEL have really done: looked at a moment after the last
+//! plugin of an operation has ended, in the sandbox's network namespace, on
+//! the host and in host-local's files.
+//!
+//! Around a DEL of one sandbox, every other living sandbox of the same pod name
+//! is looked at, too: as the DEL starts, and again for some seconds after its
+//! end, as agents of a CNI take things away with some delay. Sandboxes that are
+//! older than the tracer are known by libcni's cache and looked at once in the
+//! beginning, for what they have. What is found missing is looked at again and
+//! again until it is there or the sandbox is gone.
+//!
+//! The looks are made by a thread of their own, one after the other, each of
+//! bounded time: the event loop only hands over what is due and takes what was
+//! found. What there is no time for is counted as lost.
+//!
+//! Of the host's devices only those that belong to a sandbox are told, as
+//! traces in its [`CniEffect`](What::CniEffect): the whole list would be the
+//! longest record of all, once for each pod that starts, and out of date with
+//! the next.
+
+mod judge;
+mod known;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use self::{
+    judge::Sights,
+    known::{Key, Known},
+    schedule::{Due, Operation, Schedule},
+    worker::{Found, Job, Worker},
+};
+use crate::{
+    clock::Timestamp,
+    event::{CniCall, Event, What},
+    record::CoverageItem,
+    report,
+    source::{hostlocal::Stores, procfs::Procfs},
+};
+
+/// How often an answer is looked for while one is awaited.
+const WAIT: Duration = Duration::from_millis(10);
+/// Under which name looks that were not made are counted.
+const NOT_LOOKED: &str = "cni-effects-not-looked-at";
+
+/// Runtimes that are remembered.
+const MAX_RUNTIMES: usize = 16;
+
+/// The host's network namespace.
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    inode: u32,
+    /// A process in it.
+    pid: u32,
+}
+
+/// See the module's documentation.
+pub(super) struct Effects {
+    known: Known,
+    schedule: Schedule,
+    worker: Result<Worker, String>,
+    host: Option<Host>,
+    /// The namespaces that runtimes are in, by process.
+    runtimes: HashMap<u32, Option<u32>>,
+    /// What the worker was last given.
+    under_way: Option<Due>,
+}
+
+impl Effects {
+    /// Begins. Without the stores below the host's root, nothing is said of
+    /// reservations; without a thread, of nothing.
+    pub(super) fn new(procfs: &Procfs, root: &Path) -> Self {
+        let stores = Stores::discover(root);
+        if let Err(error) = &stores {
+            tracing::debug!("{}", report::chain(error));
+        }
+        Self {
+            known: Known::new(procfs.clone(), root),
+            schedule: Schedule::default(),
+            worker: Worker::start(stores.ok()).map_err(|error| report::chain(&error)),
+            host: None,
+            runtimes: HashMap::new(),
+            under_way: None,
+        }
+    }
+
+    /// What of it is seen.
+    pub(super) fn coverage(&self) -> CoverageItem {
+        let (mechanism, reason, unknown) = match &self.worker {
+            Ok(_) => {
+                let how = "rtnetlink and reservation files, after each CNI call";
+                (Some(String::from(how)), None, Vec::new())
+            }
+            Err(error) => {
+                let unknown = String::from("what CNI ADD and DEL have really done");
+                (None, Some(error.clone()), vec![unknown])
+            }
+        };
+        CoverageItem {
+            signal: String::from("cni-effect"),
+            mechanism,
+            reason,
+            unknown,
+        }
+    }
+
+    /// Takes in what has happened, and adds to it what was found meanwhile.
+    pub(super) fn step(&mut self, events: &mut Vec<Event>) {
+        let now = Instant::now();
+        self.see(events, now);
+        self.take(now, events);
+        self.go(now);
+        let lost = self.schedule.take_dropped();
+        if lost > 0 {
+            let cause = NOT_LOOKED.to_owned();
+            let time = Timestamp::now();
+            let what = What::EventsLost { cause, count: lost };
+            events.push(Event { time, what });
+        }
+    }
+
+    /// How long until [`step`](Self::step) has something to do.
+    pub(super) fn pause(&self) -> Duration {
+        if self.worker.is_err() {
+            return Duration::MAX;
+        }
+        match (&self.under_way, self.schedule.next()) {
+            (Some(_), _) => WAIT,
+            (None, Some(next)) => next.saturating_duration_since(Instant::now()),
+            (None, None) => Duration::MAX,
+        }
+    }
+
+    /// Takes in what has happened.
+    fn see(&mut self, events: &[Event], now: Instant) {
+        for Event { what, .. } in events {
+            match what {
+                What::NetnsFound { netns, host: true } => {
+                    let (inode, pid) = (netns.inode, 1);
+                    self.host.get_or_insert(Host { inode, pid });
+                }
+                What::NetnsHolders {
+                    netns,
+                    tasks,
+                    mounts,
+                    ..
+                } => self.known.held(*netns, tasks, mounts),
+                What::NetnsDying { netns, .. } | What::NetnsDestroyed { netns } => {
+                    for key in self.known.netns_gone(*netns) {
+                        self.schedule.forget(&key);
+                    }
+                }
+                What::AttachmentsListed { attachments, .. } => {
+                    for attachment in attachments {
+                        if let Some(key) = self.known.cached(attachment) {
+                            self.schedule.look(key, now);
+                        }
+                    }
+                }
+                What::CniStarted { call } => {
+                    if let Some(operation) = operation(call) {
+                        self.started(operation, call, now);
+                    }
+                }
+                What::CniCall {
+                    call,
+                    exit_code,
+                    result,
+                    ..
+                } => {
+                    let Some(operation) = operation(call) else {
+                        continue;
+                    };
+                    let ok = *exit_code == Some(0);
+                    if ok && call.command == "ADD" {
+                        self.known.added(call, result.as_ref());
+                        if self.known.has_others(call) {
+                            // A DEL of those may be under way.
+                            self.schedule.watch(&operation.key, now);
+                        }
+                    }
+                    if call.command == "DEL" {
+                        for rival in self.known.rivals(call) {
+                            self.schedule.watch(&rival, now);
+                        }
+                    }
+                    self.schedule.ended(operation, call.pid, ok, now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn started(&mut self, operation: Operation, call: &CniCall, now: Instant) {
+        self.find_host(call.parent_pid);
+        if call.command == "DEL" {
+            for rival in self.known.rivals(call) {
+                self.schedule.look(rival, now);
+            }
+        }
+        self.schedule.started(operation, call.pid, now);
+    }
+
+    /// What plugins make on the host is where the runtime is: mostly where
+    /// process 1 is, but a node can be a container itself.
+    fn find_host(&mut self, runtime: u32) {
+        if self.runtimes.len() >= MAX_RUNTIMES {
+            self.runtimes.clear();
+        }
+        let known = self.runtimes.entry(runtime);
+        let inode = *known.or_insert_with(|| self.known.netns_of(runtime));
+        if let Some(inode) = inode {
+            let pid = runtime;
+            self.host = Some(Host { inode, pid });
+        }
+    }
+
+    /// Hands over what is due, unless something is under way.
+    fn go(&mut self, now: Instant) {
+        let Ok(worker) = &self.worker else {
+            return;
+        };
+        if self.under_way.is_some() {
+            return;
+        }
+        let Some(due) = self.schedule.due(now) else {
+            return;
+        };
+        let job = self.job(&due);
+        match worker.ask(job) {
+            Ok(()) => self.under_way = Some(due),
+            Err(error) => self.worker = Err(error),
+        }
+    }
+
+    /// What is to be looked at for these.
+    fn job(&self, due: &Due) -> Job {
+        let mut job = Job::default();
+        job.targets
+            .extend(self.host.map(|host| self.known.host_target(host)));
+        for key in due.keys() {
+            let Some(attachment) = self.known.get(key) else {
+                continue;
+            };
+            if let Some(target) = self.known.target(attachment) {
+                let known = job.targets.iter().any(|it| it.inode == target.inode);
+                if !known {
+                    job.targets.push(target);
+                }
+            }
+            let addresses = attachment.addresses.iter();
+            job.addresses.extend(addresses.copied());
+        }
+        job
+    }
+
+    /// Takes what was found, if it is there.
+    fn take(&mut self, now: Instant, out: &mut Vec<Event>) {
+        let found = match &self.worker {
+            Ok(worker) => worker.answer(),
+            Err(_) => return,
+        };
+        match found {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                if let Some(due) = self.under_way.take() {
+                    self.tell(due, found, now, out);
+                }
+            }
+            Err(error) => {
+                self.worker = Err(error.clone());
+                self.under_way = None;
+                let source = String::from("cni-effect");
+                let what = What::SourceFailed { source, error };
+                let time = Timestamp::now();
+                out.push(Event { time, what });
+            }
+        }
+    }
+
+    /// Tells what was found.
+    fn tell(&mut self, due: Due, found: Found, now: Instant, out: &mut Vec<Event>) {
+        let time = found.at;
+        let host = self.host.map(|host| host.inode);
+        for visit in found.visits.values().flatten() {
+            // What is left out of a list would look as if it were gone.
+            if Some(visit.netns.inode) != host && !visit.cut {
+                let what = What::NetnsDevices {
+                    netns: visit.netns,
+                    devices: visit.devices.clone(),
+                    routes: visit.routes.clone(),
+                    neighbours: visit.neighbours.clone(),
+                };
+                out.push(Event { time, what });
+            }
+        }
+        let sights = Sights {
+            found: &found,
+            host,
+        };
+        let operations = due.operations.iter().filter(|(_, ok)| *ok);
+        let operations = operations.map(|(it, _)| (&it.key, it.command));
+        let again = due.again.iter().map(|key| (key, "ADD"));
+        let all: BTreeSet<(&Key, &str)> = operations.chain(again).collect();
+        for (key, command) in all {
+            let Some(attachment) = self.known.get_mut(key) else {
+                continue;
+            };
+            if command == "ADD" && attachment.netns.is_none() {
+                continue; // it is gone meanwhile
+            }
+            let effect = sights.effect(attachment, key, command);
+            if command == "ADD" {
+                match sights.is_sound(attachment, &effect) {
+                    true => self.schedule.sound(key),
+                    false => self.schedule.doubt(key, now),
+                }
+            }
+            if !effect.traces.is_empty() {
+                out.push(Event {
+                    time,
+                    what: What::CniEffect { effect },
+                });
+            }
+        }
+    }
+}
+
+/// The operation that a call is part of, if the runtime itself has called.
+fn operation(call: &CniCall) -> Option<Operation> {
+    let command = match call.command.as_str() {
+        "ADD" => "ADD",
+        "DEL" => "DEL",
+        _ => return None,
+    };
+    let named = !call.container_id.is_empty() && call.ifname != "lo";
+    (call.trusted && !call.delegated && named).then(|| Operation {
+        key: Key {
+            container_id: call.container_id.clone(),
+            ifname: call.ifname.clone(),
+        },
+        command,
+    })
+}

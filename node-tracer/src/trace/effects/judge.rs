@@ -1,0 +1,238 @@
+//! From what was found to what an operation has done.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    known::{Attachment, Key},
+    worker::Found,
+};
+use crate::{
+    event::{CniEffect, Device, Trace, TraceKind},
+    source::netlink::Visit,
+};
+
+/// What was found of a namespace.
+#[derive(Clone, Copy, Debug)]
+enum Sight<'a> {
+    Seen(&'a Visit),
+    /// The kernel has said so.
+    Gone,
+    /// It could not be looked at.
+    Unknown,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sights<'a> {
+    pub(super) found: &'a Found,
+    /// The host's namespace, by inode.
+    pub(super) host: Option<u32>,
+}
+
+impl<'a> Sights<'a> {
+    /// That no way leads there any more is no proof that it is gone: a task in
+    /// it may not have been found.
+    fn of(&self, inode: Option<u32>) -> Sight<'a> {
+        match inode.and_then(|inode| self.found.visits.get(&inode)) {
+            Some(Some(visit)) => Sight::Seen(visit),
+            Some(None) | None => Sight::Unknown,
+        }
+    }
+
+    fn sandbox(&self, attachment: &Attachment) -> Sight<'a> {
+        match attachment.netns {
+            Some(netns) => self.of(Some(netns.inode)),
+            None if attachment.gone => Sight::Gone,
+            None => Sight::Unknown,
+        }
+    }
+
+    /// What an attachment has. What it is found to have is remembered, as what
+    /// it has after an ADD should be gone after the DEL.
+    pub(super) fn effect(
+        &self,
+        attachment: &mut Attachment,
+        key: &Key,
+        command: &str,
+    ) -> CniEffect {
+        let sandbox = self.sandbox(attachment);
+        let mut traces = addresses(attachment, sandbox);
+        traces.extend(self.veth(attachment, key, sandbox, command));
+        traces.extend(self.routes(attachment, command));
+        traces.extend(self.reservations(attachment, key));
+        CniEffect {
+            command: command.to_owned(),
+            container_id: key.container_id.clone(),
+            ifname: key.ifname.clone(),
+            pod: attachment.pod.clone(),
+            netns: match sandbox {
+                Sight::Seen(visit) => Some(visit.netns),
+                Sight::Gone => None,
+                Sight::Unknown => attachment.netns,
+            },
+            traces,
+        }
+    }
+
+    /// Whether an attachment whose ADD has succeeded lacks nothing. What is
+    /// found is remembered.
+    pub(super) fn is_sound(&self, attachment: &mut Attachment, effect: &CniEffect) -> bool {
+        let Sight::Seen(visit) = self.sandbox(attachment) else {
+            return true;
+        };
+        let now = inventory(visit);
+        let lacking = attachment.had.difference(&now).next().is_some();
+        attachment.had.extend(now);
+        !lacking && is_reachable(visit) && effect.failures().next().is_none()
+    }
+
+    fn veth(
+        &self,
+        attachment: &mut Attachment,
+        key: &Key,
+        sandbox: Sight<'_>,
+        command: &str,
+    ) -> Option<Trace> {
+        let host = self.of(self.host);
+        let own = match sandbox {
+            Sight::Seen(visit) => visit.devices.iter().find(|it| it.name == key.ifname),
+            Sight::Gone | Sight::Unknown => None,
+        };
+        if let (Sight::Seen(host), Some(own), "ADD") = (host, own, command)
+            && let Some(end) = other_end(own, host)
+        {
+            attachment.veth = Some(end.name.clone());
+        }
+        // A plugin that makes none has no other end on the host.
+        let is_other = own.is_some_and(|own| !own.is_veth());
+        let told = || {
+            let told = attachment.told.iter().rev();
+            let mut veths = told.filter(|name| match host {
+                Sight::Seen(host) => {
+                    let there = host.devices.iter().find(|it| it.name == **name);
+                    there.is_none_or(Device::is_veth)
+                }
+                Sight::Gone | Sight::Unknown => true,
+            });
+            veths.next().filter(|_| !is_other)
+        };
+        let name = attachment.veth.as_ref().or_else(told)?;
+        let there = match host {
+            Sight::Seen(host) => {
+                let there = host.devices.iter().any(|it| it.name == *name);
+                certain(there, host)
+            }
+            Sight::Gone | Sight::Unknown => None,
+        };
+        Some(Trace {
+            kind: TraceKind::Veth,
+            name: name.clone(),
+            there,
+        })
+    }
+
+    fn routes(&self, attachment: &mut Attachment, command: &str) -> Vec<Trace> {
+        let host = self.of(self.host);
+        let has = |address: IpAddr| {
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            match host {
+                Sight::Seen(host) => {
+                    let mut routes = host.routes.iter();
+                    let there = routes.any(|route| route.to == Some((address, whole)));
+                    certain(there, host)
+                }
+                Sight::Gone | Sight::Unknown => None,
+            }
+        };
+        if command == "ADD" {
+            let routed = attachment.addresses.iter().copied();
+            let routed = routed.filter(|address| has(*address) == Some(true));
+            attachment.routed.extend(routed);
+        }
+        let routed = attachment.routed.iter();
+        routed
+            .map(|address| Trace {
+                kind: TraceKind::Route,
+                name: address.to_string(),
+                there: has(*address),
+            })
+            .collect()
+    }
+
+    fn reservations(&self, attachment: &mut Attachment, key: &Key) -> Vec<Trace> {
+        let mut traces = Vec::new();
+        for address in attachment.addresses.clone() {
+            let lookup = self.found.lookups.get(&address);
+            let holder = lookup.and_then(|lookup| lookup.holder.as_ref());
+            let own = holder.filter(|holder| holder.container_id == key.container_id);
+            if let Some(own) = own {
+                attachment.stored.insert(address, own.path.clone());
+            }
+            let expected = || {
+                let store = lookup?.stores.first().filter(|_| attachment.host_local)?;
+                Some(store.join(address.to_string()))
+            };
+            let known = attachment.stored.get(&address).cloned();
+            let Some(path) = known.or_else(expected) else {
+                continue;
+            };
+            let there = match (own, lookup) {
+                (Some(_), _) => Some(true),
+                // What could not be read may be it.
+                (None, Some(lookup)) if lookup.unread.texts().is_empty() => Some(false),
+                (None, _) => None,
+            };
+            traces.push(Trace {
+                kind: TraceKind::Reservation,
+                name: path.display().to_string(),
+                there,
+            });
+        }
+        traces
+    }
+}
+
+fn addresses(attachment: &Attachment, sandbox: Sight<'_>) -> Vec<Trace> {
+    let own = attachment.addresses.iter().filter(|it| !it.is_loopback());
+    let trace = |address: &IpAddr| Trace {
+        kind: TraceKind::Address,
+        name: address.to_string(),
+        there: match sandbox {
+            Sight::Seen(visit) => {
+                let there = visit.addresses.iter().any(|it| it.address == *address);
+                certain(there, visit)
+            }
+            Sight::Gone => Some(false),
+            Sight::Unknown => None,
+        },
+    };
+    own.map(trace).collect()
+}
+
+/// What is not on a list that was cut may be there.
+fn certain(there: bool, visit: &Visit) -> Option<bool> {
+    (there || !visit.cut).then_some(there)
+}
+
+/// The other end of a cable, on the host.
+fn other_end<'a>(own: &Device, host: &'a Visit) -> Option<&'a Device> {
+    let peer = own.link.filter(|_| own.is_veth())?;
+    let mut devices = host.devices.iter();
+    devices.find(|it| it.index == peer && it.is_veth() && it.link == Some(own.index))
+}
+
+/// What a sandbox should keep: devices, routes, permanent neighbours.
+fn inventory(visit: &Visit) -> BTreeSet<String> {
+    let devices = visit.devices.iter().map(|it| format!("device {}", it.name));
+    let routes = visit.routes.iter().map(|it| format!("route {it:?}"));
+    let permanent = visit.neighbours.iter();
+    let permanent = permanent.filter(|it| it.state == "permanent");
+    let permanent = permanent.map(|it| format!("neighbour {}", it.address));
+    devices.chain(routes).chain(permanent).collect()
+}
+
+/// Whether nobody has failed to answer for the gateway.
+fn is_reachable(visit: &Visit) -> bool {
+    let mut neighbours = visit.neighbours.iter();
+    !neighbours.any(|it| matches!(it.state.as_str(), "incomplete" | "failed"))
+}

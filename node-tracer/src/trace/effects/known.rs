@@ -1,0 +1,318 @@
+//! What each attachment should have, and the ways to its namespace.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use super::Host;
+use crate::{
+    event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task},
+    source::{
+        netlink::{Target, Way},
+        procfs::Procfs,
+    },
+};
+
+/// Attachments at most; the one that was called for longest ago makes room.
+const MAX_KNOWN: usize = 8_192;
+/// Namespaces whose tasks and mounts are remembered.
+const MAX_HOMES: usize = 16_384;
+/// Tasks, and mounts, by which a namespace is reached.
+const MAX_WAYS: usize = 3;
+/// Addresses, and names of devices, of one attachment.
+const MAX_NAMES: usize = 64;
+
+/// Names an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// `CNI_CONTAINERID`
+    pub(super) container_id: String,
+    /// `CNI_IFNAME`
+    pub(super) ifname: String,
+}
+
+/// What an attachment should have.
+#[derive(Debug, Default)]
+pub(super) struct Attachment {
+    pub(super) pod: Option<PodRef>,
+    /// Its namespace, if that is still there.
+    pub(super) netns: Option<Netns>,
+    /// Its namespace was there, and is gone.
+    pub(super) gone: bool,
+    /// `CNI_NETNS`, and the process that named it.
+    place: Option<(u32, String)>,
+    pub(super) addresses: Vec<IpAddr>,
+    /// Host interfaces that its plugins told of.
+    pub(super) told: Vec<String>,
+    /// The host's end of its cable, as it was found.
+    pub(super) veth: Option<String>,
+    /// Addresses that the host has had a route to.
+    pub(super) routed: BTreeSet<IpAddr>,
+    /// Where its addresses have been reserved for it.
+    pub(super) stored: BTreeMap<IpAddr, PathBuf>,
+    /// host-local gave the addresses.
+    pub(super) host_local: bool,
+    /// What was found in its namespace.
+    pub(super) had: BTreeSet<String>,
+    age: u64,
+}
+
+/// What leads to a namespace.
+#[derive(Debug)]
+struct Home {
+    tids: Vec<u32>,
+    mounts: Vec<PathBuf>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Known {
+    procfs: Procfs,
+    /// The host's root as the tracer sees it.
+    root: PathBuf,
+    attachments: BTreeMap<Key, Attachment>,
+    /// By `namespace/name` of the pod.
+    by_pod: HashMap<(String, String), BTreeSet<Key>>,
+    by_inode: HashMap<u32, BTreeSet<Key>>,
+    homes: HashMap<u32, Home>,
+    ages: BTreeMap<u64, Key>,
+    age: u64,
+}
+
+impl Known {
+    pub(super) fn new(procfs: Procfs, root: &Path) -> Self {
+        Self {
+            procfs,
+            root: root.to_owned(),
+            attachments: BTreeMap::new(),
+            by_pod: HashMap::new(),
+            by_inode: HashMap::new(),
+            homes: HashMap::new(),
+            ages: BTreeMap::new(),
+            age: 0,
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Attachment> {
+        self.attachments.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Attachment> {
+        self.attachments.get_mut(key)
+    }
+
+    /// What keeps a namespace, by which it is reached.
+    pub(super) fn held(&mut self, netns: Netns, tasks: &[Task], mounts: &[PathBuf]) {
+        let room = self.homes.len() < MAX_HOMES;
+        if !room && !self.homes.contains_key(&netns.inode) {
+            return;
+        }
+        let tids = tasks.iter().take(MAX_WAYS).map(|task| task.tid);
+        let home = Home {
+            tids: tids.collect(),
+            mounts: mounts.iter().take(MAX_WAYS).cloned().collect(),
+        };
+        self.homes.insert(netns.inode, home);
+    }
+
+    /// A namespace is gone, or about to go. Returns whose it was.
+    pub(super) fn netns_gone(&mut self, netns: Netns) -> Vec<Key> {
+        self.homes.remove(&netns.inode);
+        let mut gone = Vec::new();
+        for key in self.by_inode.get(&netns.inode).into_iter().flatten() {
+            let Some(attachment) = self.attachments.get_mut(key) else {
+                continue;
+            };
+            let cookies = (attachment.netns.and_then(|own| own.cookie), netns.cookie);
+            if !matches!(cookies, (Some(a), Some(b)) if a != b) {
+                attachment.netns = None;
+                attachment.gone = true;
+                gone.push(key.clone());
+            }
+        }
+        for key in &gone {
+            forget(&mut self.by_inode, &netns.inode, key);
+        }
+        gone
+    }
+
+    /// libcni remembers an ADD. Returns its name if its namespace is there and
+    /// nothing was known of it.
+    pub(super) fn cached(&mut self, cached: &Cached) -> Option<Key> {
+        let key = Key {
+            container_id: cached.container_id.clone(),
+            ifname: cached.ifname.clone(),
+        };
+        let netns = cached.netns?;
+        if self.attachments.contains_key(&key) || key.ifname == "lo" {
+            return None;
+        }
+        self.index(&key, cached.pod.as_ref(), Some(netns));
+        let attachment = self.attachments.get_mut(&key)?;
+        attachment.place = Some((1, cached.netns_path.clone()));
+        add(&mut attachment.addresses, &cached.ips);
+        Some(key)
+    }
+
+    /// An ADD has succeeded.
+    pub(super) fn added(&mut self, call: &CniCall, result: Option<&CniResult>) {
+        let key = Key {
+            container_id: call.container_id.clone(),
+            ifname: call.ifname.clone(),
+        };
+        self.index(&key, call.pod.as_ref(), call.netns);
+        let Some(attachment) = self.attachments.get_mut(&key) else {
+            return;
+        };
+        attachment.place = Some((call.parent_pid, call.netns_path.clone()));
+        attachment.host_local |= call.ipam.as_deref() == Some("host-local");
+        if let Some(result) = result {
+            add(&mut attachment.addresses, &result.ips);
+            let on_host = result.interfaces.iter().filter(|it| it.sandbox.is_none());
+            let names: Vec<String> = on_host.map(|it| it.name.clone()).collect();
+            add(&mut attachment.told, &names);
+        }
+    }
+
+    /// Whether sandboxes of the same pod name are known, living or not.
+    pub(super) fn has_others(&self, call: &CniCall) -> bool {
+        let pod = call.pod.as_ref().and_then(name_of);
+        let keys = pod.and_then(|pod| self.by_pod.get(&pod));
+        let mut keys = keys.into_iter().flatten();
+        keys.any(|key| key.container_id != call.container_id)
+    }
+
+    /// Living sandboxes of the pod name that a call names, without that which
+    /// it is for.
+    pub(super) fn rivals(&self, call: &CniCall) -> Vec<Key> {
+        let pod = call.pod.as_ref().and_then(name_of);
+        let keys = pod.and_then(|pod| self.by_pod.get(&pod));
+        let others = keys.into_iter().flatten();
+        let others = others.filter(|key| key.container_id != call.container_id);
+        let alive = |key: &&Key| self.get(key).is_some_and(|it| it.netns.is_some());
+        others.filter(alive).cloned().collect()
+    }
+
+    /// The ways to an attachment's namespace.
+    pub(super) fn target(&self, attachment: &Attachment) -> Option<Target> {
+        let netns = attachment.netns?;
+        let mount = |pid: u32, path: &Path| Way::Mount {
+            root: self.procfs.root_path(pid),
+            path: path.to_owned(),
+        };
+        let home = self.homes.get(&netns.inode);
+        let tids = home.into_iter().flat_map(|home| &home.tids);
+        let mut ways: Vec<Way> = tids
+            .map(|tid| Way::File(self.procfs.task_netns_path(*tid)))
+            .collect();
+        if let Some((pid, path)) = &attachment.place {
+            let process = path.strip_prefix("/proc/");
+            let process = process.and_then(|path| path.strip_suffix("/ns/net")?.parse().ok());
+            match process {
+                Some(process) => ways.push(Way::File(self.procfs.task_netns_path(process))),
+                None if is_runtimes(path) => {
+                    // As the runtime sees it; it may have been started anew.
+                    ways.push(mount(*pid, Path::new(path)));
+                    ways.push(mount(1, Path::new(path)));
+                    ways.push(Way::Mount {
+                        root: self.root.clone(),
+                        path: PathBuf::from(path),
+                    });
+                }
+                None => {}
+            }
+        }
+        let mounts = home.into_iter().flat_map(|home| &home.mounts);
+        ways.extend(mounts.map(|path| mount(1, path)));
+        (!ways.is_empty()).then_some(Target {
+            inode: netns.inode,
+            ways,
+        })
+    }
+
+    /// The ways to the host's.
+    pub(super) fn host_target(&self, host: Host) -> Target {
+        // The kernel's first thread is there, too, where process 1 is guarded.
+        let ways = [host.pid, 1, 2].map(|pid| Way::File(self.procfs.task_netns_path(pid)));
+        Target {
+            inode: host.inode,
+            ways: ways.to_vec(),
+        }
+    }
+
+    /// The namespace that a process is in.
+    pub(super) fn netns_of(&self, pid: u32) -> Option<u32> {
+        self.procfs.netns_of(pid)
+    }
+
+    /// Makes an attachment known, as of now.
+    fn index(&mut self, key: &Key, pod: Option<&PodRef>, netns: Option<Netns>) {
+        if !self.attachments.contains_key(key) && self.attachments.len() >= MAX_KNOWN {
+            self.forget_oldest();
+        }
+        self.age += 1;
+        let attachment = self.attachments.entry(key.clone()).or_default();
+        self.ages.remove(&attachment.age);
+        attachment.age = self.age;
+        self.ages.insert(self.age, key.clone());
+        if let Some(name) = pod.and_then(name_of) {
+            attachment.pod = pod.cloned();
+            self.by_pod.entry(name).or_default().insert(key.clone());
+        }
+        if let Some(netns) = netns {
+            if let Some(old) = attachment.netns.filter(|old| old.inode != netns.inode) {
+                forget(&mut self.by_inode, &old.inode, key);
+            }
+            attachment.netns = Some(netns);
+            attachment.gone = false;
+            let there = self.by_inode.entry(netns.inode).or_default();
+            there.insert(key.clone());
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((_, key)) = self.ages.pop_first() else {
+            return;
+        };
+        let Some(old) = self.attachments.remove(&key) else {
+            return;
+        };
+        if let Some(name) = old.pod.as_ref().and_then(name_of) {
+            forget(&mut self.by_pod, &name, &key);
+        }
+        if let Some(netns) = old.netns {
+            forget(&mut self.by_inode, &netns.inode, &key);
+        }
+    }
+}
+
+/// Where runtimes put namespaces: a path that a plugin was given is not
+/// followed anywhere else.
+fn is_runtimes(path: &str) -> bool {
+    const PLACES: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
+    PLACES.iter().any(|place| path.starts_with(place))
+}
+
+fn add<T: Clone + PartialEq>(known: &mut Vec<T>, new: &[T]) {
+    for each in new {
+        if known.len() < MAX_NAMES && !known.contains(each) {
+            known.push(each.clone());
+        }
+    }
+}
+
+fn name_of(pod: &PodRef) -> Option<(String, String)> {
+    Some((pod.namespace.clone()?, pod.name.clone()?))
+}
+
+/// Takes a key out of an index; what is empty goes.
+fn forget<K: Eq + std::hash::Hash>(index: &mut HashMap<K, BTreeSet<Key>>, at: &K, key: &Key) {
+    if let Some(there) = index.get_mut(at) {
+        there.remove(key);
+        if there.is_empty() {
+            index.remove(at);
+        }
+    }
+}
