@@ -2,7 +2,7 @@
 //! lives.
 //!
 //! Kubelet tries a DEL again until it succeeds, and sends one more when it
-//! removes what is left of a sandbox. If the pod has a name that comes again (a
+//! removes what is left of a sandbox, with no network namespace. If the pod has a name that comes again (a
 //! StatefulSet's), a newer sandbox of that name can be there by then. A plugin
 //! that finds what to delete by the pod's name takes it from the newer sandbox;
 //! one that minds the container ID does not. Most do today, so such a DEL by
@@ -15,6 +15,7 @@
 //! | has lost something since the DEL began | harmful | critical | it has it again, or is gone |
 //! | is looked at for [`WATCH`] | unknown | info | that is done |
 //! | had everything after that time | harmless | info | [`HARMLESS`] after the DEL |
+//! | has lost nothing, and the DEL is the runtime's second one | | no finding | |
 //! | was not looked at, or not before the DEL | unknown | warning | [`UNDECIDED`] after the DEL |
 
 mod newer;
@@ -143,7 +144,7 @@ impl<'v, 'a> Stale<'v, 'a> {
             return Some(Verdict::Harmful);
         }
         let started = self.started()?;
-        if self.is_repaired(started) {
+        if self.is_ordinary() || self.is_repaired(started) {
             return None;
         }
         let Some(end) = self.ended() else {
@@ -160,6 +161,15 @@ impl<'v, 'a> Stale<'v, 'a> {
             (false, _) => (Verdict::Unknown(Why::NotAfter), UNDECIDED),
         };
         (!self.view.passed(end.plus(until))).then_some(verdict)
+    }
+
+    /// Whether it is the DEL with which runtimes remove what is left of a
+    /// sandbox: it had been taken back before, and no namespace is named.
+    fn is_ordinary(&self) -> bool {
+        self.dels.iter().all(|(plugin, del)| {
+            let before = plugin.released.is_some_and(|at| at <= self.newer.added);
+            before && !del.with_netns
+        })
     }
 
     /// When the first of these DELs started.

@@ -128,8 +128,7 @@ impl Look {
             let reservations = counted(listed.store.reservations.len(), "reservation");
             let path = listed.store.path.display();
             let kind = listed.store.kind.as_str();
-            self.at
-                .push(format!("{kind} store {path}: {reservations}"));
+            self.at.push(format!("{kind} store {path}: {reservations}"));
         }
         let folders: Vec<String> = cni
             .folders()

@@ -19,7 +19,7 @@ pub(crate) use self::pods::{Failing, PodCalls};
 use self::pods::PodTable;
 use crate::{
     clock::Timestamp,
-    event::{CniEffect, CniError, CniInterface, CniResult, Netns, PodRef},
+    event::{CniEffect, CniError, CniResult, Netns, PodRef},
 };
 
 /// Attachments at most; the one that was called for longest ago makes room.
@@ -104,6 +104,8 @@ pub(crate) struct PluginCalls {
     pub(crate) failing_since: Option<Timestamp>,
     /// How the last of these ended: one that runs now says nothing yet.
     pub(crate) failed_del: Option<End>,
+    /// When a DEL first succeeded since the last ADD.
+    pub(crate) released: Option<Timestamp>,
 }
 
 /// One call.
@@ -238,11 +240,6 @@ impl AttachmentCalls {
         ips
     }
 
-    /// The same: interfaces.
-    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &CniInterface> {
-        self.results().flat_map(|result| &result.interfaces)
-    }
-
     fn results(&self) -> impl Iterator<Item = &CniResult> {
         self.chain()
             .filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref())
@@ -251,6 +248,7 @@ impl AttachmentCalls {
 
 impl Calls {
     /// All attachments, by container ID.
+    #[cfg(test)]
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &AttachmentCalls> {
         self.attachments.values()
     }

@@ -8,8 +8,8 @@
 pub(crate) mod btf;
 pub(crate) mod facts;
 pub(crate) mod inventory;
-pub(crate) mod plan;
 mod pages;
+pub(crate) mod plan;
 mod probes;
 pub(crate) mod records;
 pub(crate) mod stalls;

@@ -204,6 +204,9 @@ impl Effects {
             for rival in self.known.rivals(call) {
                 self.schedule.look(rival, now);
             }
+            // What its ADD has done is not to be seen any more.
+            self.known.leaves(&operation.key);
+            self.schedule.forget(&operation.key);
         }
         self.schedule.started(operation, call.pid, now);
     }

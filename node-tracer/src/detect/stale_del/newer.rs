@@ -49,7 +49,9 @@ impl<'a> Newer<'a> {
         let cached = model.cni.of_container(id).map(|cached| cached.written);
         let started = started.min().map(|at| (at, "cni"));
         let (added, source) = started.or_else(|| cached.min().map(|at| (at, "libcni")))?;
-        let mut ips: Vec<IpAddr> = seen.flat_map(|calls| calls.ips()).collect();
+        // The loopback plugin answers with its own.
+        let given = seen.flat_map(|calls| calls.ips());
+        let mut ips: Vec<IpAddr> = given.filter(|ip| is_routable(*ip)).collect();
         ips.retain(|address| is_routable(*address));
         let cached = model.cni.of_container(id).flat_map(|cached| &cached.ips);
         for address in ghost_sandbox::addresses(entry).iter().chain(cached) {

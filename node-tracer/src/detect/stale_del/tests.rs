@@ -349,6 +349,29 @@ fn ordinary_removal_is_no_finding() {
 }
 
 #[test]
+fn the_runtimes_second_del_of_a_sandbox_that_was_taken_back_is_ordinary() {
+    let second = CniCall {
+        netns: None,
+        netns_path: String::new(),
+        pid: 98,
+        ..old_del()
+    };
+    let tale = vec![calls(20, second.clone()), ended(21, second.clone())];
+    let mut taken_back = two();
+    taken_back.insert(4, calls(4, old_del()));
+    taken_back.insert(5, ended(5, old_del()));
+    quiet(&[taken_back.clone(), tale.clone()].concat());
+    // By its pod's name it took the newer sandbox's address all the same.
+    let harm = [taken_back, tale.clone(), vec![removed(21, 200, 5)]].concat();
+    let (finding, _) = Node::of(&harm).only(25, RULE, State::Open);
+    assert_eq!(finding.detail.effect, Some(Effect::Harmful));
+    // It was never taken back before.
+    let first = [two(), tale].concat();
+    let (finding, _) = Node::of(&first).only(25, RULE, State::Open);
+    assert_eq!(finding.detail.effect, Some(Effect::Unknown));
+}
+
+#[test]
 fn a_del_before_the_newer_sandboxs_add_is_ordinary() {
     let mut story = two();
     story.insert(4, calls(4, old_del()));

@@ -169,6 +169,7 @@ impl AttachmentCalls {
                     failed_dels: 0,
                     failing_since: None,
                     failed_del: None,
+                    released: None,
                 });
                 self.plugins.len() - 1
             }
@@ -199,6 +200,9 @@ impl PluginCalls {
         let runs = slot
             .as_ref()
             .is_some_and(|known| known.pid == call.pid && known.end.is_none());
+        if is_add {
+            self.released = None;
+        }
         if !runs {
             // The start may have been lost.
             *slot = Some(Call {
@@ -225,6 +229,7 @@ impl PluginCalls {
                 self.failed_dels = 0;
                 self.failing_since = None;
                 self.failed_del = None;
+                self.released.get_or_insert(end.at);
             }
             (false, false) => {
                 self.failed_dels += 1;

@@ -5,6 +5,8 @@
 //! plugin runs (iptables, ip, modprobe) inherits its environment. A plugin is
 //! a program that was found in `CNI_PATH`, as libcni and the plugins look for
 //! each other; a wrapper that executes the real plugin is one call with it.
+//! What a plugin runs beside may be the real plugin behind a wrapper, and call
+//! plugins in its turn: these are the wrapper's delegates.
 
 use std::collections::HashMap;
 
@@ -40,6 +42,8 @@ const RUNTIMES: [&str; 13] = [
 const MAX_RUNNING: usize = 4096;
 /// The same for those that are not trusted; beyond, their ends are not told.
 const MAX_STRANGERS: usize = 256;
+/// Programs run by plugins, at once; what those beyond call is not trusted.
+const MAX_HELPERS: usize = 4096;
 /// Environment values are cut at this length; longer ones are no names.
 const MAX_VALUE: usize = 4096;
 
@@ -95,11 +99,21 @@ struct Running {
     start_boottime: u64,
 }
 
+/// A program that a plugin runs and that is none itself.
+#[derive(Debug)]
+struct Helper {
+    /// Why its plugin is not trusted.
+    distrust: Option<String>,
+    started: u64,
+    start_boottime: u64,
+}
+
 /// Plugins that run, by process ID.
 #[derive(Debug)]
 pub(crate) struct CniTable {
     host: Host,
     running: HashMap<u32, Running>,
+    helpers: HashMap<u32, Helper>,
 }
 
 impl CniTable {
@@ -108,7 +122,19 @@ impl CniTable {
         Self {
             host,
             running: HashMap::new(),
+            helpers: HashMap::new(),
         }
+    }
+
+    /// The plugin that a process is, or runs for: why it is not trusted, if so.
+    fn caller(&self, task: &KernelTask) -> Option<Option<String>> {
+        let plugin = self.running.get(&task.tgid);
+        let plugin = plugin.map(|it| (it.start_boottime, &it.call.distrust));
+        let helper = self.helpers.get(&task.tgid);
+        let helper = helper.map(|it| (it.start_boottime, &it.distrust));
+        let of_task = |(start, _): &(u64, _)| *start == task.start_boottime;
+        let found = plugin.filter(of_task).or(helper.filter(of_task))?;
+        Some(found.1.clone())
     }
 
     /// A program with CNI variables was executed. `netns` looks up the
@@ -124,14 +150,21 @@ impl CniTable {
             // The end of the one that had this number before got lost.
             self.running.remove(&exec.task.tgid);
         }
+        let delegated = self.caller(&exec.parent);
         if !env.finds(&path) {
-            return Started::Nothing; // a plugin runs a helper
+            // A plugin runs a helper; or a helper becomes another.
+            if let Some(distrust) = delegated
+                && self.helpers.len() < MAX_HELPERS
+            {
+                let helper = Helper {
+                    distrust,
+                    started: exec.time,
+                    start_boottime: exec.task.start_boottime,
+                };
+                self.helpers.insert(exec.task.tgid, helper);
+            }
+            return Started::Nothing;
         }
-        let delegated = self
-            .running
-            .get(&parent_pid)
-            .filter(|running| running.start_boottime == exec.parent.start_boottime)
-            .map(|running| running.call.distrust.clone());
         let distrust = match &delegated {
             Some(distrust) => distrust
                 .clone()
@@ -210,6 +243,11 @@ impl CniTable {
             config,
             output,
         } = exit;
+        if let Some(helper) = self.helpers.get(&record.tgid)
+            && record.started >= helper.started
+        {
+            self.helpers.remove(&record.tgid);
+        }
         let running = self.running.get(&record.tgid)?;
         if record.started < running.started {
             return None; // the end of an earlier process of this number
@@ -371,8 +409,8 @@ fn pod_of(args: &str) -> Option<PodRef> {
 
 /// The last value of a key in `CNI_ARGS`, if there is one that is not empty.
 fn argument(args: &str, key: &str) -> Option<String> {
-    let pairs = args.split(';').filter_map(|pair| pair.split_once('='));
-    let value = pairs.filter(|(name, _)| *name == key).last()?.1;
+    let mut pairs = args.rsplit(';').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| *name == key)?;
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 

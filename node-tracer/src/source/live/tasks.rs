@@ -50,10 +50,15 @@ impl Owners {
         self.known.get(&key(task)).cloned().flatten()
     }
 
-    /// Whether a task belongs to a pod; `None` if that cannot be told.
+    /// Whether a task's process belongs to a pod; `None` if that cannot be told.
     pub(crate) fn in_pod(&mut self, task: &KernelTask) -> Option<bool> {
-        self.look_up(&[key(task)]);
-        self.known.get(&key(task)).map(Option::is_some)
+        // The thread itself may have ended: a runtime's that was in a namespace
+        // of its own does. Or the first one may have.
+        let threads = [(task.tgid, task.start_boottime), key(task)];
+        threads.into_iter().find_map(|thread| {
+            self.look_up(&[thread]);
+            self.known.get(&thread).map(Option::is_some)
+        })
     }
 
     /// Looks up all owners that are not known yet, in one go.

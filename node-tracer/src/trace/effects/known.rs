@@ -41,6 +41,8 @@ pub(super) struct Attachment {
     pub(super) netns: Option<Netns>,
     /// Its namespace was there, and is gone.
     pub(super) gone: bool,
+    /// A DEL of it has begun.
+    leaving: bool,
     /// `CNI_NETNS`, and the process that named it.
     place: Option<(u32, String)>,
     pub(super) addresses: Vec<IpAddr>,
@@ -167,12 +169,20 @@ impl Known {
             return;
         };
         attachment.place = Some((call.parent_pid, call.netns_path.clone()));
+        attachment.leaving = false;
         attachment.host_local |= call.ipam.as_deref() == Some("host-local");
         if let Some(result) = result {
             add(&mut attachment.addresses, &result.ips);
             let on_host = result.interfaces.iter().filter(|it| it.sandbox.is_none());
             let names: Vec<String> = on_host.map(|it| it.name.clone()).collect();
             add(&mut attachment.told, &names);
+        }
+    }
+
+    /// A DEL of an attachment has begun.
+    pub(super) fn leaves(&mut self, key: &Key) {
+        if let Some(attachment) = self.attachments.get_mut(key) {
+            attachment.leaving = true;
         }
     }
 
@@ -191,7 +201,10 @@ impl Known {
         let keys = pod.and_then(|pod| self.by_pod.get(&pod));
         let others = keys.into_iter().flatten();
         let others = others.filter(|key| key.container_id != call.container_id);
-        let alive = |key: &&Key| self.get(key).is_some_and(|it| it.netns.is_some());
+        let alive = |key: &&Key| {
+            let attachment = self.get(key);
+            attachment.is_some_and(|it| it.netns.is_some() && !it.leaving)
+        };
         others.filter(alive).cloned().collect()
     }
 

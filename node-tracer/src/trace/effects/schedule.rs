@@ -156,8 +156,14 @@ impl Schedule {
         self.doubts.remove(key);
     }
 
-    /// Its namespace is gone.
+    /// It is being taken down, or gone: what its ADD has done is not looked at
+    /// any more.
     pub(super) fn forget(&mut self, key: &Key) {
+        let key = key.clone();
+        let command = "ADD";
+        let operation = Operation { key, command };
+        self.operations.remove(&operation);
+        let key = &operation.key;
         self.doubts.remove(key);
         self.looks.retain(|(_, its)| its != key);
     }

@@ -155,6 +155,19 @@ fn a_sandbox_is_watched_for_ten_seconds_after_the_last_del_of_another() {
 }
 
 #[test]
+fn what_is_taken_down_is_not_looked_at_as_if_it_were_set_up() {
+    let mut schedule = Schedule::default();
+    let t = Instant::now();
+    schedule.ended(op("a", "ADD"), 1, true, t);
+    schedule.watch(&key("a"), t);
+    schedule.forget(&key("a"));
+    schedule.ended(op("a", "DEL"), 2, true, t + MS);
+    let due = schedule.due(t + 60 * MS).unwrap();
+    assert_eq!(due.operations, [(op("a", "DEL"), true)]);
+    assert_eq!((due.again.len(), schedule.next()), (0, None));
+}
+
+#[test]
 fn what_is_missing_is_looked_for_again_and_not_for_ever() {
     let mut schedule = Schedule::default();
     let mut now = Instant::now();
@@ -192,6 +205,8 @@ fn rivals_are_living_sandboxes_of_the_same_name() {
     assert_eq!(ids(&known, &add("a", 100)), ["b"]);
     assert_eq!(ids(&known, &add("unknown", 0)), ["a", "b"]);
     assert_eq!(ids(&known, &other), [""; 0]);
+    known.leaves(&key("a"));
+    assert_eq!(ids(&known, &add("unknown", 0)), ["b"]);
     known.netns_gone(ns(200));
     assert_eq!(ids(&known, &add("a", 100)), [""; 0]);
     assert!(known.has_others(&add("a", 100)) && !known.has_others(&other));

@@ -131,6 +131,35 @@ fn a_wrapper_and_the_plugin_it_becomes_are_one_call() {
 }
 
 #[test]
+fn what_the_plugin_behind_a_wrapper_calls_is_the_wrappers_delegate() {
+    let mut table = CniTable::new(HOST);
+    table.exec(
+        &exec(5, root(4, "containerd"), "/opt/cni/bin/bridge"),
+        containerd,
+    );
+    let real = || exec(6, root(5, "bridge"), "/opt/cni/real/bridge");
+    let child = || exec(7, root(6, "bridge"), "/opt/cni/bin/host-local");
+    assert!(matches!(table.exec(&real(), containerd), Started::Nothing));
+    let told = call(table.exec(&child(), || panic!("the parent is known")));
+    assert!(told.delegated && told.trusted, "{:?}", told.distrust);
+    // Its end is no call's, and then nothing is known of it.
+    assert!(table.exit(&exit(6, 0)).is_none());
+    let mut later = child();
+    later.task.tgid = 8;
+    assert!(!call(table.exec(&later, Parent::default)).delegated);
+
+    // A stranger's helpers are strangers.
+    let mut table = CniTable::new(HOST);
+    table.exec(
+        &exec(5, root(4, "sh"), "/opt/cni/bin/bridge"),
+        Parent::default,
+    );
+    table.exec(&real(), containerd);
+    let told = call(table.exec(&child(), containerd));
+    assert!(told.delegated && !told.trusted);
+}
+
+#[test]
 fn a_container_that_plays_a_plugin_is_not_trusted() {
     let runtime = || root(4, "containerd");
     let path = "/opt/cni/bin/bridge";
