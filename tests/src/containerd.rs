@@ -13,6 +13,7 @@
 pub mod image;
 pub mod incident;
 pub(crate) mod node;
+mod setup;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -24,13 +25,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use serde_json::Value;
 
 use crate::cri::message::PodSandboxMetadata;
 use crate::cri::{Cri, PodConfig};
 use crate::kubepods::Kubepods;
 use crate::scratch::Scratch;
 use crate::stage::{IP, Need};
-use crate::{helper, wait};
+use crate::tracer::Tracer;
+use crate::{cni, helper, wait};
+
+pub use setup::{Setup, Subnet};
 
 /// All that it needs.
 pub const NEEDS: &[Need] = &[
@@ -53,26 +58,6 @@ pub const NETWORK: &str = "stage";
 pub const BRIDGE: &str = "cni0";
 /// Where its reservations are, on the node.
 pub const STORE: &str = "/var/lib/cni/networks/stage";
-
-/// How large the pod network is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subnet {
-    /// Five pods (/29), so that addresses come round soon.
-    Small,
-    /// Two hundred and more (/24).
-    Large,
-}
-
-impl Subnet {
-    /// 198.18.0.0/15 is for testing (RFC 2544); see [`network`](crate::network).
-    fn text(self) -> String {
-        let octet = std::process::id() % 255;
-        match self {
-            Self::Small => format!("198.19.{octet}.0/29"),
-            Self::Large => format!("198.19.{octet}.0/24"),
-        }
-    }
-}
 
 /// A sandbox as the runtime made it.
 #[derive(Clone, Debug)]
@@ -137,8 +122,23 @@ impl Containerd {
     }
 
     /// Starts one that has these folders of the host too, at the same paths.
-    /// Back when pods can be made.
     pub fn start_with(subnet: Subnet, volumes: &[&Path]) -> anyhow::Result<Self> {
+        Self::start_as(Setup {
+            subnet,
+            volumes,
+            ..Setup::default()
+        })
+    }
+
+    /// Starts one as it is wanted. Back when pods can be made.
+    pub fn start_as(setup: Setup<'_>) -> anyhow::Result<Self> {
+        let plugins = match setup.plugins {
+            Some(folder) => folder,
+            None => cni::folder().context("the CNI plugins are not installed")?,
+        };
+        let network = setup
+            .network
+            .map_or_else(|| setup.subnet.network(), Value::clone);
         let scratch = Scratch::create()?;
         let pods = Kubepods::reserve();
         let root = scratch.path().join("node");
@@ -146,8 +146,9 @@ impl Containerd {
         let log_path = scratch.path().join("log");
         let child = helper::command(None, None, "containerd")
             .arg(&root)
-            .arg(subnet.text())
-            .args(volumes)
+            .arg(plugins)
+            .arg(network.to_string())
+            .args(setup.volumes)
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log_path)?)
             .spawn()
@@ -185,6 +186,22 @@ impl Containerd {
         })?;
         this.cri = Some(cri);
         Ok(this)
+    }
+
+    /// Another CRI client, for a thread of its own.
+    pub fn connect(&self) -> anyhow::Result<Cri> {
+        Cri::connect(&self.socket())
+    }
+
+    /// Starts `trace -o json ARGS` on this node, and waits until it watches.
+    pub fn trace(&self, args: &[&str]) -> anyhow::Result<Tracer> {
+        let mut line = self.command(crate::tracer::binary()?)?;
+        line.args(["trace", "-o", "json", "--root"])
+            .arg(self.root())
+            .args(args);
+        let mut tracer = Tracer::start(&mut line, |_| ())?;
+        tracer.wait_until_ready()?;
+        Ok(tracer)
     }
 
     /// The CRI client of the stage itself.
@@ -258,6 +275,27 @@ impl Containerd {
         }
     }
 
+    /// What a pod's sandbox is made of, for calls of one's own.
+    pub fn pod_config(
+        &self,
+        name: &str,
+        namespace: &str,
+        uid: &str,
+        attempt: u32,
+        host_network: bool,
+    ) -> PodConfig {
+        PodConfig {
+            metadata: PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                namespace: namespace.to_owned(),
+                attempt,
+            },
+            cgroup_parent: self.pods.pod(uid),
+            host_network,
+        }
+    }
+
     /// Makes a pod's sandbox.
     pub fn run_pod(
         &self,
@@ -267,16 +305,7 @@ impl Containerd {
         attempt: u32,
         host_network: bool,
     ) -> anyhow::Result<Sandbox> {
-        let config = PodConfig {
-            metadata: PodSandboxMetadata {
-                name: name.to_owned(),
-                uid: uid.to_owned(),
-                namespace: namespace.to_owned(),
-                attempt,
-            },
-            cgroup_parent: self.pods.pod(uid),
-            host_network,
-        };
+        let config = self.pod_config(name, namespace, uid, attempt, host_network);
         let cri = self.cri()?;
         let id = cri.run_sandbox(&config)?;
         let status = cri.sandbox_status(&id)?;

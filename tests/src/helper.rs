@@ -42,8 +42,8 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("fuse", [mount_point]) => fuse::serve(Path::new(mount_point)),
         ("runtime", []) => runtime::serve(),
         ("journald", [folder]) => journald::serve(Path::new(folder)),
-        ("containerd", [folder, subnet, volumes @ ..]) => {
-            containerd::node::serve(Path::new(folder), subnet, volumes)
+        ("containerd", [folder, plugins, network, volumes @ ..]) => {
+            containerd::node::serve(Path::new(folder), Path::new(plugins), network, volumes)
         }
         ("crowd", [folder, top, netns, tasks]) => {
             crowd::serve(Path::new(folder), top, netns.parse()?, tasks.parse()?)

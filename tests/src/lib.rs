@@ -15,6 +15,7 @@
 //! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`process`], [`keeper`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
+//! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
@@ -49,9 +50,12 @@ pub mod network;
 mod own_root;
 pub mod pods;
 pub mod process;
+pub mod recorder;
 pub mod runtime;
 pub mod scratch;
+pub mod scripted;
 pub mod stage;
 mod syscall;
+pub mod terway;
 pub mod tracer;
 pub mod wait;

@@ -11,24 +11,32 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde_json::json;
 
-use super::{BRIDGE, NETWORK, SOCKET, image};
-use crate::syscall::wait_for_input;
+use super::{SOCKET, image};
+use crate::syscall::{mount, wait_for_input};
 use crate::{cni, own_root, stage, wait};
 
 /// For containerd to start, and for everything to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The helper itself: `folder` is empty and private; `volumes` are paths that
-/// the node has too; `subnet` is the pods'.
-pub(crate) fn serve(folder: &Path, subnet: &str, volumes: &[String]) -> anyhow::Result<()> {
+/// The helper itself: `folder` is empty and private; `plugins` is the folder of
+/// the CNI plugins and `network` their configuration; `volumes` are paths that
+/// the node has too.
+pub(crate) fn serve(
+    folder: &Path,
+    plugins: &Path,
+    network: &str,
+    volumes: &[String],
+) -> anyhow::Result<()> {
     become_subreaper()?;
-    let plugins = cni::folder().context("the CNI plugins are not installed")?;
     let mut shared: Vec<&Path> = volumes.iter().map(Path::new).collect();
-    shared.push(plugins);
+    shared.extend(cni::folder());
+    if !shared.iter().any(|folder| plugins.starts_with(folder)) {
+        shared.push(plugins);
+    }
     own_root::enter(folder, &shared)?;
-    write_configuration(subnet, plugins)?;
+    become_first_process()?;
+    write_configuration(plugins, network)?;
     ip_link_up("lo")?;
     let mut containerd = Command::new("containerd")
         .args(["--config", "/etc/containerd/config.toml"])
@@ -41,6 +49,14 @@ pub(crate) fn serve(folder: &Path, subnet: &str, volumes: &[String]) -> anyhow::
     done
 }
 
+/// On a node, process 1 is in the node's own namespaces. Here it is not: who
+/// looks at it on the node's root is shown this process.
+fn become_first_process() -> anyhow::Result<()> {
+    let own = format!("/proc/{}", std::process::id());
+    let first = Path::new("/proc/1");
+    mount(Some(Path::new(&own)), first, None, libc::MS_BIND)
+}
+
 /// Orphans of all descendants become children of this process.
 fn become_subreaper() -> anyhow::Result<()> {
     // SAFETY: PR_SET_CHILD_SUBREAPER takes a number.
@@ -50,22 +66,7 @@ fn become_subreaper() -> anyhow::Result<()> {
     }
 }
 
-fn write_configuration(subnet: &str, plugins: &Path) -> anyhow::Result<()> {
-    let network = json!({
-        "cniVersion": "0.4.0",
-        "name": NETWORK,
-        "plugins": [{
-            "type": "bridge",
-            "bridge": BRIDGE,
-            "isGateway": true,
-            "hairpinMode": true,
-            "ipam": {
-                "type": "host-local",
-                "ranges": [[{ "subnet": subnet }]],
-                "routes": [{ "dst": "0.0.0.0/0" }],
-            },
-        }],
-    });
+fn write_configuration(plugins: &Path, network: &str) -> anyhow::Result<()> {
     // containerd's own defaults for all paths.
     let config = format!(
         r#"version = 2
@@ -88,7 +89,7 @@ fn write_configuration(subnet: &str, plugins: &Path) -> anyhow::Result<()> {
     for (path, text) in [
         ("/etc/hosts", "127.0.0.1 localhost\n"),
         ("/etc/resolv.conf", ""),
-        ("/etc/cni/net.d/10-stage.conflist", &network.to_string()),
+        ("/etc/cni/net.d/10-stage.conflist", network),
         ("/etc/containerd/config.toml", &config),
     ] {
         let path = Path::new(path);

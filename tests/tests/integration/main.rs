@@ -7,36 +7,46 @@
 #![expect(clippy::print_stdout, reason = "tests report what they measured")]
 
 mod address;
+mod calico;
 mod cni;
 mod command_line;
 mod explain;
 mod hostile;
+mod hostile_cni;
 mod incident;
 mod journald;
 mod lifecycle;
 mod netns;
 mod node;
+mod recorder;
 mod recording;
+mod replay;
 mod scan;
 mod stage;
 mod task;
+mod terway;
 
 use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 14] = [
+    let groups: [&[Test]; 19] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
         recording::TESTS,
+        replay::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,
         cni::TESTS,
+        recorder::TESTS,
+        calico::TESTS,
+        terway::TESTS,
         incident::TESTS,
         hostile::TESTS,
+        hostile_cni::TESTS,
         journald::TESTS,
         scan::TESTS,
         explain::TESTS,

@@ -36,7 +36,9 @@ pub(super) fn record() -> anyhow::Result<()> {
         "{header}"
     );
     let whole = |event: &Value| event["event"].is_string() && event["time"].is_string();
-    ensure!(events.iter().all(whole), "an event without name or time");
+    let is_note = |line: &Value| line["type"].is_string();
+    let all = events.iter().all(|line| whole(line) || is_note(line));
+    ensure!(all, "an event without name or time");
     let found = |event: &Value| event["netns"]["inode"] == netns.inode();
     ensure!(
         events.iter().any(found),
