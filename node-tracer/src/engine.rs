@@ -26,6 +26,10 @@ pub(crate) use crate::detect::Settings;
 const UPDATES: Duration = Duration::from_secs(1);
 /// So many findings may be evaluated again after one millisecond each.
 const FINDINGS_PER_MS: usize = 16;
+/// As many reservations, and attachments that were called for: each evaluation
+/// looks at all of them.
+const RESERVATIONS_PER_MS: usize = 1_024;
+const ATTACHMENTS_PER_MS: usize = 1_024;
 /// The longest time between evaluations that are due.
 const MAX_PAUSE_MS: usize = 500;
 
@@ -181,7 +185,15 @@ impl Engine {
     fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
         let view = View::new(&self.model, &self.settings, now);
         let findings = detect::detect(&view);
-        let pause = (findings.len() / FINDINGS_PER_MS).min(MAX_PAUSE_MS);
+        let reservations = self
+            .model
+            .cni
+            .stores()
+            .map(|it| it.store.reservations.len());
+        let pause = findings.len() / FINDINGS_PER_MS
+            + reservations.sum::<usize>() / RESERVATIONS_PER_MS
+            + self.model.calls.len() / ATTACHMENTS_PER_MS;
+        let pause = pause.min(MAX_PAUSE_MS);
         self.watch = watch(&view);
         self.gaps = gaps(&view);
         self.next = view.next();

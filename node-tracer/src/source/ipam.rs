@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::{Event, Network, Store, StoreKind, What},
+    event::{Event, Network, Reservation, Store, StoreKind, What},
     record::CoverageItem,
     report,
     words::counted,
@@ -159,7 +159,7 @@ pub(crate) fn ask(
             let begin = move || calico::Blocks::new(nodes.clone(), now);
             let take = calico::Blocks::take;
             kube::list_resource_blocking(credentials, calico::BLOCKS, timeout, begin, take)
-                .map(|(blocks, size)| (blocks.store(), size))
+                .map(|(blocks, size)| (blocks.store(before), size))
         }
         StoreKind::Whereabouts => {
             let begin = move || whereabouts::Pools::new(now);
@@ -284,5 +284,18 @@ impl What {
             ..Store::default()
         };
         Self::StoreListed { store }
+    }
+}
+
+/// Gives what was listed before, and says nothing of its age itself, the time
+/// at which it was first listed. Both are sorted by address.
+fn keep_times(now: &mut [Reservation], before: &[Reservation]) {
+    let mut before = before.iter().peekable();
+    for each in now {
+        while before.next_if(|old| old.address < each.address).is_some() {}
+        let mut same = before.clone().take_while(|old| old.address == each.address);
+        if let Some(old) = same.find(|old| old.holder.container_id == each.holder.container_id) {
+            each.modified = each.modified.min(old.modified);
+        }
     }
 }

@@ -16,6 +16,9 @@ const YOUNG: Duration = Duration::from_secs(60);
 /// How long after CNI DEL a store that is listed from time to time can still
 /// have what was given back.
 const GIVEN_BACK: Duration = Duration::from_secs(60);
+/// The same of a list from the API that has not changed since: a long one is
+/// asked for every ten minutes.
+const GIVEN_BACK_IN_API: Duration = Duration::from_secs(15 * 60);
 /// The source of [`ContainersListed`](crate::event::What::ContainersListed)
 /// without which, and without CRI, nothing can be judged.
 const CGROUP: &str = "cgroup";
@@ -29,8 +32,8 @@ pub(crate) struct Judge<'a> {
     namespaces: usize,
     /// Those that could not be visited.
     unread: usize,
-    /// Stores that are not host-local's.
-    others: Vec<(&'a Path, StoreKind)>,
+    /// Stores that are not host-local's, with when they were told last.
+    others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
 
 /// What became of a reservation's container.
@@ -115,7 +118,7 @@ impl<'a> Judge<'a> {
                 .cni
                 .stores()
                 .filter(|listed| listed.store.kind != StoreKind::HostLocal)
-                .map(|listed| (listed.store.path.as_path(), listed.store.kind))
+                .map(|listed| (listed.store.path.as_path(), listed.store.kind, listed.at))
                 .collect(),
         })
     }
@@ -201,7 +204,7 @@ impl<'a> Judge<'a> {
     fn doubt(&self, view: &View<'_>, reservation: &Reservation) -> Option<Doubt> {
         let holder = &reservation.holder;
         let mut others = self.others.iter();
-        let (_, kind) = others.find(|(path, _)| holder.path.starts_with(path))?;
+        let (_, kind, listed) = others.find(|(path, ..)| holder.path.starts_with(path))?;
         let id = holder.container_id.as_str();
         if id.is_empty() {
             return Some(Doubt::Nameless);
@@ -213,7 +216,14 @@ impl<'a> Judge<'a> {
             return Some(Doubt::Elsewhere);
         }
         let mut given_back = calls().filter_map(|calls| calls.deleted());
-        let lately = given_back.any(|at| !view.passed(at.plus(GIVEN_BACK)));
+        let in_api = matches!(kind, StoreKind::Calico | StoreKind::Whereabouts);
+        let lately = given_back.any(|at| {
+            let patience = match in_api && *listed <= at {
+                true => GIVEN_BACK_IN_API,
+                false => GIVEN_BACK,
+            };
+            !view.passed(at.plus(patience))
+        });
         lately.then_some(Doubt::GivenBack)
     }
 

@@ -194,14 +194,17 @@ impl Blocks {
         }
     }
 
-    /// All of it.
-    pub(super) fn store(mut self) -> Store {
+    /// All of it. What names no time is of the one when it was first listed.
+    pub(super) fn store(mut self, before: Option<&Store>) -> Store {
         if self.reservations.len() > MAX_RESERVATIONS {
             self.reservations.truncate(MAX_RESERVATIONS);
             self.unread
                 .push(format!("more than {MAX_RESERVATIONS} allocations"));
         }
         self.reservations.sort_by_key(|each| each.address);
+        if let Some(before) = before {
+            super::keep_times(&mut self.reservations, &before.reservations);
+        }
         self.blocked.sort_unstable();
         self.blocked.truncate(MAX_RESERVATIONS);
         Store {

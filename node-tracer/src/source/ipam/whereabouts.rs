@@ -143,7 +143,7 @@ impl Pools {
             key(a).cmp(&key(b))
         });
         if let Some(before) = before {
-            keep_times(&mut self.reservations, &before.reservations);
+            super::keep_times(&mut self.reservations, &before.reservations);
         }
         Store {
             path: PathBuf::from(STORE),
@@ -151,18 +151,6 @@ impl Pools {
             reservations: self.reservations,
             unread: self.unread,
             ..Store::default()
-        }
-    }
-}
-
-/// Both are sorted by address.
-fn keep_times(now: &mut [Reservation], before: &[Reservation]) {
-    let mut before = before.iter().peekable();
-    for each in now {
-        while before.next_if(|old| old.address < each.address).is_some() {}
-        let mut same = before.clone().take_while(|old| old.address == each.address);
-        if let Some(old) = same.find(|old| old.holder.container_id == each.holder.container_id) {
-            each.modified = each.modified.min(old.modified);
         }
     }
 }

@@ -28,7 +28,7 @@ fn taken(blocks: Vec<Value>) -> Store {
     let list = json!({ "kind": "IPAMBlockList", "metadata": {}, "items": blocks });
     let page = taken.take(list.to_string().as_bytes());
     assert_eq!(page, Some(ListedPage::default()));
-    taken.store()
+    taken.store(None)
 }
 
 fn lines(store: &Store) -> Vec<String> {

@@ -31,30 +31,117 @@ fn after_pem(end: &str) -> &str {
 }
 
 fn words(text: &str, out: &mut String) {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || "._-+/=~".contains(c);
-    let mut after_bearer = false;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "._-+/=~:@%".contains(c);
+    let mut after = After::Anything;
     let mut rest = text;
     while let Some(start) = rest.find(is_word) {
         let (gap, word) = rest.split_at(start);
         out.push_str(gap);
         let end = word.find(|c| !is_word(c)).unwrap_or(word.len());
-        let (word, after) = word.split_at(end);
-        let secret = is_token(word) || (after_bearer && word.len() >= MIN_TOKEN);
-        out.push_str(if secret { REDACTED } else { word });
-        after_bearer = word.eq_ignore_ascii_case("bearer");
-        rest = after;
+        let (word, more) = word.split_at(end);
+        let secret = is_token(word) || after.is_followed_by_a_secret(word);
+        match secret {
+            true => {
+                out.push_str(REDACTED);
+                out.push_str(
+                    word.get(word.trim_end_matches(':').len()..)
+                        .unwrap_or_default(),
+                );
+            }
+            false => without_credentials(word, out),
+        }
+        after = After::of(word);
+        rest = more;
     }
     out.push_str(rest);
 }
 
-/// A JSON Web Token (RFC 7519): base64url of `{"`, dots, no spaces; also if
-/// its end was cut off, or behind `token=`.
+/// What the word before says of the next.
+#[derive(Clone, Copy)]
+enum After {
+    Anything,
+    /// A scheme of HTTP (RFC 7235).
+    Scheme,
+    /// `token:`, `password=`, ...
+    Name,
+}
+
+impl After {
+    fn of(word: &str) -> Self {
+        let lower = word.to_ascii_lowercase();
+        match lower.strip_suffix([':', '=']) {
+            Some(name) if is_secrets_name(name) => Self::Name,
+            _ if matches!(lower.as_str(), "bearer" | "basic") => Self::Scheme,
+            _ => Self::Anything,
+        }
+    }
+
+    fn is_followed_by_a_secret(self, word: &str) -> bool {
+        match self {
+            Self::Anything => false,
+            Self::Scheme => word.len() >= MIN_TOKEN || word.ends_with('='),
+            Self::Name => true,
+        }
+    }
+}
+
+/// What is called a secret in configurations.
+fn is_secrets_name(name: &str) -> bool {
+    [
+        "token",
+        "password",
+        "passwd",
+        "secret",
+        "key-data",
+        "access_key",
+    ]
+    .iter()
+    .any(|end| name.ends_with(end))
+}
+
+/// A JSON Web Token (RFC 7519): base64url of `{"`; PEM in base64; a token of
+/// EKS. Wherever in the word, as a path or a name may stand before it.
 fn is_token(word: &str) -> bool {
-    let value = word.rsplit('=').find(|part| !part.is_empty());
-    let value = value.unwrap_or_default();
-    [word, value]
+    let long = |at: usize| word.len() - at >= MIN_TOKEN;
+    ["eyJ", "LS0tLS1CRUdJTi", "k8s-aws-v1."]
         .iter()
-        .any(|word| word.starts_with("eyJ") && word.len() >= MIN_TOKEN)
+        .any(|begin| {
+            let at = word.find(begin);
+            at.is_some_and(|at| long(at) && is_at_a_boundary(word, at))
+        })
+}
+
+/// Hashes can hold any three letters.
+fn is_at_a_boundary(word: &str, at: usize) -> bool {
+    let before = word.get(..at).and_then(|before| before.chars().next_back());
+    before.is_none_or(|c| !c.is_ascii_alphanumeric())
+}
+
+/// A word that is no secret as a whole: `name=secret`, `scheme://user:secret@host`.
+fn without_credentials(word: &str, out: &mut String) {
+    if let Some((scheme, rest)) = word.split_once("://")
+        && let Some((user, host)) = rest.split_once('@')
+        && !user.contains('/')
+    {
+        out.push_str(scheme);
+        out.push_str("://");
+        out.push_str(REDACTED);
+        out.push('@');
+        out.push_str(host);
+        return;
+    }
+    let value = word.split_once(['=', ':']);
+    if let Some((name, value)) = value
+        && !value.is_empty()
+        && is_secrets_name(&name.to_ascii_lowercase())
+    {
+        let separator = word.get(name.len()..=name.len()).unwrap_or_default();
+        out.push_str(name);
+        out.push_str(separator);
+        out.push_str(REDACTED);
+        return;
+    }
+    out.push_str(word);
 }
 
 #[cfg(test)]
@@ -75,6 +162,25 @@ mod tests {
                 "bearer [redacted]: no",
             ),
             (format!("?token={jwt}&x=1"), "?[redacted]&x=1"),
+            (format!("GET /api/{jwt}"), "GET [redacted]"),
+            (
+                String::from("Authorization: Basic dXNlcjpwYXNzd29yZA=="),
+                "Authorization: Basic [redacted]",
+            ),
+            (
+                String::from("client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJVkFURQ=="),
+                "client-key-data: [redacted]",
+            ),
+            (
+                String::from("https://admin:hunter2@10.0.0.1:6443/api"),
+                "https://[redacted]@10.0.0.1:6443/api",
+            ),
+            (
+                String::from("password=hunter2, retry"),
+                "password=[redacted], retry",
+            ),
+            (String::from("token: abc"), "token: [redacted]"),
+            (String::from("k8s-aws-v1.aHR0cHM6Ly9zdHM"), "[redacted]"),
             (format!("\"{jwt}\""), "\"[redacted]\""),
             (
                 String::from(
@@ -100,6 +206,9 @@ mod tests {
             "standard bearer of tokens; eyJ",
             "-----END of story",
             "veth a5f3e8eyJ already exists \u{1f600} \u{e9}",
+            "Get \"https://10.0.0.1:443/api/v1/pods?limit=5\": dial tcp 10.0.0.1:443: refused",
+            "basic auth is off: token",
+            "container 5f3eyJ0a1b2c3d4e5f6a7b8c9d0e1f2",
         ] {
             assert_eq!(redact(text), text);
         }
