@@ -37,7 +37,8 @@ pub(crate) use self::common::{
 
 use std::{
     cell::{Cell, OnceCell},
-    collections::BTreeSet,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     time::Duration,
 };
@@ -166,14 +167,33 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     rules.iter().flat_map(|rule| rule(view)).collect()
 }
 
-/// Addresses that CNI calls were about and whose reservations matter.
+/// Addresses at most whose reservations are asked for because of CNI calls:
+/// each of them is looked for several times a second.
+const MAX_CALLED_FOR: usize = 64;
+
+/// Addresses that CNI calls were about and whose reservations matter: those of
+/// which nothing was said yet, so that each has its turn, and then the latest.
 pub(crate) fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
     let rules = [
         add_failed::addresses,
         missing_del::addresses,
         del_retry::addresses,
     ];
-    rules.iter().flat_map(|rule| rule(view)).collect()
+    let mut latest: BTreeMap<IpAddr, Timestamp> = BTreeMap::new();
+    for (since, address) in rules.iter().flat_map(|rule| rule(view)) {
+        let known = latest.entry(address).or_insert(since);
+        *known = since.max(*known);
+    }
+    let is_answered = |address| {
+        let known = view.model.allocations.get(address);
+        known.is_some_and(|known| known.answer.is_some())
+    };
+    let mut all: Vec<_> = latest.into_iter().collect();
+    if all.len() > MAX_CALLED_FOR {
+        all.sort_by_key(|(address, since)| (is_answered(*address), Reverse(*since), *address));
+        all.truncate(MAX_CALLED_FOR);
+    }
+    all.into_iter().map(|(address, _)| address).collect()
 }
 
 /// What the rules could not judge, and why.

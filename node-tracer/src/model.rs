@@ -125,7 +125,12 @@ impl Model {
     /// verdict may depend on.
     pub(crate) fn apply(&mut self, event: &Event) -> bool {
         let time = event.time;
-        let lost = self.lost.take(&self.netns, time, &event.what);
+        let tables = lost::Tables {
+            netns: &self.netns,
+            calls: &self.calls,
+            cni: &self.cni,
+        };
+        let lost = self.lost.take(tables, time, &event.what);
         let changed = self.take(time, &event.what) | lost;
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()

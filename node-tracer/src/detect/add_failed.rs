@@ -24,6 +24,7 @@ use super::{
     is_routable, named,
 };
 use crate::{
+    clock::Timestamp,
     event::PodRef,
     finding::Finding,
     model::calls::{AttachmentCalls, Failing, PodCalls},
@@ -58,15 +59,20 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     failed.map(|failed| failed.finding(view)).collect()
 }
 
-/// Addresses whose reservations have to be asked for.
-pub(crate) fn addresses(view: &View<'_>) -> BTreeSet<IpAddr> {
+/// Addresses whose reservations have to be asked for, each with when that came
+/// to matter.
+pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
     let failed = view
         .model
         .calls
         .restless_pods()
         .filter_map(|pod| Failed::of(view, pod));
-    let rivals = failed.flat_map(|failed| failed.rivals);
-    rivals.map(|rival| rival.address).collect()
+    let addresses = failed.flat_map(|failed| {
+        let since = failed.failing.since;
+        let rivals = failed.rivals.into_iter();
+        rivals.map(move |rival| (since, rival.address))
+    });
+    addresses.collect()
 }
 
 /// The interface whose ADD failed last, if it still fails.

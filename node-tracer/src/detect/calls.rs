@@ -123,10 +123,8 @@ pub(super) fn pod_gone(view: &View<'_>, pod: &PodRef, existed: Timestamp) -> Opt
     if pods.listed_pod(uid).is_some() {
         return None;
     }
-    if pods.pod(uid).is_some() {
-        let mut departed = pods.departed();
-        let departed = departed.find(|(pod, _)| pod.uids.contains(uid));
-        return departed.map(|(_, at)| at);
+    if let Some(at) = pods.departed_at(uid) {
+        return Some(at);
     }
     // A static pod runs whether or not the API has its mirror.
     let list = pods.list().filter(|_| uid.contains('-'))?;

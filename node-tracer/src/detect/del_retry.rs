@@ -8,7 +8,7 @@
 //! DEL goes through a chain of plugins backwards and stops at the first that
 //! fails: what the plugins before it have reserved is not given back.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
 use super::{
     View,
@@ -51,11 +51,16 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     retried.map(|retried| retried.finding(view)).collect()
 }
 
-/// Addresses whose reservations have to be asked for.
-pub(crate) fn addresses(view: &View<'_>) -> BTreeSet<IpAddr> {
+/// Addresses whose reservations have to be asked for, each with when that came
+/// to matter.
+pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
     let all = view.model.calls.with_failed_dels();
     let retried = all.filter_map(|calls| Retried::of(view, calls));
-    retried.flat_map(|retried| retried.ips).collect()
+    let addresses = retried.flat_map(|retried| {
+        let since = retried.since;
+        retried.ips.into_iter().map(move |ip| (since, ip))
+    });
+    addresses.collect()
 }
 
 impl<'a> Retried<'a> {
@@ -131,6 +136,7 @@ impl<'a> Retried<'a> {
         let named = Named {
             network: networks.find_map(|plugin| plugin.network.as_deref()),
             host_local: uses_host_local(self.calls),
+            added: self.calls.added(),
         };
         stays(view, &self.calls.container_id, &self.ips, named, self.since)
     }

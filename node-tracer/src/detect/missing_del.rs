@@ -11,11 +11,15 @@
 //!    would do harm);
 //! 3. since that ADD no DEL was seen, neither begun nor ended, for [`GRACE`]:
 //!    some runtimes call it after the namespace has gone, and after a restart
-//!    the kubelet takes its time. If it comes late, the finding is over;
+//!    the kubelet takes its time. If it comes late, the finding is over. Where
+//!    only libcni remembers the ADD, [`GRACE`] counts from the look that found
+//!    the namespace gone (after a restart of the node, all are), unless the
+//!    runtime says that it has no such sandbox: then nobody will call DEL;
 //! 4. no store that knows says that the address has been given back.
 //!
 //! Without a store that says that it is reserved it is `info`, and so it is
-//! while the runtime lists the sandbox: it calls DEL when it removes it.
+//! while the runtime lists the sandbox: it calls DEL when it removes it. What
+//! only libcni remembers is `info`, too, while the runtime does not answer.
 
 mod advice;
 mod reservation;
@@ -29,10 +33,10 @@ use std::{
 };
 
 pub(super) use self::reservation::{Stays, stays};
-use super::{View, calls::pod_gone, ghost_sandbox, heard, is_routable, named, unread};
+use super::{View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, unread};
 use crate::{
     clock::Timestamp,
-    event::{Attachment, PodRef},
+    event::{Attachment, Netns, PodRef},
     finding::{Finding, Severity},
     model::{calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
 };
@@ -77,6 +81,15 @@ enum Gone<'a> {
     Pod(Timestamp, Option<&'a NetnsEntry>),
 }
 
+impl Gone<'_> {
+    /// When, or when it was noticed.
+    fn at(self) -> Timestamp {
+        match self {
+            Self::Netns(at) | Self::Found(at) | Self::Pod(at, _) => at,
+        }
+    }
+}
+
 /// A case with what has become of its reservation.
 #[derive(Debug)]
 struct Missing<'a> {
@@ -110,26 +123,34 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Addresses whose reservations have to be asked for.
-pub(crate) fn addresses(view: &View<'_>) -> BTreeSet<IpAddr> {
-    cases(view).into_iter().flat_map(|case| case.ips).collect()
+/// Addresses whose reservations have to be asked for, each with when that came
+/// to matter. Those that are told together were listed, and are too many.
+pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
+    let cases = cases(view);
+    let mut old: BTreeMap<&str, usize> = BTreeMap::new();
+    for network in cases.iter().filter_map(Case::old_network) {
+        *old.entry(network).or_default() += 1;
+    }
+    let is_one_of_many = |case: &Case<'_>| {
+        let network = case.old_network();
+        network.is_some_and(|network| old.get(network).is_some_and(|all| *all > MANY))
+    };
+    let few = cases.iter().filter(|case| !is_one_of_many(case));
+    let addresses = few.flat_map(|case| case.ips.iter().map(|ip| (case.gone.at(), *ip)));
+    addresses.collect()
 }
 
 fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
-    let since = match case.gone {
-        Gone::Netns(at) | Gone::Pod(at, _) => at,
-        Gone::Found(_) => case.added,
-    };
-    if !view.passed(since.plus(GRACE)) {
+    let asked = case.gone.at();
+    let found = matches!(case.gone, Gone::Found(_));
+    let disowned = found && case.is_disowned(view);
+    if !disowned && !view.passed(asked.plus(GRACE)) {
         return None;
     }
-    let asked = match case.gone {
-        Gone::Found(at) => at,
-        _ => since,
-    };
     let networks = Named {
         network: case.network,
         host_local: case.called.is_some_and(uses_host_local),
+        added: Some(case.added),
     };
     let stays = stays(view, case.id, &case.ips, networks, asked);
     let failed = case.called.is_some_and(|calls| calls.added().is_none());
@@ -139,6 +160,10 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
         Stays::Unknown if failed => return None,
         Stays::Unknown => Severity::Info,
         Stays::Reserved { .. } if unread(view.model) > 0 && case.called.is_none() => Severity::Info,
+        // Whoever does not answer may be about to call DEL.
+        Stays::Reserved { .. } if found && !disowned && answering(view.model).is_none() => {
+            Severity::Info
+        }
         Stays::Reserved { .. } => {
             let listed = heard(view.model).and_then(|list| list.of_container(case.id));
             match listed {
@@ -161,6 +186,8 @@ pub(super) struct Named<'a> {
     pub(super) network: Option<&'a str>,
     /// host-local was called for it.
     pub(super) host_local: bool,
+    /// When its ADD ended: what was listed before cannot know.
+    pub(super) added: Option<Timestamp>,
 }
 
 /// Whether an attachment's addresses are host-local's.
@@ -220,6 +247,8 @@ impl<'a> Case<'a> {
             of_kubernetes(calls.pod.as_ref(), &calls.ifname)?,
         );
         let gone = match calls.netns_gone {
+            // It was mistaken for gone.
+            Some(_) if calls.netns.is_some_and(|netns| lives(view, netns)) => return None,
             Some(at) => Gone::Netns(at),
             // Where it is was never known.
             None => {
@@ -295,6 +324,20 @@ impl<'a> Case<'a> {
         })
     }
 
+    /// The network, if only libcni's cache knows of the attachment.
+    fn old_network(&self) -> Option<&'a str> {
+        let cached = self.cached.filter(|_| self.called.is_none());
+        cached.map(|cached| cached.network.as_str())
+    }
+
+    /// Whether the runtime has said, since the ADD, that it has no such
+    /// sandbox. IDs do not come back: it remains so while it does not answer.
+    fn is_disowned(&self, view: &View<'_>) -> bool {
+        let list = view.model.runtime.cri();
+        let list = list.filter(|list| list.partial.is_none() && list.at > self.added);
+        list.is_some_and(|list| list.of_container(self.id).is_none())
+    }
+
     /// One whose namespace lives on without its address, and without its pod.
     fn empty(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Self> {
         let at = ghost_sandbox::gone(view, entry)?;
@@ -309,6 +352,13 @@ impl<'a> Case<'a> {
         let gone = Gone::Pod(at, Some(entry));
         (!calls.has_del()).then(|| Self::of_calls(view, calls, pod, gone))
     }
+}
+
+/// Whether this very namespace lives: a number alone may be another's by now.
+fn lives(view: &View<'_>, netns: Netns) -> bool {
+    let entry = view.model.netns.get(netns);
+    let same = entry.filter(|entry| netns.cookie.is_some() && entry.id.cookie == netns.cookie);
+    same.is_some_and(|entry| entry.dying.is_none())
 }
 
 /// The pod, if it is a pod's own network and not its loopback. Containers of

@@ -15,12 +15,16 @@
 //!
 //! That a CNI writes one is known by its name, or by other pods on the node
 //! that have theirs. Pods that are gone, or going, are left out.
+//!
+//! As an ADD ends, the entry may not be written yet, or the gateway just have
+//! been asked for: a look within [`SETTLED`] of it proves nothing.
 
 mod telling;
 
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use super::{
@@ -28,6 +32,7 @@ use super::{
     pinned_netns::{known_since, sandbox_of},
 };
 use crate::{
+    clock::Timestamp,
     event::{Device, Neighbour},
     finding::{Finding, Severity},
     model::{
@@ -36,6 +41,12 @@ use crate::{
         pods::Standing,
     },
 };
+
+/// How long after its ADD a sandbox's look counts.
+const SETTLED: Duration = Duration::from_secs(5);
+/// When later looks come, after that: one that finds the same tells nothing
+/// new, and makes nobody ask.
+const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
 
 /// CNIs that write a permanent entry.
 const STATIC: [&str; 3] = ["aws-cni", "terway", "terway-cni"];
@@ -74,7 +85,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         // On a node with Calico most pods have no entry, and nothing is
         // missing: whether a pod lives is the longer question.
         let mut missing = missing.peekable();
-        if missing.peek().is_some() && lives(view, entry) {
+        if missing.peek().is_some() && lives(view, entry) && is_settled(view, entry, wiring.at) {
             findings.extend(missing.map(|missing| missing.finding(view)));
         }
     }
@@ -177,6 +188,27 @@ fn is_link_local(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     }
+}
+
+/// Whether a namespace was looked at long enough after its ADD, if that was
+/// seen.
+fn is_settled(view: &View<'_>, entry: &NetnsEntry, looked: Timestamp) -> bool {
+    let sandbox = &entry.sandbox;
+    let id = sandbox.id.as_deref().into_iter();
+    let calls = id.flat_map(|id| view.model.calls.of_container(id));
+    let ended = calls.filter_map(|calls| calls.added());
+    let Some(added) = ended.chain(sandbox.add).max() else {
+        return true;
+    };
+    let settled = added.plus(SETTLED);
+    if looked >= settled {
+        return true;
+    }
+    for later in LOOKS {
+        // To be asked again then.
+        view.passed(settled.plus(later));
+    }
+    false
 }
 
 /// Whether a pod lives in a namespace, is set up and is to stay.

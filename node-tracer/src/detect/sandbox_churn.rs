@@ -10,6 +10,10 @@
 //!   [`WINDOW`], or the last one was and is not ready any more. (After a
 //!   reboot, every pod of the node has one new sandbox, which is ready.)
 //!
+//! It is over when none was made for [`WINDOW`], or when the last one has its
+//! network for [`SETTLED`]: a CNI agent that starts later than the node makes
+//! each pod's first sandboxes fail, and no more than these.
+//!
 //! What ended each of them is told as far as CNI calls show it.
 
 mod telling;
@@ -28,6 +32,8 @@ use crate::{
 const MANY: usize = 3;
 /// In this time.
 const WINDOW: Duration = Duration::from_secs(600);
+/// A sandbox that has its network for so long lasts.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// A pod whose sandboxes do not last.
 struct Churn<'a> {
@@ -73,7 +79,25 @@ fn is_churn(view: &View<'_>, pod: &PodCalls) -> bool {
         return false;
     };
     let dense = last.at.since(earliest.at) <= WINDOW;
-    dense && !view.passed(last.at.plus(WINDOW)) && pod_gone(view, &pod.pod, last.at).is_none()
+    dense
+        && !view.passed(last.at.plus(WINDOW))
+        && !has_settled(view, &last.container_id)
+        && pod_gone(view, &pod.pod, last.at).is_none()
+}
+
+/// Whether CNI calls show that a sandbox has its network for [`SETTLED`]: every
+/// ADD has succeeded, no DEL has come, and its namespace has not gone.
+fn has_settled(view: &View<'_>, container_id: &str) -> bool {
+    let all = view.model.calls.of_container(container_id);
+    let mut last = None;
+    for calls in all.filter(|calls| calls.ifname != "lo") {
+        let lasts = !calls.has_del() && calls.netns_gone.is_none();
+        let Some(added) = calls.added().filter(|_| lasts) else {
+            return false;
+        };
+        last = last.max(Some(added));
+    }
+    last.is_some_and(|added| view.passed(added.plus(SETTLED)))
 }
 
 /// The sandboxes of each pod that has had many, as the runtime lists them.
@@ -118,6 +142,9 @@ impl<'a> Churn<'a> {
         let last = *all.last()?;
         let created = last.created?;
         if view.passed(created.plus(WINDOW)) || pod_gone(view, &last.pod, created).is_some() {
+            return None;
+        }
+        if last.ready != Some(false) && has_settled(view, &last.id) {
             return None;
         }
         let times = || all.iter().filter_map(|sandbox| sandbox.created);

@@ -16,7 +16,8 @@
 //! | is looked at for [`WATCH`] | unknown | info | that is done |
 //! | had everything after that time | harmless | info | [`HARMLESS`] after the DEL |
 //! | has lost nothing, and the DEL is the runtime's second one | | no finding | |
-//! | was not looked at, or not before the DEL | unknown | warning | [`UNDECIDED`] after the DEL |
+//! | had everything its ADD gave it after that time, as was looked at | harmless | info | [`HARMLESS`] after the DEL |
+//! | was not looked at, or not before the DEL, or the DEL has no end | unknown | info | [`UNDECIDED`] after the DEL |
 
 mod newer;
 mod telling;
@@ -30,7 +31,7 @@ use crate::{
     finding::{Effect, Finding},
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
-        lost::{Item, Kind, Loss},
+        lost::{Item, Kind, LONGEST, Loss},
     },
 };
 
@@ -79,6 +80,8 @@ enum Why {
     NotBefore,
     /// It was not looked at long enough after it.
     NotAfter,
+    /// No end of it was seen, and it cannot run any more.
+    NoEnd,
 }
 
 /// One finding an old sandbox and a newer one.
@@ -148,19 +151,43 @@ impl<'v, 'a> Stale<'v, 'a> {
             return None;
         }
         let Some(end) = self.ended() else {
-            return Some(Verdict::Pending);
+            let longest = self.last_started()?.plus(LONGEST);
+            if !self.view.passed(longest) {
+                return Some(Verdict::Pending);
+            }
+            let fresh = !self.view.passed(longest.plus(UNDECIDED));
+            return fresh.then_some(Verdict::Unknown(Why::NoEnd));
         };
-        if !self.view.passed(end.plus(WATCH)) {
+        let watched = end.plus(WATCH);
+        if !self.view.passed(watched) {
             return Some(Verdict::Pending);
         }
-        let watched = self.looked().is_some_and(|at| at >= end.plus(WATCH));
-        let (verdict, until) = match (watched, self.known_since()) {
-            (true, Some(since)) if since <= end => (Verdict::Harmless, HARMLESS),
-            (true, _) => (Verdict::Unknown(Why::NotBefore), UNDECIDED),
+        let looked = self.looked().is_some_and(|at| at >= watched);
+        let before = self.known_since().is_some_and(|since| since <= end);
+        let (verdict, until) = match (looked, before) {
+            (true, true) => (Verdict::Harmless, HARMLESS),
+            _ if self.has_all(watched) => (Verdict::Harmless, HARMLESS),
+            (true, false) => (Verdict::Unknown(Why::NotBefore), UNDECIDED),
             (false, _) if !self.view.passed(end.plus(LATEST)) => return Some(Verdict::Pending),
             (false, _) => (Verdict::Unknown(Why::NotAfter), UNDECIDED),
         };
         (!self.view.passed(end.plus(until))).then_some(verdict)
+    }
+
+    /// Whether the newer sandbox was found to have, then or later, all that its
+    /// ADD gave it: that tells of harm even where it was not looked at before,
+    /// as its ADD ended only after the DEL.
+    fn has_all(&self, then: Timestamp) -> bool {
+        let calls = self.view.model.calls.of_container(self.newer.id);
+        let mut effects = calls.filter_map(|calls| calls.add_effect.as_ref());
+        let looked = self.looked().is_some_and(|at| at >= then);
+        let mut any = false;
+        let all = effects.all(|(at, effect)| {
+            any = true;
+            let mut there = effect.traces.iter().map(|it| it.there);
+            (looked || *at >= then) && there.all(|there| there == Some(true))
+        });
+        any && all
     }
 
     /// Whether it is the DEL with which runtimes remove what is left of a
@@ -177,9 +204,19 @@ impl<'v, 'a> Stale<'v, 'a> {
         self.dels.iter().map(|(_, del)| del.started).min()
     }
 
-    /// When the last of them ended; `None` while one runs.
+    /// When the last of them started.
+    fn last_started(&self) -> Option<Timestamp> {
+        self.dels.iter().map(|(_, del)| del.started).max()
+    }
+
+    /// When the last of them ended; `None` while one runs. One that was
+    /// followed by another has ended, whether that was seen or not.
     fn ended(&self) -> Option<Timestamp> {
-        let ends = self.dels.iter().map(|(_, del)| Some(del.end.as_ref()?.at));
+        let last = self.last_started()?;
+        let ends = self.dels.iter().map(|(_, del)| match &del.end {
+            Some(end) => Some(end.at),
+            None => (del.started < last).then_some(last),
+        });
         ends.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Attachments at most; the one that was called for longest ago makes room.
-pub(crate) const MAX_ATTACHMENTS: usize = 16_384;
+pub(crate) const MAX_ATTACHMENTS: usize = 4_096;
 /// Plugins of one attachment.
 const MAX_PLUGINS: usize = 16;
 
@@ -158,9 +158,13 @@ impl Call {
 }
 
 impl AttachmentCalls {
-    /// The plugins that the runtime itself called.
+    /// The plugins that the runtime itself called. Of an interface that only
+    /// another plugin asked for (Multus' `net1`), all that were called: who
+    /// called them was called for another interface.
     pub(crate) fn chain(&self) -> impl Iterator<Item = &PluginCalls> {
-        self.plugins.iter().filter(|plugin| !plugin.delegated)
+        let own = self.plugins.iter().any(|plugin| !plugin.delegated);
+        let plugins = self.plugins.iter();
+        plugins.filter(move |plugin| !own || !plugin.delegated)
     }
 
     /// When ADD had succeeded in all plugins that were called, if it did.
@@ -247,6 +251,11 @@ impl AttachmentCalls {
 }
 
 impl Calls {
+    /// How many attachments there are.
+    pub(crate) fn len(&self) -> usize {
+        self.attachments.len()
+    }
+
     /// All attachments, by container ID.
     #[cfg(test)]
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &AttachmentCalls> {

@@ -2,6 +2,9 @@
 //! gateway's neighbour entry; on the host their end of the cable and the
 //! routes to them; their reservation.
 //!
+//! Only what its CNI attachments gave a sandbox counts: what a pod makes itself
+//! comes and goes with the pod's own work.
+//!
 //! An address is told as it goes. Everything else is compared from one listing
 //! to the next, so that a loss has two times: when it was last seen there and
 //! when it was first seen missing. What a sandbox loses after its own DEL has
@@ -11,6 +14,8 @@
 //! before, is noted with the loss: agents of a CNI take things away with some
 //! delay. Which sandbox of the two is the older one is for the rule to say.
 
+mod dels;
+mod given;
 mod listed;
 
 use std::{
@@ -19,20 +24,24 @@ use std::{
     time::Duration,
 };
 
-use super::netns::{MAX_NETNS, NetnsEntry, NetnsTable, Wiring};
+use self::{dels::RecentDel, given::Given};
+use super::{
+    attachment::Cni,
+    calls::Calls,
+    netns::{MAX_NETNS, NetnsEntry, NetnsTable, Wiring},
+};
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Netns, PodRef, What},
+    event::{Address, Netns, PodRef, What},
 };
 
 /// How long after its end a DEL may still take effect.
 pub(crate) const AFTERMATH: Duration = Duration::from_secs(15);
-/// How late a DEL can be told.
-const LATE: Duration = Duration::from_secs(30);
+/// How long a DEL of which no end was seen is taken to run: no runtime waits
+/// for a plugin for so long, so the record of its end was lost.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 60);
 /// Things that are remembered of one sandbox.
 const MAX_ITEMS: usize = 64;
-/// DELs that are remembered; the oldest are forgotten.
-const MAX_DELS: usize = 1_024;
 
 /// The source of what the kernel lists.
 const KERNEL: &str = "kernel";
@@ -91,6 +100,21 @@ pub(crate) struct Del {
     pub(crate) started: Timestamp,
 }
 
+/// What is known apart from this: that of which something can be lost, and
+/// what it was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables<'a> {
+    pub(super) netns: &'a NetnsTable,
+    pub(super) calls: &'a Calls,
+    pub(super) cni: &'a Cni,
+}
+
+impl<'a> Tables<'a> {
+    fn given(&self, entry: &'a NetnsEntry) -> Given<'a> {
+        Given::of(entry, self.calls, self.cni)
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
@@ -117,14 +141,6 @@ struct Had {
     looked: Option<Timestamp>,
 }
 
-#[derive(Debug)]
-struct RecentDel {
-    pod: (String, String),
-    del: Del,
-    pid: u32,
-    ended: Option<Timestamp>,
-}
-
 impl Lost {
     /// What a sandbox has and had.
     pub(crate) fn of(&self, netns: Netns) -> impl Iterator<Item = (Kind, &str, &Item)> {
@@ -148,7 +164,8 @@ impl Lost {
 
     /// Takes an event in, before the tables do: what they still have is what
     /// can be lost. Returns whether anything was lost, or is there again.
-    pub(super) fn take(&mut self, table: &NetnsTable, time: Timestamp, what: &What) -> bool {
+    pub(super) fn take(&mut self, tables: Tables<'_>, time: Timestamp, what: &What) -> bool {
+        let table = tables.netns;
         match what {
             What::NetnsCreated { netns, .. }
             | What::NetnsDying { netns, .. }
@@ -161,7 +178,10 @@ impl Lost {
                     let mut held = entry.addresses.iter();
                     held.any(|held| held.address.address == address.address)
                 });
-                held.is_some_and(|entry| self.address_removed(entry, address.address, time))
+                held.is_some_and(|entry| {
+                    let given = tables.given(entry);
+                    self.address_removed(entry, &given, address, time)
+                })
             }
             What::NetnsDevices {
                 netns,
@@ -179,8 +199,8 @@ impl Lost {
                     neighbours: neighbours.clone(),
                 };
                 match entry.host {
-                    true => self.host_listed(table, &wiring),
-                    false => self.sandbox_listed(entry, &wiring),
+                    true => self.host_listed(tables, &wiring),
+                    false => self.sandbox_listed(entry, &tables.given(entry), &wiring),
                 }
             }
             What::CniStarted { call } => self.del(call, time, None),
@@ -317,85 +337,19 @@ impl Lost {
         item.is_some_and(|item| item.is_there(time))
     }
 
-    fn address_removed(&mut self, entry: &NetnsEntry, address: IpAddr, time: Timestamp) -> bool {
-        if is_leaving(entry) || !is_own(address) {
+    fn address_removed(
+        &mut self,
+        entry: &NetnsEntry,
+        given: &Given<'_>,
+        address: &Address,
+        time: Timestamp,
+    ) -> bool {
+        if is_leaving(entry) || !is_own(address.address) || !given.has_address(address) {
             return false;
         }
-        let name = address.to_string();
+        let name = address.address.to_string();
         self.seen(entry, Kind::Address, &name, time);
         self.lost_all(entry, Kind::Address, time, |its| its == name)
-    }
-
-    /// A DEL that the runtime has called, started or ended.
-    fn del(&mut self, call: &CniCall, time: Timestamp, end: Option<Timestamp>) -> bool {
-        let pod = call.pod.as_ref().and_then(name_of);
-        let Some(pod) = pod.filter(|_| call.trusted && !call.delegated && call.command == "DEL")
-        else {
-            return false;
-        };
-        self.dels
-            .retain(|it| it.ended.is_none_or(|end| time <= end.plus(AFTERMATH)));
-        let known = self.dels.iter_mut().rev().find(|known| {
-            known.pid == call.pid
-                && known.del.container_id == call.container_id
-                && known.ended.is_none()
-        });
-        match known {
-            Some(known) => known.ended = end,
-            None => {
-                if self.dels.len() >= MAX_DELS {
-                    self.dels.pop_front();
-                }
-                let container_id = call.container_id.clone();
-                // Without its start, as the record of it was lost.
-                let started = time;
-                self.dels.push_back(RecentDel {
-                    pod,
-                    del: Del {
-                        container_id,
-                        started,
-                    },
-                    pid: call.pid,
-                    ended: end,
-                });
-            }
-        }
-        // What is told of a call can come later than what it did.
-        let pod = call.pod.as_ref().and_then(name_of);
-        let of_pod = |inode: &u32| self.sandboxes.get(inode).is_none_or(|it| it.pod == pod);
-        let unexplained = self.unexplained.iter().copied();
-        let unexplained: Vec<u32> = unexplained.filter(of_pod).collect();
-        let mut changed = false;
-        for inode in unexplained {
-            changed |= self.explain(inode, time);
-        }
-        changed
-    }
-
-    /// Looks for a DEL that a sandbox's losses of the last time came with.
-    fn explain(&mut self, inode: u32, now: Timestamp) -> bool {
-        let Some(had) = self.sandboxes.get_mut(&inode) else {
-            self.unexplained.remove(&inode);
-            return false;
-        };
-        let (mut changed, mut open) = (false, false);
-        let losses = had.items.values_mut().filter_map(|it| it.loss.as_mut());
-        let recent = |loss: &&mut Loss| loss.del.is_none() && now <= loss.at.plus(LATE);
-        for loss in losses.filter(recent) {
-            let mut dels = self.dels.iter().rev();
-            let del = dels.find(|it| {
-                let theirs = had.container_id.as_ref() != Some(&it.del.container_id);
-                theirs && had.pod.as_ref() == Some(&it.pod) && it.covers(loss.at)
-            });
-            loss.del = del.map(|it| it.del.clone());
-            changed |= loss.del.is_some();
-            open |= loss.del.is_none();
-        }
-        match open {
-            true => self.unexplained.insert(inode),
-            false => self.unexplained.remove(&inode),
-        };
-        changed
     }
 }
 
@@ -408,14 +362,6 @@ impl Item {
         };
         self.repaired = Some((time, loss.del));
         true
-    }
-}
-
-impl RecentDel {
-    /// Whether what happened then can have come of it.
-    fn covers(&self, time: Timestamp) -> bool {
-        let in_time = |end: Timestamp| time <= end.plus(AFTERMATH);
-        time >= self.del.started && self.ended.is_none_or(in_time)
     }
 }
 

@@ -94,6 +94,12 @@ impl Pods {
         departed.map(|departed| (&departed.pod, departed.at))
     }
 
+    /// When the pod of this UID was first missed, if it was on an earlier list
+    /// and is not on this one.
+    pub(crate) fn departed_at(&self, uid: &str) -> Option<Timestamp> {
+        self.departed.get(uid).map(|departed| departed.at)
+    }
+
     /// A listed pod of the same name.
     pub(crate) fn namesake(&self, namespace: &str, name: &str) -> Option<&Pod> {
         let mut pods = self.list.iter().flat_map(|list| &list.pods);

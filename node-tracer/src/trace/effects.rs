@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, What},
+    event::{CniCall, Event, Trace, What},
     record::CoverageItem,
     report,
     source::{hostlocal::Stores, procfs::Procfs},
@@ -179,7 +179,8 @@ impl Effects {
                         continue;
                     };
                     let ok = *exit_code == Some(0);
-                    if ok && call.command == "ADD" {
+                    let concerns = self.concerns(&operation, call);
+                    if ok && concerns && call.command == "ADD" {
                         self.known.added(call, result.as_ref());
                         if self.known.has_others(call) {
                             // A DEL of those may be under way.
@@ -191,10 +192,20 @@ impl Effects {
                             self.schedule.watch(&rival, now);
                         }
                     }
-                    self.schedule.ended(operation, call.pid, ok, now);
+                    if concerns {
+                        self.schedule.ended(operation, call.pid, ok, now);
+                    }
                 }
                 _ => {}
             }
+        }
+        self.forget_unknown();
+    }
+
+    /// What is not known any more is not looked at again either.
+    fn forget_unknown(&mut self) {
+        for key in self.known.take_forgotten() {
+            self.schedule.forget(&key);
         }
     }
 
@@ -208,7 +219,15 @@ impl Effects {
             self.known.leaves(&operation.key);
             self.schedule.forget(&operation.key);
         }
-        self.schedule.started(operation, call.pid, now);
+        if self.concerns(&operation, call) {
+            self.schedule.started(operation, call.pid, now);
+        }
+    }
+
+    /// Whether there is anything to look at: of an attachment without a network
+    /// namespace, and of which nothing is known, there is not.
+    fn concerns(&self, operation: &Operation, call: &CniCall) -> bool {
+        call.netns.is_some() || self.known.get(&operation.key).is_some()
     }
 
     /// What plugins make on the host is where the runtime is: mostly where
@@ -319,14 +338,28 @@ impl Effects {
             if command == "ADD" && attachment.netns.is_none() {
                 continue; // it is gone meanwhile
             }
-            let effect = sights.effect(attachment, key, command);
+            let mut effect = sights.effect(attachment, key, command);
+            let again = due.again.contains(key);
             if command == "ADD" {
                 match sights.is_sound(attachment, &effect) {
                     true => self.schedule.sound(key),
                     false => self.schedule.doubt(key, now),
                 }
+                if !again && sights.lacks_neighbour(attachment) {
+                    self.schedule.settle(key, now);
+                }
             }
-            if !effect.traces.is_empty() {
+            // Where a plugin leaves none (ENI, ipvlan), that it was looked at is
+            // worth telling to who waits for it: after another sandbox's DEL.
+            let looked = again && command == "ADD" && sights.saw(attachment);
+            if command == "DEL" {
+                let known = &self.known;
+                let its = |trace: &Trace| !known.is_anothers(key, trace);
+                effect
+                    .traces
+                    .retain(|trace| trace.there != Some(true) || its(trace));
+            }
+            if looked || !effect.traces.is_empty() {
                 out.push(Event {
                     time,
                     what: What::CniEffect { effect },

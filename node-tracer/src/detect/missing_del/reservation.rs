@@ -86,8 +86,9 @@ pub(in crate::detect) fn stays<'a>(
     }
     let network = network_of(model, named.network);
     let store = network.and_then(|network| network.store.as_deref());
-    let mut listed = model.cni.stores().map(|listed| &listed.store);
-    let was_listed = listed.any(|listed| {
+    let listed = model.cni.stores();
+    let listed = listed.filter(|listed| named.added.is_none_or(|added| listed.at > added));
+    let was_listed = listed.map(|listed| &listed.store).any(|listed| {
         let its = match listed.kind {
             StoreKind::HostLocal => Some(listed.path.as_path()) == store,
             other => network.is_some_and(|network| other.serves(network)),

@@ -238,7 +238,8 @@ fn lost_records_may_have_told_of_it() {
     assert!(said(&at_end(&story, 500).unwrap().unknown, "were lost"));
 }
 
-/// What a look finds: libcni's cache, and the store that has these.
+/// What a look finds: libcni's cache, the store that has these, and a runtime
+/// that has no sandbox.
 fn look(cached: &[(&str, Option<u32>, u8)], reservations: &[(u8, &str, i64)]) -> Vec<Event> {
     let cached: Vec<_> = cached
         .iter()
@@ -249,7 +250,15 @@ fn look(cached: &[(&str, Option<u32>, u8)], reservations: &[(u8, &str, i64)]) ->
         networks(500, &[network("bridge", &[range(2, 254)])]),
         attached(500, &cached),
         stored(500, reservations),
+        cri(500, &[]),
     ]
+}
+
+/// The same while the runtime has not answered.
+fn look_before_the_runtime() -> Vec<Event> {
+    let mut story = look(&[(ID, None, 5)], &[(5, ID, 0)]);
+    story.pop();
+    story
 }
 
 #[test]
@@ -283,12 +292,10 @@ fn what_lives_is_not_told_although_its_path_leads_nowhere() {
         netns: None,
         ..sandbox(ID, 100, OLD)
     };
-    let listed = and(&[cri(500, &[over])]).unwrap();
-    assert_eq!(
-        listed.severity,
-        Severity::Info,
-        "it is NotReady: DEL follows"
-    );
+    let not_ready = [&dead[..], &[cri(500, &[over])]].concat();
+    assert!(at_end(&not_ready, 559).is_none(), "DEL follows");
+    let listed = at_end(&not_ready, 560).unwrap();
+    assert_eq!(listed.severity, Severity::Info, "it is NotReady");
     assert!(and(&[calls(500, del(ID))]).is_none());
     assert!(at_end(&look(&[(ID, Some(100), 5)], &[(5, ID, 0)]), 501).is_none());
 }
@@ -324,4 +331,130 @@ fn many_of_one_network_are_told_together() {
     assert!(found.title.contains("10 sandboxes of network pods"));
     let commands = found.advice.iter().filter(|line| line.starts_with("flock"));
     assert_eq!(commands.count(), 3);
+}
+
+#[test]
+fn after_a_restart_of_the_node_old_attachments_wait_for_the_runtime() {
+    let mut node = Node::of(&look_before_the_runtime());
+    assert_eq!(node.of_rule(501, MISSING), [], "it may answer in a moment");
+    assert_eq!(node.of_rule(559, MISSING), []);
+    let (found, _) = node.only(560, MISSING, State::Open);
+    assert_eq!(found.severity, Severity::Info);
+    assert!(said(&found.unknown, "CRI was not asked"), "{found:#?}");
+    node.tell(cri(570, &[]));
+    let (found, _) = node.only(571, MISSING, State::Updated);
+    assert_eq!(found.severity, Severity::Warning);
+    // What it has said stays true while it does not answer.
+    node.tell(cri_fails(580));
+    let told = node.of_rule(581, MISSING);
+    let worst = told.iter().map(|(finding, _)| finding.severity).max();
+    assert_ne!(worst, Some(Severity::Info), "{told:#?}");
+    // One that does not answer is no better than one that was not asked.
+    let mut silent = look_before_the_runtime();
+    silent.push(cri_fails(501));
+    assert!(at_end(&silent, 559).is_none());
+    assert_eq!(at_end(&silent, 560).unwrap().severity, Severity::Info);
+    // A list from before the ADD cannot have it.
+    let mut early = vec![cri(-10, &[])];
+    early.extend(look_before_the_runtime());
+    assert!(at_end(&early, 559).is_none());
+}
+
+#[test]
+fn the_runtimes_word_that_it_has_none_needs_no_grace_and_does_not_flap() {
+    let mut node = Node::of(&look(&[(ID, None, 5)], &[(5, ID, 0)]));
+    node.only(501, MISSING, State::Open);
+    node.tell(cri_fails(502));
+    let told = node.of_rule(503, MISSING);
+    let over = told.iter().any(|(_, state)| *state == State::Resolved);
+    assert!(!over, "{told:#?}");
+}
+
+#[test]
+fn a_namespace_that_was_mistaken_for_dying_is_not_gone() {
+    let mut story = set_up();
+    story.extend([dying(100, 100), reserved(101, Some(ID))]);
+    assert!(at_end(&story, 500).is_some());
+    story.push(holders(110, 100, &[task(7, "app")], &[MOUNT]));
+    assert!(at_end(&story, 500).is_none());
+    // Another one of its number is no sign of life.
+    let mut story = gone();
+    let other = crate::event::Netns {
+        cookie: Some(7),
+        ..ns(100)
+    };
+    let what = What::NetnsCreated {
+        netns: other,
+        task: None,
+    };
+    story.extend([at(110, what), reserved(111, Some(ID))]);
+    assert!(at_end(&story, 500).is_some());
+}
+
+#[test]
+fn a_store_that_was_listed_before_the_add_does_not_know_of_it() {
+    let bridge = [network("bridge", &[range(2, 254)])];
+    let mut story = vec![networks(0, &bridge), stored(0, &[])];
+    let named = |mut call: CniCall| {
+        call.network = Some("pods".into());
+        call
+    };
+    story.extend(gone());
+    story.insert(4, calls(2, named(add(ID))));
+    assert_eq!(at_end(&story, 500).unwrap().severity, Severity::Info);
+    story.push(stored(110, &[]));
+    assert!(at_end(&story, 500).is_none());
+}
+
+#[test]
+fn so_many_addresses_are_asked_for_and_each_has_its_turn() {
+    let mut story = vec![host(0)];
+    for i in 0..200_u8 {
+        let inode = 100 + u32::from(i);
+        let id = format!("sandbox-{i}");
+        let add = call("ADD", &id, inode, OLD, "checkout-x8k2p");
+        story.extend([
+            created(1, inode),
+            calls(2, add.clone()),
+            answered(4, add, i),
+            dying(100 + i64::from(i), inode),
+        ]);
+    }
+    let mut node = Node::of(&story);
+    let mut asked = std::collections::BTreeSet::new();
+    for seconds in 400..404 {
+        node.tick(seconds);
+        let now = node.0.watched().addresses.clone();
+        assert!(now.len() <= 64, "{}", now.len());
+        assert!(asked.len() >= 200 || now.iter().any(|each| !asked.contains(each)));
+        for address in &now {
+            let what = What::Reservation {
+                address: *address,
+                stores: vec![PathBuf::from(STORE)],
+                holder: None,
+            };
+            node.tell(at(seconds, what));
+        }
+        asked.extend(now);
+    }
+    assert_eq!(asked.len(), 200);
+    node.tick(410);
+    assert!(node.0.watched().addresses.contains(&ip(199)), "the latest");
+    assert!(!node.0.watched().addresses.contains(&ip(0)));
+}
+
+#[test]
+fn those_that_are_told_together_are_not_asked_for_one_by_one() {
+    let watched = |number: u8| {
+        let ids: Vec<String> = (2..2 + number).map(|n| format!("sandbox-{n}")).collect();
+        let cached: Vec<_> = ids.iter().zip(2_u8..).collect();
+        let cached: Vec<_> = cached
+            .iter()
+            .map(|(id, n)| (id.as_str(), None, *n))
+            .collect();
+        let mut node = Node::of(&look(&cached, &[]));
+        node.tick(501);
+        node.0.watched().addresses.len()
+    };
+    assert_eq!((watched(4), watched(5)), (4, 0));
 }

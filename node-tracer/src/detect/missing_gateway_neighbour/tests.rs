@@ -154,7 +154,10 @@ fn only_pods_that_live_and_stay_count() {
     assert_eq!(story(5, listed(4, &[terminating])), None);
     let mut ghost = ghost_story();
     ghost.push(networks(63, &[network("aws-cni", &[])]));
-    ghost.push(wired(100, 7, &[]));
+    ghost.push(Event {
+        time: s(64),
+        ..wired(100, 7, &[])
+    });
     assert_eq!(missing(&ghost), None, "nobody misses a ghost's");
     // Kata's tasks are elsewhere.
     let mut kata = node("aws-cni", &[]);
@@ -209,7 +212,10 @@ fn a_ghost_that_no_list_tells_of_is_left_out_too() {
     let mut story = ghost_story();
     story.retain(|event| !matches!(event.what, What::PodsListed { .. }));
     story.push(networks(63, &[network("aws-cni", &[])]));
-    story.push(wired(100, 7, &[]));
+    story.push(Event {
+        time: s(64),
+        ..wired(100, 7, &[])
+    });
     assert!(missing(&story).is_some(), "it may live");
     story.extend(successor(70));
     assert_eq!(missing(&story), None);
@@ -231,4 +237,41 @@ fn whether_a_pod_lives_is_asked_only_where_an_entry_is_missing() {
     };
     assert!(asks("aws-cni"));
     assert!(!asks("calico"), "it has no entry while it is idle");
+}
+
+#[test]
+fn a_look_as_the_add_ends_proves_nothing() {
+    let add = || call("ADD", "app", 100, OLD, "checkout-x8k2p");
+    let told = |state: &[Neighbour], looks: &[i64]| {
+        let mut story = node("aws-cni", &[]);
+        story[2] = created(1, 100);
+        story.pop();
+        story.extend([calls(2, add()), ended(10, add())]);
+        for seconds in looks {
+            let mut look = wired(100, 7, state);
+            look.time = s(*seconds);
+            story.push(look);
+        }
+        missing(&story).map(|finding| finding.severity)
+    };
+    for entry in [state("incomplete"), state("failed"), Vec::new()] {
+        assert_eq!(told(&entry, &[10]), None);
+        assert_eq!(told(&entry, &[10, 14]), None);
+        assert!(told(&entry, &[10, 15]).is_some());
+    }
+    // That the later look found the same is asked for.
+    let mut story = node("aws-cni", &[]);
+    story[2] = created(1, 100);
+    story.pop();
+    story.extend([calls(980, add()), ended(990, add())]);
+    let look = |seconds| Event {
+        time: s(seconds),
+        ..wired(100, 7, &[])
+    };
+    story.push(look(990));
+    let mut tale = Node::of(&story);
+    let rule = Rule::MissingGatewayNeighbour;
+    assert_eq!(tale.of_rule(991, rule), []);
+    tale.tell(look(995));
+    assert_eq!(tale.of_rule(996, rule).len(), 1);
 }

@@ -181,3 +181,38 @@ fn the_highest_number_that_is_known_is_told() {
     story.push(cri(30, &[made(688, 25, false)]));
     assert_eq!(at_end(&story, 60).unwrap().detail.attempts, Some(688));
 }
+
+/// The CNI agent comes 40 s late: three sandboxes in vain, and then one more.
+fn late_agent() -> Vec<Event> {
+    let mut story: Vec<_> = (0..3).flat_map(|i| tried(10 + i * 12, i, OLD)).collect();
+    story.extend([calls(50, of("ADD", 3, OLD)), ended(52, of("ADD", 3, OLD))]);
+    story
+}
+
+#[test]
+fn a_sandbox_that_lasts_ends_it() {
+    let mut node = Node::of(&late_agent());
+    node.only(53, CHURN, State::Open);
+    assert_eq!(node.of_rule(111, CHURN), []);
+    node.only(112, CHURN, State::Resolved);
+    // Not if it is taken down again, goes, or is only half set up.
+    let and = |more: Event| at_end(&[late_agent(), vec![more]].concat(), 200);
+    assert!(and(calls(90, of("DEL", 3, OLD))).is_some());
+    assert!(and(dying(90, 103)).is_some());
+    let second = CniCall {
+        plugin: "portmap".into(),
+        ..of("ADD", 3, OLD)
+    };
+    assert!(and(failed(90, second, "no")).is_some());
+    assert!(and(found(90, 103)).is_none());
+}
+
+#[test]
+fn what_has_settled_is_not_told_by_the_runtimes_count_instead() {
+    let mut story = late_agent();
+    story.push(cri(60, &[made(2, 34, false), made(3, 50, true)]));
+    assert!(at_end(&story, 100).is_some());
+    assert!(at_end(&story, 112).is_none());
+    story.push(cri(120, &[made(3, 50, false)]));
+    assert!(at_end(&story, 121).is_some(), "it died");
+}

@@ -11,7 +11,7 @@ use crate::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{Call, PluginCalls},
-        lost::{Item, Kind},
+        lost::{Item, Kind, LONGEST},
     },
 };
 
@@ -38,8 +38,7 @@ impl Stale<'_, '_> {
             rule: Rule::StaleDel,
             severity: match verdict {
                 Verdict::Harmful => Severity::Critical,
-                Verdict::Unknown(_) => Severity::Warning,
-                Verdict::Harmless | Verdict::Pending => Severity::Info,
+                Verdict::Unknown(_) | Verdict::Harmless | Verdict::Pending => Severity::Info,
             },
             id: finding_id(&self.view.settings.boot_id, Rule::StaleDel, &subject),
             since: blamed.chain(self.started()).min().unwrap_or(newer.added),
@@ -123,6 +122,10 @@ impl Stale<'_, '_> {
             let items = self.view.model.lost.of(newer.entry.id);
             let there = items.filter(|(_, _, item)| item.loss.is_none());
             let there = joined(there.map(|(kind, name, _)| thing(kind, name)));
+            let there = match there.as_str() {
+                "" => "all that its CNI ADD gave it",
+                there => there,
+            };
             let claim = format!("the newer sandbox still has {there}");
             claims.push(evidence(claim, KERNEL, at));
         }
@@ -135,6 +138,9 @@ impl Stale<'_, '_> {
             false => ", with an empty CNI_NETNS",
         };
         let ended = match &del.end {
+            None if self.view.passed(del.started.plus(LONGEST)) => {
+                String::from("its end was not seen")
+            }
             None => String::from("it still runs"),
             Some(end) => {
                 let how = match (end.exit_code, end.signal) {
@@ -191,6 +197,10 @@ impl Stale<'_, '_> {
             Verdict::Unknown(Why::NotAfter) => unknown.push(String::from(
                 "whether it did harm: the newer sandbox and the host could not be looked at \
                  afterwards",
+            )),
+            Verdict::Unknown(Why::NoEnd) => unknown.push(String::from(
+                "whether it did harm: when the DEL ended was not seen, so nothing tells when the \
+                 newer sandbox was safe from it",
             )),
             Verdict::Harmful => {
                 for (kind, name, item, loss) in &self.losses {

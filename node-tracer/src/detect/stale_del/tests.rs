@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    event::{CniCall, Device, Event, PodRef, Route},
+    event::{CniCall, CniEffect, Device, Event, PodRef, Route, Trace, TraceKind},
     finding::{Rule, Severity, State},
     model::story::*,
 };
@@ -263,7 +263,7 @@ fn without_looks_it_is_not_known_and_that_is_said() {
     assert_eq!(node.of_rule(33, RULE), []);
     let (finding, _) = node.only(34, RULE, State::Updated);
     assert_eq!(finding.detail.effect, Some(Effect::Unknown));
-    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.severity, Severity::Info);
     assert!(finding.unknown[0].contains("could not be looked at afterwards"));
     // A look that comes after all decides.
     node.tell_all(&looked(40));
@@ -279,7 +279,7 @@ fn without_looks_it_is_not_known_and_that_is_said() {
     let (finding, _) = Node::of(&story).only(33, RULE, State::Open);
     assert_eq!(finding.detail.effect, Some(Effect::Unknown));
     assert!(finding.unknown[0].contains("before the DEL was not looked at"));
-    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.severity, Severity::Info);
 }
 
 /// Something that makes rules be asked again.
@@ -478,4 +478,81 @@ fn the_same_two_sandboxes_are_the_same_finding_however_often_it_is_tried() {
         claims.iter().any(|claim| claim.contains(tried)),
         "{claims:?}"
     );
+}
+
+/// What the newer sandbox was found to have of what its ADD gave it.
+fn effect(seconds: i64, there: Option<bool>) -> Event {
+    let effect = CniEffect {
+        command: String::from("ADD"),
+        container_id: String::from("new"),
+        ifname: String::from("eth0"),
+        pod: None,
+        netns: Some(ns(200)),
+        traces: vec![Trace {
+            kind: TraceKind::Address,
+            name: String::from("10.0.0.5"),
+            there,
+        }],
+    };
+    at(seconds, crate::event::What::CniEffect { effect })
+}
+
+#[test]
+fn where_the_add_ended_after_the_del_what_it_gave_tells() {
+    // The DEL is under way when the newer sandbox is made.
+    let story = || {
+        let mut story: Vec<Event> = two();
+        story.retain(|event| event.time < s(12));
+        story.extend([
+            calls(11, old_del()),
+            ended(12, old_del()),
+            answered(12, new_call("ADD"), 5),
+        ]);
+        story.extend(looked(13));
+        story
+    };
+    let judged = |after: &[Event]| {
+        let mut node = Node::of(&[story(), after.to_vec()].concat());
+        let (finding, _) = node.only(26, RULE, State::Open);
+        (finding.detail.effect.unwrap(), finding.severity)
+    };
+    let unknown = (Effect::Unknown, Severity::Info);
+    let harmless = (Effect::Harmless, Severity::Info);
+    assert_eq!(judged(&looked(23)), unknown, "nobody knows of the address");
+    assert_eq!(judged(&[effect(22, Some(true))]), harmless);
+    let with = |seconds, there| [looked(23), vec![effect(seconds, there)]].concat();
+    assert_eq!(
+        judged(&with(13, Some(true))),
+        harmless,
+        "and looked at later"
+    );
+    assert_eq!(judged(&[effect(21, Some(true))]), unknown, "too early");
+    assert_eq!(judged(&[effect(22, None)]), unknown, "it was not seen");
+    assert_eq!(judged(&with(22, None)), unknown);
+}
+
+#[test]
+fn a_del_whose_end_was_lost_is_not_waited_for_for_ever() {
+    let mut story = two();
+    story.push(calls(20, old_del()));
+    let mut node = Node::of(&story);
+    let (finding, _) = node.only(21, RULE, State::Open);
+    assert!(
+        finding
+            .evidence
+            .iter()
+            .any(|it| it.claim.ends_with("it still runs"))
+    );
+    assert_eq!(node.of_rule(619, RULE), []);
+    let (finding, _) = node.only(620, RULE, State::Updated);
+    assert_eq!(finding.detail.effect, Some(Effect::Unknown));
+    assert_eq!(finding.severity, Severity::Info);
+    assert!(finding.unknown[0].contains("when the DEL ended was not seen"));
+    let claims = finding.evidence.iter();
+    assert!(
+        claims
+            .clone()
+            .any(|it| it.claim.ends_with("its end was not seen"))
+    );
+    node.only(620 + 15 * 60, RULE, State::Resolved);
 }

@@ -41,7 +41,8 @@ impl Calls {
             held: Vec::new(),
             first: time,
             last: time,
-            plugins: Vec::new(),
+            // Mostly one or two, each of which is large.
+            plugins: Vec::with_capacity(1),
             add_effect: None,
             del_effect: None,
         });

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Pods at most; the one that was called for longest ago makes room.
-pub(super) const MAX_PODS: usize = 8_192;
+pub(super) const MAX_PODS: usize = 2_048;
 /// Sandboxes that are kept of one pod: the last.
 const MAX_MADE: usize = 16;
 /// Interfaces of one pod whose ADDs fail.

@@ -232,3 +232,28 @@ fn the_table_of_pods_is_bounded() {
     assert_eq!(calls.pods().count(), pods::MAX_PODS);
     assert!(calls.pods().all(|pod| pod.id() != "uid-0"));
 }
+
+#[test]
+fn an_interface_that_only_another_plugin_asked_for_has_a_chain_of_its_own() {
+    let mut calls = Calls::default();
+    let of = |name: &str, command: &str| CniCall {
+        ifname: "net1".into(),
+        delegated: true,
+        ..plugin(name, command)
+    };
+    seen(&mut calls, 1, &of("bridge", "ADD"), 0);
+    seen(&mut calls, 1, &of("host-local", "ADD"), 0);
+    assert_eq!(only(&calls).added(), Some(s(1)));
+    calls.netns_gone(ns(100), s(2), Vec::new());
+    assert_eq!(calls.forsaken().count(), 1);
+    seen(&mut calls, 3, &of("bridge", "DEL"), 0);
+    assert_eq!(only(&calls).deleted(), None, "host-local's is missing");
+    seen(&mut calls, 3, &of("host-local", "DEL"), 0);
+    assert_eq!(only(&calls).deleted(), Some(s(3)));
+    assert_eq!(calls.forsaken().count(), 0);
+    for i in 0..MAX_ATTACHMENTS {
+        let add = call("ADD", &format!("{i:08}"), 100 + i as u32, OLD, "a");
+        calls.note(&add, s(4), None);
+    }
+    assert_eq!(calls.take_dropped(), 0, "what was taken back is no loss");
+}

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{Kind, Lost};
+use super::{Given, Kind, Lost, Tables};
 use crate::{
     clock::Timestamp,
     event::{CniEffect, Route, Store, Trace, TraceKind},
@@ -15,21 +15,32 @@ use crate::{
 
 impl Lost {
     /// The devices of a sandbox.
-    pub(super) fn sandbox_listed(&mut self, entry: &NetnsEntry, wiring: &Wiring) -> bool {
+    pub(super) fn sandbox_listed(
+        &mut self,
+        entry: &NetnsEntry,
+        given: &Given<'_>,
+        wiring: &Wiring,
+    ) -> bool {
         let at = wiring.at;
-        let names = |index| wiring.device(index).map(|device| device.name.as_str());
+        // Only what is on an attachment's interface is its.
+        let name = |index| {
+            let device = wiring.device(index).map(|device| device.name.as_str());
+            device.filter(|name| given.has_device(name))
+        };
+        let devices = wiring
+            .devices
+            .iter()
+            .filter(|it| given.has_device(&it.name));
         let routes = wiring.routes.iter();
-        let routes = routes.filter_map(|route| Some(route_name(route, names(route.device)?)));
+        let routes = routes.filter_map(|route| Some(route_name(route, name(route.device)?)));
         let permanent = wiring.neighbours.iter().filter(|neighbour| {
             let mut routes = wiring.routes.iter();
             neighbour.state == "permanent"
+                && name(neighbour.device).is_some()
                 && routes.any(|route| route.gateway == Some(neighbour.address))
         });
         let now: [(Kind, BTreeSet<String>); 3] = [
-            (
-                Kind::Device,
-                wiring.devices.iter().map(|it| it.name.clone()).collect(),
-            ),
+            (Kind::Device, devices.map(|it| it.name.clone()).collect()),
             (Kind::Route, routes.collect()),
             (
                 Kind::Neighbour,
@@ -41,22 +52,28 @@ impl Lost {
             for name in &now {
                 changed |= self.seen(entry, kind, name, at);
             }
-            changed |= self.lost_all(entry, kind, at, |name| !now.contains(name));
+            // What attachments there are may only have been learnt meanwhile.
+            changed |= self.lost_all(entry, kind, at, |name| {
+                let other = kind == Kind::Device && !given.has_device(name);
+                !now.contains(name) && !other
+            });
         }
         changed
     }
 
     /// The devices of the host: the other ends of the sandboxes' cables, and
     /// the routes to their addresses.
-    pub(super) fn host_listed(&mut self, table: &NetnsTable, wiring: &Wiring) -> bool {
+    pub(super) fn host_listed(&mut self, tables: Tables<'_>, wiring: &Wiring) -> bool {
         let at = wiring.at;
         self.host_listed = Some(at);
         let names: HashSet<&str> = wiring.devices.iter().map(|it| it.name.as_str()).collect();
         let by_index: HashMap<u32, _> = wiring.devices.iter().map(|it| (it.index, it)).collect();
         let routed: HashSet<IpAddr> = wiring.routes.iter().filter_map(single).collect();
         let mut changed = false;
-        for entry in table.live().filter(|entry| !entry.host) {
+        for entry in tables.netns.live().filter(|entry| !entry.host) {
+            let given = tables.given(entry);
             let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
+            let devices = devices.filter(|it| given.has_device(&it.name));
             for device in devices.filter(|it| it.is_veth() && it.link_nsid.is_some()) {
                 let end = device.link.and_then(|peer| by_index.get(&peer));
                 let end = end.filter(|end| end.is_veth() && end.link == Some(device.index));
@@ -66,7 +83,7 @@ impl Lost {
             }
             for held in &entry.addresses {
                 let address = held.address.address;
-                if routed.contains(&address) {
+                if routed.contains(&address) && given.has_address(&held.address) {
                     changed |= self.seen(entry, Kind::HostRoute, &address.to_string(), at);
                 }
             }

@@ -1,8 +1,8 @@
 //! What is a loss and what is not.
 
-use super::*;
+use super::{dels::MAX_DELS, *};
 use crate::{
-    event::{Address, CniEffect, Device, Event, Route, Trace, TraceKind},
+    event::{Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind},
     model::{Model, story::*},
 };
 
@@ -280,9 +280,15 @@ fn a_namespace_of_the_same_number_has_lost_nothing() {
 #[test]
 fn what_is_remembered_of_one_sandbox_is_bounded() {
     let mut model = told(&sandbox());
-    for i in 0..200_u32 {
-        let many = [veth(i + 10, &format!("dev{i}"), 1)];
-        model.apply(&devices(30 + i64::from(i), 200, &many, &[], &[]));
+    for i in 0..200_u8 {
+        let eth0 = [veth(3, "eth0", 8)];
+        model.apply(&devices(
+            30 + i64::from(i),
+            200,
+            &eth0,
+            &[route_to(i, 3)],
+            &[],
+        ));
     }
     assert_eq!(model.lost.of(ns(200)).count(), MAX_ITEMS);
     for i in 0..5_000 {
@@ -317,4 +323,108 @@ fn link_local_addresses_come_and_go() {
     model.apply(&at(5, event(false)));
     model.apply(&at(6, event(true)));
     assert_eq!(losses(&model), []);
+}
+
+/// `10.0.0.LAST` on a device.
+fn address_on(seconds: i64, last: u8, device: &str, there: bool) -> Event {
+    let netns = ns(200);
+    let address = Address {
+        ifname: device.to_owned(),
+        ..address(last)
+    };
+    let found = false;
+    let what = match there {
+        true => What::AddressAdded {
+            netns,
+            address,
+            found,
+        },
+        false => What::AddressRemoved { netns, address },
+    };
+    at(seconds, what)
+}
+
+#[test]
+fn what_a_pod_makes_itself_is_its_own_affair() {
+    let routes = [
+        default_route(GATEWAY, 3),
+        default_route("10.8.0.1".parse().unwrap(), 20),
+    ];
+    let tunnel = Device {
+        kind: Some(String::from("tun")),
+        ..veth(20, "tun0", 0)
+    };
+    let eth0 = veth(3, "eth0", 8);
+    let own = [eth0.clone(), tunnel, veth(21, "vethdind", 9)];
+    let ends = [veth(8, "cali1", 3), veth(9, "other", 21)];
+    let entries = [neighbour(3, "permanent")];
+    let mut story = sandbox();
+    story.extend([
+        address_on(5, 77, "eth0", true), // keepalived's
+        address_on(5, 78, "tun0", true),
+        devices(6, 200, &own, &routes, &entries),
+        outside(6, &ends, &[5, 77, 78]),
+        calls(20, old_del()),
+        address_on(21, 77, "eth0", false),
+        address_on(21, 78, "tun0", false),
+        inside(22, "permanent"),
+        outside(22, &ends[..1], &[5]),
+    ]);
+    assert_eq!(losses(&told(&story)), []);
+}
+
+#[test]
+fn any_attachments_interface_counts() {
+    let second = CniCall {
+        ifname: String::from("net1"),
+        delegated: true,
+        ..call("ADD", "new", 200, NEW, "db-0")
+    };
+    let both = [veth(3, "eth0", 8), veth(4, "net1", 9)];
+    let with = |calls: &[Event]| {
+        let mut story = sandbox();
+        story.extend_from_slice(calls);
+        story.push(devices(6, 200, &both, &[default_route(GATEWAY, 3)], &[]));
+        story.push(devices(
+            7,
+            200,
+            &both[..1],
+            &[default_route(GATEWAY, 3)],
+            &[],
+        ));
+        let lost = losses(&told(&story)).into_iter();
+        lost.filter(|(kind, ..)| *kind == Kind::Device)
+            .map(|(_, name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(with(&[calls(5, second.clone())]), ["net1"]);
+    assert_eq!(with(&[]), [""; 0]);
+    let cached = crate::event::Attachment {
+        ifname: String::from("net1"),
+        ..attachment("new", Some(200), 6, 5)
+    };
+    assert_eq!(with(&[attached(5, &[cached])]), ["net1"]);
+}
+
+#[test]
+fn a_del_whose_end_was_lost_does_not_take_effect_for_ever() {
+    let lost = |tale: &[Event], seconds: i64| {
+        let tale = [sandbox(), tale.to_vec(), vec![removed(seconds, 200, 5)]];
+        losses(&told(&tale.concat())).remove(0).2
+    };
+    let starts = [calls(20, old_del())];
+    assert_eq!(lost(&starts, 20 + 600).as_deref(), Some("old"));
+    assert_eq!(lost(&starts, 20 + 601), None);
+    // The next one of the same container ends it.
+    let next = CniCall {
+        pid: 100,
+        ..old_del()
+    };
+    let tries = [starts[0].clone(), calls(30, next.clone()), ended(31, next)];
+    assert_eq!(lost(&tries, 46).as_deref(), Some("old"));
+    assert_eq!(lost(&tries, 47), None);
+    // Its own end comes all the same, told late.
+    let late = [tries.to_vec(), vec![ended(50, old_del())]].concat();
+    assert_eq!(lost(&late, 65).as_deref(), Some("old"));
+    assert_eq!(lost(&late, 66), None);
 }

@@ -106,3 +106,15 @@ fn a_list_from_the_future_does_not_keep_later_ones_out() {
     model.apply(&at(20, list(s(20), &[pod("a", OLD, &[])])));
     assert!(model.pods.listed_pod(OLD).is_some());
 }
+
+#[test]
+fn when_a_pod_went_is_known_by_each_of_its_uids() {
+    let mut mirror = pod("etcd", OLD, &[]);
+    mirror.uids.insert(NEW.to_owned());
+    let mut pods = pods(&[(10, &[mirror.clone()]), (20, &[])]);
+    assert_eq!(pods.departed_at(OLD), Some(s(20)));
+    assert_eq!(pods.departed_at(NEW), Some(s(20)));
+    assert_eq!(pods.departed_at(OTHER), None);
+    pods.listed("pods", s(30), false, &[mirror]);
+    assert_eq!(pods.departed_at(OLD), None, "it is back");
+}

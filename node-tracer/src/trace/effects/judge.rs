@@ -7,7 +7,7 @@ use super::{
     worker::Found,
 };
 use crate::{
-    event::{CniEffect, Device, Trace, TraceKind},
+    event::{CniEffect, Device, Neighbour, Trace, TraceKind},
     source::netlink::Visit,
 };
 
@@ -86,6 +86,28 @@ impl<'a> Sights<'a> {
         !lacking && is_reachable(visit) && effect.failures().next().is_none()
     }
 
+    /// Whether an attachment's namespace and the host were both seen, so that
+    /// what is not told of is not there.
+    pub(super) fn saw(&self, attachment: &Attachment) -> bool {
+        let all = [self.sandbox(attachment), self.of(self.host)];
+        all.iter().all(|sight| matches!(sight, Sight::Seen(_)))
+    }
+
+    /// Whether a gateway that is only at the end of the cable has no usable
+    /// neighbour entry: it may come, or be asked for, just now.
+    pub(super) fn lacks_neighbour(&self, attachment: &Attachment) -> bool {
+        let Sight::Seen(visit) = self.sandbox(attachment) else {
+            return false;
+        };
+        let gateways = visit.routes.iter().filter(|route| route.to.is_none());
+        let mut gateways = gateways.filter_map(|route| Some((route.device, route.gateway?)));
+        gateways.any(|(device, gateway)| {
+            let mut neighbours = visit.neighbours.iter();
+            let entry = neighbours.find(|it| it.address == gateway && it.device == device);
+            is_link_local(gateway) && entry.is_none_or(is_unanswered)
+        })
+    }
+
     fn veth(
         &self,
         attachment: &mut Attachment,
@@ -102,6 +124,7 @@ impl<'a> Sights<'a> {
             && let Some(end) = other_end(own, host)
         {
             attachment.veth = Some(end.name.clone());
+            attachment.veth_index = Some(end.index);
         }
         // A plugin that makes none has no other end on the host.
         let is_other = own.is_some_and(|own| !own.is_veth());
@@ -117,9 +140,14 @@ impl<'a> Sights<'a> {
             veths.next().filter(|_| !is_other)
         };
         let name = attachment.veth.as_ref().or_else(told)?;
+        let index = attachment.veth_index;
         let there = match host {
             Sight::Seen(host) => {
-                let there = host.devices.iter().any(|it| it.name == *name);
+                // After a DEL, one that was made since is another's.
+                let is_it =
+                    |it: &Device| command == "ADD" || index.is_none_or(|own| it.index == own);
+                let mut devices = host.devices.iter();
+                let there = devices.any(|it| it.name == *name && is_it(it));
                 certain(there, host)
             }
             Sight::Gone | Sight::Unknown => None,
@@ -234,5 +262,16 @@ fn inventory(visit: &Visit) -> BTreeSet<String> {
 /// Whether nobody has failed to answer for the gateway.
 fn is_reachable(visit: &Visit) -> bool {
     let mut neighbours = visit.neighbours.iter();
-    !neighbours.any(|it| matches!(it.state.as_str(), "incomplete" | "failed"))
+    !neighbours.any(is_unanswered)
+}
+
+fn is_unanswered(neighbour: &Neighbour) -> bool {
+    matches!(neighbour.state.as_str(), "incomplete" | "failed")
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::Host;
 use crate::{
-    event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task},
+    event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind},
     source::{
         netlink::{Target, Way},
         procfs::Procfs,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Attachments at most; the one that was called for longest ago makes room.
-const MAX_KNOWN: usize = 8_192;
+const MAX_KNOWN: usize = 4_096;
 /// Namespaces whose tasks and mounts are remembered.
 const MAX_HOMES: usize = 16_384;
 /// Tasks, and mounts, by which a namespace is reached.
@@ -50,6 +50,8 @@ pub(super) struct Attachment {
     pub(super) told: Vec<String>,
     /// The host's end of its cable, as it was found.
     pub(super) veth: Option<String>,
+    /// Its index, by which another of the same name is told from it.
+    pub(super) veth_index: Option<u32>,
     /// Addresses that the host has had a route to.
     pub(super) routed: BTreeSet<IpAddr>,
     /// Where its addresses have been reserved for it.
@@ -81,6 +83,8 @@ pub(super) struct Known {
     homes: HashMap<u32, Home>,
     ages: BTreeMap<u64, Key>,
     age: u64,
+    /// What made room, since the last time it was asked for.
+    forgotten: Vec<Key>,
 }
 
 impl Known {
@@ -94,6 +98,7 @@ impl Known {
             homes: HashMap::new(),
             ages: BTreeMap::new(),
             age: 0,
+            forgotten: Vec::new(),
         }
     }
 
@@ -298,6 +303,36 @@ impl Known {
         if let Some(netns) = old.netns {
             forget(&mut self.by_inode, &netns.inode, &key);
         }
+        self.forgotten.push(key);
+    }
+
+    /// What has made room for others, since the last time.
+    pub(super) fn take_forgotten(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// Whether something that is there is a living attachment's other than
+    /// this one: plugins that name a veth after the pod give the next sandbox
+    /// of its name the same one, and an address goes to somebody else as soon
+    /// as it is released.
+    pub(super) fn is_anothers(&self, key: &Key, trace: &Trace) -> bool {
+        let others = self.attachments.iter().filter(|(its, _)| *its != key);
+        let mut alive = others.filter(|(_, it)| it.netns.is_some() && !it.leaving);
+        let own = self.get(key).and_then(|own| own.netns);
+        let address: Option<IpAddr> = trace.name.parse().ok();
+        let has = |it: &Attachment| address.is_some_and(|its| it.addresses.contains(&its));
+        alive.any(|(_, it)| match trace.kind {
+            TraceKind::Veth => {
+                it.veth.as_ref() == Some(&trace.name) || it.told.contains(&trace.name)
+            }
+            TraceKind::Route => has(it),
+            // One namespace can have been given to two.
+            TraceKind::Address => {
+                let inode = |netns: Option<Netns>| netns.map(|netns| netns.inode);
+                inode(own) == inode(it.netns) && has(it)
+            }
+            TraceKind::Reservation => false, // that names its owner
+        })
     }
 }
 

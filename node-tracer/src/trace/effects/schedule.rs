@@ -24,6 +24,9 @@ const WATCH: [Duration; 4] = [
     Duration::from_millis(5_050),
     Duration::from_millis(10_200),
 ];
+/// When something is looked for again that may not be there as the ADD ends:
+/// later than `missing-gateway-neighbour` waits for.
+const SETTLED: Duration = Duration::from_millis(5_050);
 /// A plugin that runs for longer is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Operations, and looks, that can wait.
@@ -139,6 +142,11 @@ impl Schedule {
         for after in WATCH {
             self.look(key.clone(), now + after);
         }
+    }
+
+    /// Its ADD has ended, and what comes within some seconds was not there yet.
+    pub(super) fn settle(&mut self, key: &Key, now: Instant) {
+        self.look(key.clone(), now + SETTLED);
     }
 
     /// Something that it should have is missing.

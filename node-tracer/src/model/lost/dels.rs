@@ -1,0 +1,118 @@
+//! DELs that run or ended shortly before, and what was lost by them.
+
+use std::time::Duration;
+
+use super::{AFTERMATH, Del, LONGEST, Loss, Lost, name_of};
+use crate::{clock::Timestamp, event::CniCall};
+
+/// How late a DEL can be told.
+const LATE: Duration = Duration::from_secs(30);
+/// DELs that are remembered; the oldest are forgotten.
+pub(super) const MAX_DELS: usize = 1_024;
+
+/// A DEL that runs or may still take effect.
+#[derive(Debug)]
+pub(super) struct RecentDel {
+    /// `namespace/name` of the pod.
+    pub(super) pod: (String, String),
+    del: Del,
+    pid: u32,
+    /// When it ended, or a later one of the same container began.
+    ended: Option<Timestamp>,
+    /// Its end was told.
+    told: bool,
+}
+
+impl RecentDel {
+    /// How long it can take effect. Its end may have been lost.
+    fn until(&self) -> Timestamp {
+        match self.ended {
+            Some(end) => end.plus(AFTERMATH),
+            None => self.del.started.plus(LONGEST),
+        }
+    }
+
+    /// Whether what happened then can have come of it.
+    fn covers(&self, time: Timestamp) -> bool {
+        time >= self.del.started && time <= self.until()
+    }
+}
+
+impl Lost {
+    /// A DEL that the runtime has called, started or ended.
+    pub(super) fn del(&mut self, call: &CniCall, time: Timestamp, end: Option<Timestamp>) -> bool {
+        let pod = call.pod.as_ref().and_then(name_of);
+        let Some(pod) = pod.filter(|_| call.trusted && !call.delegated && call.command == "DEL")
+        else {
+            return false;
+        };
+        self.dels.retain(|it| time <= it.until());
+        let same = |known: &RecentDel| known.del.container_id == call.container_id;
+        let known = self.dels.iter_mut().rev();
+        let mut known = known.filter(|known| same(known) && !known.told);
+        match known.find(|known| known.pid == call.pid) {
+            Some(known) => {
+                known.ended = end.or(known.ended);
+                known.told = end.is_some();
+            }
+            None => {
+                // A runtime makes one after the other.
+                for known in self.dels.iter_mut().filter(|known| same(known)) {
+                    known.ended.get_or_insert(time);
+                }
+                if self.dels.len() >= MAX_DELS {
+                    self.dels.pop_front();
+                }
+                let container_id = call.container_id.clone();
+                // Without its start, as the record of it was lost.
+                let started = time;
+                self.dels.push_back(RecentDel {
+                    pod,
+                    del: Del {
+                        container_id,
+                        started,
+                    },
+                    pid: call.pid,
+                    ended: end,
+                    told: end.is_some(),
+                });
+            }
+        }
+        // What is told of a call can come later than what it did.
+        let pod = call.pod.as_ref().and_then(name_of);
+        let of_pod = |inode: &u32| self.sandboxes.get(inode).is_none_or(|it| it.pod == pod);
+        let unexplained = self.unexplained.iter().copied();
+        let unexplained: Vec<u32> = unexplained.filter(of_pod).collect();
+        let mut changed = false;
+        for inode in unexplained {
+            changed |= self.explain(inode, time);
+        }
+        changed
+    }
+
+    /// Looks for a DEL that a sandbox's losses of the last time came with.
+    pub(super) fn explain(&mut self, inode: u32, now: Timestamp) -> bool {
+        let Some(had) = self.sandboxes.get_mut(&inode) else {
+            self.unexplained.remove(&inode);
+            return false;
+        };
+        let (mut changed, mut open) = (false, false);
+        let losses = had.items.values_mut().filter_map(|it| it.loss.as_mut());
+        let recent = |loss: &&mut Loss| loss.del.is_none() && now <= loss.at.plus(LATE);
+        for loss in losses.filter(recent) {
+            let mut dels = self.dels.iter().rev();
+            let del = dels.find(|it| {
+                let theirs = had.container_id.as_ref() != Some(&it.del.container_id);
+                theirs && had.pod.as_ref() == Some(&it.pod) && it.covers(loss.at)
+            });
+            loss.del = del.map(|it| it.del.clone());
+            changed |= loss.del.is_some();
+            open |= loss.del.is_none();
+        }
+        match open {
+            true => self.unexplained.insert(inode),
+            false => self.unexplained.remove(&inode),
+        };
+        changed
+    }
+}
