@@ -5,7 +5,7 @@
 //! The file is a real bbolt file in Terway's schema, locked as bbolt locks it.
 //! The plugin is a script that makes a pod's cable as Terway's does, with the
 //! next address of a pool. The daemon's part is played step by step:
-//! [`Terway::allocate`], [`Terway::collect`], [`Terway::give_next`].
+//! [`Store::allocate`], [`Store::collect`], [`Plugin::give_next`].
 
 pub mod bbolt;
 

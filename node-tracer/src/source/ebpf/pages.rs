@@ -102,7 +102,7 @@ impl Page {
     }
 
     /// Puts it into a pipe: the page itself, no copy.
-    fn into_pipe(&self, pipe: &OwnedFd) -> Result<(), PagesError> {
+    fn lay_into(&self, pipe: &OwnedFd) -> Result<(), PagesError> {
         let part = libc::iovec {
             iov_base: self.address.as_ptr(),
             iov_len: size_of::<[u64; 4]>(),
@@ -142,7 +142,7 @@ impl Probes {
         }
         let page = Page::new(&content)?;
         let (read, write) = pipe()?;
-        page.into_pipe(&write)?;
+        page.lay_into(&write)?;
         self.set_pages(PageProbe {
             places: PLACES,
             fd: u32::try_from(read.as_raw_fd()).unwrap_or(u32::MAX),

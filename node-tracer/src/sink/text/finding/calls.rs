@@ -70,7 +70,7 @@ fn cut(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::{
         clock::Timestamp,
         finding::{Finding, State},
@@ -78,7 +78,11 @@ mod tests {
         sink::{Sink as _, TextSink},
     };
 
-    fn finding(rule: &str, detail: serde_json::Value) -> Finding {
+    /// A finding with only what a rule says besides.
+    pub(in crate::sink::text::finding) fn finding(
+        rule: &str,
+        detail: serde_json::Value,
+    ) -> Finding {
         let mut json = serde_json::json!({
             "rule": rule, "severity": "warning", "id": "1", "since": "2025-11-21T05:53:10Z",
             "title": "t", "addresses": [], "holders": [], "evidence": [], "unknown": [],

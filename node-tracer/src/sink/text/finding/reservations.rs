@@ -49,20 +49,13 @@ impl Block<'_> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        finding::{Finding, State},
+        finding::State,
         record::Record,
-        sink::{Sink as _, TextSink},
+        sink::{Sink as _, TextSink, text::finding::calls::tests::finding},
     };
 
     fn text(rule: &str, detail: serde_json::Value) -> String {
-        let mut json = serde_json::json!({
-            "rule": rule, "severity": "warning", "id": "1", "since": "2025-11-21T05:53:10Z",
-            "title": "t", "addresses": [], "holders": [], "evidence": [], "unknown": [],
-            "advice": []
-        });
-        let (json_map, detail) = (json.as_object_mut().unwrap(), detail);
-        json_map.extend(detail.as_object().unwrap().clone());
-        let finding: Finding = serde_json::from_value(json).unwrap();
+        let finding = finding(rule, detail);
         let mut out = Vec::new();
         let mut sink = TextSink::new(&mut out, false);
         let now = Timestamp::parse("2025-11-21T06:00:00Z").unwrap();
