@@ -74,6 +74,30 @@ fn equal(a: u64, b: u64) -> u64 {
     !(((differs | differs.wrapping_neg()) as i64 >> 63) as u64)
 }
 
+/// Ones if a buffer was emptied and has lost its page, which the pipe keeps in
+/// one or two places.
+#[inline(always)]
+fn is_gone(pipe: u64, slot: usize, page: u64) -> u64 {
+    let tail = u64::from(load::<u32>(pipe, offset!(pipe_tail)));
+    let kept: u64 = load(pipe, offset!(pipe_tmp_page));
+    let two = offset!(pipe_tmp_page_end) >= offset!(pipe_tmp_page) + 16;
+    let kept_too: u64 = match two {
+        true => load(pipe, offset!(pipe_tmp_page) + 8),
+        false => kept,
+    };
+    less(slot as u64, tail) & !(equal(page, kept) | equal(page, kept_too))
+}
+
+/// What was taken before is right.
+#[inline(always)]
+fn written_over(mut taken: Taken) -> Taken {
+    taken.state = match taken.len {
+        0 => pipe::OVERWRITTEN,
+        _ => pipe::CUT,
+    };
+    taken
+}
+
 /// Copies the beginning of what was written into a task's pipe.
 ///
 /// # Safety
@@ -91,7 +115,6 @@ pub(super) unsafe fn take(task: u64, fd: u32, into: *mut u8) -> Taken {
         return nothing(pipe::NO_PIPE);
     }
     let head = u64::from(load::<u32>(pipe, offset!(pipe_head)));
-    let tail = u64::from(load::<u32>(pipe, offset!(pipe_tail)));
     let ring = u64::from(load::<u32>(pipe, offset!(pipe_ring_size)));
     if head == 0 {
         return nothing(pipe::EMPTY);
@@ -111,30 +134,18 @@ pub(super) unsafe fn take(task: u64, fd: u32, into: *mut u8) -> Taken {
         // What was read of it is counted in `offset`, the rest in `len`.
         end[slot] = (u64::from(offset) + u64::from(len)) & used;
     }
-    let kept: u64 = load(pipe, offset!(pipe_tmp_page));
-    let two = offset!(pipe_tmp_page_end) >= offset!(pipe_tmp_page) + 16;
-    let kept_too: u64 = match two {
-        true => load(pipe, offset!(pipe_tmp_page) + 8),
-        false => kept,
-    };
     let mut taken = nothing(pipe::WHOLE);
     for slot in 0..COPIED {
         if page[slot] == 0 {
             return taken;
         }
-        // A buffer that was emptied has lost its page, unless that is kept and
-        // no later buffer has it.
-        let emptied = less(slot as u64, tail);
-        let mut there = equal(page[slot], kept) | equal(page[slot], kept_too);
+        // Ones if a later buffer has its page.
+        let mut reused = 0;
         for later in slot + 1..SLOTS {
-            there &= !equal(page[slot], page[later]);
+            reused |= equal(page[slot], page[later]);
         }
-        if emptied & !there != 0 {
-            taken.state = match taken.len {
-                0 => pipe::OVERWRITTEN,
-                _ => pipe::CUT,
-            };
-            return taken;
+        if reused | is_gone(pipe, slot, page[slot]) != 0 {
+            return written_over(taken);
         }
         let size = u64::from(offset!(page_size));
         if size == 0 || page[slot] < pages.memmap {
@@ -158,6 +169,10 @@ pub(super) unsafe fn take(task: u64, fd: u32, into: *mut u8) -> Taken {
         if error != 0 {
             taken.state = pipe::UNREADABLE;
             return taken;
+        }
+        // It may have been read, and its page be another's, meanwhile.
+        if is_gone(pipe, slot, page[slot]) != 0 {
+            return written_over(taken);
         }
         taken.len = (at as u32 + length as u32) & (PIPE_LEN as u32 - 1);
         if length < end[slot] {
