@@ -12,7 +12,7 @@ use crate::stage::{self, Need};
 use crate::wait;
 
 /// Time for one test, then time for it to clean up.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// One test.
