@@ -5,6 +5,7 @@
 //! the tracer then looks (`walk.rs`).
 
 use aya_ebpf::{
+    EbpfContext as _,
     helpers::bpf_get_current_pid_tgid,
     macros::{fentry, fexit, kprobe, kretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
@@ -90,8 +91,10 @@ fn inet_insert_fexit(ctx: FExitContext) -> i32 {
 
 #[fentry(function = "__inet_del_ifa")]
 fn inet_del_fentry(ctx: FEntryContext) -> i32 {
-    // (in_dev, &ifa, ...)
-    ipv4(kind::ADDRESS_REMOVED, load(ctx.arg(1), 0), ctx.arg(0));
+    // (in_dev, &ifa, ...). Older verifiers let no program touch a pointer to a
+    // pointer among its arguments; the argument can be read like any memory.
+    let slot: u64 = load(ctx.as_ptr() as u64, size_of::<u64>() as u32);
+    ipv4(kind::ADDRESS_REMOVED, load(slot, 0), ctx.arg(0));
     0
 }
 

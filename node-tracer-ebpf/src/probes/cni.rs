@@ -46,6 +46,7 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
 /// Strings that are followed with `bpf_loop`, and without.
 const MAX_STRINGS: u32 = 16384;
+const MAX_STRINGS_BOUNDED: u32 = 256;
 /// Bytes of a stranger's variables that are handed over.
 const STRANGERS_ENV: u32 = 1024;
 
@@ -238,30 +239,49 @@ fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
         let length = black_box(length.min(ENV_LEN as u64) as u32);
         // SAFETY: ENV_LEN bytes at most, by the line before; the helper checks
         // the user's address.
-        let env = unsafe {
-            let env = (&raw mut (*scratch).record.env).cast::<u8>();
-            if length > ENV_LEN as u32
-                || generated::bpf_probe_read_user(
-                    env.cast(),
-                    length,
-                    search.cursor as *const c_void,
-                ) != 0
-            {
-                search.unreadable = 1;
-                return;
-            }
-            env
+        let read = |into: *mut u8| unsafe {
+            generated::bpf_probe_read_user(into.cast(), length, search.cursor as *const c_void)
         };
-        for at in 0..ENV_LEN - 12 {
-            // What lies behind is an earlier program's.
-            if at as u32 + 12 > length {
+        // SAFETY: a field of the map's own value.
+        let env = unsafe { (&raw mut (*scratch).record.env).cast::<u8>() };
+        if length > ENV_LEN as u32 || read(env) != 0 {
+            search.unreadable = 1;
+            return;
+        }
+        // SAFETY: VAR_LEN bytes at most, into the spill.
+        let string = unsafe { (&raw mut (*scratch).spill).cast::<u8>() };
+        let end = search.cursor + u64::from(length);
+        let mut inside = false;
+        // String by string: these kernels' verifiers follow 8,192 branches in
+        // a row at most, so not byte by byte.
+        for _ in 0..MAX_STRINGS_BOUNDED {
+            if search.cursor >= end {
                 break;
             }
-            // SAFETY: twelve bytes before the end of the buffer at most.
-            if unsafe { env.add(at).cast::<[u8; 8]>().read_unaligned() } == *b"CNI_COMM" {
+            // SAFETY: as above; the helper checks the user's address.
+            let read = unsafe {
+                generated::bpf_probe_read_user_str(
+                    string.cast(),
+                    VAR_LEN as u32,
+                    search.cursor as *const c_void,
+                )
+            };
+            if read <= 0 {
+                search.unreadable = 1;
+                break;
+            }
+            // SAFETY: twelve bytes are within the spill.
+            if !inside && unsafe { string.cast::<[u8; 12]>().read_unaligned() } == *b"CNI_COMMAND="
+            {
                 search.is_plugin = 1;
                 break;
             }
+            // As in `look_at_string`.
+            inside = read >= VAR_LEN as i64;
+            search.cursor += read as u64 - u64::from(inside);
+        }
+        if search.is_plugin == 0 && search.cursor < end {
+            search.truncated = 1;
         }
         search.kept = length;
     });

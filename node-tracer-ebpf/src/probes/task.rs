@@ -6,7 +6,7 @@
 //! nothing is sent, and no stack is taken, for the short sleeps of ordinary
 //! disk I/O.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     bindings::{seq_file, task_struct},
@@ -32,8 +32,11 @@ static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(16384, 0);
 #[map]
 pub(crate) static WALK_REQUEST: Array<WalkRequest> = Array::with_max_entries(1, 0);
 
+/// A power of two that holds all of a stack's frames: see [`task_rows`].
+const STACK_ROOM: usize = STACK_FRAMES.next_power_of_two();
+
 #[map]
-static STACK: PerCpuArray<[u64; STACK_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
+static STACK: PerCpuArray<[u64; STACK_ROOM]> = PerCpuArray::with_max_entries(1, 0);
 
 #[inline(always)]
 fn is_blocked(state: u32) -> bool {
@@ -203,8 +206,12 @@ extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
     unsafe {
         let seq = (*meta).seq;
         bpf_seq_write(seq, (&raw const row).cast(), size_of::<TaskRow>() as u32);
-        if row.stack_len != 0 {
-            bpf_seq_write(seq, stack.cast(), row.stack_len);
+        // Older verifiers forget the length's range on its way
+        // through the row. A mask they understand; the compiler, which
+        // remembers, is not to take it away.
+        let len = black_box(row.stack_len) & (STACK_ROOM * 8 - 1) as u32;
+        if len != 0 {
+            bpf_seq_write(seq, stack.cast(), len);
         }
     }
     0

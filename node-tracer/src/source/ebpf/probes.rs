@@ -12,7 +12,7 @@ use std::{
 };
 
 use aya::{
-    Btf as AyaBtf, Ebpf, EbpfLoader,
+    Btf as AyaBtf, Ebpf, EbpfLoader, VerifierLogLevel,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
     programs::{FEntry, Program, ProgramError, ProgramType},
     sys::{BpfHelper, is_helper_supported},
@@ -138,6 +138,7 @@ impl Probes {
         let settings = SettingsGlobal(facts.settings(stall_threshold, own_pid_ns()));
         let mut ebpf = loader
             .btf(Some(&btf))
+            .verifier_log_level(verifier_log_level())
             .override_global("LAYOUT", &layout, true)
             .override_global("SETTINGS", &settings, true)
             .load(object)
@@ -371,7 +372,7 @@ fn describe(error: &ProgramError) -> String {
             match log
                 .lines()
                 .rev()
-                .find(|line| !line.trim().is_empty() && !line.starts_with("processed "))
+                .find(|line| !line.trim().is_empty() && !is_statistics(line))
             {
                 Some(line) => format!("{io_error} ({})", line.trim()),
                 None => io_error.to_string(),
@@ -380,6 +381,24 @@ fn describe(error: &ProgramError) -> String {
         ProgramError::SyscallError(error) => format!("{}: {}", error.call, error.io_error),
         other => other.to_string(),
     }
+}
+
+/// What the verifier is to say of a program that it refuses: the reason. Each
+/// of its steps, which can be more than any buffer holds, so that the kernel
+/// answers "no space" and each try takes minutes, only who debugs wants.
+fn verifier_log_level() -> VerifierLogLevel {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        VerifierLogLevel::DEBUG | VerifierLogLevel::STATS
+    } else {
+        VerifierLogLevel::STATS
+    }
+}
+
+/// Whether a line of the verifier's log only tells of its work.
+fn is_statistics(line: &str) -> bool {
+    ["processed ", "verification time ", "stack depth "]
+        .iter()
+        .any(|begin| line.starts_with(begin))
 }
 
 /// What the iterators and maps can fail with.

@@ -11,6 +11,8 @@ use crate::event::{Device, Neighbour, Route};
 
 /// `ARPHRD_ETHER`
 const ETHERNET: u16 = 1;
+/// `RTA_VIA` of linux/rtnetlink.h, which libc has for glibc alone.
+const RTA_VIA: u16 = 18;
 
 /// Size of `struct ifaddrmsg`.
 pub(super) const IFADDRMSG: usize = 8;
@@ -188,7 +190,7 @@ impl Hop {
             libc::RTA_OIF => self.device = number(value),
             libc::RTA_GATEWAY => self.gateway = parse_ip(value).ok(),
             // A gateway of the other family: `struct rtvia`.
-            libc::RTA_VIA => {
+            RTA_VIA => {
                 self.gateway = value
                     .split_at_checked(2)
                     .and_then(|(_, address)| parse_ip(address).ok());
