@@ -21,6 +21,7 @@
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
 //! | [`harness`] | runs the integration tests |
+//! | [`guest`] | what runs in the guests of `cargo xtask vm` |
 //!
 //! A program that uses the stage calls [`helper::act_if_asked`] first thing in
 //! `main`: the helper processes are that same program again.
@@ -37,6 +38,7 @@ pub mod containerd;
 pub mod cri;
 pub mod crowd;
 mod fuse;
+pub mod guest;
 pub mod hangfs;
 pub mod harness;
 pub mod helper;

@@ -48,6 +48,11 @@ pub(crate) fn build_tracer(args: &[&str]) -> anyhow::Result<PathBuf> {
         );
         return Ok(tracer.into());
     }
+    build(args, "node-tracer")
+}
+
+/// Builds, and returns the path of the program `name`.
+pub(crate) fn build(args: &[&str], name: &str) -> anyhow::Result<PathBuf> {
     let mut child = cargo(&["build", "--message-format", "json-render-diagnostics"])?
         .args(args)
         .stdout(Stdio::piped())
@@ -57,10 +62,10 @@ pub(crate) fn build_tracer(args: &[&str]) -> anyhow::Result<PathBuf> {
     let executable = messages
         .map_while(Result::ok)
         .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
-        .filter(|message| message["target"]["name"] == "node-tracer")
+        .filter(|message| message["target"]["name"] == name)
         .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
         .last();
     let status = child.wait().context("wait for cargo")?;
     anyhow::ensure!(status.success(), "the build failed");
-    executable.context("cargo has built no program node-tracer")
+    executable.with_context(|| format!("cargo has built no program {name}"))
 }

@@ -7,6 +7,7 @@
 //! | [`mod@test`] | runs all tests |
 //! | [`mod@bench`] | measures, beside what one would use instead |
 //! | [`lint`] | rustfmt, clippy, rustdoc |
+//! | [`mod@vm`] | runs the tracer on other kernels, in QEMU |
 //! | [`run`] | builds the tracer and runs it |
 
 #![expect(
@@ -25,6 +26,7 @@ mod run;
 mod setup;
 mod test;
 mod toolchain;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -55,6 +57,8 @@ enum Command {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Run the tracer on Debian's kernels, in QEMU
+    Vm(vm::Vm),
     /// rustfmt, clippy and rustdoc, with warnings as errors
     Lint,
     /// Build node-tracer and run it
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Test { filter } => test::run(&filter),
         Command::Bench { what } => bench::run(&what),
+        Command::Vm(asked) => vm::run(&asked),
         Command::Lint => lint::run(),
         Command::Run { args } => run::run(&args),
     };

@@ -14,7 +14,7 @@ use node_tracer_tests::stage::{Need, in_path};
 use crate::setup::{installing, missing, ok};
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 12] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -23,6 +23,10 @@ const PACKAGES: [(&str, &str); 8] = [
     ("systemd", "systemd-journald"),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),
+    ("musl-tools", "a C compiler for the guests of cargo xtask vm"),
+    ("qemu-system-x86", "what runs these guests"),
+    ("kmod", "depmod"),
+    ("xz-utils", "what kernel modules are compressed with"),
 ];
 
 /// Whether a package is there, or a program of its name from elsewhere.

@@ -30,9 +30,21 @@ pub(crate) fn for_build() -> anyhow::Result<Toolchain> {
     Ok(toolchain)
 }
 
+/// What the build for guests needs besides.
+pub(crate) fn for_guests() -> anyhow::Result<()> {
+    for_build()?.bring_target(GUESTS)
+}
+
+/// For programs that bring their own C library: they run in any guest.
+pub(crate) const GUESTS: &str = "x86_64-unknown-linux-musl";
+
 /// What the build and the tests need.
 pub(crate) fn run() -> anyhow::Result<()> {
-    for_build()?;
+    let toolchain = for_build()?;
+    // Only `vm` needs it.
+    if let Err(error) = toolchain.bring_target(GUESTS) {
+        missing("target", &format!("{error:#}"));
+    }
     packages::bring();
     Ok(())
 }

@@ -55,6 +55,30 @@ impl Toolchain {
         self.sysroot.join(inside).exists()
     }
 
+    /// Adds the standard library for a target, if it is missing.
+    pub(crate) fn bring_target(&self, target: &str) -> anyhow::Result<()> {
+        let there = || self.sysroot.join("lib/rustlib").join(target).join("lib").exists();
+        if there() {
+            ok("target", target);
+            return Ok(());
+        }
+        installing("target", &format!("{target}, by rustup"));
+        let added = Command::new("rustup")
+            .args(["target", "add", target])
+            .stdin(Stdio::null())
+            .output();
+        match added {
+            Err(_) => anyhow::bail!(
+                "{target} is missing and there is no rustup: install Rust by https://rustup.rs, or the rust-std of {target}"
+            ),
+            Ok(output) if output.status.success() && there() => Ok(()),
+            Ok(output) => anyhow::bail!(
+                "rustup target add {target}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+        }
+    }
+
     /// Adds a component, if it is missing.
     pub(crate) fn bring(&self, component: &str) -> anyhow::Result<()> {
         if self.has(component) {

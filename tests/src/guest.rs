@@ -1,0 +1,40 @@
+//! What runs in the guests of `cargo xtask vm`: a kernel, this program as its
+//! first process, and the tracer.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`init`] | the first process: mounts, modules, the end |
+//! | [`report`] | what is said to the host, one JSON object a line |
+//! | [`matrix`] | every signal by every mechanism |
+//! | [`netns`], [`address`], [`task`], [`plugin`] | how a signal is made, and what must be told of it |
+//!
+//! A test is a law about what the tracer tells, whatever the mechanism. Where
+//! a mechanism cannot tell all, it says so in its coverage, and the test asks
+//! no more than that.
+
+mod address;
+mod init;
+mod matrix;
+mod netns;
+mod plugin;
+mod report;
+mod task;
+
+use std::process::ExitCode;
+
+/// The guest's program: the first process, its tests, or a CNI plugin of
+/// theirs.
+pub fn main() -> ExitCode {
+    if plugin::act_if_called() {
+        return ExitCode::SUCCESS;
+    }
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some(init::TESTS) => matrix::run(&args.collect::<Vec<_>>()),
+        _ if std::process::id() == 1 => init::run(),
+        _ => {
+            eprintln!("this is the first process of a guest of `cargo xtask vm`");
+            ExitCode::FAILURE
+        }
+    }
+}

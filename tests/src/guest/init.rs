@@ -1,0 +1,140 @@
+//! The first process of a guest. It prepares what a booted system has, runs
+//! the tests in a child, buries what is orphaned, and powers off.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use super::report::Host;
+use crate::syscall::mount;
+
+/// The argument by which the child is told what it is.
+pub(super) const TESTS: &str = "tests";
+/// Where the host has put the modules, to be loaded in the order of names.
+const MODULES: &str = "/modules";
+/// (kind, folder); a kernel without one of the last few is fine.
+const MOUNTS: [(&str, &str); 9] = [
+    ("devtmpfs", "/dev"),
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("tmpfs", "/run"),
+    ("tmpfs", "/tmp"),
+    ("cgroup2", "/sys/fs/cgroup"),
+    ("bpf", "/sys/fs/bpf"),
+    ("tracefs", "/sys/kernel/tracing"),
+    ("securityfs", "/sys/kernel/security"),
+];
+
+/// Runs the guest, and ends it: this does not come back.
+pub(super) fn run() -> ExitCode {
+    match guest() {
+        Ok(mut host) => host.end(),
+        // The console is where the host looks then.
+        Err(error) => eprintln!("guest: {error:#}"),
+    }
+    power_off();
+    ExitCode::FAILURE
+}
+
+fn guest() -> anyhow::Result<Host> {
+    for (kind, folder) in MOUNTS {
+        if let Err(error) = mount(None, Path::new(folder), Some(kind), 0) {
+            eprintln!("guest: {kind}: {error:#}");
+        }
+    }
+    let mut host = Host::open()?;
+    raw()?;
+    for error in load_modules()? {
+        host.text(&error);
+    }
+    fs::write("/proc/sys/kernel/hostname", "guest").context("hostname")?;
+    // As on a node: the tracer is to find what it needs all the same.
+    let _ = fs::write("/proc/sys/kernel/unprivileged_bpf_disabled", "2");
+    let child = Command::new("/init")
+        .arg(TESTS)
+        .args(wanted())
+        .env("PATH", "/bin")
+        .env("NODE_TRACER_BIN", "/bin/node-tracer")
+        .env("RUST_BACKTRACE", "0")
+        .spawn()
+        .context("start the tests")?;
+    bury_until(child.id());
+    Ok(host)
+}
+
+/// The serial line is a terminal until it is told to be none.
+fn raw() -> anyhow::Result<()> {
+    let line = File::open("/dev/ttyS1").context("/dev/ttyS1")?;
+    // SAFETY: an all-zero termios is a valid value, overwritten below.
+    let mut settings: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: both calls take an open descriptor and a termios that lives.
+    let done = unsafe {
+        libc::tcgetattr(line.as_raw_fd(), &raw mut settings);
+        libc::cfmakeraw(&raw mut settings);
+        libc::tcsetattr(line.as_raw_fd(), libc::TCSANOW, &raw const settings)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error()).context("the serial line");
+    }
+    Ok(())
+}
+
+/// What of the tests is wanted: `nt.tests=A,B` on the kernel's command line.
+fn wanted() -> Vec<String> {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let words = line.split_whitespace();
+    let names = words.filter_map(|word| word.strip_prefix("nt.tests="));
+    names
+        .flat_map(|names| names.split(','))
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Loads all of them; returns what went wrong.
+fn load_modules() -> anyhow::Result<Vec<String>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(MODULES)
+        .context(MODULES)?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    let mut wrong = Vec::new();
+    for path in files {
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        // SAFETY: finit_module takes a descriptor, a NUL-terminated string, and flags.
+        let done =
+            unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+        if done != 0 {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EEXIST) {
+                wrong.push(format!("module {}: {error}", path.display()));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Waits for every process that ends, until this one has.
+fn bury_until(child: u32) {
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes the status that it is given.
+        let ended = unsafe { libc::waitpid(-1, &raw mut status, 0) };
+        if ended < 0 || ended == child as libc::pid_t {
+            return;
+        }
+    }
+}
+
+fn power_off() {
+    // SAFETY: both take no pointers. As the first process this must not end.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+}

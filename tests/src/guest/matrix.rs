@@ -1,0 +1,398 @@
+//! Every signal by every mechanism: the tracer is started once for each
+//! mechanism, with that one as its limit, and each signal is made for it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::report::{Cell, Host, Verdict};
+use super::{address, netns, plugin, task};
+use crate::keeper::{By, Keeper};
+use crate::netns::Netns;
+use crate::tracer::{Tracer, command, is_event, names_address, netns_of};
+use crate::{process, stage, wait};
+
+/// The best first; with it as the limit nothing is limited.
+const MECHANISMS: [&str; 6] = [
+    "fentry",
+    "kprobe",
+    "tp_btf",
+    "raw_tp",
+    "iterator",
+    "comparison",
+];
+/// The rungs on which every namespace must be told of, however fast.
+const IN_A_STORM: [&str; 3] = ["fentry", "kprobe", "tp_btf"];
+
+/// A signal, and whether what had to be told of it was.
+pub(super) type Told = (&'static str, anyhow::Result<()>);
+
+/// The tracer, and what is true of this run.
+pub(super) struct Stage<'a> {
+    tracer: Tracer,
+    host: &'a mut Host,
+}
+
+impl Stage<'_> {
+    /// Long enough for the slowest mechanism on an emulated machine.
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// What comes from here on.
+    pub(super) fn mark(&self) -> usize {
+        self.tracer.records().len()
+    }
+
+    /// Waits for a record that came after a mark: the kernel uses numbers
+    /// again, so an earlier one may be of another.
+    pub(super) fn after(
+        &mut self,
+        mark: usize,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        // The host gives up on a guest that is silent for long.
+        self.host.alive();
+        // Each record is asked about once, in order.
+        let seen = std::cell::Cell::new(0);
+        self.tracer.wait_for(what, Self::SOON, |record| {
+            let at = seen.replace(seen.get() + 1);
+            at >= mark && wanted(record)
+        })
+    }
+
+    pub(super) fn records(&self) -> Vec<Value> {
+        self.tracer.records()
+    }
+
+    /// Waits until what was done before has been told.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        let mut before = 0;
+        for _ in 0..20 {
+            let now = self.tracer.records().len();
+            if now == before {
+                break;
+            }
+            before = now;
+            wait::pause(Duration::from_secs(2))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        self.host.text(text);
+    }
+}
+
+/// A group of signals that are made together.
+struct Scenario {
+    name: &'static str,
+    signals: &'static [&'static str],
+    run: fn(&mut Stage<'_>) -> Vec<Told>,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        name: "netns",
+        signals: &["netns-created", "netns-dying", "netns-destroyed"],
+        run: netns::told,
+    },
+    Scenario {
+        name: "address",
+        signals: &["address"],
+        run: address::told,
+    },
+    Scenario {
+        name: "task",
+        signals: &["task-blocked"],
+        run: task::told,
+    },
+    Scenario {
+        name: "cni",
+        signals: &["cni-call", "cni-result"],
+        run: plugin::told,
+    },
+];
+
+/// Runs the tests whose names (`netns@kprobe`) hold one of `wanted`; all, if
+/// none is named.
+pub(super) fn run(wanted: &[String]) -> ExitCode {
+    let has =
+        |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    let Ok(mut host) = Host::open() else {
+        return ExitCode::FAILURE;
+    };
+    for mechanism in MECHANISMS {
+        if let Err(error) = rung(&mut host, mechanism, &has) {
+            host.cell(&Cell {
+                signal: "tracer",
+                mechanism,
+                verdict: Verdict::Failed,
+                detail: format!("{error:#}"),
+                seconds: 0.0,
+            });
+        }
+        let left = stage::leftovers();
+        if !left.is_empty() {
+            host.text(&format!("left behind: {}", left.join(", ")));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the tracer says of itself: (mechanism, why none better, what is
+/// unknown) by signal.
+struct Coverage(BTreeMap<String, (String, String, String)>);
+
+impl Coverage {
+    fn of(record: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let signals = record["signals"].as_array().into_iter().flatten();
+        Self(
+            signals
+                .map(|item| {
+                    let unknown = item["unknown"].to_string();
+                    let how = (text(&item["mechanism"]), text(&item["reason"]), unknown);
+                    (text(&item["signal"]), how)
+                })
+                .collect(),
+        )
+    }
+
+    fn mechanism(&self, signal: &str) -> &str {
+        self.0.get(signal).map_or("", |(mechanism, ..)| mechanism)
+    }
+
+    /// Whether namespaces that only a socket holds are found at the start.
+    fn finds_hidden(&self) -> bool {
+        let inventory = self.0.get("inventory");
+        inventory.is_some_and(|(.., unknown)| !unknown.contains("only a socket holds"))
+    }
+
+    /// Which mechanisms are not used and why, where that is the kernel's doing.
+    fn refusals(&self) -> Vec<(&str, &'static str, &str)> {
+        let mut refusals = Vec::new();
+        for (signal, (used, reasons, _)) in &self.0 {
+            for mechanism in MECHANISMS.into_iter().filter(|one| one != used) {
+                let begin = format!("no {mechanism}: ");
+                let Some(at) = reasons.find(&begin) else {
+                    continue;
+                };
+                let rest = &reasons[at + begin.len()..];
+                let reason = rest.split("; no ").next().unwrap_or(rest);
+                if !reason.starts_with("limited to") {
+                    refusals.push((signal.as_str(), mechanism, reason));
+                }
+            }
+        }
+        refusals
+    }
+}
+
+/// All that is tested with one limit.
+fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    let named = |scenario: &str| has(&format!("{scenario}@{mechanism}"));
+    let scenarios = SCENARIOS.iter().filter(|scenario| named(scenario.name));
+    let scenarios: Vec<&Scenario> = scenarios.collect();
+    if scenarios.is_empty() && !["check", "storm", "inventory"].into_iter().any(named) {
+        return Ok(());
+    }
+    let begin = Instant::now();
+    let coverage = check(host, mechanism)?;
+    for (signal, mechanism, reason) in coverage.refusals() {
+        host.cell(&Cell {
+            signal,
+            mechanism,
+            verdict: Verdict::Refused,
+            detail: reason.to_owned(),
+            seconds: begin.elapsed().as_secs_f32(),
+        });
+    }
+    // Without a limit all signals are tested, whatever they rest on: that is
+    // what a node has. With one, those that it makes a difference to.
+    let matters =
+        |signal: &str| mechanism == MECHANISMS[0] || coverage.mechanism(signal) == mechanism;
+
+    let stock = Stock::new()?;
+    let tracer = start(mechanism)?;
+    let mut stage = Stage { tracer, host };
+    let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<Told>| {
+        for (signal, told) in told {
+            let by = coverage.mechanism(match signal.starts_with("storm") {
+                true => "netns-created",
+                false => signal,
+            });
+            // Where nothing is promised, nothing is asked.
+            if by.is_empty() || !matters(signal) && !signal.starts_with("storm") {
+                continue;
+            }
+            stage.host.cell(&Cell {
+                signal,
+                mechanism: by,
+                verdict: if told.is_ok() {
+                    Verdict::Ok
+                } else {
+                    Verdict::Failed
+                },
+                detail: told
+                    .err()
+                    .map_or(String::new(), |error| format!("{error:#}")),
+                seconds: begin.elapsed().as_secs_f32(),
+            });
+        }
+    };
+    if named("inventory") && matters("inventory") {
+        let begin = Instant::now();
+        let told = stock.told(&mut stage, coverage.finds_hidden());
+        tell(&mut stage, begin, vec![("inventory", told)]);
+    }
+    // What comes next may get the same number: only when this one is over can
+    // every mechanism tell the two apart.
+    let (mark, inode) = (stage.mark(), stock.named.inode());
+    drop(stock);
+    stage.after(mark, &format!("netns-destroyed {inode}"), |record| {
+        is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
+    })?;
+    stage.settle()?;
+    for scenario in scenarios {
+        if scenario.signals.iter().any(|signal| matters(signal)) {
+            let begin = Instant::now();
+            let told = (scenario.run)(&mut stage);
+            tell(&mut stage, begin, told);
+        }
+    }
+    let mut lives = SCENARIOS[0].signals.iter();
+    let all = lives.all(|signal| coverage.mechanism(signal) == mechanism);
+    if named("storm") && all && IN_A_STORM.contains(&mechanism) {
+        let begin = Instant::now();
+        let told = netns::storm(&mut stage);
+        tell(&mut stage, begin, told);
+    }
+    let Stage { tracer, host } = stage;
+    let ended = tracer.stop()?;
+    if !ended.stderr.trim().is_empty() {
+        host.note(&format!("trace --limit {mechanism}: stderr"), &ended.stderr);
+    }
+    ensure!(
+        ended.code == Some(0),
+        "exit code {:?}, signal {:?}: {}",
+        ended.code,
+        ended.signal,
+        ended.stderr.trim()
+    );
+    let lost = ended
+        .records
+        .iter()
+        .find(|record| is_event(record, "events-lost"));
+    ensure!(
+        lost.is_none(),
+        "events were lost: {}",
+        lost.context("none")?
+    );
+    host.cell(&Cell {
+        signal: "tracer",
+        mechanism,
+        verdict: Verdict::Ok,
+        detail: String::new(),
+        seconds: begin.elapsed().as_secs_f32(),
+    });
+    Ok(())
+}
+
+/// `trace`, when it watches.
+fn start(mechanism: &str) -> anyhow::Result<Tracer> {
+    let args = ["trace", "-o", "json", "--pods", "none", "--cri", "none"];
+    let mut command = command(&args)?;
+    command.args(["--limit", mechanism, "--stall-threshold", "1s"]);
+    let mut tracer = Tracer::start(&mut command, |_| ())?;
+    // Loading takes long where everything is emulated.
+    let ready = tracer.wait_for("a coverage record", Duration::from_secs(90), |record| {
+        record["type"] == "coverage"
+    });
+    // One that hangs hangs somewhere.
+    let pid = tracer.pid();
+    ready.with_context(|| {
+        format!(
+            "it is in {}: {:?}",
+            process::wchan(pid),
+            process::stack(pid)
+        )
+    })?;
+    Ok(tracer)
+}
+
+/// `check`: ends well and says how each signal is heard.
+fn check(host: &mut Host, mechanism: &str) -> anyhow::Result<Coverage> {
+    let args = ["check", "-o", "json", "--pods", "none", "--cri", "none"];
+    let output = command(&[&args[..], &["--limit", mechanism]].concat())?
+        .env("NODE_TRACER_LOG", "info")
+        .output()
+        .context("check")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let record = output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .find(|record| record["type"] == "coverage");
+    let record = record.with_context(|| format!("check: {}: {stderr}", output.status))?;
+    host.note(&format!("check --limit {mechanism}"), &record.to_string());
+    if !stderr.trim().is_empty() {
+        let title = format!("check --limit {mechanism}: stderr");
+        host.note(&title, &stderr);
+    }
+    ensure!(
+        output.status.code().is_some_and(|code| code < 2),
+        "check: {}: {stderr}",
+        output.status
+    );
+    Ok(Coverage::of(&record))
+}
+
+/// What is there before the tracer starts.
+struct Stock {
+    named: Netns,
+    keeper: Keeper,
+    /// Held by the keeper's socket alone.
+    hidden: u64,
+}
+
+const STOCKED: &str = "198.18.6.5";
+
+impl Stock {
+    fn new() -> anyhow::Result<Self> {
+        let named = Netns::create()?;
+        named.ip("link add eth0 type dummy")?;
+        named.ip(&format!("addr add {STOCKED}/24 dev eth0"))?;
+        let mut hidden = Netns::create()?;
+        let keeper = Keeper::start(By::Socket, hidden.path())?;
+        let inode = hidden.inode();
+        hidden.delete()?;
+        Ok(Self {
+            named,
+            keeper,
+            hidden: inode,
+        })
+    }
+
+    fn told(&self, stage: &mut Stage<'_>, all: bool) -> anyhow::Result<()> {
+        let found = |inode: u64| {
+            move |record: &Value| is_event(record, "netns-found") && netns_of(record) == Some(inode)
+        };
+        stage.after(0, "netns-found of a named one", found(self.named.inode()))?;
+        stage.after(0, "its address", |record| {
+            is_event(record, "address-added")
+                && names_address(record, STOCKED)
+                && netns_of(record) == Some(self.named.inode())
+        })?;
+        if all {
+            let what = format!(
+                "netns-found of one that a socket of {} holds",
+                self.keeper.pid()
+            );
+            stage.after(0, &what, found(self.hidden))?;
+        }
+        wait::pause(Duration::ZERO)
+    }
+}

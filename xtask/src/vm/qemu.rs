@@ -1,0 +1,139 @@
+//! One guest: started, listened to, and killed if it hangs.
+//!
+//! Always emulated (TCG): hardware virtualisation is not to be had everywhere,
+//! and where it is nested it fails in ways that look like the tracer's.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use node_tracer_tests::wait;
+use serde_json::Value;
+
+use super::kernel::Kernel;
+
+pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// The longest that a guest may be silent, and may take.
+const SILENCE: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// Lines of the console that are shown of a guest that did not end well.
+const TAIL: usize = 40;
+
+/// How a guest has ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// It said so.
+    Well,
+    /// It hung or crashed; what happened, and the end of its console.
+    Badly {
+        /// In one line.
+        what: String,
+        /// The console's last lines.
+        console: String,
+    },
+}
+
+/// Killed, if it is still there when this is dropped.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a guest to its end and hands on each line that it reports.
+pub(crate) fn boot(
+    kernel: &Kernel,
+    initramfs: &Path,
+    console: &Path,
+    tests: &[String],
+    mut each: impl FnMut(Value),
+) -> anyhow::Result<End> {
+    let append = format!(
+        "console=ttyS0 panic=-1 oops=panic nt.tests={}",
+        tests.join(",")
+    );
+    let mut guest = Guest(
+        Command::new(PROGRAM)
+            .args(["-accel", "tcg,thread=multi"])
+            // With cmpxchg16b emulated, kernels crash under tracing.
+            .args(["-cpu", "max,-cx16", "-smp", "1", "-m", "1536"])
+            .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            .args(["-serial", &format!("file:{}", console.display())])
+            .args(["-serial", "stdio"])
+            .arg("-kernel")
+            .arg(&kernel.image)
+            .arg("-initrd")
+            .arg(initramfs)
+            .args(["-append", &append])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {PROGRAM}; cargo xtask setup brings it"))?,
+    );
+    let reports = BufReader::new(guest.0.stdout.take().context("no pipe")?);
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = reports.split(b'\n').map_while(Result::ok);
+        lines
+            .map(|line| String::from_utf8_lossy(&line).trim().to_owned())
+            .try_for_each(|line| send.send(line))
+    });
+    let begin = Instant::now();
+    let mut last = begin;
+    let what = loop {
+        anyhow::ensure!(!wait::interrupted(), "interrupted");
+        match lines.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => {
+                last = Instant::now();
+                match serde_json::from_str::<Value>(&line) {
+                    Ok(report) if report["kind"] == "end" => return Ok(End::Well),
+                    Ok(report @ Value::Object(_)) => each(report),
+                    _ if line.is_empty() => {}
+                    _ => each(serde_json::json!({ "kind": "text", "text": line })),
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break String::from("it has ended by itself"),
+            Err(RecvTimeoutError::Timeout) if last.elapsed() > SILENCE => {
+                break format!("killed after {} s without a word", SILENCE.as_secs());
+            }
+            Err(RecvTimeoutError::Timeout) if begin.elapsed() > LIMIT => {
+                break format!("killed after {} s", LIMIT.as_secs());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    };
+    drop(guest);
+    Ok(End::Badly {
+        what,
+        console: tail(&String::from_utf8_lossy(
+            &fs::read(console).unwrap_or_default(),
+        )),
+    })
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(TAIL);
+    lines[from..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_the_end() {
+        let text: String = (0..100).map(|line| format!("{line}\n")).collect();
+        assert!(tail(&text).starts_with("60\n"));
+        assert_eq!(tail("a\nb"), "a\nb");
+    }
+}
