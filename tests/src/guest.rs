@@ -30,7 +30,17 @@ pub fn main() -> ExitCode {
     }
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
-        Some(init::TESTS) => matrix::run(&args.collect::<Vec<_>>()),
+        Some(init::TESTS) => {
+            let suite = args.next().unwrap_or_default();
+            let wanted: Vec<String> = args.collect();
+            match suite.as_str() {
+                "matrix" => matrix::run(&wanted),
+                other => {
+                    eprintln!("guest: there is no suite {other}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
         _ if std::process::id() == 1 => init::run(),
         _ => {
             eprintln!("this is the first process of a guest of `cargo xtask vm`");

@@ -23,7 +23,10 @@ const PACKAGES: [(&str, &str); 12] = [
     ("systemd", "systemd-journald"),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),
-    ("musl-tools", "a C compiler for the guests of cargo xtask vm"),
+    (
+        "musl-tools",
+        "a C compiler for the guests of cargo xtask vm",
+    ),
     ("qemu-system-x86", "what runs these guests"),
     ("kmod", "depmod"),
     ("xz-utils", "what kernel modules are compressed with"),

@@ -57,7 +57,13 @@ impl Toolchain {
 
     /// Adds the standard library for a target, if it is missing.
     pub(crate) fn bring_target(&self, target: &str) -> anyhow::Result<()> {
-        let there = || self.sysroot.join("lib/rustlib").join(target).join("lib").exists();
+        let there = || {
+            self.sysroot
+                .join("lib/rustlib")
+                .join(target)
+                .join("lib")
+                .exists()
+        };
         if there() {
             ok("target", target);
             return Ok(());

@@ -5,6 +5,7 @@
 //! | [`kernel`] | Debian's kernels, fetched by apt and unpacked |
 //! | [`modules`] | the modules that a guest loads |
 //! | [`initramfs`] | the guest's file system |
+//! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
 //! | [`table`] | what came of it |
 //!
@@ -16,6 +17,7 @@ mod initramfs;
 mod kernel;
 mod modules;
 mod qemu;
+mod suite;
 mod table;
 
 use std::fs;
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use node_tracer_tests::stage::in_path;
 use node_tracer_tests::{cni, wait};
 use serde_json::Value;
@@ -32,6 +35,7 @@ use crate::{cargo, setup};
 use initramfs::Archive;
 use kernel::{Kernel, Wanted};
 use qemu::End;
+use suite::{Boot, Suite};
 use table::Table;
 
 /// Kernels that are taken if none is named: an old and a new one.
@@ -43,9 +47,12 @@ pub(crate) struct Vm {
     /// 5.10, 6.1, 6.12, 7.2 [default: 6.1 and 6.12]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
-    /// All of them
+    /// All of them, and all suites
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
+    /// What is run (may be given several times) [default: matrix]
+    #[arg(long, value_name = "SUITE")]
+    suite: Vec<Suite>,
     /// Forget the kernels that are here and fetch the newest
     #[arg(long)]
     fetch: bool,
@@ -56,6 +63,9 @@ pub(crate) struct Vm {
     #[arg(last = true, value_name = "TEST")]
     tests: Vec<String>,
 }
+
+/// What the guests of one kernel reported, beside it.
+const REPORTS: &str = "reports.jsonl";
 
 /// Where kernels are kept between runs.
 fn cache() -> anyhow::Result<PathBuf> {
@@ -81,6 +91,11 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|name| Wanted::of(name))
             .collect::<Result<_, _>>()?,
+    };
+    let suites = match (asked.suite.as_slice(), asked.all) {
+        ([], false) => &[Suite::Matrix],
+        ([], true) => Suite::value_variants(),
+        (named, _) => named,
     };
     setup::for_guests()?;
     wait::catch_signals()?;
@@ -110,13 +125,17 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     let programs = Programs::build()?;
     for kernel in guests {
         println!("── vm: {}", kernel.release);
+        // From here on all of its guests add to it.
+        let _ = fs::remove_file(cache.join(kernel.name).join(REPORTS));
         table.kernel(&kernel.release);
-        match guest(&kernel, &programs, asked, &cache, &mut table) {
-            Ok(mut said) => remarks.append(&mut said),
-            Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
-            Err(error) => {
-                table.fail();
-                remarks.push(format!("{}: {error:#}", kernel.release));
+        for boot in suites.iter().flat_map(|suite| suite.boots()) {
+            match guest(&kernel, &boot, &programs, asked, &cache, &mut table) {
+                Ok(mut said) => remarks.append(&mut said),
+                Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
+                Err(error) => {
+                    table.fail();
+                    remarks.push(format!("{}: {error:#}", kernel.release));
+                }
             }
         }
     }
@@ -161,6 +180,7 @@ impl Programs {
 /// again at the end.
 fn guest(
     kernel: &Kernel,
+    boot: &Boot,
     programs: &Programs,
     asked: &Vm,
     cache: &Path,
@@ -179,9 +199,14 @@ fn guest(
     let archive = folder.join("initramfs");
     pack(programs, &modules)?.write(&archive)?;
     let console = folder.join("console.log");
-    let log = folder.join("reports.jsonl");
-    let mut reports = fs::File::create(&log).with_context(|| log.display().to_string())?;
-    let end = qemu::boot(kernel, &archive, &console, &asked.tests, |report| {
+    let log = folder.join(REPORTS);
+    let mut reports = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
+    println!("vm: {} {}", boot.suite.name(), boot.append);
+    let end = qemu::boot(kernel, boot, &archive, &console, &asked.tests, |report| {
         if report["kind"] == "alive" {
             return;
         }
@@ -217,6 +242,14 @@ fn line(report: &Value) -> Option<String> {
             report["seconds"].as_f64().unwrap_or_default(),
             text("detail").replace('\n', "\n         "),
         )),
+        "case" => Some(format!(
+            "{:8} {:10} {:6.1} s  {}  {}",
+            text("verdict"),
+            text("suite"),
+            report["seconds"].as_f64().unwrap_or_default(),
+            text("case"),
+            text("detail").replace('\n', "\n         "),
+        )),
         "text" => Some(format!("         {}", text("text"))),
         _ => None,
     }
@@ -225,17 +258,14 @@ fn line(report: &Value) -> Option<String> {
 /// Failures and refusals are said again at the end.
 fn remark(kernel: &Kernel, report: &Value) -> Option<String> {
     let text = |key: &str| report[key].as_str().unwrap_or_default();
-    let worth = matches!(text("verdict"), "FAILED" | "refused");
-    (text("kind") == "cell" && worth).then(|| {
-        format!(
-            "{} {} {} {}: {}",
-            kernel.release,
-            text("signal"),
-            text("mechanism"),
-            text("verdict"),
-            text("detail")
-        )
-    })
+    let what = match text("kind") {
+        "cell" => format!("{} {}", text("signal"), text("mechanism")),
+        "case" => format!("{} {}", text("suite"), text("case")),
+        _ => return None,
+    };
+    let (verdict, detail) = (text("verdict"), text("detail"));
+    let worth = matches!(verdict, "FAILED" | "refused" | "skipped");
+    worth.then(|| format!("{} {what} {verdict}: {detail}", kernel.release))
 }
 
 /// The guest's file system.

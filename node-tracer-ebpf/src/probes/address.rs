@@ -7,7 +7,6 @@
 use aya_ebpf::{
     EbpfContext as _,
     helpers::bpf_get_current_pid_tgid,
-    EbpfContext as _,
     macros::{fentry, fexit, kprobe, kretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
 };

@@ -56,7 +56,8 @@ fn guest() -> anyhow::Result<Host> {
     let _ = fs::write("/proc/sys/kernel/unprivileged_bpf_disabled", "2");
     let child = Command::new("/init")
         .arg(TESTS)
-        .args(wanted())
+        .arg(asked("nt.suite=").pop().unwrap_or_default())
+        .args(asked("nt.tests="))
         .env("PATH", "/bin")
         .env("NODE_TRACER_BIN", "/bin/node-tracer")
         .env("RUST_BACKTRACE", "0")
@@ -83,11 +84,11 @@ fn raw() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of the tests is wanted: `nt.tests=A,B` on the kernel's command line.
-fn wanted() -> Vec<String> {
+/// What is asked for on the kernel's command line: `nt.suite=A nt.tests=B,C`.
+fn asked(key: &str) -> Vec<String> {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let words = line.split_whitespace();
-    let names = words.filter_map(|word| word.strip_prefix("nt.tests="));
+    let names = words.filter_map(|word| word.strip_prefix(key));
     names
         .flat_map(|names| names.split(','))
         .filter(|name| !name.is_empty())

@@ -24,6 +24,8 @@ pub(super) enum Verdict {
     Failed,
     /// The kernel does not allow the mechanism, and the tracer says so.
     Refused,
+    /// This kernel or this guest cannot have it.
+    Skipped,
 }
 
 impl Verdict {
@@ -32,6 +34,7 @@ impl Verdict {
             Self::Ok => "ok",
             Self::Failed => "FAILED",
             Self::Refused => "refused",
+            Self::Skipped => "skipped",
         }
     }
 }
@@ -41,6 +44,16 @@ impl Verdict {
 pub(super) struct Cell<'a> {
     pub(super) signal: &'a str,
     pub(super) mechanism: &'a str,
+    pub(super) verdict: Verdict,
+    pub(super) detail: String,
+    pub(super) seconds: f32,
+}
+
+/// One case of a suite that is a list of cases.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) suite: &'a str,
+    pub(super) name: &'a str,
     pub(super) verdict: Verdict,
     pub(super) detail: String,
     pub(super) seconds: f32,
@@ -65,6 +78,18 @@ impl Host {
             "verdict": cell.verdict.as_str(),
             "detail": end_of(&cell.detail),
             "seconds": cell.seconds,
+        }));
+    }
+
+    /// A case of a suite, and what came of it.
+    pub(super) fn case(&mut self, case: &Case<'_>) {
+        self.say(&json!({
+            "kind": "case",
+            "suite": case.suite,
+            "case": case.name,
+            "verdict": case.verdict.as_str(),
+            "detail": end_of(&case.detail),
+            "seconds": case.seconds,
         }));
     }
 

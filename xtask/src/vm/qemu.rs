@@ -15,6 +15,7 @@ use node_tracer_tests::wait;
 use serde_json::Value;
 
 use super::kernel::Kernel;
+use super::suite::Boot;
 
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 /// The longest that a guest may be silent, and may take.
@@ -51,14 +52,17 @@ impl Drop for Guest {
 /// Runs a guest to its end and hands on each line that it reports.
 pub(crate) fn boot(
     kernel: &Kernel,
+    boot: &Boot,
     initramfs: &Path,
     console: &Path,
     tests: &[String],
     mut each: impl FnMut(Value),
 ) -> anyhow::Result<End> {
     let append = format!(
-        "console=ttyS0 panic=-1 oops=panic nt.tests={}",
-        tests.join(",")
+        "console=ttyS0 panic=-1 oops=panic nt.suite={} nt.tests={} {}",
+        boot.suite.name(),
+        tests.join(","),
+        boot.append,
     );
     let mut guest = Guest(
         Command::new(PROGRAM)

@@ -1,4 +1,5 @@
-//! What the guests reported, as one table: kernel, signal, mechanism, verdict.
+//! What the guests reported, as tables: kernel, signal, mechanism, verdict; and
+//! case by kernel, of the suites that are lists of cases.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ struct Rows {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     kernels: Vec<(String, Rows)>,
+    /// (suite, case) in the order in which they came, with the verdict by kernel.
+    cases: Vec<((String, String), BTreeMap<String, String>)>,
     failed: usize,
 }
 
@@ -38,17 +41,31 @@ impl Table {
     /// Takes in one report, if it is about a cell.
     pub(crate) fn take(&mut self, report: &Value) {
         let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
-        if report["kind"] != "cell" {
-            return;
-        }
-        let (signal, mechanism) = (text("signal"), text("mechanism"));
         let verdict = text("verdict");
         if verdict == "FAILED" {
             self.failed += 1;
         }
-        let Some((_, rows)) = self.kernels.last_mut() else {
+        let Some((label, rows)) = self.kernels.last_mut() else {
             return;
         };
+        if report["kind"] == "case" {
+            let key = (text("suite"), text("case"));
+            let label = label.clone();
+            let at = self.cases.iter().position(|(other, _)| *other == key);
+            let at = at.unwrap_or_else(|| {
+                self.cases.push((key, BTreeMap::new()));
+                self.cases.len() - 1
+            });
+            let cell = self.cases[at].1.entry(label).or_default();
+            if cell != "FAILED" {
+                *cell = verdict;
+            }
+            return;
+        }
+        if report["kind"] != "cell" {
+            return;
+        }
+        let (signal, mechanism) = (text("signal"), text("mechanism"));
         if !rows.names.contains(&signal) {
             rows.names.push(signal.clone());
         }
@@ -73,6 +90,19 @@ impl Table {
 impl std::fmt::Display for Table {
     /// In Markdown, to be pasted.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.kernels.iter().any(|(_, rows)| !rows.names.is_empty()) {
+            self.signals(f)?;
+        }
+        if !self.cases.is_empty() {
+            writeln!(f)?;
+            self.cases(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    fn signals(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let width = self.kernels.iter().map(|(label, _)| label.len()).max();
         let width = width.unwrap_or(0).max(6);
         write!(f, "| {:width$} | {:15} |", "kernel", "signal")?;
@@ -98,6 +128,34 @@ impl std::fmt::Display for Table {
         }
         Ok(())
     }
+
+    fn cases(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = |text: &str| text.chars().count();
+        let suites = self.cases.iter().map(|((suite, _), _)| width(suite));
+        let suites = suites.max().unwrap_or(0).max(5);
+        let names = self.cases.iter().map(|((_, case), _)| width(case));
+        let names = names.max().unwrap_or(0);
+        write!(f, "| {:suites$} | {:names$} |", "suite", "case")?;
+        for (label, _) in &self.kernels {
+            write!(f, " {label:8} |")?;
+        }
+        writeln!(f)?;
+        write!(f, "|{}|{}|", "-".repeat(suites + 2), "-".repeat(names + 2))?;
+        for (label, _) in &self.kernels {
+            write!(f, "{}|", "-".repeat(label.len().max(8) + 2))?;
+        }
+        writeln!(f)?;
+        for ((suite, case), verdicts) in &self.cases {
+            write!(f, "| {suite:suites$} | {case:names$} |")?;
+            for (label, _) in &self.kernels {
+                let verdict = verdicts.get(label).map_or("", String::as_str);
+                let width = label.len().max(8);
+                write!(f, " {verdict:width$} |")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +176,23 @@ mod tests {
         let text = table.to_string();
         assert!(
             text.contains("| 6.1.0-1 | address         |            | FAILED     |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_case_has_a_column_for_each_kernel() {
+        let mut table = Table::default();
+        for (kernel, verdict) in [("6.1.0-1", "ok"), ("6.12", "FAILED")] {
+            table.kernel(kernel);
+            table.take(
+                &json!({"kind": "case", "suite": "node", "case": "ghost", "verdict": verdict}),
+            );
+        }
+        assert_eq!(table.failures(), 1);
+        let text = table.to_string();
+        assert!(
+            text.contains("| node  | ghost | ok       | FAILED   |"),
             "{text}"
         );
     }
