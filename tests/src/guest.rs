@@ -6,7 +6,7 @@
 //! | [`init`] | the first process: mounts, modules, the end |
 //! | [`report`] | what is said to the host, one JSON object a line |
 //! | [`matrix`] | every signal by every mechanism |
-//! | [`netns`], [`address`], [`task`], [`plugin`] | how a signal is made, and what must be told of it |
+//! | [`netns`], [`address`], [`task`], [`teardown`], [`plugin`] | how a signal is made, and what must be told of it |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
 //! a mechanism cannot tell all, it says so in its coverage, and the test asks
@@ -19,6 +19,7 @@ mod netns;
 mod plugin;
 mod report;
 mod task;
+mod teardown;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, keeper, runtime};
+use crate::{containerd, crowd, fuse, journald, keeper, rtnl, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -63,6 +63,16 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             let _ = file.read(&mut [0; 16]);
             Ok(())
         }
+        ("write", [comm, file, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            let options = fs::File::options().append(true).open(file);
+            let mut file = options.with_context(|| format!("open {file}"))?;
+            println!("in");
+            // What is asked for is one write(2), once the file system is frozen.
+            std::io::stdin().read_exact(&mut [0])?;
+            file.write_all(b"x").context("write")
+        }
+        ("hold-rtnl", []) => rtnl::hold(),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`incident`] | the whole story of a force-deleted pod, step by step |
 //! | [`stage`] | what the stage needs; what a run left behind |
-//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`process`], [`keeper`] | one kind of kernel object each |
+//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`frozen`], [`process`], [`keeper`], [`rtnl`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
@@ -37,6 +37,7 @@ pub mod cni;
 pub mod containerd;
 pub mod cri;
 pub mod crowd;
+pub mod frozen;
 mod fuse;
 pub mod guest;
 pub mod hangfs;
@@ -53,6 +54,7 @@ mod own_root;
 pub mod pods;
 pub mod process;
 pub mod recorder;
+pub mod rtnl;
 pub mod runtime;
 pub mod scratch;
 pub mod scripted;

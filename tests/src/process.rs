@@ -2,7 +2,8 @@
 //! one that ends up in uninterruptible sleep.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -54,11 +55,11 @@ impl PodProcess {
         comm: &str,
         netns: &Netns,
         cgroup: Option<&Cgroup>,
-        file: Option<&HangFs>,
+        file: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let child = helper::command(None, Some(netns), role)
             .arg(comm)
-            .args(file.map(HangFs::file))
+            .args(file)
             .args(cgroup.map(Cgroup::procs).unwrap_or_default())
             .stdout(Stdio::piped())
             .spawn()
@@ -72,13 +73,41 @@ impl PodProcess {
     /// One that only waits, as a sandbox's pause container does.
     pub fn pause(netns: &Netns, cgroup: Option<&Cgroup>) -> anyhow::Result<Self> {
         let mut this = Self::spawn("pause", "pause", netns, cgroup, None)?;
-        let stdout = this.child.stdout.take().context("no pipe")?;
-        let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context("the pause process")?;
-        anyhow::ensure!(line == "in\n", "the pause process did not start");
+        this.wait_until_in()?;
         Ok(this)
+    }
+
+    /// Waits until it says that it is where it is to be.
+    fn wait_until_in(&mut self) -> anyhow::Result<()> {
+        let stdout = self.child.stdout.take().context("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        anyhow::ensure!(line == "in\n", "process {} did not start", self.pid);
+        Ok(())
+    }
+
+    /// One that will write to a file, which it has open: [`write`](Self::write).
+    pub fn writer(
+        comm: &str,
+        netns: &Netns,
+        cgroup: Option<&Cgroup>,
+        file: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut this = Self::spawn("write", comm, netns, cgroup, Some(file))?;
+        this.wait_until_in()?;
+        Ok(this)
+    }
+
+    /// A writer writes; back when it is in uninterruptible sleep.
+    pub fn write_into_d(&mut self) -> anyhow::Result<()> {
+        let stdin = self.child.stdin.as_mut().context("no pipe")?;
+        stdin.write_all(b"w").context("tell the writer to write")?;
+        let pid = self.pid;
+        wait::until(
+            &format!("process {pid} to be in state D"),
+            Duration::from_secs(10),
+            || Ok((state(pid) == Some('D')).then_some(())),
+        )
     }
 
     /// One that reads the file that hangs; back when its read is under way.
@@ -88,7 +117,7 @@ impl PodProcess {
         cgroup: Option<&Cgroup>,
         file: &mut HangFs,
     ) -> anyhow::Result<Self> {
-        let this = Self::spawn("read", comm, netns, cgroup, Some(&*file))?;
+        let this = Self::spawn("read", comm, netns, cgroup, Some(&file.file()))?;
         file.wait_for_reader(this.pid)?;
         Ok(this)
     }

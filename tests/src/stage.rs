@@ -22,6 +22,8 @@ pub enum Need {
     Program(&'static str, &'static str),
     /// A busybox that runs in an empty container.
     StaticBusybox,
+    /// Loop devices, and ext4 on them.
+    Loop,
     /// systemd-journald, and journalctl to read what it wrote.
     Journald,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
@@ -33,6 +35,13 @@ pub const IP: Need = Need::Program("ip", "iproute2");
 
 /// All that an [`Incident`](crate::incident::Incident) needs.
 pub const INCIDENT: &[Need] = &[Need::Root, Need::Fuse, Need::Cgroup, IP];
+
+/// Whether the kernel has this file system.
+fn knows(kind: &str) -> bool {
+    let all = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    all.lines()
+        .any(|line| line.split_whitespace().last() == Some(kind))
+}
 
 impl Need {
     /// What is missing and how to mend it, in one line; `None` if all is well.
@@ -63,6 +72,9 @@ impl Need {
                 if !in_path("busybox").is_some_and(|file| containerd::image::is_static(&file)) =>
             {
                 "needs a statically linked busybox: install it (Debian: busybox-static)"
+            }
+            Self::Loop if !Path::new("/dev/loop-control").exists() || !knows("ext4") => {
+                "needs loop devices and ext4: modprobe loop; modprobe ext4"
             }
             Self::Program(program, package) if in_path(program).is_none() => {
                 return Some(format!("needs {program}: install it (Debian: {package})"));

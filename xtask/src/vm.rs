@@ -8,6 +8,7 @@
 //! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
 //! | [`table`] | what came of it |
+//! | [`readme`] | the same in the README |
 //!
 //! What runs in the guest, from its first process on, is
 //! `node_tracer_tests::guest`. It reports on its second serial line, one JSON
@@ -17,6 +18,7 @@ mod initramfs;
 mod kernel;
 mod modules;
 mod qemu;
+mod readme;
 mod suite;
 mod table;
 
@@ -59,6 +61,9 @@ pub(crate) struct Vm {
     /// Debian's archive (it ends in /debian) [default: that of this machine's apt]
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
+    /// Put the tables into README.md
+    #[arg(long, requires = "all")]
+    readme: bool,
     /// Run only the tests with this in their name
     #[arg(last = true, value_name = "TEST")]
     tests: Vec<String>,
@@ -140,8 +145,11 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         }
     }
     println!("── vm: kernel, signal, mechanism, verdict\n\n{table}");
-    for remark in remarks {
+    for remark in &remarks {
         println!("{remark}");
+    }
+    if asked.readme {
+        readme::write(&format!("{table}\n{}", remarks.join("\n")))?;
     }
     Ok(match table.failures() {
         0 => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::report::{Cell, Host, Verdict};
-use super::{address, netns, plugin, task};
+use super::{address, netns, plugin, task, teardown};
 use crate::keeper::{By, Keeper};
 use crate::netns::Netns;
 use crate::tracer::{Tracer, command, is_event, names_address, netns_of};
@@ -93,7 +93,7 @@ struct Scenario {
     run: fn(&mut Stage<'_>) -> Vec<Told>,
 }
 
-const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "netns",
         signals: &["netns-created", "netns-dying", "netns-destroyed"],
@@ -113,6 +113,11 @@ const SCENARIOS: [Scenario; 4] = [
         name: "cni",
         signals: &["cni-call", "cni-result"],
         run: plugin::told,
+    },
+    Scenario {
+        name: "teardown",
+        signals: &["teardown-stall"],
+        run: teardown::told,
     },
 ];
 
@@ -140,6 +145,15 @@ pub(super) fn run(wanted: &[String]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// The signal of the tracer's that makes a test's.
+fn rests_on(signal: &str) -> &str {
+    match signal {
+        "teardown-stall" => "netns-dying",
+        storm if storm.starts_with("storm") => "netns-created",
+        signal => signal,
+    }
 }
 
 /// What the tracer says of itself: (mechanism, why none better, what is
@@ -220,12 +234,9 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     let mut stage = Stage { tracer, host };
     let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<Told>| {
         for (signal, told) in told {
-            let by = coverage.mechanism(match signal.starts_with("storm") {
-                true => "netns-created",
-                false => signal,
-            });
+            let by = coverage.mechanism(rests_on(signal));
             // Where nothing is promised, nothing is asked.
-            if by.is_empty() || !matters(signal) && !signal.starts_with("storm") {
+            if by.is_empty() || !matters(rests_on(signal)) {
                 continue;
             }
             stage.host.cell(&Cell {
@@ -257,7 +268,11 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     })?;
     stage.settle()?;
     for scenario in scenarios {
-        if scenario.signals.iter().any(|signal| matters(signal)) {
+        if scenario
+            .signals
+            .iter()
+            .any(|signal| matters(rests_on(signal)))
+        {
             let begin = Instant::now();
             let told = (scenario.run)(&mut stage);
             tell(&mut stage, begin, told);

@@ -1,4 +1,5 @@
-//! A task that is killed in the middle of a read which is never answered.
+//! Tasks in uninterruptible sleep: killed in the middle of a read which is
+//! never answered, and writing to a file system that is frozen.
 
 use std::time::Duration;
 
@@ -6,27 +7,63 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::matrix::{Stage, Told};
+use crate::frozen::FrozenFs;
 use crate::hangfs::HangFs;
 use crate::netns::Netns;
 use crate::process::PodProcess;
 use crate::tracer::{is_event, netns_of};
 
 pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
-    vec![("task-blocked", stall(stage))]
+    vec![("task-blocked", reader(stage).and_then(|()| writer(stage)))]
 }
 
-fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+/// Not before it is killed: until then it could be interrupted.
+fn reader(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
     let mark = stage.mark();
     reader.kill_into_d()?;
-    let pid = reader.pid();
-    let about = |record: &Value| record["task"]["pid"] == pid;
-    let record = stage.after(mark, "task-blocked", |record| {
-        is_event(record, "task-blocked") && about(record)
+    let functions = ["request_wait_answer", "fuse_"];
+    blocked(stage, mark, &reader, "reader", &netns, &functions)?;
+    let mark = stage.mark();
+    volume.release();
+    unblocked(stage, mark, reader)
+}
+
+/// From the start, and SIGKILL changes nothing.
+fn writer(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    let mut disk = FrozenFs::mount()?;
+    let netns = Netns::create()?;
+    let mut writer = PodProcess::writer("writer", &netns, None, &disk.file())?;
+    disk.freeze()?;
+    let mark = stage.mark();
+    writer.write_into_d()?;
+    let functions = ["percpu_rwsem_wait", "percpu_down_read"];
+    blocked(stage, mark, &writer, "writer", &netns, &functions)?;
+    writer.kill()?;
+    let mark = stage.mark();
+    disk.thaw()?;
+    unblocked(stage, mark, writer)
+}
+
+fn is_about(record: &Value, event: &str, pid: u32) -> bool {
+    is_event(record, event) && record["task"]["pid"] == pid
+}
+
+/// That one is told of, with its namespace, and one of these in its stack.
+fn blocked(
+    stage: &mut Stage<'_>,
+    mark: usize,
+    task: &PodProcess,
+    comm: &str,
+    netns: &Netns,
+    functions: &[&str],
+) -> anyhow::Result<()> {
+    let record = stage.after(mark, &format!("task-blocked of the {comm}"), |record| {
+        is_about(record, "task-blocked", task.pid())
     })?;
-    ensure!(record["task"]["comm"] == "reader", "its name: {record}");
+    ensure!(record["task"]["comm"] == comm, "its name: {record}");
     ensure!(
         netns_of(&record) == Some(netns.inode()),
         "its netns {}: {record}",
@@ -34,14 +71,16 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     );
     let stack = record["stack"].to_string();
     ensure!(
-        stack.contains("request_wait_answer") || stack.contains("fuse_"),
+        functions.iter().any(|function| stack.contains(function)),
         "its stack: {record}"
     );
-    let mark = stage.mark();
-    volume.release();
-    reader.wait_for_end(Duration::from_secs(10))?;
+    Ok(())
+}
+
+fn unblocked(stage: &mut Stage<'_>, mark: usize, mut task: PodProcess) -> anyhow::Result<()> {
+    task.wait_for_end(Duration::from_secs(10))?;
     stage.after(mark, "task-unblocked", |record| {
-        is_event(record, "task-unblocked") && about(record)
+        is_about(record, "task-unblocked", task.pid())
     })?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::frozen::FrozenFs;
 use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
@@ -20,6 +21,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: stall,
     },
     Test {
+        name: "stall_on_a_frozen_file_system_is_one_from_the_start",
+        needs: FROZEN,
+        run: frozen,
+    },
+    Test {
         name: "stall_from_before_the_start_is_found",
         needs: NEEDS,
         run: stall_from_before,
@@ -30,6 +36,8 @@ pub(crate) const TESTS: &[Test] = &[
         run: short_stall,
     },
 ];
+
+const FROZEN: &[Need] = &[Need::Root, Need::StaticBusybox, Need::Loop, Need::Tracer];
 
 /// Whether a record is about this task: an event, or a finding that holds it.
 fn is_about(record: &Value, pid: u32) -> bool {
@@ -103,6 +111,30 @@ fn stall() -> anyhow::Result<()> {
         (at - blocked_at).as_secs_f32()
     );
     check(tracer, &mut reader, volume)
+}
+
+/// Nobody has killed it yet.
+fn frozen() -> anyhow::Result<()> {
+    let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
+    let mut disk = FrozenFs::mount()?;
+    let netns = Netns::create()?;
+    let mut writer = PodProcess::writer("writer", &netns, None, &disk.file())?;
+    disk.freeze()?;
+    writer.write_into_d()?;
+    let pid = writer.pid();
+    let finding = tracer.wait_for("a blocked-task finding", SOON, |record| {
+        is_blocked(record, pid, true)
+    })?;
+    ensure!(
+        finding.to_string().contains("percpu_rwsem_wait"),
+        "its stack: {finding}"
+    );
+    disk.thaw()?;
+    writer.wait_for_end(Duration::from_secs(10))?;
+    tracer.wait_for("the finding to be resolved", SOON, |record| {
+        is_blocked(record, pid, false)
+    })?;
+    Ok(())
 }
 
 fn stall_from_before() -> anyhow::Result<()> {

@@ -1,0 +1,52 @@
+//! A namespace whose teardown does not finish: the lock that it takes is held.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::matrix::{Stage, Told};
+use crate::netns::Netns;
+use crate::rtnl::RtnlHolder;
+use crate::tracer::{is_event, is_finding, netns_of};
+
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+    vec![("teardown-stall", stall(stage))]
+}
+
+fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    let other = Netns::create()?;
+    let mark = stage.mark();
+    let mut netns = Netns::create()?;
+    let inode = netns.inode();
+    let of_it = |record: &Value| netns_of(record) == Some(inode);
+    stage.after(mark, "netns-created", |record| {
+        is_event(record, "netns-created") && of_it(record)
+    })?;
+    let holder = RtnlHolder::start(&other)?;
+    let mark = stage.mark();
+    netns.delete()?;
+    stage.after(mark, &format!("netns-dying {inode}"), |record| {
+        is_event(record, "netns-dying") && of_it(record)
+    })?;
+    let finding = stage.after(mark, "netns-teardown-stall", |record| {
+        is_finding(record, "netns-teardown-stall") && of_it(record)
+    })?;
+    let holders = finding["holders"].to_string();
+    ensure!(
+        holders.contains("cleanup_net") && holders.contains("rtnl"),
+        "the worker, and where it waits: {finding}"
+    );
+    let culprit = finding["evidence"].to_string();
+    ensure!(
+        culprit.contains("rtnl-holder") && culprit.contains("handle_userfault"),
+        "who has the lock: {finding}"
+    );
+    let mark = stage.mark();
+    drop(holder);
+    stage.after(mark, &format!("netns-destroyed {inode}"), |record| {
+        is_event(record, "netns-destroyed") && of_it(record)
+    })?;
+    stage.after(mark, "the finding to be resolved", |record| {
+        is_finding(record, "netns-teardown-stall") && record["state"] == "resolved"
+    })?;
+    Ok(())
+}
