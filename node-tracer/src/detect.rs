@@ -21,6 +21,7 @@ pub(crate) mod netns_teardown_stall;
 pub(crate) mod orphan_veth;
 pub(crate) mod pinned_netns;
 pub(crate) mod range_exhausted;
+mod rtnl;
 pub(crate) mod sandbox_churn;
 pub(crate) mod stack_hint;
 pub(crate) mod stale_del;

@@ -11,7 +11,7 @@
 
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -30,24 +30,18 @@ impl RtnlHolder {
     /// Starts one in a namespace; back when it has the lock.
     pub fn start(netns: &Netns) -> anyhow::Result<Self> {
         let child = helper::command(None, Some(netns), "hold-rtnl")
-            .stdout(Stdio::null())
             .spawn()
             .context("start the holder of the lock")?;
         let this = Self { child };
         let pid = this.pid();
-        wait::until(
-            "the holder to have the lock",
-            Duration::from_secs(20),
-            || {
-                anyhow::ensure!(state(pid) != Some('Z'), "the holder has ended");
-                let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
-                let held = tasks.into_iter().any(|task| {
-                    std::fs::read_to_string(task.path().join("wchan"))
-                        .is_ok_and(|wchan| wchan.contains("userfault"))
-                });
-                Ok(held.then_some(()))
-            },
-        )?;
+        let held = wait::until("the holder of RTNL", Duration::from_secs(20), || {
+            anyhow::ensure!(state(pid) != Some('Z'), "the holder has ended");
+            let held = tasks(pid)
+                .iter()
+                .any(|stack| stack.contains("handle_userfault"));
+            Ok(held.then_some(()))
+        });
+        held.with_context(|| format!("it is in {:?}", tasks(pid)))?;
         Ok(this)
     }
 
@@ -55,6 +49,14 @@ impl RtnlHolder {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
+}
+
+/// The kernel stack of each of its threads. (5.10 has no wchan.)
+fn tasks(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let stack = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stack"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    tasks.filter_map(|task| stack(task).ok()).collect()
 }
 
 impl Drop for RtnlHolder {
@@ -182,7 +184,8 @@ pub(crate) fn hold() -> anyhow::Result<()> {
             // rest of the process.
             let done =
                 unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-            check(done, "SIOCETHTOOL")
+            let done = check(done, "SIOCETHTOOL");
+            done
         })?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     // Who waits for the page gets an empty one.

@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use super::{View, evidence, netns_of, pod_of, sleeps_in, stuck_holder, task_label};
+use super::{
+    View, evidence, netns_of, pod_of, release_advice, rtnl, sleeps_in, stuck_holder, task_label,
+};
 use crate::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::task::Blocked,
@@ -76,6 +78,16 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         );
         claims.push(evidence(claim, "kernel", first.since));
     }
+    let suspects = rtnl::holders(view.model);
+    for (blocked, function) in &suspects {
+        let claim = format!(
+            "{} sleeps{} inside {function}, which runs with the kernel's RTNL lock: whoever takes \
+             namespaces down waits for that lock",
+            task_label(&blocked.task),
+            sleeps_in(blocked),
+        );
+        claims.push(evidence(claim, "kernel", blocked.since));
+    }
     let mut unknown = Vec::new();
     if workers.is_empty() {
         unknown.push(String::from(
@@ -101,27 +113,34 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         holders: workers.into_iter().map(stuck_holder).collect(),
         evidence: claims,
         unknown,
-        advice: vec![
-            String::from(
-                "killing pods does not help: nothing holds the namespace any more, the kernel \
-                 itself does not let go",
-            ),
-            String::from(
-                "look for \"unregister_netdevice: waiting for ... to become free\": \
-                 dmesg -T | grep unregister_netdevice",
-            ),
-            String::from(
-                "save the stacks of all stuck tasks for the kernel team: \
-                 echo w > /proc/sysrq-trigger; dmesg -T",
-            ),
-            format!(
-                "new sandboxes may hang too: cordon the node (kubectl cordon {}); if the queue \
-                 does not move again, only a reboot clears it",
-                view.settings.node,
-            ),
-        ],
+        advice: advice(view, &suspects),
         detail: Detail::default(),
     }]
+}
+
+/// What to do, in order.
+fn advice(view: &View<'_>, suspects: &[(&Blocked, &str)]) -> Vec<String> {
+    let mut steps = vec![String::from(
+        "killing pods does not help: nothing holds the namespace any more, the kernel itself does \
+         not let go",
+    )];
+    match suspects.first() {
+        Some((blocked, _)) => steps.extend(release_advice(blocked)),
+        None => steps.push(String::from(
+            "look for \"unregister_netdevice: waiting for ... to become free\": \
+             dmesg -T | grep unregister_netdevice",
+        )),
+    }
+    steps.push(String::from(
+        "save the stacks of all stuck tasks for the kernel team: \
+         echo w > /proc/sysrq-trigger; dmesg -T",
+    ));
+    steps.push(format!(
+        "new sandboxes may hang too: cordon the node (kubectl cordon {}); if the queue does not \
+         move again, only a reboot clears it",
+        view.settings.node,
+    ));
+    steps
 }
 
 /// Stuck tasks that take namespaces down, and those that create some.
@@ -151,7 +170,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::{
-        event::What,
+        event::{Event, What},
         finding::{Rule, Severity, State},
         model::story::*,
     };
@@ -197,6 +216,42 @@ mod tests {
         node.tell_all(&[created(1, 100), dying(2, 100)]);
         assert_eq!(node.tick(6), []);
         assert_eq!(node.tick(7).len(), 1);
+    }
+
+    #[test]
+    fn who_sleeps_with_the_lock_is_named_and_to_be_released_first() {
+        let with = |mut event: Event, frames: [&str; 3]| {
+            if let What::TaskBlocked { stack, .. } = &mut event.what {
+                *stack = frames.map(String::from).into();
+            }
+            event
+        };
+        let worker = ["cleanup_net+0x208", "process_one_work+0x1", "kthread+0x2"];
+        let holder = ["handle_userfault+0x1", "dev_ethtool+0x2", "dev_ioctl+0x3"];
+        let mut node = Node::of(&[
+            host(0),
+            created(1, 100),
+            dying(2, 100),
+            with(stuck(3, 8, 1), holder),
+            with(stuck(4, 9, 1), worker),
+        ]);
+        let findings = node.tick(9);
+        let stall = findings
+            .iter()
+            .find(|(f, _)| f.rule == Rule::NetnsTeardownStall)
+            .unwrap();
+        let claims: Vec<&str> = stall.0.evidence.iter().map(|e| &*e.claim).collect();
+        let named =
+            |claim: &&&str| claim.contains("(8) sleeps in handle_userfault inside dev_ethtool");
+        assert_eq!(claims.iter().filter(named).count(), 1, "{claims:?}");
+        assert!(stall.0.advice[1].contains("(8)"), "{:?}", stall.0.advice);
+        assert!(
+            !stall
+                .0
+                .advice
+                .iter()
+                .any(|step| step.contains("unregister_netdevice"))
+        );
     }
 
     #[test]
