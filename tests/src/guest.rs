@@ -6,18 +6,24 @@
 //! | [`init`] | the first process: mounts, modules, the end |
 //! | [`report`] | what is said to the host, one JSON object a line |
 //! | [`matrix`] | every signal by every mechanism |
+//! | [`coverage`] | what the tracer says that it can see |
+//! | [`stock`] | what is there before it starts |
 //! | [`netns`], [`address`], [`task`], [`teardown`], [`plugin`] | how a signal is made, and what must be told of it |
+//! | [`story`] | the incident, from its beginning to its end |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
 //! a mechanism cannot tell all, it says so in its coverage, and the test asks
 //! no more than that.
 
 mod address;
+mod coverage;
 mod init;
 mod matrix;
 mod netns;
 mod plugin;
 mod report;
+mod stock;
+mod story;
 mod task;
 mod teardown;
 

@@ -72,7 +72,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             std::io::stdin().read_exact(&mut [0])?;
             file.write_all(b"x").context("write")
         }
-        ("hold-rtnl", []) => rtnl::hold(),
+        ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;

@@ -114,6 +114,14 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
+        &["handle_userfault"],
+        Hint {
+            waits: "waits for memory that another process is to deliver (userfaultfd: a virtual \
+                    machine, a checkpoint being restored)",
+            release: &["end it (kill -9 TID), or the process that has the userfaultfd"],
+        },
+    ),
+    (
         &["zap_pid_ns_processes"],
         Hint {
             waits: "is a container's first process and waits for the others in it to end",
@@ -312,6 +320,7 @@ mod tests {
         assert!(waits(&fuse).contains("FUSE"));
         assert!(waits(&["io_schedule", "rpc_wait_bit_killable", "nfs4_do_close"]).contains("NFS"));
         assert!(waits(&["percpu_rwsem_wait", "vfs_write"]).contains("frozen"));
+        assert!(waits(&["handle_userfault", "dev_ethtool"]).contains("userfaultfd"));
         assert!(waits(&["submit_bio_wait", "blkdev_direct_IO"]).contains("block device"));
         assert!(waits(&["kernel_clone", "__do_sys_vfork"]).contains("vfork"));
         assert!(waits(&["msleep", "netdev_run_todo", "cleanup_net"]).contains("namespaces"));

@@ -1,22 +1,21 @@
 //! Every signal by every mechanism: the tracer is started once for each
 //! mechanism, with that one as its limit, and each signal is made for it.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+use super::coverage::Coverage;
 use super::report::{Cell, Host, Verdict};
-use super::{address, netns, plugin, task, teardown};
-use crate::keeper::{By, Keeper};
-use crate::netns::Netns;
-use crate::tracer::{Tracer, command, is_event, names_address, netns_of};
+use super::stock::Stock;
+use super::{address, netns, plugin, story, task, teardown};
+use crate::tracer::{Tracer, command, is_event, netns_of};
 use crate::{process, stage, wait};
 
 /// The best first; with it as the limit nothing is limited.
-const MECHANISMS: [&str; 6] = [
+pub(super) const MECHANISMS: [&str; 6] = [
     "fentry",
     "kprobe",
     "tp_btf",
@@ -156,53 +155,20 @@ fn rests_on(signal: &str) -> &str {
     }
 }
 
-/// What the tracer says of itself: (mechanism, why none better, what is
-/// unknown) by signal.
-struct Coverage(BTreeMap<String, (String, String, String)>);
-
-impl Coverage {
-    fn of(record: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let signals = record["signals"].as_array().into_iter().flatten();
-        Self(
-            signals
-                .map(|item| {
-                    let unknown = item["unknown"].to_string();
-                    let how = (text(&item["mechanism"]), text(&item["reason"]), unknown);
-                    (text(&item["signal"]), how)
-                })
-                .collect(),
-        )
-    }
-
-    fn mechanism(&self, signal: &str) -> &str {
-        self.0.get(signal).map_or("", |(mechanism, ..)| mechanism)
-    }
-
-    /// Whether namespaces that only a socket holds are found at the start.
-    fn finds_hidden(&self) -> bool {
-        let inventory = self.0.get("inventory");
-        inventory.is_some_and(|(.., unknown)| !unknown.contains("only a socket holds"))
-    }
-
-    /// Which mechanisms are not used and why, where that is the kernel's doing.
-    fn refusals(&self) -> Vec<(&str, &'static str, &str)> {
-        let mut refusals = Vec::new();
-        for (signal, (used, reasons, _)) in &self.0 {
-            for mechanism in MECHANISMS.into_iter().filter(|one| one != used) {
-                let begin = format!("no {mechanism}: ");
-                let Some(at) = reasons.find(&begin) else {
-                    continue;
-                };
-                let rest = &reasons[at + begin.len()..];
-                let reason = rest.split("; no ").next().unwrap_or(rest);
-                if !reason.starts_with("limited to") {
-                    refusals.push((signal.as_str(), mechanism, reason));
-                }
-            }
-        }
-        refusals
-    }
+fn say(host: &mut Host, signal: &str, mechanism: &str, told: anyhow::Result<()>, begin: Instant) {
+    host.cell(&Cell {
+        signal,
+        mechanism,
+        verdict: match told {
+            Ok(()) => Verdict::Ok,
+            Err(_) => Verdict::Failed,
+        },
+        detail: told
+            .err()
+            .map(|error| format!("{error:#}"))
+            .unwrap_or_default(),
+        seconds: begin.elapsed().as_secs_f32(),
+    });
 }
 
 /// All that is tested with one limit.
@@ -210,7 +176,11 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     let named = |scenario: &str| has(&format!("{scenario}@{mechanism}"));
     let scenarios = SCENARIOS.iter().filter(|scenario| named(scenario.name));
     let scenarios: Vec<&Scenario> = scenarios.collect();
-    if scenarios.is_empty() && !["check", "storm", "inventory"].into_iter().any(named) {
+    if scenarios.is_empty()
+        && !["check", "incident", "storm", "inventory"]
+            .into_iter()
+            .any(named)
+    {
         return Ok(());
     }
     let begin = Instant::now();
@@ -229,8 +199,14 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     let matters =
         |signal: &str| mechanism == MECHANISMS[0] || coverage.mechanism(signal) == mechanism;
 
+    // With a tracer of its own, since that is told of the pods.
+    if named("incident") && matters("netns-created") {
+        let begin = Instant::now();
+        let told = story::told(host, mechanism);
+        say(host, "incident", mechanism, told, begin);
+    }
     let stock = Stock::new()?;
-    let tracer = start(mechanism)?;
+    let tracer = start(mechanism, &["--pods", "none"])?;
     let mut stage = Stage { tracer, host };
     let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<Told>| {
         for (signal, told) in told {
@@ -239,19 +215,7 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
             if by.is_empty() || !matters(rests_on(signal)) {
                 continue;
             }
-            stage.host.cell(&Cell {
-                signal,
-                mechanism: by,
-                verdict: if told.is_ok() {
-                    Verdict::Ok
-                } else {
-                    Verdict::Failed
-                },
-                detail: told
-                    .err()
-                    .map_or(String::new(), |error| format!("{error:#}")),
-                seconds: begin.elapsed().as_secs_f32(),
-            });
+            say(stage.host, signal, by, told, begin);
         }
     };
     if named("inventory") && matters("inventory") {
@@ -317,9 +281,9 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
 }
 
 /// `trace`, when it watches.
-fn start(mechanism: &str) -> anyhow::Result<Tracer> {
-    let args = ["trace", "-o", "json", "--pods", "none", "--cri", "none"];
-    let mut command = command(&args)?;
+pub(super) fn start(mechanism: &str, args: &[&str]) -> anyhow::Result<Tracer> {
+    let mut command = command(&["trace", "-o", "json", "--cri", "none"])?;
+    command.args(args);
     command.args(["--limit", mechanism, "--stall-threshold", "1s"]);
     let mut tracer = Tracer::start(&mut command, |_| ())?;
     // Loading takes long where everything is emulated.
@@ -363,51 +327,4 @@ fn check(host: &mut Host, mechanism: &str) -> anyhow::Result<Coverage> {
         output.status
     );
     Ok(Coverage::of(&record))
-}
-
-/// What is there before the tracer starts.
-struct Stock {
-    named: Netns,
-    keeper: Keeper,
-    /// Held by the keeper's socket alone.
-    hidden: u64,
-}
-
-const STOCKED: &str = "198.18.6.5";
-
-impl Stock {
-    fn new() -> anyhow::Result<Self> {
-        let named = Netns::create()?;
-        named.ip("link add eth0 type dummy")?;
-        named.ip(&format!("addr add {STOCKED}/24 dev eth0"))?;
-        let mut hidden = Netns::create()?;
-        let keeper = Keeper::start(By::Socket, hidden.path())?;
-        let inode = hidden.inode();
-        hidden.delete()?;
-        Ok(Self {
-            named,
-            keeper,
-            hidden: inode,
-        })
-    }
-
-    fn told(&self, stage: &mut Stage<'_>, all: bool) -> anyhow::Result<()> {
-        let found = |inode: u64| {
-            move |record: &Value| is_event(record, "netns-found") && netns_of(record) == Some(inode)
-        };
-        stage.after(0, "netns-found of a named one", found(self.named.inode()))?;
-        stage.after(0, "its address", |record| {
-            is_event(record, "address-added")
-                && names_address(record, STOCKED)
-                && netns_of(record) == Some(self.named.inode())
-        })?;
-        if all {
-            let what = format!(
-                "netns-found of one that a socket of {} holds",
-                self.keeper.pid()
-            );
-            stage.after(0, &what, found(self.hidden))?;
-        }
-        wait::pause(Duration::ZERO)
-    }
 }

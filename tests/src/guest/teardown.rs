@@ -4,8 +4,9 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::matrix::{Stage, Told};
+use crate::hangfs::HangFs;
 use crate::netns::Netns;
-use crate::rtnl::RtnlHolder;
+use crate::rtnl::{self, RtnlHolder};
 use crate::tracer::{is_event, is_finding, netns_of};
 
 pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
@@ -13,7 +14,10 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
 }
 
 fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    let volume = HangFs::mount()?;
     let other = Netns::create()?;
+    // What is told is the first in the queue.
+    stage.settle()?;
     let mark = stage.mark();
     let mut netns = Netns::create()?;
     let inode = netns.inode();
@@ -21,7 +25,7 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     stage.after(mark, "netns-created", |record| {
         is_event(record, "netns-created") && of_it(record)
     })?;
-    let holder = RtnlHolder::start(&other)?;
+    let holder = RtnlHolder::start(&other, &volume)?;
     let mark = stage.mark();
     netns.delete()?;
     stage.after(mark, &format!("netns-dying {inode}"), |record| {
@@ -37,7 +41,7 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     );
     let culprit = finding["evidence"].to_string();
     ensure!(
-        culprit.contains("rtnl-holder") && culprit.contains("handle_userfault"),
+        culprit.contains(rtnl::COMM) && culprit.contains("dev_ethtool"),
         "who has the lock: {finding}"
     );
     let mark = stage.mark();

@@ -1,0 +1,141 @@
+//! The whole incident, which reads the same on each kernel and by each
+//! mechanism.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::matrix;
+use super::report::Host;
+use crate::incident::{Incident, READER, Sandbox};
+use crate::tracer::{Tracer, is_finding, names_address, netns_of};
+
+/// On an emulated machine; a comparison takes its time, too.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What is said of the ghost and of the address, step by step: (rule, state or
+/// phase, title), with the names and numbers of this run taken out.
+const STORY: [(&str, &str, &str); 7] = [
+    ("ghost-sandbox", "suspected", ""),
+    ("blocked-task", "open", ""),
+    ("ghost-sandbox", "armed", ""),
+    ("ghost-sandbox", "conflict", ""),
+    ("duplicate-address", "open", ""),
+    ("ghost-sandbox", "resolved", ""),
+    ("duplicate-address", "resolved", ""),
+];
+
+/// Stages it with the tracer limited to a mechanism.
+pub(super) fn told(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let pods = incident.pods_file().display().to_string();
+    let mut tracer = matrix::start(mechanism, &["--pods", &pods])?;
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    stage(host, &mut tracer, &old, "suspected")?;
+    incident.garbage_collect()?;
+    stage(host, &mut tracer, &old, "armed")?;
+    let new = incident.start_new_pod()?;
+    ensure!(new.address == old.address, "the stage gives it out again");
+    stage(host, &mut tracer, &old, "conflict")?;
+    let address = old.address.to_string();
+    tracer.wait_for("duplicate-address", SOON, |record| {
+        is_finding(record, "duplicate-address") && names_address(record, &address)
+    })?;
+    incident.release()?;
+    stage(host, &mut tracer, &old, "resolved")?;
+    tracer.wait_for("the end of duplicate-address", SOON, |record| {
+        is_finding(record, "duplicate-address") && record["state"] == "resolved"
+    })?;
+    let ended = tracer.stop()?;
+    incident.clean()?;
+
+    let names = [
+        (old.pod.name.as_str(), "OLD"),
+        (new.pod.name.as_str(), "NEW"),
+        (address.as_str(), "IP"),
+    ];
+    let findings = ended.records.iter().filter(|record| {
+        record["type"] == "finding"
+            && (netns_of(record) == Some(old.netns_inode)
+                || names_address(record, &address)
+                || record["title"]
+                    .as_str()
+                    .is_some_and(|title| title.contains(READER)))
+    });
+    let mut story: Vec<(String, String, String)> = Vec::new();
+    for finding in findings {
+        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        let line = (text("rule"), state(finding), plain(&text("title"), &names));
+        if !story
+            .iter()
+            .any(|(rule, state, _)| (rule, state) == (&line.0, &line.1))
+        {
+            story.push(line);
+        }
+    }
+    for wanted in STORY {
+        let found = story
+            .iter()
+            .find(|(rule, state, _)| (rule.as_str(), state.as_str()) == (wanted.0, wanted.1));
+        let (.., title) =
+            found.with_context(|| format!("no {} {}: {story:?}", wanted.0, wanted.1))?;
+        ensure!(
+            title == wanted.2,
+            "{} {} reads {title:?}, not {:?}",
+            wanted.0,
+            wanted.1,
+            wanted.2
+        );
+    }
+    Ok(())
+}
+
+/// `resolved`, or the phase, or the state.
+fn state(finding: &Value) -> String {
+    let text = |key: &str| finding[key].as_str().map(str::to_owned);
+    let state = text("state").unwrap_or_default();
+    match state.as_str() {
+        "resolved" => state,
+        _ => text("phase").unwrap_or(state),
+    }
+}
+
+fn stage(host: &mut Host, tracer: &mut Tracer, old: &Sandbox, wanted: &str) -> anyhow::Result<()> {
+    host.alive();
+    tracer.wait_for(&format!("ghost-sandbox: {wanted}"), SOON, |record| {
+        is_finding(record, "ghost-sandbox")
+            && netns_of(record) == Some(old.netns_inode)
+            && state(record) == wanted
+    })?;
+    Ok(())
+}
+
+/// A title without what differs from run to run: names, and then all numbers.
+fn plain(title: &str, names: &[(&str, &str)]) -> String {
+    let named = names.iter().fold(title.to_owned(), |text, (name, short)| {
+        text.replace(name, short)
+    });
+    let mut plain = String::new();
+    for character in named.chars() {
+        match character {
+            '0'..='9' if plain.ends_with('N') => {}
+            '0'..='9' => plain.push('N'),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn numbers_and_names_are_taken_out_of_a_title() {
+        let names = [("checkout-5b7", "OLD"), ("10.0.0.2", "IP")];
+        assert_eq!(
+            super::plain("IP 10.0.0.2 of shop/checkout-5b7 (4242)", &names),
+            "IP IP of shop/OLD (N)"
+        );
+    }
+}
