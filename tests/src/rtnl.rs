@@ -2,9 +2,9 @@
 //!
 //! Much of what an ethtool ioctl answers is copied to the caller while the
 //! lock is held. If the caller's buffer is a page of a file on a volume that
-//! hangs, the lock is held as long as the volume takes, and with it stand all
-//! changes of devices and addresses, in every network namespace, and the
-//! teardown of namespaces.
+//! hangs, and the caller is killed, it stays in uninterruptible sleep with the
+//! lock, and with it stand all changes of devices and addresses, in every
+//! network namespace, and the teardown of namespaces.
 //!
 //! **The whole machine stands still on it: only for guests.**
 
@@ -26,7 +26,7 @@ use crate::{helper, wait};
 /// Its thread's name.
 pub const COMM: &str = "rtnl-holder";
 
-/// Holds the lock until it is dropped, or the volume is released.
+/// Holds the lock, killed, until the volume is released: before it is dropped.
 #[derive(Debug)]
 pub struct RtnlHolder {
     child: Child,
@@ -39,7 +39,7 @@ impl RtnlHolder {
             .arg(volume.file())
             .spawn()
             .context("start the holder of the lock")?;
-        let this = Self { child };
+        let mut this = Self { child };
         let pid = this.pid();
         let held = wait::until("the holder of RTNL", Duration::from_secs(20), || {
             anyhow::ensure!(state(pid) != Some('Z'), "the holder has ended");
@@ -47,6 +47,7 @@ impl RtnlHolder {
             Ok(stacks(pid).iter().any(held).then_some(()))
         });
         held.with_context(|| format!("it is in {:?}", stacks(pid)))?;
+        this.child.kill().context("kill the holder of the lock")?;
         Ok(this)
     }
 
@@ -66,7 +67,6 @@ fn stacks(pid: u32) -> Vec<String> {
 
 impl Drop for RtnlHolder {
     fn drop(&mut self) {
-        let _ = self.child.kill();
         let ended = wait::settle(Duration::from_secs(10), || {
             matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
         });

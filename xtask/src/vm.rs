@@ -58,6 +58,9 @@ pub(crate) struct Vm {
     /// Forget the kernels that are here and fetch the newest
     #[arg(long)]
     fetch: bool,
+    /// Virtualise instead of emulating (where that works; nested it may hang)
+    #[arg(long)]
+    kvm: bool,
     /// Where a kernel or QEMU cannot be had, say so and go on
     #[arg(long)]
     if_possible: bool,
@@ -229,7 +232,9 @@ fn guest(
         .open(&log)
         .with_context(|| log.display().to_string())?;
     println!("vm: {} {}", boot.suite.name(), boot.append);
-    let end = qemu::boot(kernel, boot, &archive, &console, &asked.tests, |report| {
+    let machine = if asked.kvm { &qemu::KVM } else { &qemu::TCG };
+    let command = qemu::command(kernel, boot, machine, &archive, &console, &asked.tests);
+    let end = qemu::run(command, &console, |report| {
         if report["kind"] == "alive" {
             return;
         }

@@ -11,7 +11,10 @@ use crate::model::{Model, task::Blocked};
 
 /// Functions that hold RTNL while they call others (net/core/rtnetlink.c,
 /// dev_ioctl.c; net/ethtool; net/ipv4/devinet.c; drivers/net/tun.c; 5.10 to 7.2).
-const UNDER_RTNL: [&str; 13] = [
+const UNDER_RTNL: [&str; 15] = [
+    // The lock of a dump is RTNL, too (af_netlink.c: cb_mutex; until 6.x).
+    "netlink_dump",
+    "__netlink_dump_start",
     "rtnetlink_rcv_msg",
     "rtnl_dumpit",
     "rtnl_newlink",
@@ -97,6 +100,7 @@ mod tests {
             ],
             &["rtnl_lock+0x1", "dev_ethtool+0x4", "dev_ioctl+0x2"],
             &["dev_ethtool+0x4", "dev_ioctl+0x2"],
+            &["__netlink_dump_start+0x1", "rtnetlink_rcv_msg+0x3"],
             &["cleanup_net+0x208", "process_one_work+0x1b6"],
             &["request_wait_answer", "fuse_simple_request"],
             &[],

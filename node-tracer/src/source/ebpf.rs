@@ -8,6 +8,7 @@
 pub(crate) mod btf;
 pub(crate) mod facts;
 pub(crate) mod inventory;
+mod missed;
 mod pages;
 pub(crate) mod plan;
 mod probes;

@@ -16,14 +16,47 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// What is said of the ghost and of the address, step by step: (rule, state or
 /// phase, title), with the names and numbers of this run taken out.
-const STORY: [(&str, &str, &str); 7] = [
-    ("ghost-sandbox", "suspected", ""),
-    ("blocked-task", "open", ""),
-    ("ghost-sandbox", "armed", ""),
-    ("ghost-sandbox", "conflict", ""),
-    ("duplicate-address", "open", ""),
+const STORY: [(&str, &str, &str); 8] = [
+    (
+        "ghost-sandbox",
+        "suspected",
+        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
+         request_wait_answer; leak: it stays reserved for it, and for nobody else, until CNI DEL",
+    ),
+    (
+        "blocked-task",
+        "open",
+        "checkout-api (N) of shop/OLD is stuck in uninterruptible sleep in request_wait_answer",
+    ),
+    (
+        "ghost-sandbox",
+        "armed",
+        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
+         request_wait_answer; it can be given to another pod since N:N:N.N",
+    ),
+    (
+        "duplicate-address",
+        "open",
+        "IP is used twice: by the deleted pod shop/OLD (netns N) and by shop/NEW (netns N)",
+    ),
+    (
+        "ghost-sandbox",
+        "conflict",
+        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
+         request_wait_answer; shop/NEW has been given it, too",
+    ),
+    (
+        "blocked-task",
+        "resolved",
+        "checkout-api (N) of shop/OLD is stuck in uninterruptible sleep in request_wait_answer",
+    ),
+    (
+        "duplicate-address",
+        "resolved",
+        "IP is used twice: by the deleted pod shop/OLD (netns N) and by shop/NEW (netns N)",
+    ),
+    // What it said last, at its end, is a matter of moments.
     ("ghost-sandbox", "resolved", ""),
-    ("duplicate-address", "resolved", ""),
 ];
 
 /// Stages it with the tracer limited to a mechanism.
@@ -68,12 +101,9 @@ pub(super) fn told(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
     for finding in findings {
         let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
         let line = (text("rule"), state(finding), plain(&text("title"), &names));
-        if !story
-            .iter()
-            .any(|(rule, state, _)| (rule, state) == (&line.0, &line.1))
-        {
-            story.push(line);
-        }
+        // What is said at first may be known better a moment later.
+        story.retain(|(rule, state, _)| (rule, state) != (&line.0, &line.1));
+        story.push(line);
     }
     for wanted in STORY {
         let found = story
@@ -82,11 +112,10 @@ pub(super) fn told(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
         let (.., title) =
             found.with_context(|| format!("no {} {}: {story:?}", wanted.0, wanted.1))?;
         ensure!(
-            title == wanted.2,
-            "{} {} reads {title:?}, not {:?}",
+            title == wanted.2 || wanted.2.is_empty(),
+            "{} {} reads {title:?}: {story:?}",
             wanted.0,
-            wanted.1,
-            wanted.2
+            wanted.1
         );
     }
     Ok(())

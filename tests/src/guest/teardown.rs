@@ -14,7 +14,7 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
 }
 
 fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    let volume = HangFs::mount()?;
+    let mut volume = HangFs::mount()?;
     let other = Netns::create()?;
     // What is told is the first in the queue.
     stage.settle()?;
@@ -45,6 +45,7 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
         "who has the lock: {finding}"
     );
     let mark = stage.mark();
+    volume.release();
     drop(holder);
     stage.after(mark, &format!("netns-destroyed {inode}"), |record| {
         is_event(record, "netns-destroyed") && of_it(record)

@@ -1,7 +1,8 @@
 //! One guest: started, listened to, and killed if it hangs.
 //!
-//! Always emulated (TCG): hardware virtualisation is not to be had everywhere,
-//! and where it is nested it fails in ways that look like the tracer's.
+//! Emulated (TCG) unless asked otherwise: hardware virtualisation is not to be
+//! had everywhere, and where it is nested it fails in ways that look like the
+//! tracer's.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -49,34 +50,52 @@ impl Drop for Guest {
     }
 }
 
-/// Runs a guest to its end and hands on each line that it reports.
-pub(crate) fn boot(
+/// How a guest's processor is made.
+pub(crate) type Machine = [&'static str; 4];
+
+/// Emulated. With cmpxchg16b emulated, kernels crash under tracing.
+pub(crate) const TCG: Machine = ["-accel", "tcg,thread=multi", "-cpu", "max,-cx16"];
+/// Virtualised.
+pub(crate) const KVM: Machine = ["-accel", "kvm", "-cpu", "host"];
+
+/// The command that boots a kernel for these tests.
+pub(crate) fn command(
     kernel: &Kernel,
     boot: &Boot,
+    machine: &Machine,
     initramfs: &Path,
     console: &Path,
     tests: &[String],
-    mut each: impl FnMut(Value),
-) -> anyhow::Result<End> {
+) -> Command {
     let append = format!(
         "console=ttyS0 panic=-1 oops=panic nt.suite={} nt.tests={} {}",
         boot.suite.name(),
         tests.join(","),
         boot.append,
     );
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(machine)
+        .args(["-smp", "1", "-m", "1536"])
+        .args(["-nodefaults", "-display", "none", "-no-reboot"])
+        .args(["-serial", &format!("file:{}", console.display())])
+        .args(["-serial", "stdio"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(initramfs)
+        .args(["-append", &append]);
+    command
+}
+
+/// Runs a guest to its end and hands on each line that it reports.
+pub(crate) fn run(
+    mut command: Command,
+    console: &Path,
+    mut each: impl FnMut(Value),
+) -> anyhow::Result<End> {
     let mut guest = Guest(
-        Command::new(PROGRAM)
-            .args(["-accel", "tcg,thread=multi"])
-            // With cmpxchg16b emulated, kernels crash under tracing.
-            .args(["-cpu", "max,-cx16", "-smp", "1", "-m", "1536"])
-            .args(["-nodefaults", "-display", "none", "-no-reboot"])
-            .args(["-serial", &format!("file:{}", console.display())])
-            .args(["-serial", "stdio"])
-            .arg("-kernel")
-            .arg(&kernel.image)
-            .arg("-initrd")
-            .arg(initramfs)
-            .args(["-append", &append])
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

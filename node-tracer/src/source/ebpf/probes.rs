@@ -26,6 +26,7 @@ use node_tracer_ebpf::{
 
 use super::{
     facts::{FactError, Facts},
+    missed::{self, Missed},
     plan::{Attach, AttachKind, Mechanism, Plan, Signal},
 };
 
@@ -99,6 +100,7 @@ pub(crate) struct Probes {
     pub(super) blocked: HashMap<MapData, u32, Value<Blocked>>,
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
+    missed: Missed,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// What each signal rests on.
     pub(crate) plan: Plan,
@@ -157,6 +159,7 @@ impl Probes {
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
+            missed: Missed::new(),
             log,
             ebpf,
             plan,
@@ -187,9 +190,14 @@ impl Probes {
         }
     }
 
-    /// What was lost since the last call, by cause.
-    pub(crate) fn lost(&mut self) -> Vec<(&'static str, u64)> {
+    /// What was lost since the last call, by cause; all of it, if this is the
+    /// `last`.
+    pub(crate) fn lost(&mut self, last: bool) -> Vec<(&'static str, u64)> {
         let mut new = Vec::new();
+        let missed = self.missed.more(&self.ebpf, last);
+        if missed > 0 {
+            new.push((missed::CAUSE, missed));
+        }
         for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
             let Ok(counts) = self.lost.get(&index, 0) else {
                 continue;
