@@ -64,6 +64,8 @@ layout! {
     cred_user_ns,
     /// `user_namespace.level`: 0 is the initial one.
     user_ns_level,
+    /// `nsproxy.count`: tasks that share it
+    nsproxy_count,
     /// `nsproxy.net_ns`
     nsproxy_net_ns,
     /// `nsproxy.mnt_ns`

@@ -7,10 +7,12 @@
 //! * Creation is announced by its loopback device (`notifier.rs`). The task is
 //!   written down with the namespace it is still in; once it is found in
 //!   another (its next device, exec or exit) that is the new one. A task that
-//!   makes a namespace, mounts it and goes back leaves it to the walk. All
-//!   this costs other tasks nothing; watching `unshare` return would cost
-//!   every system call on the node, and is done only where there is no
-//!   notifier tracepoint.
+//!   makes a namespace, mounts it and goes back leaves it to the walk. Kernels
+//!   that let other tasks in between (7.2) pass over a program that runs
+//!   already, so what ends alone in a namespace names it once more. All this
+//!   costs other tasks nothing; watching `unshare` return would cost every
+//!   system call on the node, and is done only where there is no notifier
+//!   tracepoint.
 //! * The end is announced by the work item `cleanup_net`; the tracer then
 //!   compares the kernel's own list (`walk.rs`).
 
@@ -25,7 +27,10 @@ use aya_ebpf::{
         RetProbeContext,
     },
 };
-use node_tracer_ebpf::record::{NetnsRecord, TaskRecord, kind};
+use node_tracer_ebpf::{
+    layout::ABSENT,
+    record::{NetnsRecord, TaskRecord, kind},
+};
 
 use crate::kernel::{
     CLONE_NEWNET, current, describe_net, describe_task, direct, emit, header, load, net_of_task,
@@ -185,8 +190,16 @@ fn netns_settled_exec(ctx: BtfTracePointContext) -> i32 {
 fn netns_settled_exit(ctx: BtfTracePointContext) -> i32 {
     let task: u64 = ctx.arg(0);
     let tid = load(task, offset!(task_pid));
-    if settle(tid, net_of_task(task)) {
+    let net = net_of_task(task);
+    if settle(tid, net) {
         let _ = MAKING.remove(tid);
+    }
+    // The last of those that share its namespaces. For one that is known
+    // already this says nothing new.
+    if offset!(nsproxy_count) != ABSENT
+        && load::<u32>(load(task, offset!(task_nsproxy)), offset!(nsproxy_count)) == 1
+    {
+        report(kind::NETNS_CREATED, net);
     }
     0
 }

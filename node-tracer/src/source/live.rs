@@ -282,7 +282,7 @@ impl Live {
     /// time. Bounded: records may go on coming.
     pub(crate) fn finish(&mut self, out: &mut Vec<Event>) {
         self.look_at_nets(out);
-        self.tell_losses(true, out);
+        self.tell_losses(out);
     }
 
     /// Does what is due. `watched`: some finding wants fresh holders.
@@ -295,7 +295,7 @@ impl Live {
             if watched || !self.told.is_empty() {
                 self.due.holders_at(time);
             }
-            self.tell_losses(false, out);
+            self.tell_losses(out);
             self.peek(time);
         }
         if time >= self.due.stalls {
@@ -410,15 +410,16 @@ impl Live {
         })
     }
 
-    fn tell_losses(&mut self, last: bool, out: &mut Vec<Event>) {
+    fn tell_losses(&mut self, out: &mut Vec<Event>) {
         let time = Timestamp::now();
         self.probes.flush_log();
-        let kernel = self.probes.lost(last);
+        let kernel = self.probes.lost();
         if !kernel.is_empty() {
             self.nets.records_lost();
         }
         let own = self.dropped.drain();
-        for (cause, count) in kernel.into_iter().chain(own) {
+        let all = kernel.into_iter().chain(own);
+        for (cause, count) in all.filter(|(_, count)| *count > 0) {
             out.push(Event {
                 time,
                 what: What::EventsLost {

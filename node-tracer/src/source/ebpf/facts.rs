@@ -345,6 +345,7 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         cred_euid: at("cred", "euid"),
         cred_user_ns: at("cred", "user_ns"),
         user_ns_level: at("user_namespace", "level"),
+        nsproxy_count: at("nsproxy", "count"),
         nsproxy_net_ns: at("nsproxy", "net_ns"),
         nsproxy_mnt_ns: at("nsproxy", "mnt_ns"),
         nsproxy_pid_ns: at("nsproxy", "pid_ns_for_children"),

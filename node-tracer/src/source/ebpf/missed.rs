@@ -8,58 +8,52 @@
 use std::{
     fs,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
-    time::{Duration, Instant},
 };
 
 use aya::Ebpf;
 
-/// Reading all of them takes a fraction of a millisecond.
-const EVERY: Duration = Duration::from_secs(10);
-
 /// The cause that losses of this kind have.
 pub(super) const CAUSE: &str = "program-passed-over";
 
-/// What has been told so far.
-#[derive(Debug)]
+/// Programs whose records nothing else makes up for. What the others say of a
+/// namespace, its end and its addresses, the next walk says, too.
+const ALONE: [&str; 5] = [
+    "cni_exec",
+    "cni_exec_bounded",
+    "cni_exit",
+    "task_switch",
+    "task_switch_raw",
+];
+
+/// How often so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missed {
-    told: u64,
-    next: Instant,
+    /// Programs whose records are lost with it.
+    pub(super) lost: u64,
+    /// All others.
+    pub(super) made_up_for: u64,
 }
 
 impl Missed {
-    pub(super) fn new() -> Self {
-        Self {
-            told: 0,
-            next: Instant::now() + EVERY,
-        }
-    }
-
-    /// How many more there are than at the last call; zero if it is too soon
-    /// to look, unless it is the last chance.
-    pub(super) fn more(&mut self, ebpf: &Ebpf, last: bool) -> u64 {
-        let time = Instant::now();
-        if time < self.next && !last {
-            return 0;
-        }
-        self.next = time + EVERY;
-        let mut total = 0;
+    /// Of all programs that are loaded.
+    pub(super) fn of(ebpf: &Ebpf) -> Self {
+        let mut all = Self::default();
         for (name, program) in ebpf.programs() {
             let Ok(fd) = program.fd() else {
                 continue; // not loaded
             };
-            let missed = of(fd.as_fd());
-            if missed > 0 {
-                tracing::debug!(program = name, missed, "passed over");
+            let missed = count(fd.as_fd());
+            if ALONE.contains(&name) {
+                all.lost += missed;
+            } else {
+                all.made_up_for += missed;
             }
-            total += missed;
         }
-        let more = total.saturating_sub(self.told);
-        self.told += more;
-        more
+        all
     }
 }
 
-fn of(program: BorrowedFd<'_>) -> u64 {
+fn count(program: BorrowedFd<'_>) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
     fs::read_to_string(path).map_or(0, |text| parse(&text))
 }

@@ -159,7 +159,7 @@ impl Probes {
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
-            missed: Missed::new(),
+            missed: Missed::default(),
             log,
             ebpf,
             plan,
@@ -190,13 +190,15 @@ impl Probes {
         }
     }
 
-    /// What was lost since the last call, by cause; all of it, if this is the
-    /// `last`.
-    pub(crate) fn lost(&mut self, last: bool) -> Vec<(&'static str, u64)> {
+    /// What was lost since the last call, by cause; nothing at all, with a
+    /// count of zero, if it is only to be looked for anew.
+    pub(crate) fn lost(&mut self) -> Vec<(&'static str, u64)> {
         let mut new = Vec::new();
-        let missed = self.missed.more(&self.ebpf, last);
-        if missed > 0 {
-            new.push((missed::CAUSE, missed));
+        let missed = Missed::of(&self.ebpf);
+        if missed != self.missed {
+            tracing::debug!(?missed, "programs were passed over");
+            new.push((missed::CAUSE, missed.lost - self.missed.lost));
+            self.missed = missed;
         }
         for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
             let Ok(counts) = self.lost.get(&index, 0) else {

@@ -25,7 +25,10 @@ const STRUCTS: &[(&str, &[&str])] = &[
     ("signal_struct", &["live", "group_exit_code"]),
     ("cred", &["euid", "user_ns"]),
     ("user_namespace", &["level"]),
-    ("nsproxy", &["net_ns", "mnt_ns", "pid_ns_for_children"]),
+    (
+        "nsproxy",
+        &["count", "net_ns", "mnt_ns", "pid_ns_for_children"],
+    ),
     (
         "net_device",
         &[
