@@ -232,11 +232,10 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     })?;
     stage.settle()?;
     for scenario in scenarios {
-        if scenario
-            .signals
-            .iter()
-            .any(|signal| matters(rests_on(signal)))
-        {
+        // A comparison cannot tell one that is gone from one that is not yet.
+        let told = mechanism != "comparison" || scenario.name != "teardown";
+        let mut signals = scenario.signals.iter();
+        if told && signals.any(|signal| matters(rests_on(signal))) {
             let begin = Instant::now();
             let told = (scenario.run)(&mut stage);
             tell(&mut stage, begin, told);
