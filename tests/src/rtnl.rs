@@ -9,7 +9,6 @@
 //! **The whole machine stands still on it: only for guests.**
 
 use std::fs;
-use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Child;
@@ -20,11 +19,11 @@ use anyhow::Context as _;
 
 use crate::hangfs::HangFs;
 use crate::netns::Netns;
-use crate::process::state;
+use crate::process::{stack, state};
 use crate::{helper, wait};
 
-/// Its thread's name.
-pub const COMM: &str = "rtnl-holder";
+/// Its name.
+pub const COMM: &std::ffi::CStr = c"rtnl-holder";
 
 /// Holds the lock, killed, until the volume is released: before it is dropped.
 #[derive(Debug)]
@@ -33,21 +32,24 @@ pub struct RtnlHolder {
 }
 
 impl RtnlHolder {
-    /// Starts one in a namespace; back when it has the lock.
-    pub fn start(netns: &Netns, volume: &HangFs) -> anyhow::Result<Self> {
+    /// Starts one in a namespace; back when it has the lock and is killed.
+    pub fn start(netns: &Netns, volume: &mut HangFs) -> anyhow::Result<Self> {
         let child = helper::command(None, Some(netns), "hold-rtnl")
             .arg(volume.file())
             .spawn()
             .context("start the holder of the lock")?;
         let mut this = Self { child };
         let pid = this.pid();
-        let held = wait::until("the holder of RTNL", Duration::from_secs(20), || {
-            anyhow::ensure!(state(pid) != Some('Z'), "the holder has ended");
-            let held = |stack: &String| stack.contains("fault") && stack.contains("dev_ethtool");
-            Ok(stacks(pid).iter().any(held).then_some(()))
-        });
-        held.with_context(|| format!("it is in {:?}", stacks(pid)))?;
+        // Before the request was taken in it would just die.
+        volume.wait_for_reader(pid)?;
         this.child.kill().context("kill the holder of the lock")?;
+        let held = || state(pid) == Some('D') && stack(pid).iter().any(|f| f == "dev_ethtool");
+        anyhow::ensure!(
+            wait::settle(Duration::from_secs(10), held),
+            "the holder of the lock is in {:?}: {:?}",
+            state(pid),
+            stack(pid)
+        );
         Ok(this)
     }
 
@@ -55,14 +57,6 @@ impl RtnlHolder {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
-}
-
-/// The kernel stack of each of its threads. (5.10 has no wchan.)
-fn stacks(pid: u32) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let stack = |task: fs::DirEntry| fs::read_to_string(task.path().join("stack"));
-    let tasks = tasks.into_iter().flatten().flatten();
-    tasks.filter_map(|task| stack(task).ok()).collect()
 }
 
 impl Drop for RtnlHolder {
@@ -112,24 +106,16 @@ pub(crate) fn hold(path: &str) -> anyhow::Result<()> {
     let question = unsafe { first.add(PAGE - 4) };
     // SAFETY: as above.
     unsafe { question.cast::<u32>().write(ETHTOOL_GLINK) };
-    let question = question as usize;
-    std::thread::Builder::new()
-        .name(COMM.to_owned())
-        .spawn(move || {
-            // SAFETY: an all-zero ifreq is a valid value.
-            let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-            request.ifr_name[0] = b'l' as libc::c_char;
-            request.ifr_name[1] = b'o' as libc::c_char;
-            request.ifr_ifru.ifru_data = question as *mut libc::c_char;
-            let Ok(socket) = std::net::UdpSocket::bind("0.0.0.0:0") else {
-                return;
-            };
-            // It fails when the volume does, which is the end that is wanted.
-            // SAFETY: the request lives, and the memory that it names stays.
-            unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-        })?;
-    std::io::stdin()
-        .read_to_end(&mut Vec::new())
-        .context("stdin")?;
+    // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, COMM.as_ptr()) };
+    // SAFETY: an all-zero ifreq is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_data = question.cast();
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // It fails when the volume does, which is the end that is wanted.
+    // SAFETY: the request lives, and the memory that it names stays.
+    unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     Ok(())
 }

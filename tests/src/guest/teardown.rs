@@ -25,7 +25,7 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     stage.after(mark, "netns-created", |record| {
         is_event(record, "netns-created") && of_it(record)
     })?;
-    let holder = RtnlHolder::start(&other, &volume)?;
+    let holder = RtnlHolder::start(&other, &mut volume)?;
     let mark = stage.mark();
     netns.delete()?;
     stage.after(mark, &format!("netns-dying {inode}"), |record| {
@@ -41,7 +41,7 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     );
     let culprit = finding["evidence"].to_string();
     ensure!(
-        culprit.contains(rtnl::COMM) && culprit.contains("dev_ethtool"),
+        culprit.contains(&*rtnl::COMM.to_string_lossy()) && culprit.contains("dev_ethtool"),
         "who has the lock: {finding}"
     );
     let mark = stage.mark();
