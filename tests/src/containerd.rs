@@ -235,6 +235,11 @@ impl Containerd {
         self.root().join(path.strip_prefix("/").unwrap_or(&path))
     }
 
+    /// Name of the cgroup below which all pods' are.
+    pub fn cgroup_top(&self) -> &str {
+        self.pods.top()
+    }
+
     /// The runtime's socket, as the host sees it.
     pub fn socket(&self) -> PathBuf {
         self.host_path(SOCKET)
@@ -306,8 +311,13 @@ impl Containerd {
         host_network: bool,
     ) -> anyhow::Result<Sandbox> {
         let config = self.pod_config(name, namespace, uid, attempt, host_network);
+        let id = self.cri()?.run_sandbox(&config)?;
+        self.sandbox(id, config)
+    }
+
+    /// A sandbox that is there, whoever has made it.
+    pub fn sandbox(&self, id: String, config: PodConfig) -> anyhow::Result<Sandbox> {
         let cri = self.cri()?;
-        let id = cri.run_sandbox(&config)?;
         let status = cri.sandbox_status(&id)?;
         let pid = cri.sandbox_pid(&status)?;
         wait_for_program(pid)?;
@@ -317,7 +327,7 @@ impl Containerd {
             .flatten()
             .find(|namespace| namespace["type"] == "network")
             .and_then(|namespace| namespace["path"].as_str())
-            .filter(|path| !path.is_empty() && !host_network)
+            .filter(|path| !path.is_empty() && !config.host_network)
             .map(PathBuf::from);
         Ok(Sandbox {
             id,

@@ -297,19 +297,21 @@ impl Cri {
                 LIMIT,
             )
             .with_context(|| format!("StartContainer {name}"))?;
+        let pid = self.container_pid(&made.id)?;
+        Ok((made.id, pid))
+    }
+
+    /// Process ID of a container, as the runtime tells it.
+    pub fn container_pid(&self, id: &str) -> anyhow::Result<u32> {
+        let path = "/runtime.v1.RuntimeService/ContainerStatus";
         let question = StatusRequest {
-            id: made.id.clone(),
+            id: id.to_owned(),
             verbose: true,
         };
         let status: ContainerStatusResponse = self
-            .call(
-                "/runtime.v1.RuntimeService/ContainerStatus",
-                question,
-                LIMIT,
-            )
-            .with_context(|| format!("ContainerStatus {name}"))?;
-        let pid = pid(&info(status.info.get("info")))?;
-        Ok((made.id, pid))
+            .call(path, question, LIMIT)
+            .with_context(|| format!("ContainerStatus {id}"))?;
+        pid(&info(status.info.get("info")))
     }
 
     /// Stops a sandbox and its containers. Returns whether the runtime was

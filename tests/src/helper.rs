@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, keeper, rtnl, runtime};
+use crate::{containerd, crowd, fuse, journald, keeper, kube, rtnl, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -48,6 +48,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("crowd", [folder, top, netns, tasks]) => {
             crowd::serve(Path::new(folder), top, netns.parse()?, tasks.parse()?)
         }
+        ("kube-prepare", [node]) => kube::inside::serve(node.parse()?),
         ("pause", [comm, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
             println!("in");

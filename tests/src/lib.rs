@@ -15,6 +15,7 @@
 //! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`frozen`], [`process`], [`keeper`], [`rtnl`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
+//! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
@@ -46,6 +47,7 @@ pub mod helper;
 pub mod incident;
 pub mod journald;
 pub mod keeper;
+pub mod kube;
 pub mod kubepods;
 pub mod look;
 pub mod netns;

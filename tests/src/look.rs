@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::containerd::{self, Containerd};
+use crate::kube;
 use crate::scratch::pod_uid;
 use crate::stage::Need;
 use crate::tracer::{Ended, Tracer, command, is_finding, netns_of};
@@ -18,6 +19,8 @@ pub const NODE: &[Need] = &and_tracer::<{ containerd::NEEDS.len() + 1 }>(contain
 /// All that it needs to look at an incident there.
 pub const INCIDENT: &[Need] =
     &and_tracer::<{ containerd::incident::NEEDS.len() + 1 }>(containerd::incident::NEEDS);
+/// All that it needs to look at an incident on a node of a cluster.
+pub const KUBE: &[Need] = &and_tracer::<{ kube::incident::NEEDS.len() + 1 }>(kube::incident::NEEDS);
 
 /// `base` and one more.
 const fn and_tracer<const N: usize>(base: &[Need]) -> [Need; N] {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, cni, containerd, journald, kubepods, netns};
+use crate::{cgroup, cni, containerd, journald, kube, kubepods, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,9 @@ pub enum Need {
     Loop,
     /// systemd-journald, and journalctl to read what it wrote.
     Journald,
+    /// etcd, the API server and kubelet, in the folder named by
+    /// [`NODE_TRACER_KUBE_ASSETS`](kube::assets::FOLDER).
+    KubeAssets,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
     Tracer,
 }
@@ -78,6 +81,9 @@ impl Need {
             }
             Self::Program(program, package) if in_path(program).is_none() => {
                 return Some(format!("needs {program}: install it (Debian: {package})"));
+            }
+            Self::KubeAssets => {
+                return kube::assets::missing(std::env::var_os(kube::assets::FOLDER));
             }
             Self::Tracer if std::env::var_os("NODE_TRACER_BIN").is_none() => {
                 "needs the tracer: run `cargo xtask test`, or set NODE_TRACER_BIN"
@@ -137,7 +143,7 @@ fn mounts(prefix: &str) -> Vec<PathBuf> {
 }
 
 /// What this process made on the stage and is still there: paths of mounts,
-/// namespaces, cgroups and folders, and helper processes.
+/// namespaces, cgroups and folders, helper processes, and settings of the machine.
 pub fn leftovers() -> Vec<String> {
     let own = own_prefix();
     let exactly_own = |path: &PathBuf| {
@@ -151,6 +157,7 @@ pub fn leftovers() -> Vec<String> {
         .map(|path| path.display().to_string())
         .collect();
     left.extend(children().iter().map(|pid| format!("process {pid}")));
+    left.extend(kube::inside::changed());
     left
 }
 

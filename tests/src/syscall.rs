@@ -75,9 +75,15 @@ pub(crate) fn wait_for_input(limit: Duration) -> bool {
 
 /// Moves the calling thread into a network namespace.
 pub(crate) fn enter_netns(netns: &std::fs::File) -> io::Result<()> {
-    let fd = std::os::fd::AsRawFd::as_raw_fd(netns);
+    enter(netns, libc::CLONE_NEWNET)
+}
+
+/// Moves the calling thread into a namespace of this kind. Into mounts only a
+/// process of one thread can go.
+pub(crate) fn enter(namespace: &std::fs::File, kind: libc::c_int) -> io::Result<()> {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(namespace);
     // SAFETY: setns takes a descriptor, which is open while it is borrowed.
-    match unsafe { libc::setns(fd, libc::CLONE_NEWNET) } {
+    match unsafe { libc::setns(fd, kind) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

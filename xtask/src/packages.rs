@@ -14,12 +14,15 @@ use node_tracer_tests::stage::{Need, in_path};
 use crate::setup::{installing, missing, ok};
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
     ("runc", "what containerd starts containers with"),
     ("busybox-static", "what runs in the containers"),
+    ("etcd-server", "what an API server keeps its objects in"),
+    ("openssl", "certificates of a cluster"),
+    ("curl", "calls of its API"),
     ("systemd", "systemd-journald"),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),

@@ -41,6 +41,9 @@ const SHARED_KINDS: [&str; 12] = [
 ];
 /// How long a running CNI DEL excuses a duplicate.
 const DEL_TIME: Duration = Duration::from_secs(10);
+/// How long one that went well does: the plugins of a list are called one after
+/// the other, and only the last leaves nothing behind.
+const BETWEEN_DELS: Duration = Duration::from_millis(500);
 
 /// One finding an address.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
@@ -128,7 +131,9 @@ fn is_cabled(one: &NetnsEntry, other: &NetnsEntry) -> bool {
 
 fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
     let deleting = entry.sandbox.deleting;
+    let ended = entry.sandbox.del.filter(|del| del.exit_code == Some(0));
     deleting.is_some_and(|(_, since)| !view.passed(since.plus(DEL_TIME)))
+        || ended.is_some_and(|del| !view.passed(del.at.plus(BETWEEN_DELS)))
 }
 
 fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {

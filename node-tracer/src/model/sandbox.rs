@@ -212,6 +212,8 @@ impl Sandbox {
         end: Option<CallEnd>,
     ) -> bool {
         match end {
+            // The one that a plugin delegates to ends before that plugin.
+            None if call.delegated && self.deleting.is_some() => {}
             None => self.deleting = Some((call.pid, time)),
             Some(end) => {
                 if self.deleting.is_some_and(|(pid, _)| pid == call.pid) {
@@ -404,6 +406,26 @@ mod tests {
         let tasks = [pod_task(7, "pause", OLD, "sandbox-old")];
         assert_eq!(note(&mut sandbox, &tasks, &Pods::default()).unwrap(), OLD);
         assert_eq!(sandbox.pod.unwrap().label(), "shop/a");
+    }
+
+    #[test]
+    fn a_del_runs_until_the_plugin_itself_has_ended() {
+        let mut sandbox = Sandbox::default();
+        let end = |at| {
+            Some(CallEnd {
+                at,
+                exit_code: Some(0),
+            })
+        };
+        let bridge = call("DEL", "sandbox-old", 100, OLD, "a");
+        let mut host_local = bridge.clone();
+        (host_local.pid, host_local.delegated) = (bridge.pid + 1, true);
+        sandbox.note_del(&bridge, s(2), None);
+        sandbox.note_del(&host_local, s(3), None);
+        sandbox.note_del(&host_local, s(4), end(s(4)));
+        assert_eq!(sandbox.deleting, Some((bridge.pid, s(2))));
+        sandbox.note_del(&bridge, s(5), end(s(5)));
+        assert_eq!(sandbox.deleting, None);
     }
 
     #[test]

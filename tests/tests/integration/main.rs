@@ -15,6 +15,7 @@ mod hostile;
 mod hostile_cni;
 mod incident;
 mod journald;
+mod kube;
 mod lifecycle;
 mod netns;
 mod node;
@@ -30,7 +31,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 19] = [
+    let groups: [&[Test]; 20] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -50,6 +51,7 @@ fn main() -> std::process::ExitCode {
         journald::TESTS,
         scan::TESTS,
         explain::TESTS,
+        kube::TESTS,
     ];
     harness::run(&groups.concat())
 }

@@ -136,8 +136,16 @@ fn a_running_del_is_given_a_moment() {
     assert_eq!(node.tick(6), []);
     node.only(15, DUPLICATE, State::Open);
     let mut node = Node::of(&story);
-    node.tell(ended(7, del));
+    node.tell(ended(7, del.clone()));
+    assert_eq!(
+        node.tick(7),
+        [],
+        "the next plugin of the list is on its way"
+    );
     node.only(8, DUPLICATE, State::Open);
+    let mut node = Node::of(&story);
+    node.tell(failed(7, del, "no such file"));
+    node.only(7, DUPLICATE, State::Open);
 }
 
 #[test]

@@ -125,10 +125,12 @@ impl NetTable {
     }
 
     /// The living namespace with this inode number, reported now if it has
-    /// not been: somebody else speaks of it.
-    pub(crate) fn claim(&mut self, inode: u32, out: &mut Vec<Change>) -> Option<Netns> {
+    /// not been: somebody else spoke of it at `time`, so it was there then,
+    /// however late it was found.
+    pub(crate) fn claim(&mut self, inode: u32, time: u64, out: &mut Vec<Change>) -> Option<Netns> {
         let mut living = self.known.values_mut();
         let known = living.find(|known| known.net.inum == inode && !known.dying)?;
+        known.first_seen = known.first_seen.min(time);
         Self::report(known, out);
         Some(identity(known.net))
     }

@@ -148,7 +148,7 @@ impl Live {
                 if call.trusted
                     && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
                 {
-                    let netns = self.netns_called(inode, changes);
+                    let netns = self.netns_called(inode, exec.time, changes);
                     // It is told before what is done in it.
                     self.tell(std::mem::take(changes), out);
                     self.cni.set_netns(call.pid, netns);
@@ -166,9 +166,10 @@ impl Live {
     }
 
     /// The namespace that a plugin is called for; it may be so new that
-    /// nothing has told of it yet.
-    fn netns_called(&mut self, inode: u32, changes: &mut Vec<Change>) -> Netns {
-        if let Some(netns) = self.nets.claim(inode, changes) {
+    /// nothing has told of it yet. It was there at `time`, when the plugin was
+    /// executed, which may be a while ago.
+    fn netns_called(&mut self, inode: u32, time: u64, changes: &mut Vec<Change>) -> Netns {
+        if let Some(netns) = self.nets.claim(inode, time, changes) {
             return netns;
         }
         let start = now();
@@ -180,7 +181,7 @@ impl Live {
             inode,
             cookie: None,
         };
-        self.nets.claim(inode, changes).unwrap_or(unknown)
+        self.nets.claim(inode, time, changes).unwrap_or(unknown)
     }
 
     pub(super) fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {

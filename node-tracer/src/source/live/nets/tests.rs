@@ -344,7 +344,17 @@ fn a_namespace_that_is_spoken_of_is_reported_at_once() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
     table.walked(vec![seen(net(1, 10, 100, 1))], 3, &mut out);
-    assert_eq!(table.claim(100, &mut out), Some(id(10, 100)));
+    assert_eq!(table.claim(100, 4, &mut out), Some(id(10, 100)));
     assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
-    assert_eq!(table.claim(101, &mut out), None);
+    assert_eq!(table.claim(101, 4, &mut out), None);
+}
+
+#[test]
+fn a_namespace_is_no_younger_than_the_first_word_of_it() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    // The tracer was late: the plugin was executed at 3.
+    table.noticed(net(1, 10, 100, 1), 9, &mut out);
+    assert_eq!(table.claim(100, 3, &mut out), Some(id(10, 100)));
+    assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
 }

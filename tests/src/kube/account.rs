@@ -1,0 +1,70 @@
+//! The tracer's own service account, with the rights that its documentation asks
+//! for and no other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{Kube, settings::kubeconfig};
+
+/// The namespace of the account.
+pub(super) const NAMESPACE: &str = "kube-system";
+/// Its name, and that of its role.
+pub(super) const NAME: &str = "node-tracer";
+
+const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A service account of the tracer.
+#[derive(Debug)]
+pub struct Account {
+    kubeconfig: PathBuf,
+}
+
+fn named(kind: &str, version: &str) -> Value {
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": NAME } })
+}
+
+impl Account {
+    /// Creates it in the cluster, without any rights, and asks for a token.
+    pub fn create(kube: &Kube) -> anyhow::Result<Self> {
+        kube.expect("POST", ACCOUNTS, Some(&named("ServiceAccount", "v1")))?;
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": { "expirationSeconds": 3600 },
+        });
+        let answer = kube.expect("POST", &format!("{ACCOUNTS}/{NAME}/token"), Some(&request))?;
+        let token = answer["status"]["token"].as_str().context("no token")?;
+        let this = Self {
+            kubeconfig: kube.scratch().join("tracer.kubeconfig"),
+        };
+        let user = json!({ "token": token });
+        let text = kubeconfig(&kube.authority.certificate(), NAME, &user);
+        fs::write(&this.kubeconfig, text).context("write the kubeconfig")?;
+        Ok(this)
+    }
+
+    /// Lets it list and watch pods.
+    pub fn grant(&self, kube: &Kube) -> anyhow::Result<()> {
+        let version = "rbac.authorization.k8s.io/v1";
+        let mut role = named("ClusterRole", version);
+        let verbs = ["get", "list", "watch"];
+        role["rules"] = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
+        kube.expect("POST", &format!("{RBAC}/clusterroles"), Some(&role))?;
+        let mut binding = named("ClusterRoleBinding", version);
+        binding["roleRef"] =
+            json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME });
+        binding["subjects"] =
+            json!([{ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME }]);
+        let bindings = format!("{RBAC}/clusterrolebindings");
+        kube.expect("POST", &bindings, Some(&binding)).map(drop)
+    }
+
+    /// The file for `--kubeconfig`.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+}

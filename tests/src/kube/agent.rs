@@ -1,0 +1,143 @@
+//! The tracer as a cluster runs it: in a pod on the node, with the service
+//! account's token mounted by kubelet.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::account::{NAME, NAMESPACE};
+use super::pod::LIMIT;
+use super::{ADDRESS_AND_PORT, Kube};
+use crate::containerd::image;
+use crate::wait;
+
+/// Where a pod finds its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where the node's root is, in the pod.
+const ROOT: &str = "/host";
+/// Where the pod writes to, in the pod and on the node.
+const OUTPUT: &str = "/run/agent";
+
+/// What a run of the tracer in a pod said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code.
+    pub code: Option<i64>,
+    /// Its records.
+    pub records: Vec<Value>,
+    /// All of stderr.
+    pub stderr: String,
+}
+
+/// A folder of the node, in the pod at another path.
+fn host_path(name: &str, path: &Path, at: &str) -> (Value, Value) {
+    (
+        json!({ "name": name, "hostPath": { "path": path } }),
+        json!({ "name": name, "mountPath": at }),
+    )
+}
+
+/// The token, by kubelet; and the authority, from the map that each namespace
+/// of a cluster has.
+fn service_account() -> (Value, Value) {
+    let sources = json!([
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+        { "configMap": {
+            "name": "kube-root-ca.crt",
+            "items": [{ "key": "ca.crt", "path": "ca.crt" }],
+        } },
+    ]);
+    (
+        json!({ "name": "account", "projected": { "sources": sources } }),
+        json!({ "name": "account", "mountPath": SERVICE_ACCOUNT, "readOnly": true }),
+    )
+}
+
+/// The pod. `program` is a path of the node. What it needs of the C library is
+/// the node's.
+fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value> {
+    let folder = program.parent().context("no folder")?;
+    let name = program.file_name().context("no file")?.to_string_lossy();
+    let (volumes, mounts): (Vec<Value>, Vec<Value>) = [
+        service_account(),
+        host_path("root", Path::new("/"), ROOT),
+        host_path("program", folder, "/opt/tracer"),
+        host_path("output", Path::new(OUTPUT), OUTPUT),
+        host_path("lib", Path::new("/lib"), "/lib"),
+        host_path("lib64", Path::new("/lib64"), "/lib64"),
+    ]
+    .into_iter()
+    .unzip();
+    let (server, port) = ADDRESS_AND_PORT;
+    let run = format!(
+        "/opt/tracer/{name} {arguments} -o json --root {ROOT} >{OUTPUT}/out 2>{OUTPUT}/err"
+    );
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "generateName": "node-tracer-" },
+        "spec": {
+            "nodeName": kube.name(),
+            "serviceAccountName": NAME,
+            "hostNetwork": true,
+            "hostPID": true,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "volumes": volumes,
+            "containers": [{
+                "name": "tracer",
+                "image": image::BOX,
+                "imagePullPolicy": "Never",
+                "command": ["/bin/sh", "-c", run],
+                "securityContext": { "privileged": true },
+                "volumeMounts": mounts,
+                // As where nothing serves the cluster's own addresses.
+                "env": [
+                    { "name": "KUBERNETES_SERVICE_HOST", "value": server },
+                    { "name": "KUBERNETES_SERVICE_PORT", "value": port },
+                    { "name": "NODE_NAME",
+                      "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+                ],
+            }],
+        },
+    }))
+}
+
+/// Makes the map with the authority, as a controller does in each namespace.
+pub fn publish_authority(kube: &Kube) -> anyhow::Result<()> {
+    let maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": "kube-root-ca.crt" },
+        "data": { "ca.crt": kube.authority.text("ca.crt")? },
+    });
+    kube.expect("POST", &maps, Some(&map)).map(drop)
+}
+
+/// Runs the tracer in a pod to its end. The node has `program` at this path.
+pub fn run(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Said> {
+    let output = kube.node().host_path(OUTPUT);
+    fs::create_dir_all(&output).context("mkdir for the output")?;
+    let object = object(kube, program, arguments)?;
+    let pod = kube.create_object(NAMESPACE, &object)?;
+    let mut status = Value::Null;
+    let ended = wait::until("the pod to end", LIMIT, || {
+        status = kube.object(&pod)?.context("the pod is gone")?["status"].clone();
+        let ended = &status["containerStatuses"][0]["state"]["terminated"];
+        Ok(ended.is_object().then(|| ended.clone()))
+    });
+    let ended = ended.with_context(|| format!("{status}; {}", kube.words()))?;
+    kube.force_delete(&pod)?;
+    let text = fs::read_to_string(output.join("out")).context("its output")?;
+    Ok(Said {
+        code: ended["exitCode"].as_i64(),
+        records: text
+            .lines()
+            .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
+            .collect::<anyhow::Result<_>>()?,
+        stderr: fs::read_to_string(output.join("err")).unwrap_or_default(),
+    })
+}
