@@ -126,7 +126,7 @@ pub(crate) struct Call {
 pub(crate) struct End {
     /// When.
     pub(crate) at: Timestamp,
-    /// Its exit status; `None` if a signal ended it.
+    /// Its exit status; `None` if a signal ended it, or that was not seen.
     pub(crate) exit_code: Option<i32>,
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
@@ -143,6 +143,11 @@ impl End {
     pub(crate) fn is_ok(&self) -> bool {
         self.exit_code == Some(0)
     }
+
+    /// Whether it failed. Of one whose end was not seen neither is known.
+    pub(crate) fn is_failed(&self) -> bool {
+        !self.is_ok() && (self.exit_code.is_some() || self.signal.is_some())
+    }
 }
 
 impl Call {
@@ -153,7 +158,7 @@ impl Call {
 
     /// How it ended, if badly.
     pub(crate) fn failure(&self) -> Option<&End> {
-        self.end.as_ref().filter(|end| !end.is_ok())
+        self.end.as_ref().filter(|end| end.is_failed())
     }
 }
 

@@ -297,6 +297,7 @@ impl Live {
             }
             self.tell_losses(out);
             self.peek(time);
+            self.ended_unseen(time, out);
         }
         if time >= self.due.stalls {
             self.look_at_stalls(time, out);

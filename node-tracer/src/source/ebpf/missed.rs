@@ -16,11 +16,11 @@ use aya::Ebpf;
 pub(super) const CAUSE: &str = "program-passed-over";
 
 /// Programs whose records nothing else makes up for. What the others say of a
-/// namespace, its end and its addresses, the next walk says, too.
-const ALONE: [&str; 5] = [
+/// namespace, its end and its addresses, the next walk says, too; and that a
+/// plugin is gone is seen a moment later, and counted then.
+const ALONE: [&str; 4] = [
     "cni_exec",
     "cni_exec_bounded",
-    "cni_exit",
     "task_switch",
     "task_switch_raw",
 ];

@@ -20,6 +20,7 @@ use crate::{
 
 mod payload;
 mod redact;
+mod unseen;
 
 /// Programs that call CNI plugins, by the name of their executable.
 const RUNTIMES: [&str; 13] = [
@@ -97,6 +98,8 @@ struct Running {
     started: u64,
     /// Start of the process: with its number it names it for good.
     start_boottime: u64,
+    /// Since when it is gone, if its end was not seen.
+    gone: Option<u64>,
 }
 
 /// A program that a plugin runs and that is none itself.
@@ -206,6 +209,7 @@ impl CniTable {
             call: call.clone(),
             started: exec.time,
             start_boottime: exec.task.start_boottime,
+            gone: None,
         };
         self.running.insert(exec.task.tgid, running);
         Started::Call(Box::new(call))

@@ -7,7 +7,7 @@ use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelT
 
 use super::{
     AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
-    cni::{Parent, Started},
+    cni::{Ended, Parent, Started},
     nets::{Change, Seen},
     tasks,
 };
@@ -98,22 +98,38 @@ impl Live {
             Record::CniExit(exit) => {
                 let time = exit.record.header.time;
                 if let Some(ended) = self.cni.exit(&exit) {
-                    out.push(Event {
-                        time: self.time(time),
-                        what: What::CniCall {
-                            call: ended.call,
-                            exit_code: ended.exit_code,
-                            signal: ended.signal,
-                            duration_ms: (ended.duration / 1000) as f64 / 1000.0,
-                            result: ended.answer.result,
-                            error: ended.answer.error,
-                            unread: ended.answer.unread,
-                        },
-                    });
-                    self.due.walk_at(time);
-                    self.due.holders_at(time + HOLDERS_AFTER);
+                    self.cni_ended(ended, time, out);
                 }
             }
+        }
+    }
+
+    fn cni_ended(&mut self, ended: Ended, time: u64, out: &mut Vec<Event>) {
+        out.push(Event {
+            time: self.time(time),
+            what: What::CniCall {
+                call: ended.call,
+                exit_code: ended.exit_code,
+                signal: ended.signal,
+                duration_ms: (ended.duration / 1000) as f64 / 1000.0,
+                result: ended.answer.result,
+                error: ended.answer.error,
+                unread: ended.answer.unread,
+            },
+        });
+        self.due.walk_at(time);
+        self.due.holders_at(time + HOLDERS_AFTER);
+    }
+
+    /// Looks after the calls that have not ended, for all that is known.
+    pub(super) fn ended_unseen(&mut self, time: u64, out: &mut Vec<Event>) {
+        let procfs = &self.procfs;
+        let ended = self
+            .cni
+            .ended_unseen(time, |pid, start| procfs.lives(pid, start));
+        self.drop("cni-end-unseen", ended.len() as u64);
+        for ended in ended {
+            self.cni_ended(ended, time, out);
         }
     }
 

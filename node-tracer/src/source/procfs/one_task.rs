@@ -4,6 +4,9 @@ use std::path::Path;
 
 use super::{Procfs, ProcfsError, TaskEntry, read_file, read_stat, tasks};
 
+/// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
+const TICK: u64 = 10_000_000;
+
 impl Procfs {
     /// One task, by its thread ID; `None` if there is none or it cannot be
     /// read.
@@ -22,6 +25,17 @@ impl Procfs {
             Ok(Some(tasks::entry(folder, pid, tid, stat).0))
         };
         self.bounded(self.patience, folder, read).ok().flatten()
+    }
+
+    /// Whether the process that started then (ns since boot) may still be
+    /// there: not if it has ended, or its number is another's.
+    pub(crate) fn lives(&self, pid: u32, start_boottime: u64) -> bool {
+        let Some(TaskEntry { task, .. }) = self.task(pid) else {
+            return self.proc.join(pid.to_string()).exists();
+        };
+        let ended = matches!(task.state, Some('Z' | 'X'));
+        let ticks = start_boottime / TICK;
+        !ended && task.start_ticks.is_none_or(|start| start == ticks)
     }
 }
 
@@ -46,5 +60,28 @@ mod tests {
         assert_eq!((found.task.pid, found.task.tid), (std::process::id(), tid));
         assert!(found.netns.is_some());
         assert_eq!(procfs.task(u32::MAX), None);
+    }
+
+    #[test]
+    fn who_has_ended_or_whose_number_is_anothers_does_not_live() {
+        let procfs = Procfs::new(Path::new("/"), Bounded::default());
+        let start = procfs
+            .task(std::process::id())
+            .unwrap()
+            .task
+            .start_ticks
+            .unwrap();
+        assert!(procfs.lives(std::process::id(), start * TICK + 1));
+        assert!(!procfs.lives(std::process::id(), (start + 1) * TICK));
+        assert!(!procfs.lives(u32::MAX, 0));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ticks = procfs.task(child.id()).unwrap().task.start_ticks.unwrap();
+        let ended = || !procfs.lives(child.id(), ticks * TICK);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !ended() && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert!(ended(), "a zombie has ended");
+        child.wait().unwrap();
     }
 }

@@ -2,7 +2,7 @@ use node_tracer_ebpf::record::CniExitRecord;
 
 use super::*;
 
-const HOST: Host = Host {
+pub(super) const HOST: Host = Host {
     pid_ns: 1,
     mnt_ns: 2,
 };
@@ -11,7 +11,7 @@ const ENV: &[u8] = b"CNI_COMMAND=ADD\0CNI_CONTAINERID=abc\0CNI_NETNS=/run/netns/
     CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_POD_INFRA_CONTAINER_ID=abc;\
     K8S_API_TOKEN=secret\0";
 
-fn root(pid: u32, comm: &str) -> KernelTask {
+pub(super) fn root(pid: u32, comm: &str) -> KernelTask {
     let mut task = KernelTask {
         tid: pid,
         tgid: pid,
@@ -23,7 +23,7 @@ fn root(pid: u32, comm: &str) -> KernelTask {
     task
 }
 
-fn exec(pid: u32, parent: KernelTask, path: &str) -> CniExec {
+pub(super) fn exec(pid: u32, parent: KernelTask, path: &str) -> CniExec {
     CniExec {
         time: 1_000,
         task: root(pid, "bridge"),
@@ -34,7 +34,7 @@ fn exec(pid: u32, parent: KernelTask, path: &str) -> CniExec {
     }
 }
 
-fn containerd() -> Parent {
+pub(super) fn containerd() -> Parent {
     Parent {
         exe: Some(String::from("containerd")),
         in_pod: Some(false),
