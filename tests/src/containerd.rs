@@ -86,6 +86,60 @@ fn wait_for_program(pid: u32) -> anyhow::Result<()> {
     })
 }
 
+impl Sandbox {
+    /// Has a runtime of this machine make a pod's sandbox.
+    pub(crate) fn make(cri: &Cri, config: PodConfig) -> anyhow::Result<Self> {
+        let id = cri.run_sandbox(&config)?;
+        let status = cri.sandbox_status(&id)?;
+        let pid = cri.sandbox_pid(&status)?;
+        wait_for_program(pid)?;
+        let namespaces = status.all["info"]["runtimeSpec"]["linux"]["namespaces"].as_array();
+        let netns_path = namespaces
+            .into_iter()
+            .flatten()
+            .find(|namespace| namespace["type"] == "network")
+            .and_then(|namespace| namespace["path"].as_str())
+            .filter(|path| !path.is_empty() && !config.host_network)
+            .map(PathBuf::from);
+        Ok(Self {
+            id,
+            config,
+            ip: status.ip.parse().ok(),
+            netns_path,
+            netns_inode: fs::metadata(format!("/proc/{pid}/ns/net"))
+                .with_context(|| format!("the sandbox's process {pid}"))?
+                .ino(),
+            pid,
+        })
+    }
+
+    /// Makes and starts a container of busybox in it. `mounts` are (folder or
+    /// file of the node, path in the container). Returns its ID and process ID.
+    pub(crate) fn run_container(
+        &self,
+        cri: &Cri,
+        name: &str,
+        argv: &[&str],
+        mounts: &[(&Path, &str)],
+    ) -> anyhow::Result<(String, u32)> {
+        let made = cri.run_container(&self.id, &self.config, name, image::BOX, argv, mounts)?;
+        wait_for_program(made.1)?;
+        Ok(made)
+    }
+}
+
+/// Frees an address as a collector does that trusts the API server alone: the
+/// reservation goes, and this address is the next to be given out. Returns the
+/// file that was removed.
+pub(crate) fn collect(store: &Path, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
+    let reservation = store.join(address.to_string());
+    fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
+    let before = Ipv4Addr::from(u32::from(address) - 1);
+    fs::write(store.join("last_reserved_ip.0"), before.to_string())
+        .context("set last_reserved_ip.0 back")?;
+    Ok(reservation)
+}
+
 /// A running node.
 #[derive(Debug)]
 pub struct Containerd {
@@ -306,29 +360,7 @@ impl Containerd {
         host_network: bool,
     ) -> anyhow::Result<Sandbox> {
         let config = self.pod_config(name, namespace, uid, attempt, host_network);
-        let cri = self.cri()?;
-        let id = cri.run_sandbox(&config)?;
-        let status = cri.sandbox_status(&id)?;
-        let pid = cri.sandbox_pid(&status)?;
-        wait_for_program(pid)?;
-        let namespaces = status.all["info"]["runtimeSpec"]["linux"]["namespaces"].as_array();
-        let netns_path = namespaces
-            .into_iter()
-            .flatten()
-            .find(|namespace| namespace["type"] == "network")
-            .and_then(|namespace| namespace["path"].as_str())
-            .filter(|path| !path.is_empty() && !host_network)
-            .map(PathBuf::from);
-        Ok(Sandbox {
-            id,
-            config,
-            ip: status.ip.parse().ok(),
-            netns_path,
-            netns_inode: fs::metadata(format!("/proc/{pid}/ns/net"))
-                .with_context(|| format!("the sandbox's process {pid}"))?
-                .ino(),
-            pid,
-        })
+        Sandbox::make(self.cri()?, config)
     }
 
     /// Makes and starts a container of busybox in a sandbox. `mounts` are
@@ -341,12 +373,7 @@ impl Containerd {
         argv: &[&str],
         mounts: &[(&Path, &str)],
     ) -> anyhow::Result<(String, u32)> {
-        let Sandbox { id, config, .. } = sandbox;
-        let made = self
-            .cri()?
-            .run_container(id, config, name, image::BOX, argv, mounts)?;
-        wait_for_program(made.1)?;
-        Ok(made)
+        sandbox.run_container(self.cri()?, name, argv, mounts)
     }
 
     /// Stops a sandbox with its containers. Returns whether the runtime was
@@ -360,15 +387,9 @@ impl Containerd {
         self.cri()?.remove_sandbox(&sandbox.id)
     }
 
-    /// Frees an address as a collector does that trusts the API server alone:
-    /// the reservation goes, and this address is the next to be given out.
-    /// Returns the file that was removed.
+    /// Frees an address as a collector does that trusts the API server alone.
+    /// Returns the reservation that was removed.
     pub fn collect(&self, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
-        let reservation = self.store().join(address.to_string());
-        fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
-        let before = Ipv4Addr::from(u32::from(address) - 1);
-        fs::write(self.store().join("last_reserved_ip.0"), before.to_string())
-            .context("set last_reserved_ip.0 back")?;
-        Ok(reservation)
+        collect(&self.store(), address)
     }
 }

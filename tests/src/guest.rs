@@ -6,6 +6,7 @@
 //! | [`init`] | the first process: mounts, modules, the end |
 //! | [`report`] | what is said to the host, one JSON object a line |
 //! | [`matrix`] | every signal by every mechanism |
+//! | [`node`] | a whole node, with the tracer as a service of it |
 //! | [`netns`], [`address`], [`task`], [`plugin`] | how a signal is made, and what must be told of it |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
@@ -16,6 +17,7 @@ mod address;
 mod init;
 mod matrix;
 mod netns;
+mod node;
 mod plugin;
 mod report;
 mod task;
@@ -35,6 +37,7 @@ pub fn main() -> ExitCode {
             let wanted: Vec<String> = args.collect();
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
+                "node" => node::run(&wanted),
                 other => {
                     eprintln!("guest: there is no suite {other}");
                     ExitCode::FAILURE

@@ -49,33 +49,52 @@ impl Drop for Guest {
     }
 }
 
+/// What a guest is started from, and where its console goes.
+#[derive(Debug)]
+pub(crate) struct Files<'a> {
+    pub(crate) initramfs: &'a Path,
+    /// What it changes there is thrown away.
+    pub(crate) disk: Option<&'a Path>,
+    pub(crate) console: &'a Path,
+}
+
 /// Runs a guest to its end and hands on each line that it reports.
 pub(crate) fn boot(
     kernel: &Kernel,
     boot: &Boot,
-    initramfs: &Path,
-    console: &Path,
+    files: &Files<'_>,
     tests: &[String],
     mut each: impl FnMut(Value),
 ) -> anyhow::Result<End> {
-    let append = format!(
+    let console = files.console;
+    let mut append = format!(
         "console=ttyS0 panic=-1 oops=panic nt.suite={} nt.tests={} {}",
         boot.suite.name(),
         tests.join(","),
         boot.append,
     );
+    let mut command = Command::new(PROGRAM);
+    if let Some(disk) = files.disk {
+        append.push_str(" nt.disk=/dev/vda");
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,snapshot=on",
+            // A comma ends an option's value; two are one of the value's.
+            disk.display().to_string().replace(',', ",,")
+        ));
+    }
     let mut guest = Guest(
-        Command::new(PROGRAM)
+        command
             .args(["-accel", "tcg,thread=multi"])
             // With cmpxchg16b emulated, kernels crash under tracing.
-            .args(["-cpu", "max,-cx16", "-smp", "1", "-m", "1536"])
+            .args(["-cpu", "max,-cx16", "-smp", "1", "-m"])
+            .arg(boot.suite.memory().to_string())
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args(["-serial", "stdio"])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
-            .arg(initramfs)
+            .arg(files.initramfs)
             .args(["-append", &append])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
