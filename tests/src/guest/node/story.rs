@@ -2,6 +2,7 @@
 //! the end.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -136,11 +137,12 @@ fn check_ghost(facts: &Facts, ghost: &Value) -> anyhow::Result<()> {
         facts.old.netns_inode,
         facts.address
     );
-    let paths = ghost["netns"]["paths"].to_string();
-    let name = netns_path.file_name().context("a path")?.to_string_lossy();
+    // The node's mounts are looked at now and then. Until then none is named,
+    // and another one's never.
+    let others = paths(ghost).into_iter().find(|path| !is(path, netns_path));
     ensure!(
-        paths.contains(&*name),
-        "its path is {netns_path:?}: {ghost}"
+        others.is_none(),
+        "{others:?} is not its path {netns_path:?}: {ghost}"
     );
     ensure!(
         task["state"] == "D"
@@ -150,6 +152,17 @@ fn check_ghost(facts: &Facts, ghost: &Value) -> anyhow::Result<()> {
         "{stuck:?} holds it: {task}"
     );
     same_stack(task, &stuck.stack)
+}
+
+/// Where a finding's namespace is mounted.
+fn paths(finding: &Value) -> Vec<&str> {
+    let paths = finding["netns"]["paths"].as_array().into_iter().flatten();
+    paths.filter_map(Value::as_str).collect()
+}
+
+/// Whether two paths are of the same mount: /var/run is /run.
+fn is(path: &str, other: &Path) -> bool {
+    Path::new(path).file_name() == other.file_name()
 }
 
 /// The same functions as the kernel shows for the task.
@@ -205,8 +218,10 @@ pub(super) fn conflict(stage: &mut Stage) -> anyhow::Result<()> {
     ensure!(new.ip == facts.old.ip, "{:?}, {:?}", new.ip, facts.old.ip);
     let (inode, name) = (new.netns_inode, new.config.metadata.name.clone());
     facts.new = Some(new);
+    let path = facts.old.netns_path.clone().context("no netns path")?;
     let ghost = stage.told.finding("ghost-sandbox", SOON, |finding| {
-        finding["phase"] == "conflict"
+        // Somewhen on the way it is told where the namespace is mounted.
+        finding["phase"] == "conflict" && paths(finding).iter().any(|named| is(named, &path))
     })?;
     let facts = stage.facts()?;
     check_ghost(facts, &ghost)?;
