@@ -76,11 +76,14 @@ pub struct Sandbox {
     pub pid: u32,
 }
 
+/// For what a runtime does in a moment, on a machine that does much else.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// Waits until a container's process is its own program: the runtime says that
 /// it has started a moment before.
 fn wait_for_program(pid: u32) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/comm");
-    wait::until("the container's program", Duration::from_secs(10), || {
+    wait::until("the container's program", LIMIT, || {
         let comm = fs::read_to_string(&path).with_context(|| format!("process {pid} has ended"))?;
         Ok((!comm.starts_with("runc:")).then_some(()))
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{Containerd, Sandbox, Subnet, collect};
+use super::{Containerd, LIMIT, Sandbox, Subnet, collect};
 use crate::cri::{Cri, PodConfig};
 use crate::hangfs::HangFs;
 use crate::incident::Stuck;
@@ -27,8 +27,6 @@ pub const NEEDS: &[stage::Need] = &{
     needs
 };
 
-/// Time that kubelet would give the runtime; here as short as it may be.
-const DEADLINE: Duration = Duration::from_secs(2);
 /// Where the volume is, in the container.
 const VOLUME: &str = "/hang";
 
@@ -40,6 +38,10 @@ pub trait Node {
     fn pod_config(&self, pod: &Pod) -> PodConfig;
     /// The folder of the pod network's reservations.
     fn store(&self) -> PathBuf;
+    /// Time that kubelet would give the runtime; here as short as it may be.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 }
 
 impl Node for Containerd {
@@ -148,14 +150,15 @@ impl<N: Node> RealIncident<N> {
     pub fn force_delete(&mut self) -> anyhow::Result<Stuck> {
         let (pod, sandbox, stuck) = self.old.as_mut().context("there is no old pod yet")?;
         self.pods.remove(pod)?;
-        let stopped = self.node.cri()?.stop_sandbox(&sandbox.id, DEADLINE)?;
+        let stopped = self
+            .node
+            .cri()?
+            .stop_sandbox(&sandbox.id, self.node.deadline())?;
         anyhow::ensure!(!stopped, "StopPodSandbox came back");
         let pid = stuck.pid;
-        wait::until(
-            &format!("process {pid} to be in state D"),
-            Duration::from_secs(20),
-            || Ok((state(pid) == Some('D') && wchan(pid) != "0").then_some(())),
-        )?;
+        wait::until(&format!("process {pid} to be in state D"), LIMIT, || {
+            Ok((state(pid) == Some('D') && wchan(pid) != "0").then_some(()))
+        })?;
         stuck.wchan = wchan(pid);
         stuck.stack = stack(pid);
         Ok(stuck.clone())
@@ -190,11 +193,11 @@ impl<N: Node> RealIncident<N> {
         let Some((_, sandbox, stuck)) = self.old.take() else {
             return Ok(());
         };
-        wait::until("the reader to end", Duration::from_secs(10), || {
+        wait::until("the reader to end", LIMIT, || {
             Ok(matches!(state(stuck.pid), None | Some('Z')).then_some(()))
         })?;
         // The first stop holds the sandbox until it has noticed.
-        wait::until("the sandbox to stop", Duration::from_secs(20), || {
+        wait::until("the sandbox to stop", LIMIT, || {
             let cri = self.node.cri()?;
             let stopped = cri.stop_sandbox(&sandbox.id, Duration::from_secs(5));
             Ok(stopped.unwrap_or(false).then_some(()))

@@ -32,6 +32,7 @@ use crate::cri::message::PodSandboxMetadata;
 use crate::cri::{Cri, PodConfig};
 use crate::incident::Stuck;
 use crate::pods::{Pod, PodsFile};
+use crate::tracer::{names_address, netns_of};
 use told::Told;
 
 /// What is the tests' own, on the node.
@@ -45,7 +46,7 @@ const RECORDING: &str = "/var/lib/node-tracer/run.jsonl";
 /// In the configuration of the pod network, and nowhere else.
 const SECRET: &str = "token-that-nobody-may-see";
 /// Long enough for anything that is to happen at once, in an emulated machine.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(90);
 
 /// What the laws have made and found out so far.
 struct Stage {
@@ -87,6 +88,12 @@ impl Stage {
 }
 
 impl Facts {
+    /// Whether a finding is on this incident: tasks of the emulated machine
+    /// itself are slow, and at times stuck for long.
+    fn concerns(&self, finding: &serde_json::Value) -> bool {
+        netns_of(finding) == Some(self.old.netns_inode) || names_address(finding, &self.address)
+    }
+
     fn stuck(&self) -> anyhow::Result<&Stuck> {
         self.stuck.as_ref().context("nothing is stuck")
     }
@@ -134,6 +141,11 @@ impl Node for Guest {
 
     fn store(&self) -> PathBuf {
         PathBuf::from(STORE)
+    }
+
+    fn deadline(&self) -> Duration {
+        // To kill the container takes the runtime seconds here.
+        Duration::from_secs(15)
     }
 }
 

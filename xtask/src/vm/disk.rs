@@ -109,3 +109,16 @@ pub(crate) fn bring(cache: &Path, mirror: Option<&str>) -> anyhow::Result<PathBu
     fs::write(&made_by, recipe()).with_context(|| made_by.display().to_string())?;
     Ok(image)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_failure_the_end_is_told() {
+        let lines: String = (0..50).map(|line| format!("I: {line}\n")).collect();
+        let text = end_of(&anyhow::anyhow!("{lines}E: no such mirror")).to_string();
+        assert!(text.ends_with("I: 49\nE: no such mirror"), "{text}");
+        assert!(!text.contains("I: 0\n"), "{text}");
+    }
+}
