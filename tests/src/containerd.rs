@@ -76,14 +76,76 @@ pub struct Sandbox {
     pub pid: u32,
 }
 
+/// For what a runtime does in a moment, on a machine that does much else.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// Waits until a container's process is its own program: the runtime says that
 /// it has started a moment before.
 fn wait_for_program(pid: u32) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/comm");
-    wait::until("the container's program", Duration::from_secs(10), || {
+    wait::until("the container's program", LIMIT, || {
         let comm = fs::read_to_string(&path).with_context(|| format!("process {pid} has ended"))?;
         Ok((!comm.starts_with("runc:")).then_some(()))
     })
+}
+
+impl Sandbox {
+    /// Has a runtime of this machine make a pod's sandbox.
+    pub(crate) fn make(cri: &Cri, config: PodConfig) -> anyhow::Result<Self> {
+        let id = cri.run_sandbox(&config)?;
+        Self::of(cri, id, config)
+    }
+
+    /// A sandbox that is there, whoever has made it.
+    pub(crate) fn of(cri: &Cri, id: String, config: PodConfig) -> anyhow::Result<Self> {
+        let status = cri.sandbox_status(&id)?;
+        let pid = cri.sandbox_pid(&status)?;
+        wait_for_program(pid)?;
+        let namespaces = status.all["info"]["runtimeSpec"]["linux"]["namespaces"].as_array();
+        let netns_path = namespaces
+            .into_iter()
+            .flatten()
+            .find(|namespace| namespace["type"] == "network")
+            .and_then(|namespace| namespace["path"].as_str())
+            .filter(|path| !path.is_empty() && !config.host_network)
+            .map(PathBuf::from);
+        Ok(Self {
+            id,
+            config,
+            ip: status.ip.parse().ok(),
+            netns_path,
+            netns_inode: fs::metadata(format!("/proc/{pid}/ns/net"))
+                .with_context(|| format!("the sandbox's process {pid}"))?
+                .ino(),
+            pid,
+        })
+    }
+
+    /// Makes and starts a container of busybox in it. `mounts` are (folder or
+    /// file of the node, path in the container). Returns its ID and process ID.
+    pub(crate) fn run_container(
+        &self,
+        cri: &Cri,
+        name: &str,
+        argv: &[&str],
+        mounts: &[(&Path, &str)],
+    ) -> anyhow::Result<(String, u32)> {
+        let made = cri.run_container(&self.id, &self.config, name, image::BOX, argv, mounts)?;
+        wait_for_program(made.1)?;
+        Ok(made)
+    }
+}
+
+/// Frees an address as a collector does that trusts the API server alone: the
+/// reservation goes, and this address is the next to be given out. Returns the
+/// file that was removed.
+pub(crate) fn collect(store: &Path, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
+    let reservation = store.join(address.to_string());
+    fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
+    let before = Ipv4Addr::from(u32::from(address) - 1);
+    fs::write(store.join("last_reserved_ip.0"), before.to_string())
+        .context("set last_reserved_ip.0 back")?;
+    Ok(reservation)
 }
 
 /// A running node.
@@ -317,28 +379,7 @@ impl Containerd {
 
     /// A sandbox that is there, whoever has made it.
     pub fn sandbox(&self, id: String, config: PodConfig) -> anyhow::Result<Sandbox> {
-        let cri = self.cri()?;
-        let status = cri.sandbox_status(&id)?;
-        let pid = cri.sandbox_pid(&status)?;
-        wait_for_program(pid)?;
-        let namespaces = status.all["info"]["runtimeSpec"]["linux"]["namespaces"].as_array();
-        let netns_path = namespaces
-            .into_iter()
-            .flatten()
-            .find(|namespace| namespace["type"] == "network")
-            .and_then(|namespace| namespace["path"].as_str())
-            .filter(|path| !path.is_empty() && !config.host_network)
-            .map(PathBuf::from);
-        Ok(Sandbox {
-            id,
-            config,
-            ip: status.ip.parse().ok(),
-            netns_path,
-            netns_inode: fs::metadata(format!("/proc/{pid}/ns/net"))
-                .with_context(|| format!("the sandbox's process {pid}"))?
-                .ino(),
-            pid,
-        })
+        Sandbox::of(self.cri()?, id, config)
     }
 
     /// Makes and starts a container of busybox in a sandbox. `mounts` are
@@ -351,12 +392,7 @@ impl Containerd {
         argv: &[&str],
         mounts: &[(&Path, &str)],
     ) -> anyhow::Result<(String, u32)> {
-        let Sandbox { id, config, .. } = sandbox;
-        let made = self
-            .cri()?
-            .run_container(id, config, name, image::BOX, argv, mounts)?;
-        wait_for_program(made.1)?;
-        Ok(made)
+        sandbox.run_container(self.cri()?, name, argv, mounts)
     }
 
     /// Stops a sandbox with its containers. Returns whether the runtime was
@@ -370,15 +406,9 @@ impl Containerd {
         self.cri()?.remove_sandbox(&sandbox.id)
     }
 
-    /// Frees an address as a collector does that trusts the API server alone:
-    /// the reservation goes, and this address is the next to be given out.
-    /// Returns the file that was removed.
+    /// Frees an address as a collector does that trusts the API server alone.
+    /// Returns the reservation that was removed.
     pub fn collect(&self, address: Ipv4Addr) -> anyhow::Result<PathBuf> {
-        let reservation = self.store().join(address.to_string());
-        fs::remove_file(&reservation).with_context(|| format!("rm {}", reservation.display()))?;
-        let before = Ipv4Addr::from(u32::from(address) - 1);
-        fs::write(self.store().join("last_reserved_ip.0"), before.to_string())
-            .context("set last_reserved_ip.0 back")?;
-        Ok(reservation)
+        collect(&self.store(), address)
     }
 }

@@ -10,6 +10,7 @@
 //! | [`stock`] | what is there before it starts |
 //! | [`netns`], [`address`], [`task`], [`teardown`], [`plugin`] | how a signal is made, and what must be told of it |
 //! | [`story`] | the incident, from its beginning to its end |
+//! | [`node`] | a whole node, with the tracer as a service of it |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
 //! a mechanism cannot tell all, it says so in its coverage, and the test asks
@@ -20,6 +21,7 @@ mod coverage;
 mod init;
 mod matrix;
 mod netns;
+mod node;
 mod plugin;
 mod report;
 mod stock;
@@ -42,6 +44,7 @@ pub fn main() -> ExitCode {
             let wanted: Vec<String> = args.collect();
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
+                "node" => node::run(&wanted),
                 other => {
                     eprintln!("guest: there is no suite {other}");
                     ExitCode::FAILURE

@@ -12,6 +12,9 @@ use anyhow::Context as _;
 use crate::scratch::Scratch;
 use crate::{fuse, helper, wait};
 
+/// For the server and for a reader, on a machine that does much else.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// A mounted file system of [`fuse`](crate::hangfs), served by a child process.
 ///
 /// Who reads [`file`](Self::file) and is then killed stays in uninterruptible
@@ -53,7 +56,7 @@ impl HangFs {
             mount_point,
             _folder: folder,
         };
-        wait::until("the FUSE server", Duration::from_secs(10), || {
+        wait::until("the FUSE server", LIMIT, || {
             Ok(this.line()?.filter(|line| line == "ready"))
         })?;
         Ok(this)
@@ -83,7 +86,7 @@ impl HangFs {
     /// Waits until the server has taken in a read of this process.
     pub fn wait_for_reader(&mut self, pid: u32) -> anyhow::Result<()> {
         let what = format!("process {pid} to read {}", self.file().display());
-        wait::until(&what, Duration::from_secs(10), || {
+        wait::until(&what, LIMIT, || {
             if let Some(line) = self.line()? {
                 self.readers.extend(
                     line.strip_prefix("read ")

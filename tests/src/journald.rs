@@ -6,6 +6,7 @@
 //! bound into that /run: so the tracer reaches it by a short path of the host,
 //! and `journalctl` reads what it wrote.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -121,25 +122,8 @@ impl Journald {
     /// The entries that have all of these (`FIELD=value`), oldest first, as
     /// `journalctl -o json` prints them. It may be a moment behind.
     pub fn records(&self, matches: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let output = Command::new("journalctl")
-            .arg("-D")
-            .arg(self.folder.path().join("log").join(&self.machine_id))
-            .args(["-o", "json", "--all", "--no-pager", "--quiet"])
-            .args(matches)
-            .stdin(Stdio::null())
-            .output()
-            .context("journalctl")?;
-        anyhow::ensure!(
-            output.status.success() || output.stdout.is_empty() && output.stderr.is_empty(),
-            "journalctl: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-        let lines = output.stdout.split(|&byte| byte == b'\n');
-        lines
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).context("a line of journalctl -o json"))
-            .collect()
+        let folder = self.folder.path().join("log").join(&self.machine_id);
+        read(&["-D".as_ref(), folder.as_os_str()], matches)
     }
 
     /// Waits for an entry that has all of these, and is wanted.
@@ -164,6 +148,29 @@ impl Drop for Journald {
             eprintln!("stage: {error:#}");
         }
     }
+}
+
+/// The entries of a journal (of this machine's, if `which` is empty) that have
+/// all of these, oldest first.
+pub(crate) fn read(which: &[&OsStr], matches: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let output = Command::new("journalctl")
+        .args(which)
+        .args(["-o", "json", "--all", "--no-pager", "--quiet"])
+        .args(matches)
+        .stdin(Stdio::null())
+        .output()
+        .context("journalctl")?;
+    anyhow::ensure!(
+        output.status.success() || output.stdout.is_empty() && output.stderr.is_empty(),
+        "journalctl: {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let lines = output.stdout.split(|&byte| byte == b'\n');
+    lines
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).context("a line of journalctl -o json"))
+        .collect()
 }
 
 /// All values of a field of an entry. (`journalctl` prints one value as it is,

@@ -14,7 +14,7 @@ use node_tracer_tests::stage::{Need, in_path};
 use crate::setup::{installing, missing, ok};
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -33,6 +33,8 @@ const PACKAGES: [(&str, &str); 15] = [
     ("qemu-system-x86", "what runs these guests"),
     ("kmod", "depmod"),
     ("xz-utils", "what kernel modules are compressed with"),
+    ("debootstrap", "what makes the guests' node"),
+    ("e2fsprogs", "mkfs.ext4, for its disk"),
 ];
 
 /// Whether a package is there, or a program of its name from elsewhere.

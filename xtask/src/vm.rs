@@ -5,6 +5,7 @@
 //! | [`kernel`] | Debian's kernels, fetched by apt and unpacked |
 //! | [`modules`] | the modules that a guest loads |
 //! | [`initramfs`] | the guest's file system |
+//! | [`disk`] | the disk of a guest that is a whole node |
 //! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
 //! | [`table`] | what came of it |
@@ -14,6 +15,7 @@
 //! `node_tracer_tests::guest`. It reports on its second serial line, one JSON
 //! object a line; its first one is the kernel's console.
 
+mod disk;
 mod initramfs;
 mod kernel;
 mod modules;
@@ -36,7 +38,7 @@ use serde_json::Value;
 use crate::{cargo, setup};
 use initramfs::Archive;
 use kernel::{Kernel, Wanted};
-use qemu::End;
+use qemu::{End, Files};
 use suite::{Boot, Suite};
 use table::Table;
 
@@ -144,6 +146,23 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         println!("skipped: vm: needs a kernel and {}", qemu::PROGRAM);
         return Ok(ExitCode::SUCCESS);
     }
+    let mut suites = suites.to_vec();
+    let mut disk = None;
+    if suites.iter().any(|suite| suite.has_disk()) {
+        if asked.fetch {
+            disk::forget(&cache);
+        }
+        match disk::bring(&cache, asked.archive.as_deref()) {
+            Ok(path) => disk = Some(path),
+            Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
+            Err(error) => {
+                println!("vm: the node's disk: {error:#}");
+                table.fail();
+                remarks.push(format!("suite node: not run: {error:#}"));
+                suites.retain(|suite| !suite.has_disk());
+            }
+        }
+    }
     println!("── vm: build");
     let programs = Programs::build()?;
     for kernel in guests {
@@ -152,7 +171,13 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         let _ = fs::remove_file(cache.join(kernel.name).join(REPORTS));
         table.kernel(&kernel.release);
         for boot in suites.iter().flat_map(|suite| suite.boots()) {
-            match guest(&kernel, &boot, &programs, asked, &cache, &mut table) {
+            if asked.all && !boot.suite.is_for(kernel.name) {
+                let name = boot.suite.name();
+                remarks.push(format!("{}: suite {name} is not for it", kernel.release));
+                continue;
+            }
+            let disk = disk.as_deref();
+            match guest(&kernel, &boot, &programs, disk, asked, &cache, &mut table) {
                 Ok(mut said) => remarks.append(&mut said),
                 Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
                 Err(error) => {
@@ -208,11 +233,12 @@ fn guest(
     kernel: &Kernel,
     boot: &Boot,
     programs: &Programs,
+    disk: Option<&Path>,
     asked: &Vm,
     cache: &Path,
     table: &mut Table,
 ) -> anyhow::Result<Vec<String>> {
-    let modules = modules::of(kernel)?;
+    let modules = modules::of(kernel, &boot.suite.modules())?;
     let mut remarks = Vec::new();
     if !modules.missing.is_empty() {
         remarks.push(format!(
@@ -223,7 +249,7 @@ fn guest(
     }
     let folder = cache.join(kernel.name);
     let archive = folder.join("initramfs");
-    pack(programs, &modules)?.write(&archive)?;
+    pack(programs, &modules, boot.suite)?.write(&archive)?;
     let console = folder.join("console.log");
     let log = folder.join(REPORTS);
     let mut reports = fs::File::options()
@@ -232,8 +258,13 @@ fn guest(
         .open(&log)
         .with_context(|| log.display().to_string())?;
     println!("vm: {} {}", boot.suite.name(), boot.append);
+    let files = Files {
+        initramfs: &archive,
+        disk: disk.filter(|_| boot.suite.has_disk()),
+        console: &console,
+    };
     let machine = if asked.kvm { &qemu::KVM } else { &qemu::TCG };
-    let command = qemu::command(kernel, boot, machine, &archive, &console, &asked.tests);
+    let command = qemu::command(kernel, boot, machine, &files, &asked.tests);
     let end = qemu::run(command, &console, |report| {
         if report["kind"] == "alive" {
             return;
@@ -297,7 +328,7 @@ fn remark(kernel: &Kernel, report: &Value) -> Option<String> {
 }
 
 /// The guest's file system.
-fn pack(programs: &Programs, modules: &modules::Modules) -> anyhow::Result<Archive> {
+fn pack(programs: &Programs, modules: &modules::Modules, suite: Suite) -> anyhow::Result<Archive> {
     let mut archive = Archive::default();
     for folder in ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/root"] {
         archive.folder(Path::new(folder));
@@ -308,6 +339,9 @@ fn pack(programs: &Programs, modules: &modules::Modules) -> anyhow::Result<Archi
     for (at, module) in modules.load.iter().enumerate() {
         let path = format!("/modules/{at:02}-{}.ko", module.name);
         archive.file(Path::new(&path), 0o644, &module.content);
+    }
+    if suite.has_disk() {
+        return Ok(archive);
     }
     let ip = in_path("ip").context("no ip (Debian: iproute2); cargo xtask setup brings it")?;
     archive.program(&ip, Path::new("/bin/ip"))?;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{Containerd, Sandbox, Subnet};
+use super::{Containerd, LIMIT, Sandbox, Subnet, collect};
+use crate::cri::{Cri, PodConfig};
 use crate::hangfs::HangFs;
 use crate::incident::Stuck;
 use crate::pods::{Pod, PodsFile};
@@ -26,20 +27,46 @@ pub const NEEDS: &[stage::Need] = &{
     needs
 };
 
-/// Time that kubelet would give the runtime; here as short as it may be.
-const DEADLINE: Duration = Duration::from_secs(2);
 /// Where the volume is, in the container.
 const VOLUME: &str = "/hang";
 
+/// What the incident takes of a node.
+pub trait Node {
+    /// The client of its runtime.
+    fn cri(&self) -> anyhow::Result<&Cri>;
+    /// What a pod's sandbox is made of there.
+    fn pod_config(&self, pod: &Pod) -> PodConfig;
+    /// The folder of the pod network's reservations.
+    fn store(&self) -> PathBuf;
+    /// Time that kubelet would give the runtime; here as short as it may be.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+impl Node for Containerd {
+    fn cri(&self) -> anyhow::Result<&Cri> {
+        self.cri()
+    }
+
+    fn pod_config(&self, pod: &Pod) -> PodConfig {
+        self.pod_config(&pod.name, &pod.namespace, &pod.uid, 0, false)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.store()
+    }
+}
+
 /// A node with one incident on it. Dropping it, at any step, removes all.
 #[derive(Debug)]
-pub struct RealIncident {
+pub struct RealIncident<N = Containerd> {
     // Dropped in this order: the file system lets go of the reader first.
     hangfs: HangFs,
-    node: Containerd,
+    node: N,
     pods: PodsFile,
     old: Option<(Pod, Sandbox, Stuck)>,
-    _scratch: Scratch,
+    _scratch: Option<Scratch>,
 }
 
 impl RealIncident {
@@ -55,12 +82,33 @@ impl RealIncident {
             node,
             pods: PodsFile::create(scratch.path())?,
             old: None,
-            _scratch: scratch,
+            _scratch: Some(scratch),
+        })
+    }
+
+    /// Removes everything, and makes sure of it.
+    pub fn clean(self) -> anyhow::Result<()> {
+        drop(self);
+        let left = stage::leftovers();
+        anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
+        Ok(())
+    }
+}
+
+impl<N: Node> RealIncident<N> {
+    /// On a node that is there already, with its list of pods.
+    pub(crate) fn on(node: N, pods: PodsFile) -> anyhow::Result<Self> {
+        Ok(Self {
+            hangfs: HangFs::mount()?,
+            node,
+            pods,
+            old: None,
+            _scratch: None,
         })
     }
 
     /// The node.
-    pub fn node(&self) -> &Containerd {
+    pub fn node(&self) -> &N {
         &self.node
     }
 
@@ -72,9 +120,7 @@ impl RealIncident {
     fn run(&mut self, name: &str) -> anyhow::Result<(Pod, Sandbox)> {
         let pod = Pod::new("shop", name)?;
         self.pods.put(&pod, None)?;
-        let sandbox = self
-            .node
-            .run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false)?;
+        let sandbox = Sandbox::make(self.node.cri()?, self.node.pod_config(&pod))?;
         let address = sandbox.ip.context("the sandbox has no address")?;
         self.pods.put(&pod, Some(address))?;
         Ok((pod, sandbox))
@@ -87,7 +133,7 @@ impl RealIncident {
         let argv = ["/bin/dd", &from, "of=/dev/null", "bs=4", "count=1"];
         let volume = self.hangfs.mount_point().to_owned();
         let mounts = [(volume.as_path(), VOLUME)];
-        let (container_id, pid) = self.node.run_container(&sandbox, "app", &argv, &mounts)?;
+        let (container_id, pid) = sandbox.run_container(self.node.cri()?, "app", &argv, &mounts)?;
         self.hangfs.wait_for_reader(pid)?;
         let stuck = Stuck {
             pid,
@@ -104,14 +150,15 @@ impl RealIncident {
     pub fn force_delete(&mut self) -> anyhow::Result<Stuck> {
         let (pod, sandbox, stuck) = self.old.as_mut().context("there is no old pod yet")?;
         self.pods.remove(pod)?;
-        let stopped = self.node.stop(sandbox, DEADLINE)?;
+        let stopped = self
+            .node
+            .cri()?
+            .stop_sandbox(&sandbox.id, self.node.deadline())?;
         anyhow::ensure!(!stopped, "StopPodSandbox came back");
         let pid = stuck.pid;
-        wait::until(
-            &format!("process {pid} to be in state D"),
-            Duration::from_secs(20),
-            || Ok((state(pid) == Some('D') && wchan(pid) != "0").then_some(())),
-        )?;
+        wait::until(&format!("process {pid} to be in state D"), LIMIT, || {
+            Ok((state(pid) == Some('D') && wchan(pid) != "0").then_some(()))
+        })?;
         stuck.wchan = wchan(pid);
         stuck.stack = stack(pid);
         Ok(stuck.clone())
@@ -121,14 +168,13 @@ impl RealIncident {
     /// Returns the reservation file that was removed.
     pub fn garbage_collect(&mut self) -> anyhow::Result<PathBuf> {
         let (_, sandbox, _) = self.old.as_ref().context("there is no old pod yet")?;
-        self.node.collect(sandbox.ip.context("no address")?)
+        collect(&self.node.store(), sandbox.ip.context("no address")?)
     }
 
     /// Step 4: the second pod, which gets it.
     pub fn start_new_pod(&mut self) -> anyhow::Result<Sandbox> {
         let (_, sandbox) = self.run("reborn")?;
-        self.node
-            .run_container(&sandbox, "app", &["/bin/sleep", "100000"], &[])?;
+        sandbox.run_container(self.node.cri()?, "app", &["/bin/sleep", "100000"], &[])?;
         Ok(sandbox)
     }
 
@@ -147,22 +193,15 @@ impl RealIncident {
         let Some((_, sandbox, stuck)) = self.old.take() else {
             return Ok(());
         };
-        wait::until("the reader to end", Duration::from_secs(10), || {
+        wait::until("the reader to end", LIMIT, || {
             Ok(matches!(state(stuck.pid), None | Some('Z')).then_some(()))
         })?;
         // The first stop holds the sandbox until it has noticed.
-        wait::until("the sandbox to stop", Duration::from_secs(20), || {
-            let stopped = self.node.stop(&sandbox, Duration::from_secs(5));
+        wait::until("the sandbox to stop", LIMIT, || {
+            let cri = self.node.cri()?;
+            let stopped = cri.stop_sandbox(&sandbox.id, Duration::from_secs(5));
             Ok(stopped.unwrap_or(false).then_some(()))
         })?;
-        self.node.remove(&sandbox)
-    }
-
-    /// Removes everything, and makes sure of it.
-    pub fn clean(self) -> anyhow::Result<()> {
-        drop(self);
-        let left = stage::leftovers();
-        anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-        Ok(())
+        self.node.cri()?.remove_sandbox(&sandbox.id)
     }
 }

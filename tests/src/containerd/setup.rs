@@ -26,7 +26,7 @@ impl Subnet {
     }
 
     /// The pod network by bridge and host-local.
-    pub(super) fn network(self) -> Value {
+    pub(crate) fn network(self) -> Value {
         json!({
             "cniVersion": "0.4.0",
             "name": NETWORK,

@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 
+use super::node;
 use super::report::Host;
 use crate::syscall::mount;
 
@@ -29,6 +30,10 @@ const MOUNTS: [(&str, &str); 9] = [
     ("securityfs", "/sys/kernel/security"),
 ];
 
+/// The first of them, which a system of the guest's own goes on with: it mounts
+/// the others itself.
+const FIRST: usize = 3;
+
 /// Runs the guest, and ends it: this does not come back.
 pub(super) fn run() -> ExitCode {
     match guest() {
@@ -41,23 +46,33 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn guest() -> anyhow::Result<Host> {
-    for (kind, folder) in MOUNTS {
-        if let Err(error) = mount(None, Path::new(folder), Some(kind), 0) {
-            eprintln!("guest: {kind}: {error:#}");
+    let mount_all = |mounts: &[(&str, &str)]| {
+        for (kind, folder) in mounts {
+            if let Err(error) = mount(None, Path::new(folder), Some(kind), 0) {
+                eprintln!("guest: {kind}: {error:#}");
+            }
         }
-    }
+    };
+    mount_all(&MOUNTS[..FIRST]);
     let mut host = Host::open()?;
     raw()?;
     for error in load_modules()? {
         host.text(&error);
     }
+    let suite = asked("nt.suite=").pop().unwrap_or_default();
+    let tests = asked("nt.tests=");
+    if let Some(disk) = asked("nt.disk=").pop() {
+        let Err(error) = node::boot::switch_root(Path::new(&disk), &suite, &tests);
+        return Err(error);
+    }
+    mount_all(&MOUNTS[FIRST..]);
     fs::write("/proc/sys/kernel/hostname", "guest").context("hostname")?;
     // As on a node: the tracer is to find what it needs all the same.
     let _ = fs::write("/proc/sys/kernel/unprivileged_bpf_disabled", "2");
     let child = Command::new("/init")
         .arg(TESTS)
-        .arg(asked("nt.suite=").pop().unwrap_or_default())
-        .args(asked("nt.tests="))
+        .arg(&suite)
+        .args(&tests)
         .env("PATH", "/bin")
         .env("NODE_TRACER_BIN", "/bin/node-tracer")
         .env("RUST_BACKTRACE", "0")
@@ -68,7 +83,7 @@ fn guest() -> anyhow::Result<Host> {
 }
 
 /// The serial line is a terminal until it is told to be none.
-fn raw() -> anyhow::Result<()> {
+pub(super) fn raw() -> anyhow::Result<()> {
     let line = File::open("/dev/ttyS1").context("/dev/ttyS1")?;
     // SAFETY: an all-zero termios is a valid value, overwritten below.
     let mut settings: libc::termios = unsafe { std::mem::zeroed() };

@@ -54,7 +54,7 @@ pub(crate) const ALL: [Wanted; 4] = [
 
 /// The flavour without drivers of real machines: a quarter of the size.
 const PACKAGE: &str = "linux-image-cloud-amd64";
-const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+pub(crate) const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A kernel that is unpacked.
 #[derive(Debug)]
@@ -104,6 +104,11 @@ impl Mirror {
             main: main.to_owned(),
             security: find("/debian-security/").map_or_else(beside, |url| Some(url.to_owned()))?,
         })
+    }
+
+    /// The URL of the main archive.
+    pub(crate) fn main(&self) -> &str {
+        &self.main
     }
 
     fn line(&self, archive: Archive, suite: &str) -> String {
@@ -246,7 +251,8 @@ fn kernel_packages(shown: &str) -> Vec<String> {
         .collect()
 }
 
-fn remake(folder: &Path) -> anyhow::Result<()> {
+/// Makes an empty folder.
+pub(crate) fn remake(folder: &Path) -> anyhow::Result<()> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())
 }

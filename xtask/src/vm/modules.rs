@@ -8,20 +8,6 @@ use anyhow::Context as _;
 
 use super::kernel::Kernel;
 
-/// What the guest tests use. One that is built in is not missed.
-const WANTED: [&str; 10] = [
-    "veth",
-    "bridge",
-    "dummy",
-    "ipvlan",
-    "macvlan",
-    "fuse",
-    "overlay",
-    "loop",
-    "ext4",
-    "af_packet",
-];
-
 /// A module, uncompressed.
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -69,7 +55,7 @@ fn order<'a>(dependencies: &[(&'a str, Vec<&'a str>)], wanted: &[&str]) -> Vec<&
 }
 
 /// Reads the modules that are wanted of this kernel.
-pub(crate) fn of(kernel: &Kernel) -> anyhow::Result<Modules> {
+pub(crate) fn of(kernel: &Kernel, wanted: &[&'static str]) -> anyhow::Result<Modules> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
         fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -80,7 +66,7 @@ pub(crate) fn of(kernel: &Kernel) -> anyhow::Result<Modules> {
         dependencies.iter().any(|(path, _)| name_of(path) == name)
             || builtin.lines().any(|path| name_of(path) == name)
     };
-    let load = order(&dependencies, &WANTED).into_iter();
+    let load = order(&dependencies, wanted).into_iter();
     let load = load.map(|path| {
         Ok(Module {
             name: name_of(path),
@@ -89,7 +75,7 @@ pub(crate) fn of(kernel: &Kernel) -> anyhow::Result<Modules> {
     });
     Ok(Modules {
         load: load.collect::<anyhow::Result<_>>()?,
-        missing: WANTED.into_iter().filter(|name| !has(name)).collect(),
+        missing: wanted.iter().copied().filter(|name| !has(name)).collect(),
     })
 }
 

@@ -58,32 +58,49 @@ pub(crate) const TCG: Machine = ["-accel", "tcg,thread=multi", "-cpu", "max,-cx1
 /// Virtualised.
 pub(crate) const KVM: Machine = ["-accel", "kvm", "-cpu", "host"];
 
+/// What a guest is started from, and where its console goes.
+#[derive(Debug)]
+pub(crate) struct Files<'a> {
+    pub(crate) initramfs: &'a Path,
+    /// What it changes there is thrown away.
+    pub(crate) disk: Option<&'a Path>,
+    pub(crate) console: &'a Path,
+}
+
 /// The command that boots a kernel for these tests.
 pub(crate) fn command(
     kernel: &Kernel,
     boot: &Boot,
     machine: &Machine,
-    initramfs: &Path,
-    console: &Path,
+    files: &Files<'_>,
     tests: &[String],
 ) -> Command {
-    let append = format!(
+    let mut append = format!(
         "console=ttyS0 panic=-1 oops=panic nt.suite={} nt.tests={} {}",
         boot.suite.name(),
         tests.join(","),
         boot.append,
     );
     let mut command = Command::new(PROGRAM);
+    if let Some(disk) = files.disk {
+        append.push_str(" nt.disk=/dev/vda");
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,snapshot=on",
+            // A comma ends an option's value; two are one of the value's.
+            disk.display().to_string().replace(',', ",,")
+        ));
+    }
     command
         .args(machine)
-        .args(["-smp", "1", "-m", "1536"])
+        .args(["-smp", "1", "-m"])
+        .arg(boot.suite.memory().to_string())
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
-        .args(["-serial", &format!("file:{}", console.display())])
+        .args(["-serial", &format!("file:{}", files.console.display())])
         .args(["-serial", "stdio"])
         .arg("-kernel")
         .arg(&kernel.image)
         .arg("-initrd")
-        .arg(initramfs)
+        .arg(files.initramfs)
         .args(["-append", &append]);
     command
 }

@@ -2,6 +2,20 @@
 
 use clap::ValueEnum;
 
+/// What the tests of all suites use.
+const MODULES: [&str; 10] = [
+    "veth",
+    "bridge",
+    "dummy",
+    "ipvlan",
+    "macvlan",
+    "fuse",
+    "overlay",
+    "loop",
+    "ext4",
+    "af_packet",
+];
+
 /// Tests that run in the same kind of guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
@@ -9,6 +23,8 @@ pub(crate) enum Suite {
     Matrix,
     /// With one fact taken away at a time: capabilities, lockdown, BTF, memlock
     Privileges,
+    /// The whole incident on a node with systemd and containerd
+    Node,
 }
 
 /// One start of a guest.
@@ -26,13 +42,45 @@ impl Suite {
         match self {
             Self::Matrix => "matrix",
             Self::Privileges => "privileges",
+            Self::Node => "node",
         }
+    }
+
+    /// Whether a run of everything has it on this kernel. (A node's packages
+    /// are not made for every old kernel.)
+    pub(crate) fn is_for(self, kernel: &str) -> bool {
+        match self {
+            Self::Matrix | Self::Privileges => true,
+            Self::Node => kernel != "5.10",
+        }
+    }
+
+    /// Whether its guests go on from a disk with a whole system.
+    pub(crate) fn has_disk(self) -> bool {
+        matches!(self, Self::Node)
+    }
+
+    /// Memory of a guest, in MiB.
+    pub(crate) fn memory(self) -> u32 {
+        match self {
+            Self::Matrix | Self::Privileges => 1536,
+            Self::Node => 2048,
+        }
+    }
+
+    /// The modules that its guests load. One that is built in is not missed.
+    pub(crate) fn modules(self) -> Vec<&'static str> {
+        let own: &[&str] = match self {
+            Self::Matrix | Self::Privileges => &[],
+            Self::Node => &["virtio_pci", "virtio_blk"],
+        };
+        [&MODULES, own].concat()
     }
 
     /// All that it takes.
     pub(crate) fn boots(self) -> Vec<Boot> {
         let appends: &[&str] = match self {
-            Self::Matrix => &[""],
+            Self::Matrix | Self::Node => &[""],
             Self::Privileges => &["", "lockdown=integrity", "lockdown=confidentiality"],
         };
         let boots = appends.iter().map(|append| Boot {

@@ -65,9 +65,11 @@ impl Holders {
         self.looked + PAUSE
     }
 
-    /// A namespace is gone.
+    /// A namespace is gone, and its mounts with it: the next one may get its
+    /// number before they are looked at again.
     pub(super) fn forget(&mut self, netns: Netns) {
         self.told.remove(&netns);
+        self.mounts.remove(&netns.inode);
     }
 }
 
@@ -391,6 +393,18 @@ mod tests {
     fn leaky(pid: u32) -> FdHolder {
         let comm = Some(String::from("leaky"));
         FdHolder { pid, fd: 3, comm }
+    }
+
+    #[test]
+    fn the_mounts_of_one_that_is_gone_are_not_the_next_ones() {
+        let mut holders = Holders::default();
+        for inode in [100, 200] {
+            let path = PathBuf::from(format!("/run/netns/cni-{inode}"));
+            holders.mounts.insert(inode, vec![path]);
+        }
+        holders.forget(netns(100));
+        let left: Vec<&u32> = holders.mounts.keys().collect();
+        assert_eq!(left, [&200]);
     }
 
     #[test]

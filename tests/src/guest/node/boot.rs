@@ -1,0 +1,140 @@
+//! From the initramfs to the node: its disk gets what this build and these
+//! tests bring, and its own systemd takes over.
+//!
+//! The disk is the same for all kernels, and a guest's changes to it are
+//! thrown away. So nothing of a kernel is on it (the modules that the node uses
+//! are loaded before), and nothing of this build.
+
+use std::convert::Infallible;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chroot, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::{FOLDER, PODS, SECRET};
+use crate::containerd::Subnet;
+use crate::syscall::mount;
+use crate::wait;
+
+/// Where the disk is mounted before it becomes the root.
+const ROOT: &str = "/disk";
+/// What is mounted already, and goes on with the node.
+const MOVED: [&str; 3] = ["dev", "proc", "sys"];
+/// (in the initramfs, on the node)
+const PROGRAMS: [(&str, &str); 2] = [
+    ("/init", "usr/local/bin/node-tracer-guest"),
+    ("/bin/node-tracer", "usr/local/bin/node-tracer"),
+];
+/// As a user would install it.
+const UNIT: &str = include_str!("../../../../node-tracer/systemd/node-tracer.service");
+const CATALOG: &str = include_str!("../../../../node-tracer/journald/node-tracer.catalog");
+const TESTS: &str = include_str!("files/nt-tests.service");
+/// (path, content) of what is always the same.
+const FILES: [(&str, &str); 8] = [
+    ("etc/systemd/system/node-tracer.service", UNIT),
+    ("usr/lib/systemd/catalog/node-tracer.catalog", CATALOG),
+    (
+        "etc/systemd/system/node-tracer.service.d/output.conf",
+        include_str!("files/output.conf"),
+    ),
+    ("etc/default/node-tracer", include_str!("files/options")),
+    (
+        "etc/systemd/system/nt-private.service",
+        include_str!("files/nt-private.service"),
+    ),
+    (
+        "etc/containerd/config.toml",
+        include_str!("files/containerd.toml"),
+    ),
+    ("etc/hostname", "guest\n"),
+    ("etc/hosts", "127.0.0.1 localhost guest\n"),
+];
+/// Started by multi-user.target.
+const ENABLED: [&str; 2] = ["node-tracer.service", "nt-tests.service"];
+/// Debian's housekeeping, which only costs time here.
+const MASKED: [&str; 6] = [
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+    "systemd-firstboot.service",
+];
+
+/// Goes on as the node's first process; comes back only with what went wrong.
+pub(in crate::guest) fn switch_root(
+    disk: &Path,
+    suite: &str,
+    tests: &[String],
+) -> anyhow::Result<Infallible> {
+    wait::until("the disk", Duration::from_secs(30), || {
+        Ok(disk.exists().then_some(()))
+    })?;
+    let root = Path::new(ROOT);
+    fs::create_dir_all(root).context(ROOT)?;
+    mount(Some(disk), root, Some("ext4"), 0)?;
+    furnish(root, suite, tests)?;
+    for name in MOVED {
+        let to = root.join(name);
+        mount(Some(&Path::new("/").join(name)), &to, None, libc::MS_MOVE)?;
+    }
+    std::env::set_current_dir(root).context(ROOT)?;
+    mount(Some(Path::new(".")), Path::new("/"), None, libc::MS_MOVE)?;
+    chroot(".").context("chroot")?;
+    std::env::set_current_dir("/").context("/")?;
+    Err(Command::new("/sbin/init").exec()).context("start systemd")
+}
+
+/// Puts everything in its place.
+fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
+    let write = |path: &str, content: &str| {
+        let path = root.join(path.trim_start_matches('/'));
+        let folder = path.parent().unwrap_or(root);
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&path, content))
+            .with_context(|| path.display().to_string())
+    };
+    for (from, to) in PROGRAMS {
+        let to = root.join(to);
+        fs::copy(from, &to).with_context(|| to.display().to_string())?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+    }
+    for (path, content) in FILES {
+        write(path, content)?;
+    }
+    let unit = TESTS
+        .replace("@SUITE@", suite)
+        .replace("@TESTS@", &tests.join(" "));
+    write("etc/systemd/system/nt-tests.service", &unit)?;
+    write("etc/cni/net.d/10-stage.conflist", &network())?;
+    // The tracer starts before the first pod does.
+    fs::create_dir_all(root.join(FOLDER.trim_start_matches('/')))?;
+    let none = json!({ "apiVersion": "v1", "kind": "List", "items": [] });
+    write(PODS, &none.to_string())?;
+    let units = root.join("etc/systemd/system");
+    let link = |target: &Path, link: &Path| {
+        let _ = fs::remove_file(link);
+        symlink(target, link).with_context(|| link.display().to_string())
+    };
+    let wants = units.join("multi-user.target.wants");
+    fs::create_dir_all(&wants)?;
+    for name in ENABLED {
+        link(&Path::new("..").join(name), &wants.join(name))?;
+    }
+    for name in MASKED {
+        link(Path::new("/dev/null"), &units.join(name))?;
+    }
+    Ok(())
+}
+
+/// The pod network, with something in it that must not be told.
+fn network() -> String {
+    let mut network = Subnet::Small.network();
+    network["plugins"][0]["policy"] = json!({ "type": "k8s", "k8s_auth_token": SECRET });
+    network.to_string()
+}
