@@ -1,5 +1,5 @@
 //! The kernel side as a source: what the kernel offers ([`facts`]), what is
-//! made of that ([`plan`]), the loaded programs ([`Probes`]), their records
+//! made of that ([`plan`]), the loaded programs ([`Attached`]), their records
 //! ([`records`]) and what they are asked for ([`inventory`], [`stalls`]).
 //!
 //! Nothing here interprets: records are handed on as they are, and
@@ -15,4 +15,4 @@ pub(crate) mod records;
 pub(crate) mod stalls;
 pub(crate) mod symbols;
 
-pub(crate) use probes::{LoadError, ProbeError, Probes};
+pub(crate) use probes::{Attached, ProbeError, Probes, Wanted, use_takes_capability};

@@ -26,7 +26,7 @@ use node_tracer_ebpf::{
 
 use super::{
     facts::{FactError, Facts},
-    plan::{Attach, AttachKind, Mechanism, Plan, Signal},
+    plan::{Attach, AttachKind, Mechanism, Obstacle, Plan, Signal},
 };
 
 /// Why the kernel programs are not to be had at all.
@@ -49,7 +49,8 @@ pub(crate) enum LoadError {
     Btf(#[source] aya::BtfError),
     /// The kernel refuses maps or the object as a whole.
     #[error(
-        "the kernel refuses the eBPF object; node-tracer needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN"
+        "the kernel refuses the eBPF object; it takes CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and before \
+         Linux 5.11 CAP_SYS_RESOURCE or a RLIMIT_MEMLOCK of some 16 MB"
     )]
     Object(#[source] aya::EbpfError),
     /// A map of the object is missing or not what it should be.
@@ -61,6 +62,40 @@ pub(crate) enum LoadError {
         #[source]
         source: Option<MapError>,
     },
+}
+
+impl LoadError {
+    /// In a few words, for each signal.
+    fn reason(&self) -> String {
+        match self {
+            Self::NoBtf(_) | Self::Btf(_) => Obstacle::NoBtf.to_string(),
+            Self::Object(source) => format!(
+                "the kernel refuses eBPF ({})",
+                // The last is what the kernel said.
+                std::iter::successors(Some(source as &dyn std::error::Error), |e| e.source())
+                    .last()
+                    .map(ToString::to_string)
+                    .unwrap_or_default()
+            ),
+            other => crate::report::chain(other),
+        }
+    }
+}
+
+/// Whether the kernel wants `CAP_BPF` for every use of what was loaded, as it
+/// did before Linux 5.19 where `kernel.unprivileged_bpf_disabled` is set.
+pub(crate) fn use_takes_capability() -> bool {
+    let ask = || {
+        crate::privileges::keep(crate::privileges::CapabilitySet::empty());
+        let none = std::fs::File::open("/dev/null").ok()?;
+        match MapData::from_fd(none.into()) {
+            Err(MapError::SyscallError(error)) => error.io_error.raw_os_error(),
+            _ => None,
+        }
+    };
+    // In a thread that has given up all for it.
+    let answer = std::thread::spawn(ask).join();
+    answer.ok().flatten() == Some(libc::EPERM)
 }
 
 /// As a global of the object; see [`Layout`].
@@ -100,19 +135,70 @@ pub(crate) struct Probes {
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
+}
+
+/// How the programs are to be loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// From when on a stall is reported.
+    pub(crate) stall_threshold: Duration,
+    /// Keeps every signal at or below a mechanism; for tests.
+    pub(crate) limit: Option<Mechanism>,
+    /// Whether network namespaces can be entered.
+    pub(crate) may_enter: bool,
+}
+
+/// What came of loading.
+pub(crate) struct Attached {
+    /// The programs; `None` if there can be none here.
+    pub(crate) probes: Option<Probes>,
     /// What each signal rests on.
     pub(crate) plan: Plan,
+    /// For who asks for details.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Attached {
+    /// Probes the kernel, loads the object and attaches the programs. Where no
+    /// program can be loaded, the plan does without and says why.
+    ///
+    /// # Errors
+    /// The tracer was built without programs.
+    pub(crate) fn new(proc: &Path, wanted: &Wanted) -> Result<Self, LoadError> {
+        match Probes::load(proc, wanted) {
+            Ok((probes, plan, warnings)) => Ok(Self {
+                probes: Some(probes),
+                plan,
+                warnings,
+            }),
+            Err(LoadError::NoObject) => Err(LoadError::NoObject),
+            Err(error) => {
+                let facts = Facts {
+                    no_programs: Some(error.reason()),
+                    may_enter: Some(wanted.may_enter),
+                    ..Facts::UNKNOWN
+                };
+                tracing::warn!(
+                    "{}: what happens is seen by comparison of /proc alone, later or not at all",
+                    crate::report::chain(&error)
+                );
+                Ok(Self {
+                    probes: None,
+                    plan: Plan::from_facts(&facts, wanted.limit),
+                    warnings: Vec::new(),
+                })
+            }
+        }
+    }
 }
 
 impl Probes {
-    /// Probes the kernel, loads the object and attaches the programs.
-    ///
-    /// `limit` keeps every signal at or below a mechanism, for tests.
-    pub(crate) fn load(
-        proc: &Path,
-        stall_threshold: Duration,
-        limit: Option<Mechanism>,
-    ) -> Result<(Self, Vec<String>), LoadError> {
+    fn load(proc: &Path, wanted: &Wanted) -> Result<(Self, Plan, Vec<String>), LoadError> {
+        let Wanted {
+            stall_threshold,
+            limit,
+            may_enter,
+        } = *wanted;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/node-tracer-probes"));
         if object.is_empty() {
             return Err(LoadError::NoObject);
@@ -121,6 +207,7 @@ impl Probes {
         let bpf_loop =
             is_helper_supported(ProgramType::SocketFilter, BpfHelper::BPF_FUNC_loop).ok();
         let (mut facts, errors) = Facts::probe(proc, Path::new("/sys"), None, bpf_loop);
+        facts.may_enter = Some(may_enter);
         if facts.functions.is_none() {
             return Err(match errors.into_iter().next() {
                 Some(error) => LoadError::NoBtf(error),
@@ -145,7 +232,7 @@ impl Probes {
             .map_err(LoadError::Object)?;
         facts.fentry = Some(fentry_works(&mut ebpf, &btf));
 
-        let plan = attach(&mut ebpf, &btf, &mut facts, limit);
+        let mut plan = attach(&mut ebpf, &btf, &mut facts, limit);
 
         // An object without log statements has no log.
         let log = EbpfLogger::init(&mut ebpf).ok();
@@ -159,22 +246,21 @@ impl Probes {
             lost_reported: [0; lost::CAUSES as usize],
             log,
             ebpf,
-            plan,
         };
         drop(btf);
-        if probes.plan.mechanism(Signal::CniResult) != Mechanism::None
+        if plan.mechanism(Signal::CniResult) != Mechanism::None
             && let Err(error) = probes.find_pages()
         {
             let reason = crate::report::chain(&error);
             facts.refused.insert("page_probe", reason);
             // Nothing else needs it, and what is attached stays attached.
-            probes.plan = Plan::from_facts(&facts, limit);
+            plan = Plan::from_facts(&facts, limit);
         }
         for (program, reason) in &facts.refused {
             warnings.push(format!("the kernel refuses {program}: {reason}"));
         }
         give_back_memory();
-        Ok((probes, warnings))
+        Ok((probes, plan, warnings))
     }
 
     /// Hands each waiting record to `each`, at most `limit` of them.
