@@ -6,6 +6,7 @@
 //! | [`init`] | the first process: mounts, modules, the end |
 //! | [`report`] | what is said to the host, one JSON object a line |
 //! | [`matrix`] | every signal by every mechanism |
+//! | [`privileges`] | with one fact taken away at a time |
 //! | [`netns`], [`address`], [`task`], [`plugin`] | how a signal is made, and what must be told of it |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
@@ -17,6 +18,7 @@ mod init;
 mod matrix;
 mod netns;
 mod plugin;
+mod privileges;
 mod report;
 mod task;
 
@@ -35,6 +37,7 @@ pub fn main() -> ExitCode {
             let wanted: Vec<String> = args.collect();
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
+                "privileges" => privileges::run(&wanted),
                 other => {
                     eprintln!("guest: there is no suite {other}");
                     ExitCode::FAILURE
