@@ -209,6 +209,7 @@ impl Config {
             stall_threshold: self.stall_threshold,
             limit: self.limit,
             may_enter: self.privileges.may_enter(),
+            may_look: self.privileges.may_look(),
         }
     }
 

@@ -5,8 +5,8 @@
 //! |---|---|---|
 //! | `CAP_BPF`, `CAP_PERFMON` | loading the kernel programs (`CAP_SYS_ADMIN` does as well) | every signal is heard by comparison of `/proc`, CNI calls not at all |
 //! | `CAP_SYS_RESOURCE` | before Linux 5.11 only: locked memory for maps and programs, where `RLIMIT_MEMLOCK` is below some 16 MB | as without `CAP_BPF` |
-//! | `CAP_SYSLOG` | addresses of kernel functions, unless `kernel.perf_event_paranoid` is 1 or less | kprobes and fentry go on; the notifier and work-queue ways of `tp_btf` do not; stacks have no names |
-//! | `CAP_SYS_PTRACE` | of other users' processes: namespaces, mounts, descriptors, sockets | `scan` finds named namespaces alone; a trace lists no mounts, descriptors and sockets as holders |
+//! | `CAP_SYSLOG` | addresses of kernel functions, unless `kernel.perf_event_paranoid` is 1 or less | kprobes and fentry go on, as do stacks (by `/proc`); what `tp_btf` knows by an address is compared or walked: ends of namespaces, new addresses |
+//! | `CAP_SYS_PTRACE` | of other users' processes: namespaces, mounts, descriptors, sockets | `scan` finds hardly a namespace; a trace lists no mounts, descriptors and sockets as holders and trusts no CNI call |
 //! | `CAP_SYS_ADMIN` | entering network namespaces for rtnetlink; `/proc/PID/stack`; where a page lies | `scan` knows no addresses; no `cni-effect`; no network, result and error of CNI calls |
 //! | `CAP_DAC_READ_SEARCH` | descriptors of other users' processes; files that only others may read | such holders; such files |
 //! | `CAP_NET_ADMIN` | asking a socket of another process for its namespace | namespaces that only a socket keeps |
@@ -108,15 +108,15 @@ const NEEDS: [Need; 7] = [
         capability: CapabilitySet::SYSLOG,
         name: "CAP_SYSLOG",
         or: CapabilitySet::empty(),
-        lost: "where the kernel's functions are, and so the names in stacks (unless \
-               kernel.perf_event_paranoid is 1 or less)",
+        lost: "addresses of kernel functions, by which tp_btf tells the ends of namespaces and new \
+               addresses (unless kernel.perf_event_paranoid is 1 or less)",
     },
     Need {
         capability: CapabilitySet::SYS_PTRACE,
         name: "CAP_SYS_PTRACE",
         or: CapabilitySet::empty(),
         lost: "namespaces, mounts, descriptors and sockets of processes with other rights than the \
-               tracer's, by /proc",
+               tracer's, by /proc; whether CNI calls come from a runtime: none is trusted",
     },
     Need {
         capability: CapabilitySet::SYS_ADMIN,
@@ -183,6 +183,11 @@ impl Privileges {
     /// Whether network namespaces can be entered.
     pub(crate) fn may_enter(self) -> bool {
         self.held.contains(CapabilitySet::SYS_ADMIN)
+    }
+
+    /// Whether processes with other rights can be looked at.
+    pub(crate) fn may_look(self) -> bool {
+        self.held.contains(CapabilitySet::SYS_PTRACE)
     }
 
     /// What is there of what such a command needs (`of`), and what is missing.

@@ -48,7 +48,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Long enough for the slowest mechanism on an emulated machine.
-    const SOON: Duration = Duration::from_secs(30);
+    const SOON: Duration = Duration::from_secs(90);
 
     /// What comes from here on.
     pub(super) fn mark(&self) -> usize {

@@ -131,6 +131,8 @@ pub(crate) struct Facts {
     pub(crate) no_programs: Option<String>,
     /// The tracer may enter network namespaces.
     pub(crate) may_enter: Option<bool>,
+    /// The tracer may look at processes with other rights than its own.
+    pub(crate) may_look: Option<bool>,
 }
 
 impl Facts {
@@ -154,6 +156,7 @@ impl Facts {
         refused: BTreeMap::new(),
         no_programs: None,
         may_enter: None,
+        may_look: None,
     };
 
     /// Asks the kernel, given where its `/proc` and `/sys` are. What only the

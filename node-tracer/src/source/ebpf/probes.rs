@@ -146,6 +146,8 @@ pub(crate) struct Wanted {
     pub(crate) limit: Option<Mechanism>,
     /// Whether network namespaces can be entered.
     pub(crate) may_enter: bool,
+    /// Whether processes with other rights can be looked at.
+    pub(crate) may_look: bool,
 }
 
 /// What came of loading.
@@ -176,6 +178,7 @@ impl Attached {
                 let facts = Facts {
                     no_programs: Some(error.reason()),
                     may_enter: Some(wanted.may_enter),
+                    may_look: Some(wanted.may_look),
                     ..Facts::UNKNOWN
                 };
                 tracing::warn!(
@@ -198,6 +201,7 @@ impl Probes {
             stall_threshold,
             limit,
             may_enter,
+            may_look,
         } = *wanted;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/node-tracer-probes"));
         if object.is_empty() {
@@ -208,6 +212,7 @@ impl Probes {
             is_helper_supported(ProgramType::SocketFilter, BpfHelper::BPF_FUNC_loop).ok();
         let (mut facts, errors) = Facts::probe(proc, Path::new("/sys"), None, bpf_loop);
         facts.may_enter = Some(may_enter);
+        facts.may_look = Some(may_look);
         if facts.functions.is_none() {
             return Err(match errors.into_iter().next() {
                 Some(error) => LoadError::NoBtf(error),

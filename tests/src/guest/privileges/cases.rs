@@ -14,6 +14,8 @@ pub(super) enum Expected {
     Same,
     /// But for these: (signal, mechanism, a part of the reason).
     SameBut(&'static [(&'static str, &'static str, &'static str)]),
+    /// What rests on the addresses of functions is heard in another way.
+    Hidden,
     /// No program can be loaded: all is compared that can be, for this reason.
     Compared { why: &'static str, addresses: bool },
     /// It is not done at all.
@@ -53,20 +55,6 @@ const PLAIN: Case = Case {
     expected: Expected::Same,
 };
 
-const HIDDEN: Expected = Expected::SameBut(&[
-    ("netns-created", "tp_btf", "inetdev_event is hidden"),
-    ("netns-dying", "comparison", "cleanup_net is hidden"),
-    ("netns-destroyed", "comparison", "cleanup_net is hidden"),
-    ("address", "iterator", "fib_inetaddr_event is hidden"),
-]);
-/// The same without `bpf_loop`, which a walk takes.
-const HIDDEN_AND_NO_WALK: Expected = Expected::SameBut(&[
-    ("netns-created", "tp_btf", "inetdev_event is hidden"),
-    ("netns-dying", "comparison", ""),
-    ("netns-destroyed", "comparison", ""),
-    ("address", "comparison", ""),
-]);
-
 const REFUSED: Expected = Expected::Compared {
     why: "refuses",
     addresses: true,
@@ -103,6 +91,18 @@ impl Case {
         let missing = self.without.unwrap_or_default();
         let asks = release() < (5, 19) && missing.contains(&SYS_ADMIN);
         mask(&KEPT) | if asks { mask(&[BPF]) } else { 0 }
+    }
+
+    /// Whether the functions in a stack are told, if stalls are heard so: by an
+    /// iterator and the kernel's symbols, or else by /proc.
+    pub(super) fn shows_stacks(&self, mechanism: &str) -> bool {
+        let by_proc = !self.without.unwrap_or_default().contains(&SYS_ADMIN);
+        by_proc || mechanism != "comparison" && !self.hides_addresses()
+    }
+
+    /// Whether processes with other rights can be looked at.
+    pub(super) fn may_look(&self) -> bool {
+        !self.without.unwrap_or_default().contains(&SYS_PTRACE)
     }
 
     /// Whether addresses of the kernel's functions cannot be read.
@@ -191,10 +191,6 @@ fn rungs() -> Vec<Case> {
 }
 
 fn capabilities() -> Vec<Case> {
-    let hidden = match release() < (5, 17) {
-        true => HIDDEN_AND_NO_WALK,
-        false => HIDDEN,
-    };
     vec![
         Case {
             name: "full root",
@@ -237,7 +233,7 @@ fn capabilities() -> Vec<Case> {
             limit: "tp_btf",
             without: Some(&[SYSLOG]),
             missing: &[SYSLOG],
-            expected: hidden,
+            expected: Expected::Hidden,
             ..PLAIN
         },
         Case {
@@ -268,10 +264,6 @@ fn capabilities() -> Vec<Case> {
 }
 
 fn settings() -> Vec<Case> {
-    let hidden = match release() < (5, 17) {
-        true => HIDDEN_AND_NO_WALK,
-        false => HIDDEN,
-    };
     vec![
         Case {
             name: "kernel.kptr_restrict=2",
@@ -282,7 +274,7 @@ fn settings() -> Vec<Case> {
             name: "kernel.kptr_restrict=2, tp_btf",
             limit: "tp_btf",
             sysctls: &[("kernel/kptr_restrict", "2")],
-            expected: hidden,
+            expected: Expected::Hidden,
             ..PLAIN
         },
         Case {

@@ -156,6 +156,7 @@ impl Facts {
             refused: BTreeMap::new(),
             no_programs: None,
             may_enter: Some(true),
+            may_look: Some(true),
         }
     }
 }

@@ -367,6 +367,11 @@ fn cni_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     );
     if origin.is_err() {
         unknown.push("whether a CNI call comes from the host: none is trusted");
+    } else if facts.may_look == Some(false) {
+        unknown.push(
+            "whether a CNI call comes from a runtime of the host, whose processes are shown with \
+             CAP_SYS_PTRACE: none is trusted",
+        );
     }
     step(
         vec![attach(program, exec), attach("cni_exit", exit)],

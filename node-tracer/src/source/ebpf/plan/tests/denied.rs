@@ -42,3 +42,15 @@ fn who_may_not_enter_namespaces_compares_no_addresses() {
     assert_eq!(inventory.mechanism, Comparison);
     assert!(inventory.unknown.contains(&"addresses"));
 }
+
+#[test]
+fn who_may_not_look_at_processes_trusts_no_cni_call() {
+    let said = |may_look| {
+        let facts = Facts {
+            may_look: Some(may_look),
+            ..Facts::capable()
+        };
+        Plan::from_facts(&facts, None).choice(CniCall).unknown.len()
+    };
+    assert_eq!((said(true), said(false)), (0, 1));
+}
