@@ -123,11 +123,25 @@ fn release() -> (u32, u32) {
     )
 }
 
+/// Whether this boot was to be locked down.
+fn asked_for(mode: &str) -> bool {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    line.contains(&format!("lockdown={mode}"))
+}
+
+/// Why nothing can be tested: the kernel does not do as its command line says.
+pub(super) fn not_locked_down() -> Option<String> {
+    let path = "/sys/kernel/security/lockdown";
+    let modes = fs::read_to_string(path).unwrap_or_default();
+    let mut all = ["integrity", "confidentiality"].into_iter();
+    let mode = all.find(|mode| asked_for(mode))?;
+    (!modes.contains(&format!("[{mode}]")))
+        .then(|| format!("this kernel is not locked down: {path}: {modes:?}"))
+}
+
 /// Those that this boot is for.
 pub(super) fn of_this_boot() -> Vec<Case> {
-    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let lockdown = |mode: &str| line.contains(&format!("lockdown={mode}"));
-    if lockdown("integrity") {
+    if asked_for("integrity") {
         return vec![
             Case {
                 name: "lockdown=integrity",
@@ -146,7 +160,7 @@ pub(super) fn of_this_boot() -> Vec<Case> {
             },
         ];
     }
-    if lockdown("confidentiality") {
+    if asked_for("confidentiality") {
         let expected = Expected::Compared {
             why: "lockdown (confidentiality)",
             addresses: true,
