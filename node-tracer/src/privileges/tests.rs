@@ -101,7 +101,7 @@ fn nothing_suffices_but_what_shows_others() {
 
 #[test]
 fn a_trace_keeps_the_right_to_read_maps_only_where_it_is_asked_for() {
-    let without_admin = with(ATTACH | LOOK - CapabilitySet::SYS_ADMIN);
+    let without_admin = with(ATTACH | (LOOK - CapabilitySet::SYS_ADMIN));
     assert!(without_admin.trace(|| true).contains(CapabilitySet::BPF));
     assert_eq!(without_admin.trace(|| false), LOOK);
     let unasked = || -> bool { panic!("it does not matter") };

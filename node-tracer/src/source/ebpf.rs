@@ -5,6 +5,7 @@
 //! Nothing here interprets: records are handed on as they are, and
 //! [`live`](super::live) makes events of them.
 
+mod attached;
 pub(crate) mod btf;
 pub(crate) mod facts;
 pub(crate) mod inventory;
@@ -15,4 +16,5 @@ pub(crate) mod records;
 pub(crate) mod stalls;
 pub(crate) mod symbols;
 
-pub(crate) use probes::{Attached, ProbeError, Probes, Wanted, use_takes_capability};
+pub(crate) use attached::{Attached, Wanted, use_takes_capability};
+pub(crate) use probes::{ProbeError, Probes};
