@@ -7,26 +7,35 @@ use crate::{
     coverage,
     look::Looker,
     output,
+    privileges::{self, ATTACH},
     record::{CoverageItem, Record},
     source::ebpf::{
-        Probes,
+        Attached, Probes,
         plan::{Mechanism, Signal},
     },
 };
 
 /// Whether every signal of the kernel can be seen somehow.
 pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
+    let look = config.privileges.look();
+    privileges::keep(ATTACH | look);
     let mut sinks = output::sinks(config, false)?;
     let proc = std::path::Path::new("/proc");
-    let (mut probes, warnings) = Probes::load(proc, config.stall_threshold, config.limit)?;
+    let Attached {
+        mut probes,
+        plan,
+        warnings,
+    } = Attached::new(proc, &config.wanted())?;
+    privileges::keep(look);
     for warning in warnings {
         tracing::info!("{warning}");
     }
-    let mut items = coverage::of_plan(&probes.plan);
+    let mut items = coverage::of_plan(&plan);
     let whole = items.iter().all(|item| item.mechanism.is_some());
-    if probes.plan.mechanism(Signal::Inventory) == Mechanism::Iterator {
-        items.push(try_inventory(&mut probes));
+    if let (Mechanism::Iterator, Some(probes)) = (plan.mechanism(Signal::Inventory), &mut probes) {
+        items.push(try_inventory(probes));
     }
+    items.push(config.privileges.coverage(ATTACH | look));
     items.extend(Looker::new(config)?.look()?.items);
     let record = Record::coverage(&config.node.name, Timestamp::now(), &items);
     for sink in &mut sinks {

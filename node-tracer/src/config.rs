@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{cli, source::ebpf::plan::Mechanism};
+use crate::{
+    cli,
+    privileges::Privileges,
+    source::ebpf::{Wanted, plan::Mechanism},
+};
 
 /// Why the job cannot be done as asked. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +20,8 @@ pub(crate) enum ConfigError {
     /// Not root, and not the capabilities either.
     #[error(
         "node-tracer reads other processes' state and network namespaces (trace loads eBPF programs, \
-         too), which needs root: run it with sudo (in a pod: securityContext.privileged)"
+         too), which needs root, or the capabilities that the README lists: run it with sudo (in a pod: \
+         securityContext.privileged)"
     )]
     NotRoot,
     /// The root folder is none.
@@ -83,6 +88,8 @@ pub(crate) struct Node {
 pub(crate) struct Config {
     /// The node.
     pub(crate) node: Node,
+    /// What the tracer was started with.
+    pub(crate) privileges: Privileges,
     /// Outputs, each once; never empty.
     pub(crate) outputs: Vec<cli::Output>,
     /// Pods.
@@ -196,6 +203,16 @@ impl Config {
         })
     }
 
+    /// How the kernel programs are to be loaded.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted {
+            stall_threshold: self.stall_threshold,
+            limit: self.limit,
+            may_enter: self.privileges.may_enter(),
+            may_look: self.privileges.may_look(),
+        }
+    }
+
     fn common(cli: &cli::Common) -> Result<Self, ConfigError> {
         let cli::Common {
             output,
@@ -214,6 +231,7 @@ impl Config {
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
             limit: None,
+            privileges: privileges()?,
             node: Node::new(node)?,
             stall_threshold: DEFAULT_THRESHOLD,
             duration: None,
@@ -224,9 +242,6 @@ impl Config {
 
 impl Node {
     fn new(cli: &cli::Node) -> Result<Self, ConfigError> {
-        if !privileged() {
-            return Err(ConfigError::NotRoot);
-        }
         if !cli.root.join("proc/1").exists() {
             return Err(ConfigError::Root(cli.root.clone()));
         }
@@ -290,18 +305,13 @@ fn limit_from(cli: &cli::Limit) -> Result<Option<Mechanism>, ConfigError> {
     cli.mechanism.as_deref().map(parse).transpose()
 }
 
-/// Root, or the capabilities that loading takes.
-fn privileged() -> bool {
-    const CAP_SYS_ADMIN: u64 = 1 << 21;
-    const CAP_PERFMON: u64 = 1 << 38;
-    const CAP_BPF: u64 = 1 << 39;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    effective.is_some_and(|capabilities| {
-        capabilities & CAP_SYS_ADMIN != 0
-            || capabilities & (CAP_BPF | CAP_PERFMON) == CAP_BPF | CAP_PERFMON
-    })
+/// Those that the tracer has, if they are of any use.
+fn privileges() -> Result<Privileges, ConfigError> {
+    let own = Privileges::own();
+    match own.suffice() {
+        true => Ok(own),
+        false => Err(ConfigError::NotRoot),
+    }
 }
 
 #[cfg(test)]

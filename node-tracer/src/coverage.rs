@@ -12,9 +12,20 @@ pub(crate) fn of_plan(plan: &Plan) -> Vec<CoverageItem> {
 }
 
 fn of_choice(choice: &Choice) -> CoverageItem {
-    let refused = choice.refused.iter();
-    let reasons: Vec<String> = refused
-        .map(|refused| format!("no {}: {}", refused.mechanism, refused.reason))
+    // What speaks against several in a row is said once.
+    let mut reasons: Vec<(String, String)> = Vec::new();
+    for refused in &choice.refused {
+        let reason = refused.reason.to_string();
+        match reasons.last_mut() {
+            Some((mechanisms, same)) if *same == reason => {
+                mechanisms.push_str(&format!(", {}", refused.mechanism));
+            }
+            _ => reasons.push((refused.mechanism.to_string(), reason)),
+        }
+    }
+    let reasons: Vec<String> = reasons
+        .into_iter()
+        .map(|(mechanisms, reason)| format!("no {mechanisms}: {reason}"))
         .collect();
     CoverageItem {
         signal: choice.signal.to_string(),

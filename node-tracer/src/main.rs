@@ -16,6 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
@@ -33,6 +34,7 @@ mod look;
 mod looks;
 mod model;
 mod output;
+mod privileges;
 mod record;
 mod recording;
 mod replay;
@@ -84,14 +86,23 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             Ok(NOTHING)
         }
         Command::Scan(options) => {
-            let something = scan::run(&Config::scan(options)?)?;
+            let config = Config::scan(options)?;
+            let write = match config.record {
+                Some(_) => privileges::WRITE,
+                None => privileges::CapabilitySet::empty(),
+            };
+            privileges::keep(config.privileges.look() | write);
+            let something = scan::run(&config)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Explain(options) => {
-            let something = explain::command::run(&options.subject, &Config::explain(options)?)?;
+            let config = Config::explain(options)?;
+            privileges::keep(config.privileges.look());
+            let something = explain::command::run(&options.subject, &config)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Replay(options) => {
+            privileges::keep(privileges::READ);
             let something = replay::run(&config::Replay::new(options)?)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }

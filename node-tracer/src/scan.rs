@@ -53,6 +53,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
             }
         }
     }
+    items.extend(config.privileges.missing(config.privileges.look()));
     let node = &config.node.name;
     let now = Timestamp::now();
     scan.ended(&items, now)?;

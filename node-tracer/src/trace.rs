@@ -7,6 +7,7 @@ mod runtime;
 
 use std::{
     os::fd::{AsRawFd, RawFd},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -25,12 +26,14 @@ use crate::{
     event::{Event, What},
     look::Looker,
     output,
+    privileges::{self, ATTACH, Starter, WRITE},
     record::{CoverageItem, Record, Summary},
     recording::{self, Note, Recorder, RecordingError},
     report,
     reservations::Reservations,
     sink::{Shown, Sink, SinkError},
     source::{
+        ebpf::{self, Attached, symbols::Symbols},
         live::{self, Live},
         procfs::{Bounded, Procfs},
     },
@@ -47,21 +50,25 @@ const BATCHES: usize = 16;
 
 /// Streams until a signal or the end of `--duration`.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    // Before there are threads: they have what their starter has.
+    let look = config.privileges.trace(ebpf::use_takes_capability);
+    let starter = Starter::start(ATTACH | look | WRITE)?;
+    privileges::keep(look);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    runtime.block_on(stream(config))
+    runtime.block_on(stream(config, starter))
 }
 
-async fn stream(config: &Config) -> anyhow::Result<()> {
+async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let _lock = Lock::take(&config.node)?;
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
     let (mut pods, no_server) = PodsSource::find(config)?;
     let listed = pods.first()?;
     let mut stop = Stop::new(config.duration)?;
-    let mut out = Out::new(config)?;
+    let mut out = Out::new(config, &starter)?;
 
     // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
@@ -70,22 +77,20 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     let mut reservations = Reservations::watch(config);
     let mut effects = Effects::new(looker.procfs(), &config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
+    let (attached, symbols) = attach(config, starter)?;
     let live_config = live::Config {
         stall_threshold: config.stall_threshold,
-        limit: config.limit,
     };
-    let (mut live, stock, warnings) = Live::start(live_config, procfs)?;
-    for warning in warnings {
-        tracing::info!("{warning}");
-    }
+    let (mut live, stock) = Live::start(live_config, procfs, attached, symbols)?;
 
-    let mut items = coverage::of_plan(&live.probes().plan);
+    let mut items = coverage::of_plan(live.plan());
+    items.extend(config.privileges.missing(ATTACH | config.privileges.look()));
     let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
     items.push(pods_item);
     items.extend(reservations.coverage());
     items.extend(looked.items);
     items.push(runtime.coverage());
-    items.push(effects.coverage());
+    items.push(effects.coverage(config.privileges.may_enter()));
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
@@ -146,6 +151,22 @@ async fn stream(config: &Config) -> anyhow::Result<()> {
     out.take(events.drain(..));
     out.tick();
     out.finish()
+}
+
+/// Attaches the programs, and reads the kernel's symbols while that is allowed.
+/// What only this takes is given up afterwards.
+fn attach(config: &Config, starter: Starter) -> anyhow::Result<(Attached, Option<Symbols>)> {
+    let wanted = config.wanted();
+    let (attached, symbols) = starter.run(move || {
+        let symbols = Symbols::load(Path::new("/proc/kallsyms"));
+        let attached = Attached::new(Path::new("/proc"), &wanted);
+        (attached, symbols.ok())
+    })?;
+    let attached = attached?;
+    for warning in &attached.warnings {
+        tracing::info!("{warning}");
+    }
+    Ok((attached, symbols))
 }
 
 /// The ring buffer's descriptor, for waiting only.
@@ -254,12 +275,15 @@ struct SinkState {
 }
 
 impl<'a> Out<'a> {
-    fn new(config: &'a Config) -> anyhow::Result<Self> {
+    fn new(config: &'a Config, starter: &Starter) -> anyhow::Result<Self> {
         let sinks = output::sinks(config, true)?;
-        let recorder = config.record.as_deref().map(|path| {
+        let recorder = config.record.clone().map(|path| {
+            let (node, threshold) = (config.node.clone(), config.stall_threshold);
             let command = recording::Command::Trace;
-            Recorder::create(path, command, &config.node, config.stall_threshold)
+            // The folder may be closed to who has given up root's rights.
+            starter.run(move || Recorder::create(&path, command, &node, threshold))
         });
+        let recorder = recorder.transpose()?;
         Ok(Self {
             node: &config.node,
             engine: Engine::new(Settings {

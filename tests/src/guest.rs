@@ -11,6 +11,7 @@
 //! | [`netns`], [`address`], [`task`], [`teardown`], [`plugin`] | how a signal is made, and what must be told of it |
 //! | [`story`] | the incident, from its beginning to its end |
 //! | [`node`] | a whole node, with the tracer as a service of it |
+//! | [`privileges`] | with one fact taken away at a time |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
 //! a mechanism cannot tell all, it says so in its coverage, and the test asks
@@ -23,6 +24,7 @@ mod matrix;
 mod netns;
 mod node;
 mod plugin;
+mod privileges;
 mod report;
 mod stock;
 mod story;
@@ -45,6 +47,7 @@ pub fn main() -> ExitCode {
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
                 "node" => node::run(&wanted),
+                "privileges" => privileges::run(&wanted),
                 other => {
                     eprintln!("guest: there is no suite {other}");
                     ExitCode::FAILURE

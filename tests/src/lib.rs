@@ -21,6 +21,7 @@
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
+//! | [`rights`] | programs with fewer rights than root has |
 //! | [`harness`] | runs the integration tests |
 //! | [`guest`] | what runs in the guests of `cargo xtask vm` |
 //!
@@ -56,6 +57,7 @@ mod own_root;
 pub mod pods;
 pub mod process;
 pub mod recorder;
+pub mod rights;
 pub mod rtnl;
 pub mod runtime;
 pub mod scratch;

@@ -13,7 +13,6 @@ mod tasks;
 use std::{
     collections::{BTreeSet, HashMap},
     os::fd::{AsRawFd, RawFd},
-    path::Path,
     time::Duration,
 };
 
@@ -30,9 +29,9 @@ use self::{
 };
 use super::{
     ebpf::{
-        LoadError, Probes,
+        Attached, Probes,
         inventory::{NetEntry, TaskEntry},
-        plan::{Mechanism, Signal},
+        plan::{Mechanism, Plan, Signal},
         records::Record,
         symbols::Symbols,
     },
@@ -48,16 +47,14 @@ use crate::{
 pub(crate) struct Config {
     /// From when on a stall is reported.
     pub(crate) stall_threshold: Duration,
-    /// Keeps every signal at or below a mechanism; for tests.
-    pub(crate) limit: Option<Mechanism>,
 }
 
 /// Why the source cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// The kernel programs cannot be had.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    /// There is nothing to wait for records with.
+    #[error("cannot make a pipe")]
+    Pipe(#[source] std::io::Error),
     /// The first look failed.
     #[error("the kernel's tasks and namespaces cannot be listed")]
     Inventory(#[source] InventoryError),
@@ -95,7 +92,10 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The source. Kernel programs are attached while it lives.
 pub(crate) struct Live {
-    probes: Probes,
+    probes: Option<Probes>,
+    plan: Plan,
+    /// What never has anything to read, where there are no probes.
+    silence: (std::io::PipeReader, std::io::PipeWriter),
     procfs: Procfs,
     config: Config,
     symbols: Option<Symbols>,
@@ -143,17 +143,17 @@ impl Due {
 }
 
 impl Live {
-    /// Attaches the programs and takes stock. Returns what was found as
-    /// events, and warnings for the user.
+    /// Takes stock, the programs being attached: what happens from then on is
+    /// told as records. Returns what was found as events.
     pub(crate) fn start(
         config: Config,
         procfs: Procfs,
-    ) -> Result<(Self, Vec<Event>, Vec<String>), StartError> {
-        let (probes, warnings) =
-            Probes::load(Path::new("/proc"), config.stall_threshold, config.limit)?;
+        attached: Attached,
+        symbols: Option<Symbols>,
+    ) -> Result<(Self, Vec<Event>), StartError> {
+        let Attached { probes, plan, .. } = attached;
         let clock = KernelClock::now();
-        let planned: Vec<&str> = probes
-            .plan
+        let planned: Vec<&str> = plan
             .attachments()
             .iter()
             .map(|attach| attach.program)
@@ -164,7 +164,7 @@ impl Live {
         };
         let hooked = |signal| {
             matches!(
-                probes.plan.mechanism(signal),
+                plan.mechanism(signal),
                 Mechanism::Fentry | Mechanism::Kprobe
             )
         };
@@ -180,7 +180,8 @@ impl Live {
             cni: CniTable::new(Host::default()),
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
-            symbols: Symbols::load(Path::new("/proc/kallsyms")).ok(),
+            symbols,
+            silence: std::io::pipe().map_err(StartError::Pipe)?,
             dropped: HashMap::new(),
             due: Due::default(),
             host_netns: 0,
@@ -192,6 +193,7 @@ impl Live {
             config,
             clock,
             probes,
+            plan,
         };
         let all = live.list_tasks(false).map_err(StartError::Inventory)?;
         let kthreadd = all
@@ -207,12 +209,12 @@ impl Live {
         live.cni = CniTable::new(host);
         let mut out = Vec::new();
         live.take_stock(&all, &mut out)?;
-        Ok((live, out, warnings))
+        Ok((live, out))
     }
 
     /// What each signal rests on.
-    pub(crate) fn probes(&mut self) -> &mut Probes {
-        &mut self.probes
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Asks for a new look at what holds each namespace.
@@ -323,7 +325,7 @@ impl Live {
 
     /// Has the kernel look into the pipes of plugins that do not end.
     fn peek(&mut self, time: u64) {
-        let readable = self.probes.plan.mechanism(Signal::CniResult) != Mechanism::None;
+        let readable = self.plan.mechanism(Signal::CniResult) != Mechanism::None;
         if readable && self.cni.lacks_config(time.saturating_sub(AFTER_START)) {
             self.note(|probes| probes.peek());
         }
@@ -413,8 +415,10 @@ impl Live {
 
     fn tell_losses(&mut self, out: &mut Vec<Event>) {
         let time = Timestamp::now();
-        self.probes.flush_log();
-        let kernel = self.probes.lost();
+        let kernel = self.probes.as_mut().map_or_else(Vec::new, |probes| {
+            probes.flush_log();
+            probes.lost()
+        });
         if !kernel.is_empty() {
             self.nets.records_lost();
         }
@@ -438,7 +442,7 @@ impl Live {
     }
 
     fn note(&mut self, write: impl FnOnce(&mut Probes) -> Result<(), super::ebpf::ProbeError>) {
-        if let Err(error) = write(&mut self.probes) {
+        if let Some(Err(error)) = self.probes.as_mut().map(write) {
             self.failed(&error);
         }
     }
@@ -452,7 +456,10 @@ impl Live {
 impl AsRawFd for Live {
     /// Readable when there are records.
     fn as_raw_fd(&self) -> RawFd {
-        self.probes.as_raw_fd()
+        match &self.probes {
+            Some(probes) => probes.as_raw_fd(),
+            None => self.silence.0.as_raw_fd(),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
         Ok(mounts) => {
             found.nets_whole &= !mounts.partial;
             places.mounts = mounts.mounts;
-            found.unread.extend(mounts.unread.iter().map(chain));
+            found.unread.extend(some(mounts.unread.iter().map(chain)));
         }
         Err(error) => {
             found.nets_whole = false;
@@ -268,6 +268,18 @@ impl Survey {
             ));
         }
     }
+}
+
+/// The first few of many errors of a kind, and how many there are besides:
+/// without rights there is one for each process.
+fn some(errors: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    const TOLD: usize = 3;
+    let more = errors.len().saturating_sub(TOLD);
+    let mut told: Vec<String> = errors.take(TOLD).collect();
+    if more > 0 {
+        told.push(format!("{more} more of this kind"));
+    }
+    told
 }
 
 #[cfg(test)]

@@ -92,8 +92,18 @@ impl Effects {
     }
 
     /// What of it is seen.
-    pub(super) fn coverage(&self) -> CoverageItem {
+    pub(super) fn coverage(&self, may_enter: bool) -> CoverageItem {
         let (mechanism, reason, unknown) = match &self.worker {
+            Ok(_) if !may_enter => {
+                let how = "reservation files, after each CNI call";
+                let reason = "no rtnetlink: entering network namespaces takes CAP_SYS_ADMIN";
+                let unknown = "what CNI ADD and DEL have really done in the namespaces";
+                (
+                    Some(String::from(how)),
+                    Some(String::from(reason)),
+                    vec![String::from(unknown)],
+                )
+            }
             Ok(_) => {
                 let how = "rtnetlink and reservation files, after each CNI call";
                 (Some(String::from(how)), None, Vec::new())

@@ -35,9 +35,19 @@ pub(super) struct Stage<'a> {
     host: &'a mut Host,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    /// For a suite that starts the tracer itself.
+    pub(super) fn over(tracer: Tracer, host: &'a mut Host) -> Self {
+        Self { tracer, host }
+    }
+
+    /// The tracer, to be ended.
+    pub(super) fn into_tracer(self) -> Tracer {
+        self.tracer
+    }
+
     /// Long enough for the slowest mechanism on an emulated machine.
-    const SOON: Duration = Duration::from_secs(30);
+    const SOON: Duration = Duration::from_secs(90);
 
     /// What comes from here on.
     pub(super) fn mark(&self) -> usize {

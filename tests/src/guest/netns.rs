@@ -180,6 +180,17 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
         .into()
 }
 
+/// A namespace that a mount keeps, and nothing else.
+pub(super) fn told_of_a_mount(stage: &mut Stage<'_>) -> Vec<Told> {
+    let mut missing = Missing::default();
+    if let Err(error) = live(stage, "mount", mount, &mut missing) {
+        missing.add("netns-created", "mount", &error);
+    }
+    ["netns-created", "netns-dying", "netns-destroyed"]
+        .map(|signal| missing.of(signal))
+        .into()
+}
+
 /// One life: each of its events once, in order, of the same namespace.
 fn live(
     stage: &mut Stage<'_>,

@@ -99,6 +99,25 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
     }
 }
 
+/// An ADD, told by a tracer that cannot look at who has made it.
+pub(super) fn told_without_trust(stage: &mut Stage<'_>) -> Vec<Told> {
+    let mut call = || {
+        let mut node = Node::new()?;
+        let id = container_id()?;
+        let mark = stage.mark();
+        node.add(&id, None)?;
+        let record = stage.after(mark, "cni-call", |record| {
+            is_event(record, "cni-call") && record["container_id"] == id.as_str()
+        })?;
+        ensure!(
+            record["trusted"] == false && record["distrust"].is_string(),
+            "it is not trusted: {record}"
+        );
+        Ok(())
+    };
+    vec![("cni-call", call())]
+}
+
 fn calls(stage: &mut Stage<'_>) -> anyhow::Result<(Value, Value)> {
     let mut node = Node::new()?;
     let mut one = |fail: Option<&str>| {

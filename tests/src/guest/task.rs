@@ -14,18 +14,26 @@ use crate::process::PodProcess;
 use crate::tracer::{is_event, netns_of};
 
 pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
-    vec![("task-blocked", reader(stage).and_then(|()| writer(stage)))]
+    let both = |stage: &mut Stage<'_>| {
+        stall(stage, true)?;
+        writer(stage)
+    };
+    vec![("task-blocked", both(stage))]
 }
 
-/// Not before it is killed: until then it could be interrupted.
-fn reader(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+/// Not before it is killed: until then it could be interrupted. `stack`: its
+/// stack is to be told, too.
+pub(super) fn stall(stage: &mut Stage<'_>, stack: bool) -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
     let mark = stage.mark();
     reader.kill_into_d()?;
-    let functions = ["request_wait_answer", "fuse_"];
-    blocked(stage, mark, &reader, "reader", &netns, &functions)?;
+    let functions: &[&str] = match stack {
+        true => &["request_wait_answer", "fuse_"],
+        false => &[],
+    };
+    blocked(stage, mark, &reader, "reader", &netns, functions)?;
     let mark = stage.mark();
     volume.release();
     unblocked(stage, mark, reader)
@@ -51,7 +59,8 @@ fn is_about(record: &Value, event: &str, pid: u32) -> bool {
     is_event(record, event) && record["task"]["pid"] == pid
 }
 
-/// That one is told of, with its namespace, and one of these in its stack.
+/// That one is told of, with its namespace, and one of these in its stack, if
+/// there are any.
 fn blocked(
     stage: &mut Stage<'_>,
     mark: usize,
@@ -69,9 +78,9 @@ fn blocked(
         "its netns {}: {record}",
         netns.inode()
     );
-    let stack = record["stack"].to_string();
+    let told = record["stack"].to_string();
     ensure!(
-        functions.iter().any(|function| stack.contains(function)),
+        functions.is_empty() || functions.iter().any(|function| told.contains(function)),
         "its stack: {record}"
     );
     Ok(())

@@ -19,6 +19,7 @@ mod kube;
 mod lifecycle;
 mod netns;
 mod node;
+mod privileges;
 mod recorder;
 mod recording;
 mod replay;
@@ -31,11 +32,12 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 20] = [
+    let groups: [&[Test]; 21] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
+        privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
         netns::TESTS,

@@ -127,6 +127,12 @@ pub(crate) struct Facts {
     pub(crate) lockdown: Option<String>,
     /// Programs that the kernel was given and did not take, and what it said.
     pub(crate) refused: BTreeMap<&'static str, String>,
+    /// Why no program at all can be loaded.
+    pub(crate) no_programs: Option<String>,
+    /// The tracer may enter network namespaces.
+    pub(crate) may_enter: Option<bool>,
+    /// The tracer may look at processes with other rights than its own.
+    pub(crate) may_look: Option<bool>,
 }
 
 impl Facts {
@@ -148,6 +154,9 @@ impl Facts {
         inetdev_event: None,
         lockdown: None,
         refused: BTreeMap::new(),
+        no_programs: None,
+        may_enter: None,
+        may_look: None,
     };
 
     /// Asks the kernel, given where its `/proc` and `/sys` are. What only the

@@ -37,7 +37,7 @@ pub(crate) enum PagesError {
         source: io::Error,
     },
     /// It is hidden without `CAP_SYS_ADMIN` in the host's user namespace.
-    #[error("/proc/self/pagemap does not show where a page lies")]
+    #[error("/proc/self/pagemap does not show where a page lies (it takes CAP_SYS_ADMIN)")]
     Hidden,
     /// The program did not run.
     #[error(transparent)]

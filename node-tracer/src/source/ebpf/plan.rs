@@ -170,6 +170,12 @@ pub(crate) enum Obstacle {
     /// The caller wants nothing better than this.
     #[error("limited to {0} on request")]
     Limited(Mechanism),
+    /// No program at all can be loaded.
+    #[error("{0}")]
+    NoPrograms(String),
+    /// No `CAP_SYS_ADMIN`.
+    #[error("entering network namespaces takes CAP_SYS_ADMIN")]
+    MayNotEnter,
     /// Lockdown: no BPF program may read kernel memory.
     #[error("kernel lockdown ({0}) forbids reading kernel memory")]
     Lockdown(String),
@@ -220,7 +226,7 @@ pub(crate) enum Obstacle {
         reason: String,
     },
     /// The function is there, its address is not.
-    #[error("the address of {0} is hidden (kernel.kptr_restrict) or ambiguous")]
+    #[error("the address of {0} is hidden (kernel.kptr_restrict, or no CAP_SYSLOG) or ambiguous")]
     AddressHidden(&'static str),
     /// No iterators in this kernel.
     #[error("no BPF iterators")]
@@ -336,7 +342,8 @@ fn choose(signal: Signal, facts: &Facts, limit: Option<Mechanism>) -> Choice {
             }
         }
     }
-    // Only if the limit lies below the last rung.
+    // If the limit lies below the last rung, or that takes rights that are not
+    // there.
     Choice {
         signal,
         mechanism: Mechanism::None,

@@ -8,7 +8,6 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     path::Path,
-    time::Duration,
 };
 
 use aya::{
@@ -25,6 +24,7 @@ use node_tracer_ebpf::{
 };
 
 use super::{
+    attached::Wanted,
     facts::{FactError, Facts},
     missed::{self, Missed},
     plan::{Attach, AttachKind, Mechanism, Plan, Signal},
@@ -50,7 +50,8 @@ pub(crate) enum LoadError {
     Btf(#[source] aya::BtfError),
     /// The kernel refuses maps or the object as a whole.
     #[error(
-        "the kernel refuses the eBPF object; node-tracer needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN"
+        "the kernel refuses the eBPF object; it takes CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and before \
+         Linux 5.11 CAP_SYS_RESOURCE or a RLIMIT_MEMLOCK of some 16 MB"
     )]
     Object(#[source] aya::EbpfError),
     /// A map of the object is missing or not what it should be.
@@ -102,19 +103,23 @@ pub(crate) struct Probes {
     lost_reported: [u64; lost::CAUSES as usize],
     missed: Missed,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    /// What each signal rests on.
-    pub(crate) plan: Plan,
 }
 
 impl Probes {
     /// Probes the kernel, loads the object and attaches the programs.
     ///
-    /// `limit` keeps every signal at or below a mechanism, for tests.
-    pub(crate) fn load(
+    /// # Errors
+    /// See [`LoadError`].
+    pub(super) fn load(
         proc: &Path,
-        stall_threshold: Duration,
-        limit: Option<Mechanism>,
-    ) -> Result<(Self, Vec<String>), LoadError> {
+        wanted: &Wanted,
+    ) -> Result<(Self, Plan, Vec<String>), LoadError> {
+        let Wanted {
+            stall_threshold,
+            limit,
+            may_enter,
+            may_look,
+        } = *wanted;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/node-tracer-probes"));
         if object.is_empty() {
             return Err(LoadError::NoObject);
@@ -123,6 +128,8 @@ impl Probes {
         let bpf_loop =
             is_helper_supported(ProgramType::SocketFilter, BpfHelper::BPF_FUNC_loop).ok();
         let (mut facts, errors) = Facts::probe(proc, Path::new("/sys"), None, bpf_loop);
+        facts.may_enter = Some(may_enter);
+        facts.may_look = Some(may_look);
         if facts.functions.is_none() {
             return Err(match errors.into_iter().next() {
                 Some(error) => LoadError::NoBtf(error),
@@ -147,7 +154,7 @@ impl Probes {
             .map_err(LoadError::Object)?;
         facts.fentry = Some(fentry_works(&mut ebpf, &btf));
 
-        let plan = attach(&mut ebpf, &btf, &mut facts, limit);
+        let mut plan = attach(&mut ebpf, &btf, &mut facts, limit);
 
         // An object without log statements has no log.
         let log = EbpfLogger::init(&mut ebpf).ok();
@@ -162,22 +169,21 @@ impl Probes {
             missed: Missed::default(),
             log,
             ebpf,
-            plan,
         };
         drop(btf);
-        if probes.plan.mechanism(Signal::CniResult) != Mechanism::None
+        if plan.mechanism(Signal::CniResult) != Mechanism::None
             && let Err(error) = probes.find_pages()
         {
             let reason = crate::report::chain(&error);
             facts.refused.insert("page_probe", reason);
             // Nothing else needs it, and what is attached stays attached.
-            probes.plan = Plan::from_facts(&facts, limit);
+            plan = Plan::from_facts(&facts, limit);
         }
         for (program, reason) in &facts.refused {
             warnings.push(format!("the kernel refuses {program}: {reason}"));
         }
         give_back_memory();
-        Ok((probes, warnings))
+        Ok((probes, plan, warnings))
     }
 
     /// Hands each waiting record to `each`, at most `limit` of them.

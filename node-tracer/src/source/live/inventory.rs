@@ -54,8 +54,8 @@ impl Live {
         &mut self,
         outside_only: bool,
     ) -> Result<Vec<TaskEntry>, InventoryError> {
-        if self.iterators.tasks {
-            return Ok(self.probes.tasks(outside_only.then_some(self.init_net))?);
+        if let (true, Some(probes)) = (self.iterators.tasks, &mut self.probes) {
+            return Ok(probes.tasks(outside_only.then_some(self.init_net))?);
         }
         Ok(self.procfs.tasks()?.list.iter().map(entry).collect())
     }
@@ -67,8 +67,8 @@ impl Live {
         &mut self,
         tasks: Option<&[TaskEntry]>,
     ) -> Result<Option<Vec<Seen>>, InventoryError> {
-        if self.iterators.nets {
-            let entries = self.probes.netns(self.init_net)?;
+        if let (true, Some(probes)) = (self.iterators.nets, &mut self.probes) {
+            let entries = probes.netns(self.init_net)?;
             return Ok(entries.map(|entries| entries.iter().map(seen).collect()));
         }
         match tasks {

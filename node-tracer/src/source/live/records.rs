@@ -29,8 +29,9 @@ impl Live {
     /// At most one batch of waiting records.
     pub(super) fn fetch(&mut self) -> Vec<Result<Record, DecodeError>> {
         let mut records = Vec::new();
-        self.probes
-            .drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        if let Some(probes) = &mut self.probes {
+            probes.drain(BATCH, |bytes| records.push(Record::decode(bytes)));
+        }
         records
     }
 

@@ -61,8 +61,8 @@ impl Live {
 
     pub(super) fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
         let threshold = self.config.stall_threshold;
-        if self.polled.is_none() {
-            let look = self.probes.blocked(time, threshold);
+        if let (None, Some(probes)) = (&self.polled, &self.probes) {
+            let look = probes.blocked(time, threshold);
             self.due.stalls = look.next;
             if look.due.is_empty() {
                 return;
@@ -106,13 +106,19 @@ impl Live {
                     }
                     out.push(self.blocked(entry, since, false));
                 }
-                _ => self.probes.forget_blocked(tid, since),
+                _ => self.forget_blocked(tid, since),
             }
         }
         if self.holders.may_look(now()) {
             self.look_at_holders(outside, false, out);
         } else {
             self.due.holders_at(self.holders.not_before());
+        }
+    }
+
+    fn forget_blocked(&mut self, tid: u32, since: u64) {
+        if let Some(probes) = &mut self.probes {
+            probes.forget_blocked(tid, since);
         }
     }
 
@@ -141,7 +147,7 @@ impl Live {
         }
         for tid in over {
             if let Some(told) = self.told.remove(&tid) {
-                self.probes.forget_blocked(tid, told.since);
+                self.forget_blocked(tid, told.since);
                 let event = self.unblocked(&told.task, told.since, now());
                 out.push(event);
             }

@@ -254,3 +254,12 @@ fn the_running_machine_is_looked_at() {
         assert!(!found.unread.is_empty(), "without rights this is said");
     }
 }
+
+#[test]
+fn of_many_errors_of_a_kind_a_few_are_told_and_the_rest_counted() {
+    let all = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!(some(all(3).into_iter()), all(3));
+    let told = some(all(90).into_iter());
+    assert_eq!(told[..3], all(3));
+    assert_eq!(told[3..], ["87 more of this kind"]);
+}

@@ -157,6 +157,9 @@ impl Facts {
             inetdev_event: Some(0xffff_ffff_8205_42e0),
             lockdown: Some("none".to_owned()),
             refused: BTreeMap::new(),
+            no_programs: None,
+            may_enter: Some(true),
+            may_look: Some(true),
         }
     }
 }

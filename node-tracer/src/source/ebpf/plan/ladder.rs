@@ -3,8 +3,8 @@
 //! namespaces are in `netns`, the single needs in `needs`.
 
 use super::needs::{
-    address, bpf_loop, fentry, fexit, iterators, kprobe, kretprobe, members, not_refused, raw_tp,
-    tp_btf,
+    address, bpf_loop, fentry, fexit, iterators, kprobe, kretprobe, may_enter, members,
+    not_refused, raw_tp, tp_btf,
 };
 use super::{Attach, AttachKind, Mechanism, Obstacle, Signal, netns};
 use crate::source::ebpf::facts::Facts;
@@ -231,7 +231,8 @@ fn address_iterator(facts: &Facts) -> Result<Step, Obstacle> {
     Ok(without_inet6(facts, step))
 }
 
-fn address_comparison(_: &Facts) -> Result<Step, Obstacle> {
+fn address_comparison(facts: &Facts) -> Result<Step, Obstacle> {
+    may_enter(facts)?;
     step(
         Vec::new(),
         &[
@@ -366,6 +367,11 @@ fn cni_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     );
     if origin.is_err() {
         unknown.push("whether a CNI call comes from the host: none is trusted");
+    } else if facts.may_look == Some(false) {
+        unknown.push(
+            "whether a CNI call comes from a runtime of the host, whose processes are shown with \
+             CAP_SYS_PTRACE: none is trusted",
+        );
     }
     step(
         vec![attach(program, exec), attach("cni_exit", exit)],
@@ -434,11 +440,15 @@ fn inventory_iterator(facts: &Facts) -> Result<Step, Obstacle> {
     }
 }
 
-fn inventory_comparison(_: &Facts) -> Result<Step, Obstacle> {
-    step(
+fn inventory_comparison(facts: &Facts) -> Result<Step, Obstacle> {
+    let mut step = step(
         Vec::new(),
         &[UNREACHED, "tasks whose /proc entry does not answer"],
-    )
+    )?;
+    if may_enter(facts).is_err() {
+        step.unknown.push("addresses");
+    }
+    Ok(step)
 }
 
 const UNREACHED: &str =

@@ -8,9 +8,20 @@ use super::{AttachKind, Obstacle};
 use crate::source::ebpf::facts::Facts;
 
 pub(super) fn may_read(facts: &Facts) -> Result<(), Obstacle> {
+    if let Some(reason) = &facts.no_programs {
+        return Err(Obstacle::NoPrograms(reason.clone()));
+    }
     match facts.lockdown.as_deref() {
         Some(mode @ "confidentiality") => Err(Obstacle::Lockdown(mode.to_owned())),
         _ => Ok(()),
+    }
+}
+
+/// Addresses are asked for from inside.
+pub(super) fn may_enter(facts: &Facts) -> Result<(), Obstacle> {
+    match facts.may_enter {
+        Some(false) => Err(Obstacle::MayNotEnter),
+        Some(true) | None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use node_tracer_ebpf::layout::{ABSENT, Layout};
 use super::ladder::attach;
 use super::*;
 
+mod denied;
 mod programs;
 mod tracepoints;
 

@@ -1,0 +1,328 @@
+//! Which of root's powers the tracer has, which it uses for what, and how it
+//! gives up the others.
+//!
+//! | capability | what takes it | without it |
+//! |---|---|---|
+//! | `CAP_BPF`, `CAP_PERFMON` | loading the kernel programs (`CAP_SYS_ADMIN` does as well) | every signal is heard by comparison of `/proc`, CNI calls not at all |
+//! | `CAP_SYS_RESOURCE` | before Linux 5.11 only: locked memory for maps and programs, where `RLIMIT_MEMLOCK` is below some 16 MB | as without `CAP_BPF` |
+//! | `CAP_SYSLOG` | addresses of kernel functions, unless `kernel.perf_event_paranoid` is 1 or less | kprobes and fentry go on, as do stacks (by `/proc`); what `tp_btf` knows by an address is compared or walked: ends of namespaces, new addresses |
+//! | `CAP_SYS_PTRACE` | of other users' processes: namespaces, mounts, descriptors, sockets | `scan` finds hardly a namespace; a trace lists no mounts, descriptors and sockets as holders and trusts no CNI call |
+//! | `CAP_SYS_ADMIN` | entering network namespaces for rtnetlink; `/proc/PID/stack`; where a page lies | `scan` knows no addresses; no `cni-effect`; no network, result and error of CNI calls |
+//! | `CAP_DAC_READ_SEARCH` | descriptors of other users' processes; files that only others may read | such holders; such files |
+//! | `CAP_NET_ADMIN` | asking a socket of another process for its namespace | namespaces that only a socket keeps |
+//! | `CAP_DAC_OVERRIDE` | not for root: the runtime's socket; a recording in somebody else's folder | `cri`; the recording |
+//!
+//! Where the kernel asks for `CAP_BPF` whenever a map is read (before Linux
+//! 5.19, with `kernel.unprivileged_bpf_disabled`) and there is no
+//! `CAP_SYS_ADMIN`, a trace keeps it.
+//!
+//! A capability that is missing costs what the table says and nothing else.
+//! Without any that shows other processes nothing useful can be said, and the
+//! tracer refuses.
+//!
+//! What a command never needs is given up before it starts a thread: on Linux
+//! privileges are each thread's own, and threads have those of who starts
+//! them. What only attaching takes is left to one thread, the [`Starter`],
+//! which ends when `trace` is attached. What was given up does not come back
+//! with a program that is executed (credential plugins), nor by a set-user-ID
+//! bit: the bounding, ambient and inheritable sets shrink as well, and
+//! `no_new_privs` is set.
+
+use std::{io, sync::mpsc, thread};
+
+pub(crate) use rustix::thread::CapabilitySet;
+use rustix::thread::{
+    CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+use crate::record::CoverageItem;
+
+/// What only attaching takes.
+pub(crate) const ATTACH: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::SYSLOG);
+/// What looking at the node takes, as long as it goes on.
+pub(crate) const LOOK: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::NET_ADMIN);
+/// What making a file in somebody else's folder takes.
+pub(crate) const WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+/// What reading a file of somebody else's takes.
+pub(crate) const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+
+/// Privileges cannot be given up.
+#[derive(Debug, thiserror::Error)]
+#[error("privileges that are not needed cannot be given up: {call} failed")]
+pub(crate) struct PrivilegeError {
+    call: &'static str,
+    #[source]
+    source: io::Error,
+}
+
+/// The thread that attaches cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StarterError {
+    /// It cannot be started.
+    #[error("cannot start the thread that attaches")]
+    Spawn(#[source] io::Error),
+    /// It has panicked.
+    #[error("the thread that attaches has ended before its time")]
+    Ended,
+}
+
+/// What the tracer was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Privileges {
+    held: CapabilitySet,
+    root: bool,
+}
+
+/// A capability, what does as well, and what is lost without either.
+struct Need {
+    capability: CapabilitySet,
+    name: &'static str,
+    or: CapabilitySet,
+    lost: &'static str,
+}
+
+const NO_PROGRAMS: &str = "everything but by comparison of /proc: no program can be loaded";
+
+/// Of those that every system takes; see the module's documentation.
+const NEEDS: [Need; 7] = [
+    Need {
+        capability: CapabilitySet::BPF,
+        name: "CAP_BPF",
+        or: CapabilitySet::SYS_ADMIN,
+        lost: NO_PROGRAMS,
+    },
+    Need {
+        capability: CapabilitySet::PERFMON,
+        name: "CAP_PERFMON",
+        or: CapabilitySet::SYS_ADMIN,
+        lost: NO_PROGRAMS,
+    },
+    Need {
+        capability: CapabilitySet::SYSLOG,
+        name: "CAP_SYSLOG",
+        or: CapabilitySet::empty(),
+        lost: "addresses of kernel functions, by which tp_btf tells the ends of namespaces and new \
+               addresses (unless kernel.perf_event_paranoid is 1 or less)",
+    },
+    Need {
+        capability: CapabilitySet::SYS_PTRACE,
+        name: "CAP_SYS_PTRACE",
+        or: CapabilitySet::empty(),
+        lost: "namespaces, mounts, descriptors and sockets of processes with other rights than the \
+               tracer's, by /proc; whether CNI calls come from a runtime: none is trusted",
+    },
+    Need {
+        capability: CapabilitySet::SYS_ADMIN,
+        name: "CAP_SYS_ADMIN",
+        or: CapabilitySet::empty(),
+        lost: "what rtnetlink shows in network namespaces, stacks by /proc, network and result of CNI \
+               calls",
+    },
+    Need {
+        capability: CapabilitySet::DAC_READ_SEARCH,
+        name: "CAP_DAC_READ_SEARCH",
+        or: CapabilitySet::DAC_OVERRIDE,
+        lost: "descriptors of other users' processes, and files that only others may read",
+    },
+    Need {
+        capability: CapabilitySet::NET_ADMIN,
+        name: "CAP_NET_ADMIN",
+        or: CapabilitySet::empty(),
+        lost: "network namespaces that only a socket keeps",
+    },
+];
+
+impl Privileges {
+    /// Those of the calling thread.
+    pub(crate) fn own() -> Self {
+        let sets = capabilities(None);
+        Self {
+            held: sets.map_or(CapabilitySet::empty(), |sets| sets.effective),
+            root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    /// Whether anything of others can be seen at all.
+    pub(crate) fn suffice(self) -> bool {
+        let programs = CapabilitySet::BPF | CapabilitySet::PERFMON;
+        self.held.contains(programs)
+            || self
+                .held
+                .intersects(CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE)
+    }
+
+    /// What looking takes, for this user.
+    pub(crate) fn look(self) -> CapabilitySet {
+        match self.root {
+            true => LOOK,
+            // To whom the sockets of others are closed.
+            false => LOOK | WRITE,
+        }
+    }
+
+    /// What tracing takes once all is attached. `asked`: whether the kernel
+    /// wants `CAP_BPF` for each use of what was loaded.
+    pub(crate) fn trace(self, asked: impl FnOnce() -> bool) -> CapabilitySet {
+        // Nothing is asked where the answer does not matter.
+        let needs = self.held.contains(CapabilitySet::BPF)
+            && !self.held.contains(CapabilitySet::SYS_ADMIN)
+            && asked();
+        match needs {
+            true => self.look() | CapabilitySet::BPF,
+            false => self.look(),
+        }
+    }
+
+    /// Whether network namespaces can be entered.
+    pub(crate) fn may_enter(self) -> bool {
+        self.held.contains(CapabilitySet::SYS_ADMIN)
+    }
+
+    /// Whether processes with other rights can be looked at.
+    pub(crate) fn may_look(self) -> bool {
+        self.held.contains(CapabilitySet::SYS_PTRACE)
+    }
+
+    /// What is there of what such a command needs (`of`), and what is missing.
+    pub(crate) fn coverage(self, of: CapabilitySet) -> CoverageItem {
+        let needs = NEEDS.iter().filter(|need| of.contains(need.capability));
+        let (held, missing): (Vec<&Need>, Vec<&Need>) =
+            needs.partition(|need| self.held.contains(need.capability));
+        let replaced = |need: &&Need| self.held.intersects(need.or);
+        let missing: Vec<&Need> = missing.into_iter().filter(|need| !replaced(need)).collect();
+        let names = |needs: &[&Need]| -> String {
+            let names: Vec<&str> = needs.iter().map(|need| need.name).collect();
+            names.join(", ")
+        };
+        let mut unknown: Vec<String> = missing.iter().map(|need| need.lost.to_owned()).collect();
+        unknown.dedup();
+        CoverageItem {
+            signal: String::from("privileges"),
+            mechanism: match (held.is_empty(), missing.is_empty()) {
+                (_, true) => Some(String::from("all that are needed")),
+                (false, false) => Some(names(&held)),
+                (true, false) => None,
+            },
+            reason: (!missing.is_empty()).then(|| format!("no {}", names(&missing))),
+            unknown,
+        }
+    }
+
+    /// The same, if something is missing.
+    pub(crate) fn missing(self, of: CapabilitySet) -> Option<CoverageItem> {
+        Some(self.coverage(of)).filter(|item| item.reason.is_some())
+    }
+}
+
+/// Has the calling thread, and those that it starts, keep these privileges and
+/// give up all others for good. The tracer works all the same if that fails.
+pub(crate) fn keep(keep: CapabilitySet) {
+    if let Err(error) = try_keep(keep) {
+        tracing::warn!("{}", crate::report::chain(&error));
+    }
+}
+
+fn try_keep(keep: CapabilitySet) -> Result<(), PrivilegeError> {
+    fn failed<T>(call: &'static str, result: rustix::io::Result<T>) -> Result<T, PrivilegeError> {
+        result.map_err(|error| PrivilegeError {
+            call,
+            source: error.into(),
+        })
+    }
+    failed("PR_SET_NO_NEW_PRIVS", set_no_new_privs(true))?;
+    failed("PR_CAP_AMBIENT_CLEAR_ALL", clear_ambient_capability_set())?;
+    let sets = failed("capget", capabilities(None))?;
+    // Who may not shrink it has what no_new_privs gives: nothing more than now.
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        for bit in 0..u64::BITS {
+            let capability = CapabilitySet::from_bits_retain(1 << bit);
+            match capability_is_in_bounding_set(capability) {
+                Ok(true) if !keep.contains(capability) => {
+                    let removed = remove_capability_from_bounding_set(capability);
+                    failed("PR_CAPBSET_DROP", removed)?;
+                }
+                Ok(_) => {}
+                // Behind the last that this kernel knows.
+                Err(_) => break,
+            }
+        }
+    }
+    let sets = CapabilitySets {
+        effective: sets.effective & keep,
+        permitted: sets.permitted & keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    failed("capset", set_capabilities(None, sets))
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread that has what only attaching takes. It ends when this is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Starter {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Starter {
+    /// Starts it with the privileges of the caller, of which it keeps these.
+    /// The caller then gives up its own.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn start(of: CapabilitySet) -> Result<Self, StarterError> {
+        let (jobs, to_do) = mpsc::channel::<Job>();
+        let work = move || {
+            keep(of);
+            while let Ok(job) = to_do.recv() {
+                job();
+            }
+        };
+        let thread = thread::Builder::new()
+            .name(String::from("starter"))
+            .spawn(work)
+            .map_err(StarterError::Spawn)?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// Has it do something, and waits for that.
+    ///
+    /// # Errors
+    /// It has panicked.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StarterError> {
+        let (answer, answered) = mpsc::channel();
+        let job = move || {
+            // Nobody is left to be told if the caller is gone.
+            let _ = answer.send(job());
+        };
+        let jobs = self.jobs.as_ref().ok_or(StarterError::Ended)?;
+        jobs.send(Box::new(job)).map_err(|_| StarterError::Ended)?;
+        answered.recv().map_err(|_| StarterError::Ended)
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,395 @@
+//! The tracer with the capabilities that its documentation lists, with one of
+//! them missing, and what it holds on to. (Kernels, and what is taken away from
+//! them: `cargo xtask vm --suite privileges`.)
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::incident::Incident;
+use node_tracer_tests::keeper::{By, Keeper};
+use node_tracer_tests::look::{Look, run as look};
+use node_tracer_tests::netns::Netns;
+use node_tracer_tests::process::PodProcess;
+use node_tracer_tests::rights::{
+    self, BPF, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, Rights, SYS_ADMIN,
+    SYS_PTRACE, mask, without,
+};
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
+use serde_json::Value;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+const INCIDENT: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Cgroup,
+    IP,
+    Need::Tracer,
+    Need::Cni,
+];
+const SETPRIV: &[Need] = &[
+    Need::Root,
+    Need::Tracer,
+    Need::Program("setpriv", "util-linux"),
+];
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "documented_capabilities_are_enough_for_the_incident",
+        needs: INCIDENT,
+        run: incident,
+    },
+    Test {
+        name: "another_user_with_the_documented_capabilities_traces",
+        needs: SETPRIV,
+        run: another_user,
+    },
+    Test {
+        name: "a_trace_keeps_nothing_that_only_attaching_takes",
+        needs: NEEDS,
+        run: traced_threads,
+    },
+    Test {
+        name: "a_scan_keeps_nothing_that_it_does_not_need",
+        needs: NEEDS,
+        run: scanned_threads,
+    },
+    Test {
+        name: "a_missing_capability_is_named_and_costs_no_more_than_is_said",
+        needs: SETPRIV,
+        run: one_missing,
+    },
+    Test {
+        name: "a_trace_without_any_program_compares",
+        needs: NEEDS,
+        run: no_programs,
+    },
+    Test {
+        name: "a_replay_needs_no_capability",
+        needs: NEEDS,
+        run: replayed,
+    },
+];
+
+/// Sources that are not the kernel are of no interest here.
+const BARE: [&str; 4] = ["--pods", "none", "--cri", "none"];
+
+fn of(capabilities: Vec<Capability>) -> Rights {
+    Rights {
+        capabilities: Some(capabilities),
+        ..Rights::default()
+    }
+}
+
+fn documented() -> Rights {
+    of(DOCUMENTED.to_vec())
+}
+
+/// The tracer's command line with these rights.
+fn limited(rights: &Rights, subcommand: &str, args: &[&str]) -> anyhow::Result<Command> {
+    let mut line = command(&[&[subcommand, "-o", "json"], args].concat())?;
+    rights.limit(&mut line)?;
+    Ok(line)
+}
+
+fn trace(rights: &Rights, args: &[&str]) -> anyhow::Result<Tracer> {
+    let mut tracer = Tracer::start(&mut limited(rights, "trace", args)?, |_| ())?;
+    tracer.wait_until_ready()?;
+    Ok(tracer)
+}
+
+/// A signal or source in a coverage record.
+fn item<'a>(coverage: &'a Value, signal: &str) -> &'a Value {
+    let mut items = coverage["signals"].as_array().into_iter().flatten();
+    items
+        .find(|item| item["signal"] == signal)
+        .unwrap_or(&Value::Null)
+}
+
+/// How a signal is heard.
+fn mechanism<'a>(coverage: &'a Value, signal: &str) -> &'a str {
+    item(coverage, signal)["mechanism"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+fn incident() -> anyhow::Result<()> {
+    let mut incident = Incident::new()?;
+    let pods = incident.pods_file().display().to_string();
+    let args = ["--cri", "none", "--stall-threshold", "1s", "--pods", &pods];
+    let mut tracer = trace(&documented(), &args)?;
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    incident.garbage_collect()?;
+    incident.start_new_pod()?;
+    let about = |record: &Value| netns_of(record) == Some(old.netns_inode);
+    tracer.wait_for("the conflict, and its holder's stack", SOON, |record| {
+        is_finding(record, "ghost-sandbox")
+            && about(record)
+            && record["phase"] == "conflict"
+            && record["holders"]
+                .to_string()
+                .contains("request_wait_answer")
+    })?;
+    // From the plugin's pipes, and from inside the namespace.
+    let call = tracer.wait_for("the first ADD", SOON, |record| {
+        is_event(record, "cni-call") && about(record) && record["plugin"] == "bridge"
+    })?;
+    ensure!(
+        call["result"]["ips"][0] == old.address.to_string(),
+        "its result: {call}"
+    );
+    let effect = tracer.wait_for("its effect", SOON, |record| {
+        is_event(record, "cni-effect") && about(record)
+    })?;
+    ensure!(
+        !effect.to_string().contains("CAP_"),
+        "it lacks something: {effect}"
+    );
+    rights::expect_no_more(tracer.pid(), mask(&KEPT))?;
+    incident.release()?;
+    tracer.wait_for("the ghost to be resolved", SOON, |record| {
+        is_finding(record, "ghost-sandbox") && about(record) && record["state"] == "resolved"
+    })?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    incident.clean()
+}
+
+fn another_user() -> anyhow::Result<()> {
+    // The build folder may be closed to other users.
+    let folder = Scratch::create()?;
+    let copy = folder.path().join("node-tracer");
+    std::fs::copy(node_tracer_tests::tracer::binary()?, &copy)?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open)?;
+    // Those of them that this machine has to give.
+    let held = rights::of_threads(std::process::id())?[0].sets[1];
+    let names: Vec<String> = DOCUMENTED
+        .iter()
+        .filter(|(number, _)| held & 1 << number != 0)
+        .map(|(_, name)| format!("+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let set = names.join(",");
+    let mut line = Command::new("setpriv");
+    line.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args(["--inh-caps", &set, "--ambient-caps", &set])
+        .arg(&copy)
+        .args(["trace", "-o", "json"])
+        .args(BARE)
+        .current_dir("/");
+    let mut tracer = Tracer::start(&mut line, |_| ())?;
+    tracer.wait_until_ready()?;
+    let netns = Netns::create()?;
+    tracer.wait_for("netns-created", SOON, |record| {
+        is_event(record, "netns-created") && netns_of(record) == Some(netns.inode())
+    })?;
+    // The runtime's socket is closed to other users.
+    let kept = mask(&KEPT) | 1 << 1;
+    rights::expect_no_more(tracer.pid(), kept)?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    let coverage = ended.records.first().context("no records")?;
+    ensure!(
+        item(coverage, "privileges").is_null(),
+        "nothing is missing: {coverage}"
+    );
+    Ok(())
+}
+
+fn traced_threads() -> anyhow::Result<()> {
+    for rights in [Rights::default(), documented()] {
+        let mut tracer = trace(&rights, &BARE)?;
+        let mut netns = Netns::create()?;
+        netns.delete()?;
+        tracer.wait_for("netns-destroyed", SOON, |record| {
+            is_event(record, "netns-destroyed") && netns_of(record) == Some(netns.inode())
+        })?;
+        let threads = rights::of_threads(tracer.pid())?;
+        ensure!(threads.len() > 1, "threads beside the first: {threads:?}");
+        rights::expect_no_more(tracer.pid(), mask(&KEPT))?;
+        for thread in &threads {
+            let [_, permitted, effective, bounding, _] = thread.sets;
+            ensure!(
+                permitted == mask(&KEPT) && effective == permitted,
+                "it keeps what looking takes: {thread:x?}"
+            );
+            // Full root may shrink what others could be given, too.
+            ensure!(
+                rights.capabilities.is_some() || bounding & !mask(&KEPT) == 0,
+                "what it executes could have more: {thread:x?}"
+            );
+        }
+        let names: Vec<&str> = threads.iter().map(|thread| thread.name.as_str()).collect();
+        ensure!(!names.contains(&"starter"), "it has not ended: {names:?}");
+        let ended = tracer.stop()?;
+        ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    }
+    Ok(())
+}
+
+fn scanned_threads() -> anyhow::Result<()> {
+    let args = [&BARE[..], &["--duration", "4s"]].concat();
+    let tracer = Tracer::start(&mut limited(&Rights::default(), "scan", &args)?, |_| ())?;
+    // It has begun to look by then, and does so again.
+    node_tracer_tests::wait::pause(Duration::from_secs(2))?;
+    rights::expect_no_more(tracer.pid(), mask(&KEPT))?;
+    let ended = tracer.wait_for_end(SOON)?;
+    ensure!(
+        matches!(ended.code, Some(0 | 1)),
+        "{:?}: {}",
+        ended.code,
+        ended.stderr
+    );
+    Ok(())
+}
+
+/// A process of another user that keeps a namespace by a descriptor.
+struct Stranger(Child);
+
+impl Stranger {
+    fn start(netns: &Netns) -> anyhow::Result<Self> {
+        let child = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(["sleep", "600"])
+            .stdin(File::open(netns.path())?)
+            .stdout(Stdio::null())
+            .spawn()
+            .context("setpriv")?;
+        let this = Self(child);
+        // Until it is the other user's.
+        node_tracer_tests::wait::until("sleep", SOON, || {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.id()))?;
+            Ok((name == "sleep\n").then_some(()))
+        })?;
+        Ok(this)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether an explanation of a namespace names a holder of this kind.
+fn holds(explained: &Look, kind: &str) -> bool {
+    let netns = explained.explanation().map(|record| &record["netns"]);
+    netns.is_ok_and(|netns| netns.to_string().contains(&format!("\"kind\":\"{kind}\"")))
+}
+
+/// What `explain` says of a namespace with these rights.
+fn explain(rights: &Rights, inode: u64) -> anyhow::Result<Look> {
+    let inode = inode.to_string();
+    let args = [&BARE[..], &[inode.as_str()]].concat();
+    look(&mut limited(rights, "explain", &args)?)
+}
+
+fn one_missing() -> anyhow::Result<()> {
+    // One that a process is in, one that a descriptor keeps, and one a socket.
+    let mut lived_in = Netns::create()?;
+    let process = PodProcess::pause(&lived_in, None)?;
+    lived_in.ip("addr add 198.18.44.7/32 dev lo")?;
+    lived_in.delete()?;
+    let mut opened = Netns::create()?;
+    let stranger = Stranger::start(&opened)?;
+    opened.delete()?;
+    let mut asked = Netns::create()?;
+    let keeper = Keeper::start(By::Socket, asked.path())?;
+    asked.delete()?;
+
+    let cases = [
+        (SYS_PTRACE, lived_in.inode(), "task"),
+        (DAC_READ_SEARCH, opened.inode(), "fd"),
+        (NET_ADMIN, asked.inode(), "socket"),
+    ];
+    for (missing, inode, kind) in cases {
+        let whole = explain(&documented(), inode)?;
+        ensure!(holds(&whole, kind), "no {kind}: {}", whole.brief());
+        let less = of(without(&[missing]));
+        let seen = explain(&less, inode)?;
+        ensure!(
+            !holds(&seen, kind),
+            "{kind} is seen without {}: {}",
+            missing.1,
+            seen.brief()
+        );
+        // And the other two are seen all the same, where that is not the one
+        // that all of it rests on.
+        for (_, other, its) in cases.iter().filter(|(_, other, _)| *other != inode) {
+            if missing != SYS_PTRACE {
+                let seen = explain(&less, *other)?;
+                ensure!(holds(&seen, its), "no {its}: {}", seen.brief());
+            }
+        }
+    }
+    for missing in [SYS_PTRACE, DAC_READ_SEARCH, NET_ADMIN, SYS_ADMIN] {
+        let scan = look(&mut limited(&of(without(&[missing])), "scan", &BARE)?)?;
+        let said = item(scan.coverage()?, "privileges");
+        ensure!(
+            said["reason"] == format!("no {}", missing.1),
+            "{}: {said}",
+            missing.1
+        );
+        ensure!(
+            said["unknown"]
+                .as_array()
+                .is_some_and(|unknown| unknown.len() == 1),
+            "{said}"
+        );
+    }
+    // A look does not use eBPF, so it does not miss it.
+    let scan = look(&mut limited(&of(without(&[BPF])), "scan", &BARE)?)?;
+    ensure!(item(scan.coverage()?, "privileges").is_null());
+    drop((process, stranger, keeper));
+    Ok(())
+}
+
+fn no_programs() -> anyhow::Result<()> {
+    let rights = Rights {
+        no_bpf: true,
+        ..Rights::default()
+    };
+    let mut tracer = trace(&rights, &BARE)?;
+    let netns = Netns::create()?;
+    let inode = netns.inode();
+    tracer.wait_for("netns-created", SOON, |record| {
+        is_event(record, "netns-created") && netns_of(record) == Some(inode)
+    })?;
+    drop(netns);
+    tracer.wait_for("netns-destroyed", SOON, |record| {
+        is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
+    })?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    ensure!(ended.stderr.contains("comparison"), "{}", ended.stderr);
+    let coverage = ended.records.first().context("no records")?;
+    for (signal, expected) in [
+        ("netns-created", "comparison"),
+        ("inventory", "comparison"),
+        ("cni-call", ""),
+    ] {
+        ensure!(
+            mechanism(coverage, signal) == expected,
+            "{signal}: {coverage}"
+        );
+    }
+    Ok(())
+}
+
+fn replayed() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("run.jsonl").display().to_string();
+    let args = [&BARE[..], &["--record", &path]].concat();
+    let lived = look(&mut limited(&documented(), "scan", &args)?)?;
+    let code = lived.ended.code;
+    ensure!(matches!(code, Some(0 | 1)), "{}", lived.brief());
+    let again = look(&mut limited(&of(Vec::new()), "replay", &[&path])?)?;
+    ensure!(again.ended.code == code, "{}", again.brief());
+    Ok(())
+}
