@@ -37,7 +37,7 @@ const STORY: [(&str, &str, &str); 8] = [
     (
         "duplicate-address",
         "open",
-        "IP is used twice: by the deleted pod shop/OLD (netns N) and by shop/NEW (netns N)",
+        "IP is used twice: by the deleted pod shop/OLD (netns N) and by ",
     ),
     (
         "ghost-sandbox",
@@ -53,7 +53,7 @@ const STORY: [(&str, &str, &str); 8] = [
     (
         "duplicate-address",
         "resolved",
-        "IP is used twice: by the deleted pod shop/OLD (netns N) and by shop/NEW (netns N)",
+        "IP is used twice: by the deleted pod shop/OLD (netns N) and by ",
     ),
     ("ghost-sandbox", "resolved", ""),
 ];
