@@ -3,15 +3,15 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`init`] | the first process: mounts, modules, the end |
-//! | [`report`] | what is said to the host, one JSON object a line |
-//! | [`matrix`] | every signal by every mechanism |
-//! | [`coverage`] | what the tracer says that it can see |
-//! | [`stock`] | what is there before it starts |
-//! | [`netns`], [`address`], [`task`], [`teardown`], [`plugin`] | how a signal is made, and what must be told of it |
-//! | [`story`] | the incident, from its beginning to its end |
-//! | [`node`] | a whole node, with the tracer as a service of it |
-//! | [`privileges`] | with one fact taken away at a time |
+//! | `init` | the first process: mounts, modules, the end |
+//! | `report` | what is said to the host, one JSON object a line |
+//! | `matrix` | every signal by every mechanism |
+//! | `coverage` | what the tracer says that it can see |
+//! | `stock` | what is there before it starts |
+//! | `netns`, `address`, `task`, `teardown`, `plugin` | how a signal is made, and what must be told of it |
+//! | `story` | the incident, from its beginning to its end |
+//! | `node` | a whole node, with the tracer as a service of it |
+//! | `privileges` | with one fact taken away at a time |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
 //! a mechanism cannot tell all, it says so in its coverage, and the test asks

@@ -1,12 +1,12 @@
 //! A node with all that makes it one of a cluster: etcd, the API server and
-//! kubelet, next to the runtime of [`containerd`](crate::containerd).
+//! kubelet, next to the runtime of [`containerd`].
 //!
 //! The three programs run in the namespaces and on the root of a
 //! [`Containerd`], with the paths of a node that kubeadm has set up: kubelet's
 //! credentials are in `/etc/kubernetes/kubelet.conf`, with a client certificate
 //! by path. No scheduler and no controllers: pods say which node they are for.
 //! The cgroups of pods are below `/nt-test-PID-N/kubepods`, and kubelet's
-//! changes of sysctls go to files of the node ([`inside`]).
+//! changes of sysctls go to files of the node (`inside`).
 //!
 //! Needs besides ([`NEEDS`]) a folder with the programs, named by
 //! [`assets::FOLDER`]. On drop, or when the program that made it dies,

@@ -86,7 +86,7 @@ impl PodProcess {
         Ok(())
     }
 
-    /// One that will write to a file, which it has open: [`write`](Self::write).
+    /// One that will write to a file, which it has open: [`write_into_d`](Self::write_into_d).
     pub fn writer(
         comm: &str,
         netns: &Netns,

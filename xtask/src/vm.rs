@@ -5,10 +5,11 @@
 //! | [`kernel`] | Debian's kernels, fetched by apt and unpacked |
 //! | [`modules`] | the modules that a guest loads |
 //! | [`initramfs`] | the guest's file system |
+//! | [`programs`] | what is built for it |
 //! | [`disk`] | the disk of a guest that is a whole node |
 //! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
-//! | [`table`] | what came of it |
+//! | [`reports`], [`table`] | what came of it |
 //! | [`readme`] | the same in the README |
 //!
 //! What runs in the guest, from its first process on, is
@@ -19,26 +20,27 @@ mod disk;
 mod initramfs;
 mod kernel;
 mod modules;
+mod programs;
 mod qemu;
 mod readme;
+mod reports;
 mod suite;
 mod table;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
 use node_tracer_tests::stage::in_path;
-use node_tracer_tests::{cni, wait};
-use serde_json::Value;
+use node_tracer_tests::wait;
+use serde_json::{Value, json};
 
-use crate::{cargo, setup};
-use initramfs::Archive;
+use crate::setup;
 use kernel::{Kernel, Wanted};
+use programs::Programs;
 use qemu::{End, Files};
+use reports::Reports;
 use suite::{Boot, Suite};
 use table::Table;
 
@@ -69,16 +71,13 @@ pub(crate) struct Vm {
     /// Debian's archive (it ends in /debian) [default: that of this machine's apt]
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
-    /// Put the tables into README.md
-    #[arg(long, requires = "all")]
+    /// Run nothing; put what the last whole runs said into README.md
+    #[arg(long, exclusive = true)]
     readme: bool,
     /// Run only the tests with this in their name
     #[arg(last = true, value_name = "TEST")]
     tests: Vec<String>,
 }
-
-/// What the guests of one kernel reported, beside it.
-const REPORTS: &str = "reports.jsonl";
 
 /// Where kernels are kept between runs.
 fn cache() -> anyhow::Result<PathBuf> {
@@ -94,6 +93,11 @@ fn cache() -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
+    if asked.readme {
+        let (table, remarks) = reports::all(&cache()?);
+        readme::write(&table, &remarks)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let kernels: Vec<Wanted> = match (asked.all, asked.kernels.as_slice()) {
         (true, _) => kernel::ALL.to_vec(),
         (false, []) => DEFAULT
@@ -107,7 +111,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     };
     let suites = match (asked.suite.as_slice(), asked.all) {
         ([], false) => &[Suite::Matrix],
-        ([], true) => Suite::value_variants(),
+        ([], true) => &Suite::ALL[..],
         (named, _) => named,
     };
     match setup::for_guests() {
@@ -167,22 +171,29 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     let programs = Programs::build()?;
     for kernel in guests {
         println!("── vm: {}", kernel.release);
-        // From here on all of its guests add to it.
-        let _ = fs::remove_file(cache.join(kernel.name).join(REPORTS));
         table.kernel(&kernel.release);
-        for boot in suites.iter().flat_map(|suite| suite.boots()) {
-            if asked.all && !boot.suite.is_for(kernel.name) {
-                let name = boot.suite.name();
+        for suite in &suites {
+            if asked.all && !suite.is_for(kernel.name) {
+                let name = suite.name();
                 remarks.push(format!("{}: suite {name} is not for it", kernel.release));
                 continue;
             }
-            let disk = disk.as_deref();
-            match guest(&kernel, &boot, &programs, disk, asked, &cache, &mut table) {
-                Ok(mut said) => remarks.append(&mut said),
-                Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
-                Err(error) => {
-                    table.fail();
-                    remarks.push(format!("{}: {error:#}", kernel.release));
+            let whole = asked.tests.is_empty();
+            let mut guests = Guests {
+                kernel: &kernel,
+                programs: &programs,
+                disk: disk.as_deref().filter(|_| suite.has_disk()),
+                asked,
+                cache: &cache,
+                table: &mut table,
+                reports: Reports::create(&cache, &kernel, *suite, whole)?,
+                remarks: &mut remarks,
+            };
+            for boot in suite.boots() {
+                match guests.boot(&boot) {
+                    Ok(()) => {}
+                    Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
+                    Err(error) => guests.failed(&boot, &format!("{error:#}")),
                 }
             }
         }
@@ -191,171 +202,88 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     for remark in &remarks {
         println!("{remark}");
     }
-    if asked.readme {
-        readme::write(&format!("{table}\n{}", remarks.join("\n")))?;
-    }
     Ok(match table.failures() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }
 
-/// What is built for the guests.
-#[derive(Debug)]
-struct Programs {
-    tracer: PathBuf,
-    guest: PathBuf,
+/// The guests of one suite on one kernel.
+struct Guests<'a> {
+    kernel: &'a Kernel,
+    programs: &'a Programs,
+    disk: Option<&'a Path>,
+    asked: &'a Vm,
+    cache: &'a Path,
+    table: &'a mut Table,
+    reports: Reports,
+    /// What is to be said again at the end.
+    remarks: &'a mut Vec<String>,
 }
 
-impl Programs {
-    fn build() -> anyhow::Result<Self> {
-        let build = |package: &str, name: &str| {
-            let args = [
-                "--profile",
-                "guest",
-                "--target",
-                setup::GUESTS,
-                "--package",
-                package,
-            ];
-            cargo::build(&[&args[..], &["--bin", name]].concat(), name)
+impl Guests<'_> {
+    /// Starts one, and shows what it reports until its end.
+    fn boot(&mut self, boot: &Boot) -> anyhow::Result<()> {
+        let modules = modules::of(self.kernel, &boot.suite.modules())?;
+        if !modules.missing.is_empty() {
+            self.remark(format!(
+                "{}: not in this kernel: {}",
+                self.kernel.release,
+                modules.missing.join(", ")
+            ));
+        }
+        let folder = self.cache.join(self.kernel.name);
+        let archive = folder.join("initramfs");
+        programs::pack(self.programs, &modules, boot.suite)?.write(&archive)?;
+        let console = folder.join("console.log");
+        println!("vm: {} {}", boot.suite.name(), boot.append);
+        let files = Files {
+            initramfs: &archive,
+            disk: self.disk,
+            console: &console,
         };
-        Ok(Self {
-            tracer: build("node-tracer", "node-tracer")?,
-            guest: build("node-tracer-tests", "node-tracer-guest")?,
-        })
+        let machine = if self.asked.kvm {
+            &qemu::KVM
+        } else {
+            &qemu::TCG
+        };
+        let command = qemu::command(self.kernel, boot, machine, &files, &self.asked.tests);
+        let end = qemu::run(command, &console, |report| self.take(&report))?;
+        if let End::Badly { what, console } = end {
+            println!("the end of its console:\n{console}");
+            self.failed(boot, &what);
+        }
+        Ok(())
     }
-}
 
-/// Boots one kernel and prints what it reports; returns what is to be said
-/// again at the end.
-fn guest(
-    kernel: &Kernel,
-    boot: &Boot,
-    programs: &Programs,
-    disk: Option<&Path>,
-    asked: &Vm,
-    cache: &Path,
-    table: &mut Table,
-) -> anyhow::Result<Vec<String>> {
-    let modules = modules::of(kernel, &boot.suite.modules())?;
-    let mut remarks = Vec::new();
-    if !modules.missing.is_empty() {
-        remarks.push(format!(
-            "{}: not in this kernel: {}",
-            kernel.release,
-            modules.missing.join(", ")
-        ));
-    }
-    let folder = cache.join(kernel.name);
-    let archive = folder.join("initramfs");
-    pack(programs, &modules, boot.suite)?.write(&archive)?;
-    let console = folder.join("console.log");
-    let log = folder.join(REPORTS);
-    let mut reports = fs::File::options()
-        .create(true)
-        .append(true)
-        .open(&log)
-        .with_context(|| log.display().to_string())?;
-    println!("vm: {} {}", boot.suite.name(), boot.append);
-    let files = Files {
-        initramfs: &archive,
-        disk: disk.filter(|_| boot.suite.has_disk()),
-        console: &console,
-    };
-    let machine = if asked.kvm { &qemu::KVM } else { &qemu::TCG };
-    let command = qemu::command(kernel, boot, machine, &files, &asked.tests);
-    let end = qemu::run(command, &console, |report| {
+    fn take(&mut self, report: &Value) {
         if report["kind"] == "alive" {
             return;
         }
-        table.take(&report);
-        // It is for reading afterwards; what matters is on the terminal, too.
-        let _ = writeln!(reports, "{report}");
-        if let Some(line) = line(&report) {
+        self.table.take(report);
+        self.reports.keep(report);
+        if let Some(line) = reports::line(report) {
             println!("{line}");
         }
-        if let Some(remark) = remark(kernel, &report)
-            && !remarks.contains(&remark)
-        {
-            remarks.push(remark);
-        }
-    });
-    if let End::Badly { what, console } = end? {
-        table.fail();
-        println!("{what}; the end of its console:\n{console}");
-        remarks.push(format!("{}: {what}", kernel.release));
-    }
-    Ok(remarks)
-}
-
-/// What a report is as a line on the terminal.
-fn line(report: &Value) -> Option<String> {
-    let text = |key: &str| report[key].as_str().unwrap_or_default();
-    match text("kind") {
-        "cell" => Some(format!(
-            "{:8} {:16} {:10} {:6.1} s  {}",
-            text("verdict"),
-            text("signal"),
-            text("mechanism"),
-            report["seconds"].as_f64().unwrap_or_default(),
-            text("detail").replace('\n', "\n         "),
-        )),
-        "case" => Some(format!(
-            "{:8} {:10} {:6.1} s  {}  {}",
-            text("verdict"),
-            text("suite"),
-            report["seconds"].as_f64().unwrap_or_default(),
-            text("case"),
-            text("detail").replace('\n', "\n         "),
-        )),
-        "text" => Some(format!("         {}", text("text"))),
-        _ => None,
-    }
-}
-
-/// Failures and refusals are said again at the end.
-fn remark(kernel: &Kernel, report: &Value) -> Option<String> {
-    let text = |key: &str| report[key].as_str().unwrap_or_default();
-    let what = match text("kind") {
-        "cell" => format!("{} {}", text("signal"), text("mechanism")),
-        "case" => format!("{} {}", text("suite"), text("case")),
-        _ => return None,
-    };
-    let (verdict, detail) = (text("verdict"), text("detail"));
-    let worth = matches!(verdict, "FAILED" | "refused" | "skipped");
-    worth.then(|| format!("{} {what} {verdict}: {detail}", kernel.release))
-}
-
-/// The guest's file system.
-fn pack(programs: &Programs, modules: &modules::Modules, suite: Suite) -> anyhow::Result<Archive> {
-    let mut archive = Archive::default();
-    for folder in ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/root"] {
-        archive.folder(Path::new(folder));
-    }
-    archive.copy(&programs.guest, Path::new("/init"))?;
-    archive.copy(&programs.tracer, Path::new("/bin/node-tracer"))?;
-    // Loaded in the order of their names.
-    for (at, module) in modules.load.iter().enumerate() {
-        let path = format!("/modules/{at:02}-{}.ko", module.name);
-        archive.file(Path::new(&path), 0o644, &module.content);
-    }
-    if suite.has_disk() {
-        return Ok(archive);
-    }
-    let ip = in_path("ip").context("no ip (Debian: iproute2); cargo xtask setup brings it")?;
-    archive.program(&ip, Path::new("/bin/ip"))?;
-    let busybox = in_path("busybox").context("no busybox (Debian: busybox-static)")?;
-    archive.program(&busybox, Path::new("/bin/busybox"))?;
-    for applet in ["sh", "cat", "ls", "stat", "true", "unshare"] {
-        archive.link(Path::new(&format!("/bin/{applet}")), "busybox");
-    }
-    archive.link(Path::new("/opt/cni/bin/nt-plugin"), "/init");
-    if let Some(folder) = cni::folder() {
-        for plugin in ["bridge", "host-local", "loopback"] {
-            let to = Path::new("/usr/lib/cni").join(plugin);
-            archive.program(&folder.join(plugin), &to)?;
+        if let Some(remark) = reports::remark(&self.kernel.release, report) {
+            self.remark(remark);
         }
     }
-    Ok(archive)
+
+    /// A guest did not come to its end: a case that failed.
+    fn failed(&mut self, boot: &Boot, what: &str) {
+        self.take(&json!({
+            "kind": "case",
+            "suite": boot.suite.name(),
+            "case": format!("a guest {}", boot.append).trim_end(),
+            "verdict": "FAILED",
+            "detail": what,
+        }));
+    }
+
+    fn remark(&mut self, remark: String) {
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
+    }
 }

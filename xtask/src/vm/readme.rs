@@ -1,19 +1,24 @@
-//! The tables in the README: put there by the command that makes them.
+//! The tables in the README: put there by the command that made them.
 
 use std::fs;
 
 use anyhow::Context as _;
 
+use super::table::Table;
 use crate::cargo;
 
-const BEGIN: &str = "<!-- made by cargo xtask vm --all --readme -->\n";
+const BEGIN: &str = "<!-- made by cargo xtask vm --readme -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// Puts `text` in the place of what was there.
-pub(crate) fn write(text: &str) -> anyhow::Result<()> {
+/// Puts the tables and what is said to them in the place of what was there.
+pub(crate) fn write(table: &Table, remarks: &[String]) -> anyhow::Result<()> {
+    let mut text = format!("{table}\n");
+    for remark in remarks {
+        text += &format!("* {remark}\n");
+    }
     let path = cargo::root().join("README.md");
     let readme = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let changed = replaced(&readme, text)
+    let changed = replaced(&readme, &text)
         .with_context(|| format!("{}: no line {}", path.display(), BEGIN.trim()))?;
     fs::write(&path, changed).with_context(|| path.display().to_string())
 }

@@ -37,6 +37,9 @@ pub(crate) struct Boot {
 }
 
 impl Suite {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Matrix, Self::Node, Self::Privileges];
+
     /// As the guest is told.
     pub(crate) fn name(self) -> &'static str {
         match self {

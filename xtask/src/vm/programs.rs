@@ -1,0 +1,77 @@
+//! What is built for the guests, and what they start from.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use node_tracer_tests::cni;
+use node_tracer_tests::stage::in_path;
+
+use super::initramfs::Archive;
+use super::modules::Modules;
+use super::suite::Suite;
+use crate::{cargo, setup};
+
+/// What is built for the guests.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    tracer: PathBuf,
+    guest: PathBuf,
+}
+
+impl Programs {
+    /// Builds both.
+    pub(crate) fn build() -> anyhow::Result<Self> {
+        let build = |package: &str, name: &str| {
+            let args = [
+                "--profile",
+                "guest",
+                "--target",
+                setup::GUESTS,
+                "--package",
+                package,
+            ];
+            cargo::build(&[&args[..], &["--bin", name]].concat(), name)
+        };
+        Ok(Self {
+            tracer: build("node-tracer", "node-tracer")?,
+            guest: build("node-tracer-tests", "node-tracer-guest")?,
+        })
+    }
+}
+
+/// The guest's file system.
+pub(crate) fn pack(
+    programs: &Programs,
+    modules: &Modules,
+    suite: Suite,
+) -> anyhow::Result<Archive> {
+    let mut archive = Archive::default();
+    for folder in ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/root"] {
+        archive.folder(Path::new(folder));
+    }
+    archive.copy(&programs.guest, Path::new("/init"))?;
+    archive.copy(&programs.tracer, Path::new("/bin/node-tracer"))?;
+    // Loaded in the order of their names.
+    for (at, module) in modules.load.iter().enumerate() {
+        let path = format!("/modules/{at:02}-{}.ko", module.name);
+        archive.file(Path::new(&path), 0o644, &module.content);
+    }
+    if suite.has_disk() {
+        return Ok(archive);
+    }
+    let ip = in_path("ip").context("no ip (Debian: iproute2); cargo xtask setup brings it")?;
+    archive.program(&ip, Path::new("/bin/ip"))?;
+    let busybox = in_path("busybox").context("no busybox (Debian: busybox-static)")?;
+    archive.program(&busybox, Path::new("/bin/busybox"))?;
+    for applet in ["sh", "cat", "ls", "stat", "true", "unshare"] {
+        archive.link(Path::new(&format!("/bin/{applet}")), "busybox");
+    }
+    archive.link(Path::new("/opt/cni/bin/nt-plugin"), "/init");
+    if let Some(folder) = cni::folder() {
+        for plugin in ["bridge", "host-local", "loopback"] {
+            let to = Path::new("/usr/lib/cni").join(plugin);
+            archive.program(&folder.join(plugin), &to)?;
+        }
+    }
+    Ok(archive)
+}
