@@ -6,6 +6,18 @@ use serde_json::Value;
 
 use super::matrix::MECHANISMS;
 
+/// What the kernel is asked for, each named by `check`.
+pub(super) const SIGNALS: [&str; 8] = [
+    "netns-created",
+    "netns-dying",
+    "netns-destroyed",
+    "address",
+    "task-blocked",
+    "cni-call",
+    "cni-result",
+    "inventory",
+];
+
 /// What the tracer says of itself: (mechanism, why none better, what is
 /// unknown) by signal.
 pub(super) struct Coverage(BTreeMap<String, (String, String, String)>);

@@ -17,24 +17,13 @@ use serde_json::Value;
 
 use self::cases::{Case, Expected};
 use self::sysctl::Sysctls;
+use super::coverage::SIGNALS;
 use super::matrix::{Stage, Told};
 use super::report::{self, Host, Verdict};
 use super::{address, netns, plugin, task};
 use crate::rights::{self, Rights};
 use crate::stage;
 use crate::tracer::{Tracer, command, is_event};
-
-/// What the kernel is asked for, each by `check`.
-const SIGNALS: [&str; 8] = [
-    "netns-created",
-    "netns-dying",
-    "netns-destroyed",
-    "address",
-    "task-blocked",
-    "cni-call",
-    "cni-result",
-    "inventory",
-];
 
 /// Runs the cases in whose names is one of `wanted`; all, if none is named.
 pub(super) fn run(wanted: &[String]) -> ExitCode {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::story::INCIDENT;
 use super::{PODS, SOON, Stage, machine};
+use crate::guest::coverage::SIGNALS;
 use crate::look::{self, Look};
 use crate::tracer::{is_finding, netns_of};
 
@@ -133,7 +134,7 @@ pub(super) fn check(stage: &mut Stage) -> anyhow::Result<()> {
         let signals = coverage["signals"].as_array().into_iter().flatten();
         let kernel = signals.filter(|item| {
             let signal = item["signal"].as_str().unwrap_or_default();
-            machine::SIGNALS.contains(&signal)
+            SIGNALS.contains(&signal)
         });
         kernel
             .map(|item| (item["signal"].to_string(), item["mechanism"].to_string()))

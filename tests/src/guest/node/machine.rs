@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::told::{UNIT, entries};
 use super::{Guest, RECORDING, SECRET, SOON, Stage, TRACE};
 use crate::containerd::image;
+use crate::guest::coverage::SIGNALS;
 use crate::netns::inode_of_process;
 use crate::tracer::{is_event, netns_of};
 use crate::{stage, wait};
@@ -19,18 +20,7 @@ use crate::{stage, wait};
 const BOOT: Duration = Duration::from_secs(150);
 /// A service with a network namespace of its own.
 const PRIVATE: &str = "nt-private.service";
-/// What the service must be able to see, on every kernel that this suite is for.
-pub(super) const SIGNALS: [&str; 8] = [
-    "netns-created",
-    "netns-dying",
-    "netns-destroyed",
-    "address",
-    "task-blocked",
-    "cni-call",
-    "cni-result",
-    "inventory",
-];
-/// And what it must have asked.
+/// What it must have asked, on every kernel that this suite is for.
 const SOURCES: [&str; 2] = ["cri", "pods"];
 
 /// Runs a program to its end; its output, or why it failed.
