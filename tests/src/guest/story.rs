@@ -43,7 +43,7 @@ const STORY: [(&str, &str, &str); 8] = [
         "ghost-sandbox",
         "conflict",
         "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
-         request_wait_answer; shop/NEW has been given it, too",
+         request_wait_answer; ",
     ),
     (
         "blocked-task",
