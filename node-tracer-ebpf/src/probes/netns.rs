@@ -190,16 +190,22 @@ fn netns_settled_exec(ctx: BtfTracePointContext) -> i32 {
 fn netns_settled_exit(ctx: BtfTracePointContext) -> i32 {
     let task: u64 = ctx.arg(0);
     let tid = load(task, offset!(task_pid));
-    let net = net_of_task(task);
-    if settle(tid, net) {
+    if settle(tid, net_of_task(task)) {
         let _ = MAKING.remove(tid);
     }
-    // The last of those that share its namespaces. For one that is known
-    // already this says nothing new.
+    0
+}
+
+/// The last of those that share its namespaces. Of one that is known already
+/// this says nothing new. A program of its own: where the other is passed
+/// over, this one is not.
+#[btf_tracepoint(function = "sched_process_exit")]
+fn netns_last_exit(ctx: BtfTracePointContext) -> i32 {
+    let task: u64 = ctx.arg(0);
     if offset!(nsproxy_count) != ABSENT
         && load::<u32>(load(task, offset!(task_nsproxy)), offset!(nsproxy_count)) == 1
     {
-        report(kind::NETNS_CREATED, net);
+        report(kind::NETNS_CREATED, net_of_task(task));
     }
     0
 }

@@ -39,6 +39,7 @@ pub(super) fn created_notifier(facts: &Facts) -> Result<Step, Obstacle> {
         notified,
         attach("netns_settled_exec", exec),
         attach("netns_settled_exit", exit),
+        attach("netns_last_exit", exit),
         newtask,
     ];
     // A task that goes back at once leaves its namespace to the walk.

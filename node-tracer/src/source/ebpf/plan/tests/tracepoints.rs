@@ -19,6 +19,7 @@ fn without_function_hooks_tracepoints_and_the_walk_tell_the_same() {
             "notified",
             "netns_settled_exec",
             "netns_settled_exit",
+            "netns_last_exit",
             "netns_created_newtask",
             "task_rows",
             "net_walk",
