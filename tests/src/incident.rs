@@ -240,8 +240,6 @@ impl Incident {
         let released = self.release();
         drop(self);
         released?;
-        let left = stage::leftovers();
-        anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-        Ok(())
+        stage::nothing_left()
     }
 }

@@ -142,6 +142,13 @@ fn mounts(prefix: &str) -> Vec<PathBuf> {
     text.lines().filter_map(ours).collect()
 }
 
+/// An error if there are [`leftovers`].
+pub fn nothing_left() -> anyhow::Result<()> {
+    let left = leftovers();
+    anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
+    Ok(())
+}
+
 /// What this process made on the stage and is still there: paths of mounts,
 /// namespaces, cgroups and folders, helper processes, and settings of the machine.
 pub fn leftovers() -> Vec<String> {

@@ -188,6 +188,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
                 table: &mut table,
                 reports: Reports::create(&cache, &kernel, *suite, whole)?,
                 remarks: &mut remarks,
+                verdicts: 0,
             };
             for boot in suite.boots() {
                 match guests.boot(&boot) {
@@ -195,6 +196,11 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
                     Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
                     Err(error) => guests.failed(&boot, &format!("{error:#}")),
                 }
+            }
+            if guests.verdicts == 0 {
+                table.fail();
+                let none = "no test was run: none has that in its name";
+                remarks.push(format!("{} {}: {none}", kernel.release, suite.name()));
             }
         }
     }
@@ -219,6 +225,8 @@ struct Guests<'a> {
     reports: Reports,
     /// What is to be said again at the end.
     remarks: &'a mut Vec<String>,
+    /// How many came.
+    verdicts: usize,
 }
 
 impl Guests<'_> {
@@ -260,6 +268,7 @@ impl Guests<'_> {
         if report["kind"] == "alive" {
             return;
         }
+        self.verdicts += usize::from(report["verdict"].is_string());
         self.table.take(report);
         self.reports.keep(report);
         if let Some(line) = reports::line(report) {

@@ -89,9 +89,7 @@ impl RealIncident {
     /// Removes everything, and makes sure of it.
     pub fn clean(self) -> anyhow::Result<()> {
         drop(self);
-        let left = stage::leftovers();
-        anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-        Ok(())
+        stage::nothing_left()
     }
 }
 

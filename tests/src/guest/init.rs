@@ -4,13 +4,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 
 use super::node;
-use super::report::Host;
+use super::report::{Case, Host, Verdict};
 use crate::syscall::mount;
 
 /// The argument by which the child is told what it is.
@@ -78,7 +79,17 @@ fn guest() -> anyhow::Result<Host> {
         .env("RUST_BACKTRACE", "0")
         .spawn()
         .context("start the tests")?;
-    bury_until(child.id());
+    let status = bury_until(child.id());
+    // What they have said so far is not all of it.
+    if !status.is_some_and(|status| status.success()) {
+        host.case(&Case {
+            suite: &suite,
+            name: "the tests end well",
+            verdict: Verdict::Failed,
+            detail: status.map_or(String::from("not known"), |status| status.to_string()),
+            seconds: 0.0,
+        });
+    }
     Ok(host)
 }
 
@@ -135,14 +146,17 @@ fn load_modules() -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Waits for every process that ends, until this one has.
-fn bury_until(child: u32) {
+/// Waits for every process that ends, until this one has; how it did.
+fn bury_until(child: u32) -> Option<ExitStatus> {
     loop {
         let mut status = 0;
         // SAFETY: waitpid writes the status that it is given.
         let ended = unsafe { libc::waitpid(-1, &raw mut status, 0) };
-        if ended < 0 || ended == child as libc::pid_t {
-            return;
+        if ended == child as libc::pid_t {
+            return Some(ExitStatus::from_raw(status));
+        }
+        if ended < 0 {
+            return None;
         }
     }
 }

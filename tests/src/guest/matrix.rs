@@ -23,6 +23,9 @@ pub(super) const MECHANISMS: [&str; 6] = [
     "iterator",
     "comparison",
 ];
+/// What some of these kernels do not have. Any other reason not to use a
+/// mechanism, a program that the verifier refuses, say, is the tracer's fault.
+const LACKED: [&str; 2] = ["no tracepoint notifier_run", "no bpf_loop helper"];
 /// The rungs on which every namespace must be told of, however fast.
 const IN_A_STORM: [&str; 3] = ["fentry", "kprobe", "tp_btf"];
 
@@ -139,18 +142,12 @@ pub(super) fn run(wanted: &[String]) -> ExitCode {
         return ExitCode::FAILURE;
     };
     for mechanism in MECHANISMS {
+        let begin = Instant::now();
         if let Err(error) = rung(&mut host, mechanism, &has) {
-            host.cell(&Cell {
-                signal: "tracer",
-                mechanism,
-                verdict: Verdict::Failed,
-                detail: format!("{error:#}"),
-                seconds: 0.0,
-            });
+            say(&mut host, "tracer", mechanism, Err(error), begin);
         }
-        let left = stage::leftovers();
-        if !left.is_empty() {
-            host.text(&format!("left behind: {}", left.join(", ")));
+        if let Err(error) = stage::nothing_left() {
+            say(&mut host, "tracer", mechanism, Err(error), Instant::now());
         }
     }
     ExitCode::SUCCESS
@@ -199,7 +196,10 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
         host.cell(&Cell {
             signal,
             mechanism,
-            verdict: Verdict::Refused,
+            verdict: match LACKED.iter().any(|lacked| reason.starts_with(lacked)) {
+                true => Verdict::Refused,
+                false => Verdict::Failed,
+            },
             detail: reason.to_owned(),
             seconds: begin.elapsed().as_secs_f32(),
         });

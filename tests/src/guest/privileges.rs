@@ -40,7 +40,9 @@ pub(super) fn run(wanted: &[String]) -> ExitCode {
         let begin = Instant::now();
         let (verdict, detail) = match cases::not_locked_down() {
             Some(why) => (Verdict::Skipped, why),
-            None => match one(&mut host, &case, &mut measures) {
+            None => match one(&mut host, &case, &mut measures)
+                .and_then(|detail| stage::nothing_left().map(|()| detail))
+            {
                 Ok(detail) => (Verdict::Ok, detail),
                 Err(error) => (Verdict::Failed, format!("{error:#}")),
             },
@@ -52,10 +54,6 @@ pub(super) fn run(wanted: &[String]) -> ExitCode {
             detail,
             seconds: begin.elapsed().as_secs_f32(),
         });
-        let left = stage::leftovers();
-        if !left.is_empty() {
-            host.text(&format!("left behind: {}", left.join(", ")));
-        }
     }
     ExitCode::SUCCESS
 }

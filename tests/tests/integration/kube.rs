@@ -126,9 +126,7 @@ fn stage_is_real() -> anyhow::Result<()> {
     for pid in pids {
         ensure!(state(pid).is_none(), "{pid} is gone");
     }
-    let left = stage::leftovers();
-    ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-    Ok(())
+    stage::nothing_left()
 }
 
 /// Looks, and if something of the machine's own did not answer in time, once or

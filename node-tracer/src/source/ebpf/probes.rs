@@ -203,7 +203,7 @@ impl Probes {
         let missed = Missed::of(&self.ebpf);
         if missed != self.missed {
             tracing::debug!(?missed, "programs were passed over");
-            new.push((missed::CAUSE, missed.lost - self.missed.lost));
+            new.push((missed::CAUSE, missed.lost.saturating_sub(self.missed.lost)));
             self.missed = missed;
         }
         for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
