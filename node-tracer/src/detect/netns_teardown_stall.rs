@@ -81,8 +81,8 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let suspects = rtnl::holders(view.model);
     for (blocked, function) in &suspects {
         let claim = format!(
-            "{} sleeps{} inside {function}, which runs with the kernel's RTNL lock: whoever takes \
-             namespaces down waits for that lock",
+            "{} sleeps{} inside {function}, which as a rule holds the kernel's RTNL lock: whoever \
+             takes namespaces down waits for that lock",
             task_label(&blocked.task),
             sleeps_in(blocked),
         );
