@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 mod cni;
 mod lists;
+mod start;
 
 pub(crate) use self::{
     cni::{CniCall, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
@@ -17,6 +18,7 @@ pub(crate) use self::{
         Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
         RuntimeSandbox, Store, StoreKind,
     },
+    start::{Endpoint, OomKill, StartFailure},
 };
 use crate::clock::Timestamp;
 
@@ -273,6 +275,39 @@ pub(crate) enum What {
         /// Neighbours that are gateways of these, and permanent ones.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         neighbours: Vec<Neighbour>,
+    },
+    /// A sandbox, or what a pod needs besides it, could not be made.
+    SandboxFailed {
+        /// What was said of it.
+        #[serde(flatten)]
+        failure: StartFailure,
+    },
+    /// A pod's entry in a CNI's own data was written.
+    EndpointWritten {
+        /// The entry.
+        #[serde(flatten)]
+        endpoint: Endpoint,
+    },
+    /// It was deleted.
+    EndpointDeleted {
+        /// The entry.
+        #[serde(flatten)]
+        endpoint: Endpoint,
+    },
+    /// The kernel has chosen a task to be killed, as memory is short.
+    OomKilled {
+        /// The task, and why.
+        #[serde(flatten)]
+        kill: OomKill,
+    },
+    /// The kernel waits for the last references to a device that is being
+    /// removed (`unregister_netdevice: waiting for ... to become free`).
+    DeviceWaiting {
+        /// The device's name.
+        device: String,
+        /// How many references there still are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        references: Option<i64>,
     },
     /// A source does not answer; what only it knows is unknown.
     SourceFailed {

@@ -15,6 +15,8 @@
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
 //! | sandboxes, containers, attachments, reservations | the constants of [`runtime`] and [`attachment`] | the rest is left out |
 //! | attachments with their CNI calls | [`calls::MAX_ATTACHMENTS`] | the one that was called for longest ago makes room |
+//! | pods that do not start | [`starts::MAX_PODS`] | the one that was told of longest ago makes room |
+//! | a CNI's endpoints | [`endpoints::MAX_ENDPOINTS`] | the one that was told of longest ago makes room |
 //! | what sandboxes had | as many as namespaces, and the constants of [`lost`] | the new one is left out |
 //! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
 //!
@@ -23,16 +25,19 @@
 pub(crate) mod allocation;
 pub(crate) mod attachment;
 pub(crate) mod calls;
+pub(crate) mod endpoints;
 mod lists;
 pub(crate) mod lost;
 pub(crate) mod netns;
 pub(crate) mod pods;
 pub(crate) mod runtime;
 pub(crate) mod sandbox;
+pub(crate) mod starts;
 #[cfg(test)]
 pub(crate) mod story;
 pub(crate) mod task;
 mod tie;
+pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
 
@@ -43,12 +48,15 @@ use crate::{
 use allocation::Allocations;
 use attachment::Cni;
 use calls::{Calls, End};
+use endpoints::Endpoints;
 use lost::Lost;
 use netns::NetnsTable;
 use pods::Pods;
 use runtime::Runtime;
 use sandbox::CallEnd;
+use starts::Starts;
 use task::BlockedTasks;
+use waiting::WaitingDevices;
 
 /// Cause under which entries are counted that a full table did not take.
 pub(crate) const TABLE_FULL: &str = "model-table-full";
@@ -79,6 +87,12 @@ pub(crate) struct Model {
     pub(crate) calls: Calls,
     /// What living sandboxes had and have lost.
     pub(crate) lost: Lost,
+    /// Pods that do not start.
+    pub(crate) starts: Starts,
+    /// Pods' entries in a CNI's own data.
+    pub(crate) endpoints: Endpoints,
+    /// Devices that the kernel cannot remove yet.
+    pub(crate) waiting: WaitingDevices,
     /// Records that never became events.
     pub(crate) losses: Losses,
     /// Sources that do not answer: since when, and what they say.
@@ -139,7 +153,10 @@ impl Model {
             + self.runtime.take_dropped()
             + self.cni.take_dropped()
             + self.calls.take_dropped()
-            + self.lost.take_dropped();
+            + self.lost.take_dropped()
+            + self.starts.take_dropped()
+            + self.endpoints.take_dropped()
+            + self.waiting.take_dropped();
         self.losses.add(TABLE_FULL, full, time) || changed
     }
 
@@ -286,6 +303,13 @@ impl Model {
                     neighbours: neighbours.clone(),
                 };
                 self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
+            }
+            What::SandboxFailed { failure } => self.starts.failed(failure, time),
+            What::OomKilled { kill } => self.starts.killed(kill, time),
+            What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),
+            What::EndpointDeleted { endpoint } => self.endpoints.deleted(endpoint, time),
+            What::DeviceWaiting { device, references } => {
+                self.waiting.waits(device, *references, time)
             }
             What::Tick => false,
         }

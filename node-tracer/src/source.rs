@@ -11,6 +11,7 @@ pub(crate) mod hostlocal;
 pub(crate) mod ipam;
 pub(crate) mod kube;
 pub(crate) mod live;
+pub(crate) mod logs;
 pub(crate) mod netlink;
 pub(crate) mod pods;
 pub(crate) mod procfs;

@@ -4,7 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
 use crate::{
-    event::{Address, CniCall, CniEffect, Event, Netns, Task, TraceKind, What},
+    event::{
+        Address, CniCall, CniEffect, Endpoint, Event, Netns, StartFailure, Task, TraceKind, What,
+    },
     sink::escape::Printable,
 };
 
@@ -129,6 +131,24 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}  {}", grouped(*count), Printable(cause));
             loud("events-lost", text, Style::Warning)
         }
+        What::SandboxFailed { failure } => quiet("sandbox-failed", start_failure(failure)),
+        What::EndpointWritten { endpoint } => quiet("endpoint-written", self::endpoint(endpoint)),
+        What::EndpointDeleted { endpoint } => quiet("endpoint-deleted", self::endpoint(endpoint)),
+        What::OomKilled { kill } => {
+            let whose = match &kill.memcg {
+                Some(memcg) => format!("  limit of {}", Printable(memcg)),
+                None => String::new(),
+            };
+            let text = format!("{}{}{whose}", event_task(&kill.task), owner(&kill.task));
+            loud("oom-killed", text, Style::Warning)
+        }
+        What::DeviceWaiting { device, references } => {
+            let mut text = format!("{} is being removed", Printable(device));
+            if let Some(references) = references {
+                text += &format!(", {references} references are left");
+            }
+            quiet("device-waiting", text)
+        }
         // The state at the start and the engine's own book-keeping.
         What::AddressAdded { .. }
         | What::AddressRemoved { .. }
@@ -214,6 +234,37 @@ fn cni(call: &CniCall) -> String {
         let who = task(&call.parent_comm, call.parent_pid, call.parent_pid);
         let why = call.distrust.as_deref().unwrap_or("reason not recorded");
         text += &format!("  NOT BELIEVED, from {who}: {}", Printable(why));
+    }
+    text
+}
+
+fn start_failure(failure: &StartFailure) -> String {
+    let mut text = Printable(&failure.source).to_string();
+    let named = failure.pod.name.is_some() || failure.pod.uid.is_some();
+    if named {
+        text += &format!("  pod {}", Printable(failure.pod.label()));
+    }
+    if let Some(id) = &failure.sandbox_id {
+        text += &format!("  sandbox {}", short_id(id));
+    }
+    if let Some(reason) = &failure.reason {
+        text += &format!("  {}", Printable(reason));
+    }
+    text + &format!("  {}", Printable(&failure.message))
+}
+
+fn endpoint(endpoint: &Endpoint) -> String {
+    let pod = endpoint.pod.label();
+    let (store, key) = (&endpoint.store, &endpoint.key);
+    let mut text = format!("{} {}", Printable(store), Printable(key));
+    if endpoint.pod.name.is_some() {
+        text += &format!("  pod {}", Printable(pod));
+    }
+    if let Some(id) = &endpoint.container_id {
+        text += &format!("  sandbox {}", short_id(id));
+    }
+    for ip in &endpoint.ips {
+        text += &format!("  {ip}");
     }
     text
 }

@@ -1,0 +1,71 @@
+//! What keeps a pod from starting, as its node tells it.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{PodRef, Task};
+use crate::clock::Timestamp;
+
+/// A sandbox, or what a pod needs besides it, could not be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StartFailure {
+    /// Who says so: `kubelet`, `containerd`, `cri-o`, `dockerd`, `events`
+    /// (Kubernetes events), `kernel`, `cni`.
+    pub(crate) source: String,
+    /// The pod, as far as it is named.
+    #[serde(default)]
+    pub(crate) pod: PodRef,
+    /// The sandbox, if it has an ID by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox_id: Option<String>,
+    /// Which of the pod's sandboxes, if that is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt: Option<u32>,
+    /// A Kubernetes event's reason: `FailedCreatePodSandBox`, `FailedMount`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// What was said, in its own words, without secrets.
+    pub(crate) message: String,
+    /// How often, where one message stands for many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<u64>,
+    /// When the first of those was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<Timestamp>,
+}
+
+/// A pod's entry in a CNI's own data: Calico's WorkloadEndpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Endpoint {
+    /// Where it is: `calico`.
+    pub(crate) store: String,
+    /// Its key there.
+    pub(crate) key: String,
+    /// Whose it is, by that key.
+    pub(crate) pod: PodRef,
+    /// The interface, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
+    /// The sandbox that it was written for, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container_id: Option<String>,
+    /// Its addresses, where known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+/// The kernel has chosen a task to be killed, as memory is short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OomKill {
+    /// The task.
+    pub(crate) task: Task,
+    /// The memory cgroup whose limit was reached; absent where it was the
+    /// node's memory, or is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memcg: Option<String>,
+    /// Whether it was a cgroup's limit, not the node's memory, that was
+    /// reached, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limited: Option<bool>,
+}

@@ -1,0 +1,67 @@
+//! Pods' entries in a CNI's own data, as they were written and deleted.
+
+use std::collections::BTreeMap;
+
+use crate::{clock::Timestamp, event::Endpoint};
+
+/// Entries at most; the one that was told of longest ago makes room.
+pub(crate) const MAX_ENDPOINTS: usize = 4_096;
+
+/// All of them, by key.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    by_key: BTreeMap<String, Entry>,
+    dropped: u64,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// As it was written last, or as its deletion names it.
+    pub(crate) endpoint: Endpoint,
+    /// When it was last written.
+    pub(crate) written: Option<Timestamp>,
+    /// When it was deleted, if it was since.
+    pub(crate) deleted: Option<Timestamp>,
+}
+
+impl Endpoints {
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.by_key.values()
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn written(&mut self, endpoint: &Endpoint, time: Timestamp) -> bool {
+        let entry = self.entry(endpoint);
+        entry.endpoint = endpoint.clone();
+        entry.written = Some(time);
+        entry.deleted = None;
+        true
+    }
+
+    pub(super) fn deleted(&mut self, endpoint: &Endpoint, time: Timestamp) -> bool {
+        self.entry(endpoint).deleted = Some(time);
+        true
+    }
+
+    fn entry(&mut self, endpoint: &Endpoint) -> &mut Entry {
+        if !self.by_key.contains_key(&endpoint.key) && self.by_key.len() >= MAX_ENDPOINTS {
+            self.dropped += 1;
+            let last = |entry: &Entry| entry.written.max(entry.deleted);
+            let oldest = self.by_key.iter().min_by_key(|(_, entry)| last(entry));
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.by_key.remove(&oldest);
+            }
+        }
+        let new = || Entry {
+            endpoint: endpoint.clone(),
+            written: None,
+            deleted: None,
+        };
+        self.by_key.entry(endpoint.key.clone()).or_insert_with(new)
+    }
+}

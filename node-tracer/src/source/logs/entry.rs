@@ -1,0 +1,54 @@
+//! One message of a log, whatever form the log has.
+
+use std::borrow::Cow;
+
+use crate::clock::Timestamp;
+
+/// One message, whole: folded lines are joined, envelopes (the journal's, a
+/// container log's) taken off.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry<'a> {
+    /// When it was written; `None` if neither it nor its surroundings say (the
+    /// output of kubectl, a line that somebody has copied).
+    pub(crate) time: Option<Timestamp>,
+    /// The host, by the envelope.
+    pub(crate) host: Option<&'a str>,
+    /// Who wrote it, by the envelope: `kubelet`, `containerd`, `dockerd`,
+    /// `crio`, `kernel`, ...; the journal's identifier, or its unit without
+    /// `.service`.
+    pub(crate) ident: Option<&'a str>,
+    /// Its process, by the envelope or by the message's own header.
+    pub(crate) pid: Option<u32>,
+    /// How bad its writer found it.
+    pub(crate) level: Option<Level>,
+    /// The innermost message, unquoted: klog's text, logrus's `msg`, JSON's
+    /// `msg` or `MESSAGE`.
+    pub(crate) message: Cow<'a, str>,
+    /// What stood beside it as `key=value` or as JSON members, unquoted, in
+    /// order: `err`, `pod`, `podUID`, `error`, `ContainerID`, `Workload`, ...
+    pub(crate) fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The number of its first line, from 1.
+    pub(crate) line: u64,
+}
+
+/// How bad a message is, by its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Debug and below.
+    Debug,
+    /// Information, notices.
+    Info,
+    /// Warnings.
+    Warning,
+    /// Errors and above.
+    Error,
+}
+
+impl Entry<'_> {
+    /// A field's value.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let field = fields.find(|(key, _)| key == name);
+        field.map(|(_, value)| value.as_ref())
+    }
+}
