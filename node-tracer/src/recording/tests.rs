@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     event::{
-        CniEffect, CniInterface, CniResult, Event, FdHolder, RuntimeContainer, Store, StoreKind,
-        Trace, TraceKind, What,
+        CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, OomKill, RuntimeContainer,
+        StartFailure, Store, StoreKind, Trace, TraceKind, What,
     },
     model::story::*,
 };
@@ -99,7 +99,47 @@ fn samples() -> Vec<Event> {
         .into_iter()
         .chain(story)
         .chain(more)
+        .chain(of_logs())
         .collect()
+}
+
+/// What logs tell of.
+fn of_logs() -> Vec<Event> {
+    let failure = StartFailure {
+        source: "kubelet".into(),
+        pod: a_pod(OLD, "a"),
+        sandbox_id: Some("x".into()),
+        attempt: Some(3),
+        reason: Some("FailedCreatePodSandBox".into()),
+        message: "no space left on device".into(),
+        count: Some(u64::MAX),
+        first: Some(s(0)),
+    };
+    let endpoint = Endpoint {
+        store: "calico".into(),
+        key: "/calico/v1/host/n/workload/k8s/a.b/endpoint/eth0".into(),
+        pod: a_pod(OLD, "a"),
+        ifname: Some("eth0".into()),
+        container_id: Some("x".into()),
+        ips: vec![ip(5)],
+    };
+    let kill = OomKill {
+        task: pod_task(9, "pause", OLD, "x"),
+        memcg: Some("/kubepods/pod1".into()),
+        limited: Some(true),
+    };
+    let deleted = endpoint.clone();
+    let waiting = What::DeviceWaiting {
+        device: "eth0".into(),
+        references: Some(-1),
+    };
+    vec![
+        at(1, What::SandboxFailed { failure }),
+        at(1, What::EndpointWritten { endpoint }),
+        at(2, What::EndpointDeleted { endpoint: deleted }),
+        at(2, What::OomKilled { kill }),
+        at(2, waiting),
+    ]
 }
 
 fn whole_call() -> Event {
@@ -213,7 +253,12 @@ fn kind(what: &What) -> usize {
         What::SourceFailed { .. } => 23,
         What::SourceRecovered { .. } => 24,
         What::EventsLost { .. } => 25,
-        What::Tick => 26,
+        What::SandboxFailed { .. } => 26,
+        What::EndpointWritten { .. } => 27,
+        What::EndpointDeleted { .. } => 28,
+        What::OomKilled { .. } => 29,
+        What::DeviceWaiting { .. } => 30,
+        What::Tick => 31,
     }
 }
 
@@ -221,7 +266,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..27).collect(), "one of each");
+    assert_eq!(kinds, (0..32).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();
