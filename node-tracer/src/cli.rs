@@ -52,6 +52,11 @@ pub(crate) enum Command {
         node-tracer explain /run/netns/cni-1   # the same by its path\n  \
         node-tracer explain 26310              # a process")]
     Explain(Explain),
+    /// What a rule means, how it decides, what to do; without one, all rules
+    #[command(after_help = "Examples:\n  \
+        node-tracer explain-rule\n  \
+        node-tracer explain-rule ghost-sandbox")]
+    ExplainRule(ExplainRule),
     /// Recorded runs again: the same events, the same findings
     #[command(after_help = "Examples:\n  \
         node-tracer replay run.jsonl\n  \
@@ -118,6 +123,14 @@ pub(crate) struct Explain {
     /// What counts as stuck.
     #[command(flatten)]
     pub(crate) stall: Stall,
+}
+
+/// Options of `explain-rule`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainRule {
+    /// A rule's name, as findings have it
+    #[arg(value_name = "RULE")]
+    pub(crate) rule: Option<String>,
 }
 
 /// Options of `replay`.

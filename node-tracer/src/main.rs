@@ -18,6 +18,7 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
 mod check;
@@ -40,6 +41,7 @@ mod recording;
 mod replay;
 mod report;
 mod reservations;
+mod rules;
 mod scan;
 mod sink;
 mod source;
@@ -105,6 +107,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             privileges::keep(privileges::READ);
             let something = replay::run(&config::Replay::new(options)?)?;
             Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::ExplainRule(options) => {
+            rules::run(options.rule.as_deref())?;
+            Ok(NOTHING)
         }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;
