@@ -21,6 +21,13 @@
 //! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
+// libFuzzer brings its own.
+#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(
+    fuzzing,
+    expect(dead_code, unused_imports, reason = "what reads nothing is not called")
+)]
+
 mod check;
 mod cli;
 mod clock;
@@ -31,6 +38,8 @@ mod engine;
 mod event;
 mod explain;
 mod finding;
+#[cfg(fuzzing)]
+mod fuzz;
 mod look;
 mod looks;
 mod model;
@@ -67,6 +76,7 @@ const SOMETHING: u8 = 1;
 /// The job could not be done.
 const FAILED: u8 = 2;
 
+#[cfg(not(fuzzing))]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
