@@ -18,6 +18,9 @@ pub(crate) struct Timestamp(i64);
 const SECOND: i64 = 1_000_000_000;
 
 impl Timestamp {
+    /// 1970: of what has no time.
+    pub(crate) const EPOCH: Self = Self(0);
+
     /// The present.
     pub(crate) fn now() -> Self {
         SystemTime::now().into()
@@ -39,6 +42,14 @@ impl Timestamp {
         Self(
             self.0
                 .saturating_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// This much earlier.
+    pub(crate) fn before(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
         )
     }
 

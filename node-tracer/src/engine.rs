@@ -280,6 +280,7 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || old.detail.lost != new.detail.lost
         || old.detail.due != new.detail.due
         || old.detail.cause != new.detail.cause
+        || old.detail.earlier_cause != new.detail.earlier_cause
         || old.detail.attempts != new.detail.attempts
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id

@@ -18,7 +18,7 @@ pub(crate) use self::{
         Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
         RuntimeSandbox, Store, StoreKind,
     },
-    start::{Endpoint, OomKill, StartFailure},
+    start::{Endpoint, FullFilesystem, OomKill, StartFailure},
 };
 use crate::clock::Timestamp;
 
@@ -299,6 +299,12 @@ pub(crate) enum What {
         /// The task, and why.
         #[serde(flatten)]
         kill: OomKill,
+    },
+    /// A file system that pods need was full when one of them failed to start.
+    FilesystemFull {
+        /// Which, and how full.
+        #[serde(flatten)]
+        full: FullFilesystem,
     },
     /// The kernel waits for the last references to a device that is being
     /// removed (`unregister_netdevice: waiting for ... to become free`).

@@ -18,7 +18,7 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
-//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
+//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
 
 mod check;
 mod cli;
@@ -34,6 +34,7 @@ mod look;
 mod looks;
 mod model;
 mod output;
+mod phrase;
 mod privileges;
 mod record;
 mod recording;

@@ -306,6 +306,7 @@ impl Model {
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
             What::OomKilled { kill } => self.starts.killed(kill, time),
+            What::FilesystemFull { full } => self.starts.filled(full, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),
             What::EndpointDeleted { endpoint } => self.endpoints.deleted(endpoint, time),
             What::DeviceWaiting { device, references } => {

@@ -5,7 +5,8 @@ use std::{net::IpAddr, time::Duration};
 use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
 use crate::{
     event::{
-        Address, CniCall, CniEffect, Endpoint, Event, Netns, StartFailure, Task, TraceKind, What,
+        Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
+        TraceKind, What,
     },
     sink::escape::Printable,
 };
@@ -142,6 +143,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}{}{whose}", event_task(&kill.task), owner(&kill.task));
             loud("oom-killed", text, Style::Warning)
         }
+        What::FilesystemFull { full } => loud("filesystem-full", filled(full), Style::Warning),
         What::DeviceWaiting { device, references } => {
             let mut text = format!("{} is being removed", Printable(device));
             if let Some(references) = references {
@@ -251,6 +253,24 @@ fn start_failure(failure: &StartFailure) -> String {
         text += &format!("  {}", Printable(reason));
     }
     text + &format!("  {}", Printable(&failure.message))
+}
+
+fn filled(full: &FullFilesystem) -> String {
+    let FullFilesystem {
+        path,
+        bytes,
+        bytes_free,
+        inodes,
+        inodes_free,
+    } = full;
+    format!(
+        "{}  {} of {} bytes, {} of {} inodes are free",
+        Printable(path.display()),
+        grouped(*bytes_free),
+        grouped(*bytes),
+        grouped(*inodes_free),
+        grouped(*inodes),
+    )
 }
 
 fn endpoint(endpoint: &Endpoint) -> String {

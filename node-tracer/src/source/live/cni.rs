@@ -19,7 +19,6 @@ use crate::{
 };
 
 mod payload;
-mod redact;
 mod unseen;
 
 /// Programs that call CNI plugins, by the name of their executable.

@@ -8,7 +8,7 @@ use node_tracer_ebpf::record::pipe;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::redact::redact;
+use crate::source::redact::redact;
 use crate::event::{CniError, CniInterface, CniResult};
 
 /// Names and messages are cut at this length.

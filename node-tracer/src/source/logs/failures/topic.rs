@@ -1,0 +1,478 @@
+//! Whether a message is about a pod that does not start.
+//!
+//! It is if it names a part of a pod's start and says that something is wrong
+//! with it. Words that occur everywhere (a full disk, a time-out) count only
+//! beside those of what makes up a node. What is about a container that has
+//! started once, about its end, or about tearing a pod down, is not.
+
+use crate::phrase::Said;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source::logs) enum Verdict {
+    /// It tells of a pod that does not start.
+    Failure,
+    /// It may; its words decide.
+    Perhaps,
+    /// It does not.
+    Nothing,
+}
+
+/// By the reason of a Kubernetes event.
+pub(in crate::source::logs) fn of_reason(reason: &str) -> Verdict {
+    match reason {
+        "FailedCreatePodSandBox" | "FailedCreatePodSandbox" | "FailedCreatePodContainer"
+        | "FailedMount" | "FailedMapVolume" | "FailedAttachVolume" | "NetworkNotReady"
+        | "InspectFailed" | "ErrImageNeverPull" | "ErrImagePull" | "ImagePullBackOff"
+        | "InvalidImageName" | "ImageInspectError" | "RegistryUnavailable"
+        | "CreateContainerConfigError" | "FailedToRetrieveImagePullSecret" => Verdict::Failure,
+        "Failed" | "FailedSync" | "BackOff" => Verdict::Perhaps,
+        "Unhealthy" | "FailedScheduling" | "Killing" | "FailedKillPod" | "Evicted" | "Pulling"
+        | "Pulled" | "Created" | "Started" | "Scheduled" | "SandboxChanged" | "Preempted"
+        | "FailedPreStopHook" | "FailedPostStartHook" | "NodeNotReady" | "TaintManagerEviction"
+        | "SuccessfulAttachVolume" | "SuccessfulMountVolume" | "CrashLoopBackOff"
+        | "FailedBinding" | "ProvisioningFailed" | "FailedCreate" | "OOMKilling"
+        | "ImageGCFailed" | "ContainerGCFailed" | "FreeDiskSpaceFailed" => Verdict::Nothing,
+        _ => Verdict::Perhaps,
+    }
+}
+
+/// Parts of a pod's start that nothing else has.
+const PARTS: &[&str] = &[
+    "createpodsandbox*",
+    "runpodsandbox*",
+    "create pod sandbox",
+    "create a sandbox",
+    "create sandbox",
+    "creating pod sandbox",
+    "creating sandbox",
+    "run pod sandbox",
+    "running pod sandbox",
+    "start pod sandbox",
+    "start sandbox",
+    "start sandbox container",
+    "starting sandbox",
+    "failedcreatepodsandbox",
+    "failedcreatepodcontainer",
+    "sandbox image",
+    "sandbox container",
+    "sandbox for pod",
+    "pod sandbox with name",
+    "sandbox name",
+    "reserving pod name",
+    "reserving ctr name",
+    "reserve container name",
+    "reserving sandbox name",
+    "name is reserved",
+    "is reserved for",
+    "already reserved for",
+    "container name .. is already in use",
+    "container name .. already in use",
+    "name .. is already in use by container",
+    "set up pod",
+    "setup pod",
+    "network for sandbox",
+    "network for pod",
+    "pod network sandbox",
+    "network namespace for sandbox",
+    "sandbox network",
+    "ensure pod container exists",
+    "pod container",
+    "networkplugin cni",
+    "network plugin is not ready",
+    "network plugin not ready",
+    "networkpluginnotready",
+    "network is not ready",
+    "runtime network not ready",
+    "cni config uninitialized",
+    "cni plugin not initialized",
+    "cni config load failed",
+    "no networks found in",
+    "no valid networks found in",
+    "update cni config",
+    "load cni config*",
+    "load cni during init",
+    "adding .. to cni network",
+    "adding to cni network",
+    "adding to network",
+    "adding network",
+    "add cmd",
+    "failed (add)",
+    "cmdadd",
+    "plugin type=* .. (add)",
+    "failed to allocate for range",
+    "no ip addresses available in range set",
+    "failed to find plugin",
+    "netplugin failed",
+    "delegateadd",
+    "confadd",
+    "multus* .. error",
+    "/var/lib/calico/nodename",
+    "/run/flannel/subnet.env",
+    "mountvolume.*",
+    "mapvolume.*",
+    "attachvolume.attach",
+    "multi-attach error",
+    "unable to attach or mount volumes",
+    "unable to mount volumes",
+    "unmounted volumes",
+    "failed to attach volume",
+    "failedmount",
+    "failedattachvolume",
+    "failedmapvolume",
+    "not attached according to node status",
+    "mount failed",
+    "subpath for volumemount",
+    "volume-subpaths",
+    "list of registered csi drivers",
+    "to mount into container",
+    "failed to pull image",
+    "failed to pull and unpack image",
+    "failed pulling image",
+    "unable to pull",
+    "pullimage",
+    "errimagepull",
+    "errimageneverpull",
+    "imagepullbackoff",
+    "back-off pulling image",
+    "invalidimagename",
+    "imageinspecterror",
+    "failed to apply default image tag",
+    "pull policy of never",
+    "image pull secrets",
+    "createcontainerconfigerror",
+    "createcontainererror",
+    "runcontainererror",
+    "configmap* .. not found",
+    "secret* .. not found",
+    "references non-existent",
+    "couldn't find key",
+    "oci runtime create failed",
+    "oci runtime start failed",
+    "oci runtime error",
+    "runc create failed",
+    "crun create failed",
+    "failed to create containerd task",
+    "failed to create containerd container",
+    "failed to create shim",
+    "failed to create shim task",
+    "failed to start shim",
+    "container create failed",
+    "container start failed",
+    "failed to create container",
+    "failed to start container",
+    "failed to run container",
+    "failed to generate container",
+    "failed to generate sandbox",
+    "createcontainer in sandbox",
+    "createcontainer within sandbox",
+    "startcontainer",
+    "startcontainer for",
+    "handler for post .. /start returned error",
+    "handler for post .. containers/create* returned error",
+    "starting container process caused",
+    "unable to start container process",
+    "exec setns",
+    "init-p",
+    "container init was oom-killed",
+    "memory limit too low",
+    "cannot start a container that has stopped",
+    "ttrpc: client shutting down",
+    "k8s_pod_*",
+];
+
+/// What can be used up, or not answer, anywhere.
+const ANYWHERE: &[&str] = &[
+    "no space left*",
+    "disk quota exceeded",
+    "too many open files",
+    "free data blocks which is less than",
+    "allocate memory",
+    "page allocation failure",
+    "system oom encountered",
+    "address already in use",
+    "no available ip*",
+    "no free ip*",
+    "ip .. exhausted",
+    "ttrpc: closed",
+    "transport is closing",
+    "cannot connect to the docker daemon",
+    "containerd.sock .. connection refused",
+    "containerd.sock .. no such file",
+    "dockershim.sock .. connection refused",
+    "dockershim.sock .. no such file",
+    "docker.sock .. connection refused",
+    "docker.sock .. no such file",
+    "crio.sock .. connection refused",
+    "crio.sock .. no such file",
+    "cri-dockerd.sock .. connection refused",
+    "cri-dockerd.sock .. no such file",
+    "container runtime is down",
+    "deadline exceeded",
+    "operation timeout",
+    "stale nfs file handle",
+];
+
+/// What makes up a node and its pods.
+const OF_A_NODE: &[&str] = &[
+    "pod",
+    "pods",
+    "*kubepods*",
+    "kubelet",
+    "sandbox",
+    "container",
+    "containers",
+    "containerd*",
+    "dockerd",
+    "docker",
+    "dockershim*",
+    "crio*",
+    "cri-o",
+    "runc",
+    "runc:[*",
+    "crun",
+    "conmon",
+    "pause",
+    "cni",
+    "ipam",
+    "eni",
+    "/var/lib/docker",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/run/containerd",
+    "/run/netns",
+    "volume",
+];
+
+/// Words that say that something is wrong.
+const PROBLEMS: &[&str] = &[
+    "fail*",
+    "*failed*",
+    "error*",
+    "*error",
+    "err*",
+    "unable",
+    "cannot",
+    "can't",
+    "can not",
+    "couldn't",
+    "could not",
+    "not found",
+    "no such",
+    "no space*",
+    "no ip*",
+    "no available",
+    "no networks",
+    "refused",
+    "denied",
+    "unauthorized",
+    "forbidden",
+    "timed out",
+    "timeout",
+    "exceeded",
+    "invalid*",
+    "in use",
+    "reserved",
+    "conflict*",
+    "not ready",
+    "not initialized",
+    "uninitialized",
+    "missing",
+    "exhausted",
+    "oom*",
+    "killed",
+    "reset by peer",
+    "broken pipe",
+    "shutting down",
+    "closing",
+    "closed",
+    "not enough",
+    "unavailable",
+    "already exists",
+    "back-off",
+    "imagepullbackoff",
+    "non-existent",
+    "multi-attach",
+    "does not",
+    "doesn't",
+];
+
+/// Containers that had started, and images that were there: nothing of these
+/// keeps a pod in ContainerCreating.
+const RUNNING: &[&str] = &[
+    "back-off restarting failed container",
+    "restarting failed container",
+    "crashloopbackoff",
+    "liveness probe",
+    "readiness probe",
+    "startup probe",
+    "probe failed",
+    "probe errored",
+    "poststarthook*",
+    "prestophook*",
+    "successfully pulled",
+    "already present on machine",
+    "succeeded for volume",
+    "mountvolume.mountdevice succeeded",
+    "mountvolume started",
+    "mountvolume.setup succeeded",
+    "attachvolume.attach succeeded",
+    "verifycontrollerattachedvolume started",
+    "started container",
+    "created container",
+    "failedscheduling",
+    "nodes are available",
+    "garbage collect*",
+    "failed to garbage collect*",
+    "eviction manager",
+    "image_gc_manager",
+    "memory cgroup out of memory",
+    "oom-kill:constraint*",
+    "invoked oom-killer",
+    "execsync",
+    "exec in container",
+    "failed to exec",
+    "error executing in",
+    "exec sync",
+    "execute command",
+    "containerstats",
+    "container stats",
+    "cadvisor",
+    "summary api",
+    "failed to get status",
+    "pod status",
+    "containerstatus",
+    "podsandboxstatus",
+    "podsandbox status",
+    "listpodsandbox",
+    "list pod sandboxes",
+    "listcontainers",
+    "list containers",
+    "reflector",
+    "failed to list *v1",
+    "failed to watch",
+    "update node status",
+    "updating lease",
+    "ensure lease",
+    "ensure node lease",
+    "node lease",
+];
+
+/// Taking a pod down.
+const ENDING: &[&str] = &[
+    "stoppodsandbox*",
+    "stop pod sandbox",
+    "stop sandbox",
+    "killpodsandbox*",
+    "killpodsandboxerror",
+    "kill pod",
+    "killing pod",
+    "killcontainer*",
+    "removepodsandbox*",
+    "removecontainer",
+    "remove container",
+    "stopcontainer",
+    "stop container",
+    "teardown",
+    "tear down",
+    "tearing down",
+    "failed (delete)",
+    "(delete)",
+    "destroy network for sandbox",
+    "removing pod",
+    "deleting network",
+    "delete network",
+    "deleting pod",
+    "unmountvolume*",
+    "unmountdevice*",
+    "detachvolume*",
+    "detach volume",
+    "orphaned pod",
+    "cleanup",
+    "clean up",
+    "cleaning up",
+    "handler for delete",
+];
+
+/// Parts of a start that count although the end is spoken of, too: what could
+/// not be made is cleaned up, and that can fail in turn.
+const MAKING: &[&str] = &[
+    "createpodsandbox*",
+    "runpodsandbox*",
+    "create pod sandbox",
+    "create a sandbox",
+    "create sandbox",
+    "failed to set up sandbox container",
+    "failed to set up pod",
+    "failed (add)",
+    "errimagepull",
+    "imagepullbackoff",
+    "createcontainerconfigerror",
+    "createcontainererror",
+    "failed to create containerd task",
+    "oci runtime create failed",
+    "failed to start sandbox",
+    "start sandbox container",
+];
+
+/// Who writes such messages, as envelopes name them.
+pub(super) fn writer(ident: &str) -> Option<&'static str> {
+    const WRITERS: [(&str, &str); 18] = [
+        ("kubelet", "kubelet"),
+        ("kubelite", "kubelet"),
+        ("hyperkube", "kubelet"),
+        ("k3s", "kubelet"),
+        ("rke2", "kubelet"),
+        ("k0s", "kubelet"),
+        ("origin-node", "kubelet"),
+        ("openshift-node", "kubelet"),
+        ("cri-dockerd", "dockerd"),
+        ("cri-docker", "dockerd"),
+        ("dockerd", "dockerd"),
+        ("docker", "dockerd"),
+        ("containerd", "containerd"),
+        ("crio", "cri-o"),
+        ("cri-o", "cri-o"),
+        ("kernel", "kernel"),
+        ("multus", "cni"),
+        ("calico", "cni"),
+    ];
+    let ident = ident.to_ascii_lowercase();
+    let known = WRITERS.iter().find(|(name, _)| ident.contains(name));
+    known.map(|(_, source)| *source)
+}
+
+/// A quick look: most messages of a healthy node hold none of these.
+pub(super) fn may_be_a_problem(text: &str) -> bool {
+    const PARTS_OF_WORDS: [&str; 40] = [
+        "ail", "rror", "unable", "Unable", "annot", "an't", "an not", "ould", "not ", "o such",
+        "o space", "o IP", "o ip", "efused", "enied", "nauthor", "orbidden", "imed out",
+        "imeout", "xceeded", "nvalid", "in use", "eserved", "onflict", "issing", "xhausted",
+        "OOM", "oom", "illed", "reset", "roken", "shutting", "clos", "vailable", "exist", "ack-",
+        "ackOff", "ttach", "oes", "nitialized",
+    ];
+    PARTS_OF_WORDS.iter().any(|part| text.contains(part))
+}
+
+/// What a message is, by its words, by who wrote it, and by whether that found
+/// it worth a warning.
+pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
+    let is_making = said.has_one(MAKING);
+    if !is_making && (said.has_one(RUNNING) || said.has_one(ENDING)) {
+        return Verdict::Nothing;
+    }
+    let is_wrong = warns || said.has_one(PROBLEMS);
+    if !is_wrong {
+        return Verdict::Nothing;
+    }
+    if said.has_one(PARTS) {
+        return Verdict::Failure;
+    }
+    let is_known = ident.is_none_or(|ident| writer(ident).is_some());
+    match is_known && said.has_one(ANYWHERE) && said.has_one(OF_A_NODE) {
+        true => Verdict::Failure,
+        false => Verdict::Nothing,
+    }
+}
