@@ -5,6 +5,10 @@
 //! anything of at most [`GAP`] bytes, and `*` at an end of such a part says
 //! that the word may go on there.
 
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
 /// How much of a text is looked at. What failed stands at the end of a chain
 /// of errors, and chains are long.
 const MAX_TEXT: usize = 16 << 10;
@@ -82,6 +86,49 @@ impl Said {
     }
 }
 
+/// Many phrases, looked for at once.
+#[derive(Debug)]
+pub(crate) struct Phrases {
+    all: &'static [&'static str],
+    /// Finds the first words of each.
+    first: OnceLock<Option<AhoCorasick>>,
+}
+
+impl Phrases {
+    /// Of these.
+    pub(crate) const fn new(all: &'static [&'static str]) -> Self {
+        Self {
+            all,
+            first: OnceLock::new(),
+        }
+    }
+
+    /// Whether one of them is in a text.
+    pub(crate) fn are_in(&self, said: &Said) -> bool {
+        let words = |phrase: &&'static str| {
+            let first = phrase.split(" .. ").next().unwrap_or_default();
+            first.trim_matches('*')
+        };
+        let first = self
+            .first
+            .get_or_init(|| AhoCorasick::new(self.all.iter().map(words)).ok());
+        let Some(first) = first else {
+            return said.has_one(self.all);
+        };
+        let mut found = first.find_overlapping_iter(&said.text);
+        found.any(|found| {
+            let phrase = self.all.get(found.pattern().as_usize());
+            phrase.is_some_and(|phrase| {
+                let mut parts = phrase.split(" .. ");
+                let part = parts.next().unwrap_or_default();
+                let rest: Vec<&str> = parts.collect();
+                stands_alone(&said.text, part, found.start(), found.end())
+                    && follows(&said.text, &rest, found.end())
+            })
+        })
+    }
+}
+
 /// Whether these come one after the other, none far from the one before.
 fn follows(text: &str, parts: &[&str], from: usize) -> bool {
     let Some((part, rest)) = parts.split_first() else {
@@ -114,15 +161,7 @@ fn find(text: &str, part: &str, from: usize, until: usize) -> Option<(usize, usi
             return None;
         }
         let end = begin + word.len();
-        let before = text.get(..begin)?.bytes().next_back();
-        let after = text.get(end..)?.bytes().next();
-        let goes_on = |inside: u8, outside: Option<u8>| {
-            inside.is_ascii_alphanumeric() && outside.is_some_and(|c| c.is_ascii_alphanumeric())
-        };
-        let (first, last) = (*word.as_bytes().first()?, *word.as_bytes().last()?);
-        let begins = part.starts_with('*') || !goes_on(first, before);
-        let ends = part.ends_with('*') || !goes_on(last, after);
-        if begins && ends {
+        if stands_alone(text, part, begin, end) {
             return Some((begin, end));
         }
         at = begin + 1;
@@ -130,6 +169,18 @@ fn find(text: &str, part: &str, from: usize, until: usize) -> Option<(usize, usi
             at += 1;
         }
     }
+}
+
+/// Whether what was found of a part is whole words, as far as it says so.
+fn stands_alone(text: &str, part: &str, begin: usize, end: usize) -> bool {
+    let bytes = text.as_bytes();
+    let is_part = |at: Option<usize>| {
+        let byte = at.and_then(|at| bytes.get(at));
+        byte.is_some_and(u8::is_ascii_alphanumeric)
+    };
+    let begins = !(is_part(begin.checked_sub(1)) && is_part(Some(begin)));
+    let ends = !(is_part(end.checked_sub(1)) && is_part(Some(end)));
+    end > begin && (part.starts_with('*') || begins) && (part.ends_with('*') || ends)
 }
 
 /// A text with its quotes as they were before it was passed on, in one line,
@@ -176,11 +227,34 @@ mod tests {
     #[test]
     fn whole_words_are_found_whatever_the_case() {
         let said = Said::new("Failed to set up the PicNIC: aws-CNI said: No free  IPs");
-        for phrase in ["cni", "failed to set up", "no free ips", "aws-cni said:", "free ip*"] {
+        for phrase in [
+            "cni",
+            "failed to set up",
+            "no free ips",
+            "aws-cni said:",
+            "free ip*",
+        ] {
             assert!(said.has(phrase), "{phrase}");
         }
         for phrase in ["fail", "free ip", "icnic", "", "*", "nothing"] {
             assert!(!said.has(phrase), "{phrase}");
+        }
+    }
+
+    #[test]
+    fn many_are_found_as_each_is() {
+        static ALL: Phrases = Phrases::new(&["cni", "cnidarian", "no .. ip*", "*plug*"]);
+        for text in [
+            "the cni",
+            "a cnidarian",
+            "no free ips",
+            "unplugged",
+            "picnic",
+            "no",
+            "",
+        ] {
+            let said = Said::new(text);
+            assert_eq!(ALL.are_in(&said), said.has_one(ALL.all), "{text}");
         }
     }
 
@@ -220,7 +294,14 @@ mod tests {
 
     #[test]
     fn any_text_can_be_looked_at() {
-        for text in ["", "\\", "\\\\", "\u{201c}", "ä\\\"ö", &"\\n".repeat(20_000)] {
+        for text in [
+            "",
+            "\\",
+            "\\\\",
+            "\u{201c}",
+            "ä\\\"ö",
+            &"\\n".repeat(20_000),
+        ] {
             let said = Said::new(text);
             assert!(!said.without_names().has("x .. ö*"));
         }

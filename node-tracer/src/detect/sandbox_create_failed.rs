@@ -16,8 +16,8 @@
 //!   the whole story, and the others refer to it.
 
 pub(crate) mod cause;
-mod told;
 mod telling;
+mod told;
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,11 @@ fn is_of_a_sandbox(model: &Model, kill: &OomKill) -> bool {
     // The cgroup's container has the sandbox's ID.
     let id = kill.task.container_id.as_deref();
     id.is_some_and(|id| {
-        let mut listed = model.runtime.cri().into_iter().flat_map(|list| list.sandboxes());
+        let mut listed = model
+            .runtime
+            .cri()
+            .into_iter()
+            .flat_map(|list| list.sandboxes());
         let called = model.calls.of_container(id).next().is_some();
         called || listed.any(|sandbox| sandbox.id == id)
     })
@@ -138,7 +142,10 @@ fn of_kill(model: &Model, kill: &OomKill) -> (String, PodRef) {
         pod.uid.clone_from(&task.pod_uid);
     }
     let pod = named(model, &pod);
-    let own = pod.uid.clone().or_else(|| pod.name.is_some().then(|| pod.label()));
+    let own = pod
+        .uid
+        .clone()
+        .or_else(|| pod.name.is_some().then(|| pod.label()));
     let place = || task.container_id.clone().or_else(|| kill.memcg.clone());
     let id = own.or_else(place).unwrap_or_else(|| task.comm.clone());
     (id, pod)
@@ -198,7 +205,9 @@ impl<'a> Stuck<'a> {
 
     /// What decides. Of what was told at one time, what was told last.
     fn decisive(&self) -> Option<&Told<'a>> {
-        self.told.iter().max_by_key(|told| (told.weight(), told.last))
+        self.told
+            .iter()
+            .max_by_key(|told| (told.weight(), told.last))
     }
 
     fn cause(&self) -> Cause {

@@ -123,7 +123,10 @@ impl Cause {
     /// of a sandbox that could not be finished the name is still taken, and
     /// what waits for a lock runs into its time.
     pub(super) fn follows(self) -> bool {
-        matches!(self, Self::NameConflict | Self::RuntimeTimeout | Self::CniTimeout)
+        matches!(
+            self,
+            Self::NameConflict | Self::RuntimeTimeout | Self::CniTimeout
+        )
     }
 
     /// Whether it is the node's matter, and no pod's own.

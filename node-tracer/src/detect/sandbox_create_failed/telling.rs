@@ -169,7 +169,9 @@ impl Stuck<'_> {
             advice.push(format!("and first: {}", earlier.advice()));
         }
         if let Some(words) = kubectl_words(&self.pod) {
-            advice.push(format!("what Kubernetes says of it: kubectl describe pod {words}"));
+            advice.push(format!(
+                "what Kubernetes says of it: kubectl describe pod {words}"
+            ));
         }
         if let Some(id) = self.sandbox_id.as_deref().filter(|id| is_plain(id)) {
             advice.push(format!(

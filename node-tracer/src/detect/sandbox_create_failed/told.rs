@@ -49,7 +49,10 @@ impl<'a> Told<'a> {
     /// By its own CNI calls.
     pub(super) fn called(model: &Model, pod: &PodCalls, failing: &Failing) -> Self {
         let own = of_end(&failing.end);
-        let attachments = pod.made.iter().filter(|made| made.container_id == failing.last_id);
+        let attachments = pod
+            .made
+            .iter()
+            .filter(|made| made.container_id == failing.last_id);
         let attachments = attachments.flat_map(|made| model.calls.of_container(&made.container_id));
         let children = attachments.flat_map(|each| &each.plugins);
         let children = children.filter(|plugin| plugin.delegated);
@@ -108,7 +111,11 @@ impl<'a> Told<'a> {
 
 /// The kubelet's summary of what each volume's own message says.
 fn sums_up(message: &str) -> bool {
-    Said::new(message).has_one(&["unmounted volumes", "unattached volumes", "unattached/unmounted volumes"])
+    Said::new(message).has_one(&[
+        "unmounted volumes",
+        "unattached volumes",
+        "unattached/unmounted volumes",
+    ])
 }
 
 /// Why a call failed.

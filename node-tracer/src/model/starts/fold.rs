@@ -62,7 +62,8 @@ pub(super) fn key(message: &str) -> String {
             break;
         }
     }
-    key.trim_end_matches(['"', ' ', '.', ',', ']', '\'']).to_owned()
+    key.trim_end_matches(['"', ' ', '.', ',', ']', '\''])
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -77,8 +78,10 @@ mod tests {
             "failed to setup network for sandbox \"{ID}\": plugin type=\"bridge\" failed (add): \
              no route to 10.1.0.1"
         );
-        let runtime = format!("RunPodSandbox for &PodSandboxMetadata{{Name:a,}} failed, error: {error}");
-        let manager = format!("Failed to create sandbox for pod: rpc error: code = Unknown desc = {error}");
+        let runtime =
+            format!("RunPodSandbox for &PodSandboxMetadata{{Name:a,}} failed, error: {error}");
+        let manager =
+            format!("Failed to create sandbox for pod: rpc error: code = Unknown desc = {error}");
         let worker = format!(
             "Error syncing pod, skipping: failed to \"CreatePodSandbox\" for \"a_b(1-2)\" with \
              CreatePodSandboxError: \"Failed to create sandbox for pod \\\"a_b(1-2)\\\": rpc \
@@ -87,7 +90,9 @@ mod tests {
         );
         assert_eq!(key(&runtime), key(&manager));
         assert_eq!(key(&worker), key(&manager));
-        let next = manager.replace("5f3c", "77aa").replace("10.1.0.1", "10.1.0.2");
+        let next = manager
+            .replace("5f3c", "77aa")
+            .replace("10.1.0.1", "10.1.0.2");
         assert_eq!(key(&next), key(&manager));
         let other = manager.replace("no route", "no way");
         assert_ne!(key(&other), key(&manager));

@@ -38,7 +38,10 @@ fn tellers_that_name_a_pod_differently_speak_of_one() {
         ..of_sandbox.clone()
     };
     starts.failed(&named, s(2));
-    starts.failed(&failure("kubelet", pod("shop", "web", "u-1"), "desc = no"), s(3));
+    starts.failed(
+        &failure("kubelet", pod("shop", "web", "u-1"), "desc = no"),
+        s(3),
+    );
     starts.failed(&failure("kubelet", pod("", "", "u-1"), "desc = nor"), s(4));
     starts.failed(&of_sandbox, s(5));
     let pod = only(&starts);
@@ -86,7 +89,10 @@ fn a_count_is_from_the_beginning_on() {
     starts.failed(&told(7, -100), s(10));
     starts.failed(&told(9, -100), s(20));
     let failed = &only(&starts).failures[0];
-    assert_eq!((failed.times(), failed.first, failed.last), (9, s(-100), s(20)));
+    assert_eq!(
+        (failed.times(), failed.first, failed.last),
+        (9, s(-100), s(20))
+    );
 }
 
 #[test]
@@ -103,13 +109,19 @@ fn the_table_is_bounded_and_forgets_whole() {
     }
     assert_eq!(starts.pods().count(), MAX_PODS);
     assert!(starts.take_dropped() > 10);
-    let sizes = [starts.by_uid.len(), starts.by_name.len(), starts.by_sandbox.len()];
+    let sizes = [
+        starts.by_uid.len(),
+        starts.by_name.len(),
+        starts.by_sandbox.len(),
+    ];
     assert!(sizes.iter().all(|size| *size <= MAX_PODS), "{sizes:?}");
     assert_eq!(starts.by_words.len() + starts.by_uid.len(), MAX_PODS);
 
     let mut starts = Starts::default();
     for number in 0..100_u8 {
-        let text = char::from(b'a' + number % 26).to_string().repeat(usize::from(number) + 1);
+        let text = char::from(b'a' + number % 26)
+            .to_string()
+            .repeat(usize::from(number) + 1);
         let mut told = failure("kubelet", pod("shop", "web", ""), &text);
         told.sandbox_id = Some(number.to_string());
         starts.failed(&told, s(i64::from(number)));

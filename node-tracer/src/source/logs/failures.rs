@@ -26,6 +26,9 @@ use crate::{
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.
 pub(crate) const NEEDLES: &[&str] = &[
+    // Most of what goes wrong.
+    "ailed",
+    "nable to",
     // The sandbox, as the kubelet and runtimes call it.
     "PodSandbox",
     "PodSandBox",
@@ -56,7 +59,12 @@ pub(crate) const NEEDLES: &[&str] = &[
     "CreateContainer",
     "StartContainer",
     "returned error",
+    "final child",
     // The network.
+    "add cmd",
+    "CmdAdd",
+    "etwork gRPC",
+    "IPs",
     "cni",
     "CNI",
     "etworkPlugin",
@@ -80,6 +88,9 @@ pub(crate) const NEEDLES: &[&str] = &[
     "olume-subpaths",
     "FailedAttachVolume",
     "AttachVolume",
+    "not attached",
+    "ttaching",
+    "shared mount",
     "Multi-Attach",
     "attach volume",
     "pull image",
@@ -119,7 +130,15 @@ pub(crate) const NEEDLES: &[&str] = &[
 const MAX_MESSAGE: usize = 8 << 10;
 /// Fields that carry the message on, in the order in which they are read.
 const CARRIERS: [&str; 9] = [
-    "err", "error", "Error", "reason", "message", "networkReady", "detail", "output", "stderr",
+    "err",
+    "error",
+    "Error",
+    "reason",
+    "message",
+    "networkReady",
+    "detail",
+    "output",
+    "stderr",
 ];
 
 /// What a message tells. An entry without a time gives an event of
@@ -140,7 +159,10 @@ pub(crate) fn events(entry: &Entry<'_>) -> Vec<Event> {
 /// Of a message in somebody's own words.
 fn said(entry: &Entry<'_>) -> Option<StartFailure> {
     if !topic::may_be_a_problem(&entry.message)
-        && !entry.fields.iter().any(|(_, value)| topic::may_be_a_problem(value))
+        && !entry
+            .fields
+            .iter()
+            .any(|(_, value)| topic::may_be_a_problem(value))
     {
         return None;
     }
@@ -186,7 +208,10 @@ fn source(entry: &Entry<'_>, said: &Said) -> &'static str {
         return known;
     }
     const WORDS: [(&[&str], &str); 6] = [
-        (&["runpodsandbox for", "createcontainer within sandbox"], "containerd"),
+        (
+            &["runpodsandbox for", "createcontainer within sandbox"],
+            "containerd",
+        ),
         (&["handler for post"], "dockerd"),
         (&["reserving pod name", "reserving ctr name"], "cri-o"),
         (
@@ -201,7 +226,10 @@ fn source(entry: &Entry<'_>, said: &Said) -> &'static str {
             "kubelet",
         ),
         (&["page allocation failure"], "kernel"),
-        (&["failed to create pod sandbox", "failed create pod sandbox"], "events"),
+        (
+            &["failed to create pod sandbox", "failed create pod sandbox"],
+            "events",
+        ),
     ];
     let known = WORDS.iter().find(|(words, _)| said.has_one(words));
     known.map_or("log", |(_, source)| source)

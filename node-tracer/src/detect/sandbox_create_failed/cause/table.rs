@@ -203,9 +203,18 @@ pub(super) const ROWS: &[Row] = &[
     // 1. What is missing by name.
     row(
         VolumeMount,
-        &["subpath", "subpaths", "volume-subpaths", "subpath directory"],
+        &[
+            "subpath",
+            "subpaths",
+            "volume-subpaths",
+            "subpath directory",
+        ],
     )
-    .without(&["no space left*", "configmap* .. not found", "secret* .. not found"]),
+    .without(&[
+        "no space left*",
+        "configmap* .. not found",
+        "secret* .. not found",
+    ]),
     row(
         ConfigMissing,
         &[
@@ -239,7 +248,11 @@ pub(super) const ROWS: &[Row] = &[
             "couldn't find secret",
         ],
     )
-    .without(&["image pull secret*", "no space left*", "network-attachment-definition*"]),
+    .without(&[
+        "image pull secret*",
+        "no space left*",
+        "network-attachment-definition*",
+    ]),
     // 2. What is used up.
     row(
         NoSpace,
@@ -333,7 +346,12 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .with(INIT)
-    .without(&["netplugin failed*", "plugin type=*", "(add)", "mount failed*"]),
+    .without(&[
+        "netplugin failed*",
+        "plugin type=*",
+        "(add)",
+        "mount failed*",
+    ]),
     row(
         NodeMemory,
         &[
@@ -404,7 +422,11 @@ pub(super) const ROWS: &[Row] = &[
             "client connection is closing",
         ],
     )
-    .without(&["plugin type=*", "failed (add)", "cni plugin not initialized"]),
+    .without(&[
+        "plugin type=*",
+        "failed (add)",
+        "cni plugin not initialized",
+    ]),
     // Any server's words: those of a storage driver, of a registry and of a
     // network's agent belong to what they were asked for.
     row(
@@ -509,7 +531,12 @@ pub(super) const ROWS: &[Row] = &[
             "controllerpublishvolume",
         ],
     )
-    .without(&["mountvolume.*", "veth", "cni", "network-attachment-definition*"]),
+    .without(&[
+        "mountvolume.*",
+        "veth",
+        "cni",
+        "network-attachment-definition*",
+    ]),
     row(
         VolumeMount,
         &[
@@ -567,10 +594,21 @@ pub(super) const ROWS: &[Row] = &[
             "failed to generate container .. mounts",
         ],
     )
-    .without(&["cgroup to rootfs", "\"cgroup\" to rootfs", "\"proc\" to rootfs", "no subsystem for mount"]),
+    .without(&[
+        "cgroup to rootfs",
+        "\"cgroup\" to rootfs",
+        "\"proc\" to rootfs",
+        "no subsystem for mount",
+    ]),
     row(VolumeMount, &["rootfs_linux.go*", "to rootfs"])
         .with(&["mounting", "mount"])
-        .without(&["\"cgroup\"", "\"proc\"", "\"sysfs\"", "\"mqueue\"", "no subsystem for mount"]),
+        .without(&[
+            "\"cgroup\"",
+            "\"proc\"",
+            "\"sysfs\"",
+            "\"mqueue\"",
+            "no subsystem for mount",
+        ]),
     row(
         ImagePull,
         &[
@@ -817,7 +855,6 @@ pub(super) const ROWS: &[Row] = &[
             "no cni config*",
             "no cni network*",
             "no cni plugin*",
-            "no network config* found",
             "no network config*",
             "no networks found",
             "no valid networks found",
@@ -889,9 +926,12 @@ pub(super) const ROWS: &[Row] = &[
             "*killed",
             "unreachable",
             "no route to host",
-            "not *",
+            "not",
         ])
-        .without(&["failed to create network namespace for sandbox", "oci runtime*"]),
+        .without(&[
+            "failed to create network namespace for sandbox",
+            "oci runtime*",
+        ]),
     // 7. The runtime's time-outs.
     row(RuntimeTimeout, TIME_IS_UP),
     // 8. By the reason alone.
@@ -909,13 +949,15 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     reason(VolumeAttach, &["FailedAttachVolume"]),
-    reason(VolumeMount, &["FailedMount", "FailedMapVolume", "VolumeFailedMount"]),
+    reason(
+        VolumeMount,
+        &["FailedMount", "FailedMapVolume", "VolumeFailedMount"],
+    ),
     reason(ConfigMissing, &["CreateContainerConfigError"]),
     reason(CniNotReady, &["NetworkNotReady"]),
     // A container's configuration cannot be made: of what is not there, if
     // nothing else is said.
-    row(ConfigMissing, &["createcontainerconfigerror"])
-        .without(&["runasnonroot", "run as root"]),
+    row(ConfigMissing, &["createcontainerconfigerror"]).without(&["runasnonroot", "run as root"]),
 ];
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! beside those of what makes up a node. What is about a container that has
 //! started once, about its end, or about tearing a pod down, is not.
 
-use crate::phrase::Said;
+use crate::phrase::{Phrases, Said};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,24 +21,55 @@ pub(in crate::source::logs) enum Verdict {
 /// By the reason of a Kubernetes event.
 pub(in crate::source::logs) fn of_reason(reason: &str) -> Verdict {
     match reason {
-        "FailedCreatePodSandBox" | "FailedCreatePodSandbox" | "FailedCreatePodContainer"
-        | "FailedMount" | "FailedMapVolume" | "FailedAttachVolume" | "NetworkNotReady"
-        | "InspectFailed" | "ErrImageNeverPull" | "ErrImagePull" | "ImagePullBackOff"
-        | "InvalidImageName" | "ImageInspectError" | "RegistryUnavailable"
-        | "CreateContainerConfigError" | "FailedToRetrieveImagePullSecret" => Verdict::Failure,
+        "FailedCreatePodSandBox"
+        | "FailedCreatePodSandbox"
+        | "FailedCreatePodContainer"
+        | "FailedMount"
+        | "FailedMapVolume"
+        | "FailedAttachVolume"
+        | "NetworkNotReady"
+        | "InspectFailed"
+        | "ErrImageNeverPull"
+        | "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "CreateContainerConfigError"
+        | "FailedToRetrieveImagePullSecret" => Verdict::Failure,
         "Failed" | "FailedSync" | "BackOff" => Verdict::Perhaps,
-        "Unhealthy" | "FailedScheduling" | "Killing" | "FailedKillPod" | "Evicted" | "Pulling"
-        | "Pulled" | "Created" | "Started" | "Scheduled" | "SandboxChanged" | "Preempted"
-        | "FailedPreStopHook" | "FailedPostStartHook" | "NodeNotReady" | "TaintManagerEviction"
-        | "SuccessfulAttachVolume" | "SuccessfulMountVolume" | "CrashLoopBackOff"
-        | "FailedBinding" | "ProvisioningFailed" | "FailedCreate" | "OOMKilling"
-        | "ImageGCFailed" | "ContainerGCFailed" | "FreeDiskSpaceFailed" => Verdict::Nothing,
+        "Unhealthy"
+        | "FailedScheduling"
+        | "Killing"
+        | "FailedKillPod"
+        | "Evicted"
+        | "Pulling"
+        | "Pulled"
+        | "Created"
+        | "Started"
+        | "Scheduled"
+        | "SandboxChanged"
+        | "Preempted"
+        | "FailedPreStopHook"
+        | "FailedPostStartHook"
+        | "NodeNotReady"
+        | "TaintManagerEviction"
+        | "SuccessfulAttachVolume"
+        | "SuccessfulMountVolume"
+        | "CrashLoopBackOff"
+        | "FailedBinding"
+        | "ProvisioningFailed"
+        | "FailedCreate"
+        | "OOMKilling"
+        | "ImageGCFailed"
+        | "ContainerGCFailed"
+        | "FreeDiskSpaceFailed" => Verdict::Nothing,
         _ => Verdict::Perhaps,
     }
 }
 
 /// Parts of a pod's start that nothing else has.
-const PARTS: &[&str] = &[
+static PARTS: Phrases = Phrases::new(&[
     "createpodsandbox*",
     "runpodsandbox*",
     "create pod sandbox",
@@ -107,6 +138,13 @@ const PARTS: &[&str] = &[
     "delegateadd",
     "confadd",
     "multus* .. error",
+    "adding .. to network",
+    "cni",
+    "cni0",
+    "weave-cni",
+    "ipam",
+    "ipamd",
+    "logical port",
     "/var/lib/calico/nodename",
     "/run/flannel/subnet.env",
     "mountvolume.*",
@@ -117,6 +155,10 @@ const PARTS: &[&str] = &[
     "unable to mount volumes",
     "unmounted volumes",
     "failed to attach volume",
+    "failed to attach disk",
+    "error attaching",
+    "attachvolume*",
+    "attachdisk",
     "failedmount",
     "failedattachvolume",
     "failedmapvolume",
@@ -173,16 +215,18 @@ const PARTS: &[&str] = &[
     "starting container process caused",
     "unable to start container process",
     "exec setns",
+    "setns process",
+    "final child*",
     "init-p",
     "container init was oom-killed",
     "memory limit too low",
     "cannot start a container that has stopped",
     "ttrpc: client shutting down",
     "k8s_pod_*",
-];
+]);
 
 /// What can be used up, or not answer, anywhere.
-const ANYWHERE: &[&str] = &[
+static ANYWHERE: Phrases = Phrases::new(&[
     "no space left*",
     "disk quota exceeded",
     "too many open files",
@@ -208,13 +252,19 @@ const ANYWHERE: &[&str] = &[
     "cri-dockerd.sock .. connection refused",
     "cri-dockerd.sock .. no such file",
     "container runtime is down",
-    "deadline exceeded",
-    "operation timeout",
     "stale nfs file handle",
-];
+    "inotify* .. limit*",
+    "inotify* .. no space",
+]);
+
+/// That the time ran out, in words of everybody.
+static SLOW: Phrases = Phrases::new(&["deadline exceeded", "operation timeout"]);
+
+/// What that must be about.
+static OF_A_POD: Phrases = Phrases::new(&["pod", "sandbox", "create container"]);
 
 /// What makes up a node and its pods.
-const OF_A_NODE: &[&str] = &[
+static OF_A_NODE: Phrases = Phrases::new(&[
     "pod",
     "pods",
     "*kubepods*",
@@ -241,13 +291,14 @@ const OF_A_NODE: &[&str] = &[
     "/var/lib/containers",
     "/var/lib/kubelet",
     "/var/lib/cni",
+    "/etc/cni",
     "/run/containerd",
     "/run/netns",
     "volume",
-];
+]);
 
 /// Words that say that something is wrong.
-const PROBLEMS: &[&str] = &[
+static PROBLEMS: Phrases = Phrases::new(&[
     "fail*",
     "*failed*",
     "error*",
@@ -291,17 +342,19 @@ const PROBLEMS: &[&str] = &[
     "not enough",
     "unavailable",
     "already exists",
+    "caused",
+    "eof",
     "back-off",
     "imagepullbackoff",
     "non-existent",
     "multi-attach",
     "does not",
     "doesn't",
-];
+]);
 
 /// Containers that had started, and images that were there: nothing of these
 /// keeps a pod in ContainerCreating.
-const RUNNING: &[&str] = &[
+static RUNNING: Phrases = Phrases::new(&[
     "back-off restarting failed container",
     "restarting failed container",
     "crashloopbackoff",
@@ -354,14 +407,17 @@ const RUNNING: &[&str] = &[
     "failed to list *v1",
     "failed to watch",
     "update node status",
+    "updating node status",
+    "register node",
+    "registering node",
     "updating lease",
     "ensure lease",
     "ensure node lease",
     "node lease",
-];
+]);
 
 /// Taking a pod down.
-const ENDING: &[&str] = &[
+static ENDING: Phrases = Phrases::new(&[
     "stoppodsandbox*",
     "stop pod sandbox",
     "stop sandbox",
@@ -394,11 +450,11 @@ const ENDING: &[&str] = &[
     "clean up",
     "cleaning up",
     "handler for delete",
-];
+]);
 
 /// Parts of a start that count although the end is spoken of, too: what could
 /// not be made is cleaned up, and that can fail in turn.
-const MAKING: &[&str] = &[
+static MAKING: Phrases = Phrases::new(&[
     "createpodsandbox*",
     "runpodsandbox*",
     "create pod sandbox",
@@ -415,7 +471,7 @@ const MAKING: &[&str] = &[
     "oci runtime create failed",
     "failed to start sandbox",
     "start sandbox container",
-];
+]);
 
 /// Who writes such messages, as envelopes name them.
 pub(super) fn writer(ident: &str) -> Option<&'static str> {
@@ -447,11 +503,46 @@ pub(super) fn writer(ident: &str) -> Option<&'static str> {
 /// A quick look: most messages of a healthy node hold none of these.
 pub(super) fn may_be_a_problem(text: &str) -> bool {
     const PARTS_OF_WORDS: [&str; 40] = [
-        "ail", "rror", "unable", "Unable", "annot", "an't", "an not", "ould", "not ", "o such",
-        "o space", "o IP", "o ip", "efused", "enied", "nauthor", "orbidden", "imed out",
-        "imeout", "xceeded", "nvalid", "in use", "eserved", "onflict", "issing", "xhausted",
-        "OOM", "oom", "illed", "reset", "roken", "shutting", "clos", "vailable", "exist", "ack-",
-        "ackOff", "ttach", "oes", "nitialized",
+        "ail",
+        "rror",
+        "unable",
+        "Unable",
+        "annot",
+        "an't",
+        "an not",
+        "ould",
+        "not ",
+        "o such",
+        "o space",
+        "o IP",
+        "o ip",
+        "efused",
+        "enied",
+        "nauthor",
+        "orbidden",
+        "imed out",
+        "imeout",
+        "xceeded",
+        "nvalid",
+        "in use",
+        "eserved",
+        "onflict",
+        "issing",
+        "xhausted",
+        "OOM",
+        "oom",
+        "illed",
+        "reset",
+        "roken",
+        "shutting",
+        "clos",
+        "vailable",
+        "exist",
+        "ack-",
+        "ackOff",
+        "ttach",
+        "oes",
+        "nitialized",
     ];
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
 }
@@ -459,19 +550,21 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
 /// What a message is, by its words, by who wrote it, and by whether that found
 /// it worth a warning.
 pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
-    let is_making = said.has_one(MAKING);
-    if !is_making && (said.has_one(RUNNING) || said.has_one(ENDING)) {
-        return Verdict::Nothing;
-    }
-    let is_wrong = warns || said.has_one(PROBLEMS);
+    let is_wrong = warns || PROBLEMS.are_in(said);
     if !is_wrong {
         return Verdict::Nothing;
     }
-    if said.has_one(PARTS) {
+    let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);
+    if !MAKING.are_in(said) && is_over() {
+        return Verdict::Nothing;
+    }
+    if PARTS.are_in(said) {
         return Verdict::Failure;
     }
     let is_known = ident.is_none_or(|ident| writer(ident).is_some());
-    match is_known && said.has_one(ANYWHERE) && said.has_one(OF_A_NODE) {
+    let used_up = || ANYWHERE.are_in(said) && OF_A_NODE.are_in(said);
+    let slow = || SLOW.are_in(said) && OF_A_POD.are_in(said);
+    match is_known && (used_up() || slow()) {
         true => Verdict::Failure,
         false => Verdict::Nothing,
     }

@@ -254,7 +254,14 @@ impl Whose {
         {
             self.both(namespace, name);
         }
-        for before in ["for pod ", "set up pod ", "setup pod ", "pod ", "pod=", "Pod "] {
+        for before in [
+            "for pod ",
+            "set up pod ",
+            "setup pod ",
+            "pod ",
+            "pod=",
+            "Pod ",
+        ] {
             let Some(word) = next_word(text, before) else {
                 continue;
             };
@@ -316,7 +323,9 @@ impl Whose {
     /// Paths and cgroups have a pod's UID.
     fn path(&mut self, text: &str) {
         for before in ["/pods/", "kubepods/pod", "/pod", "-pod"] {
-            let Some(at) = text.find(before) else { continue };
+            let Some(at) = text.find(before) else {
+                continue;
+            };
             let rest = text.get(at + before.len()..).unwrap_or_default();
             if let Some(uid) = rest.get(..36) {
                 self.uid(&uid.replace('_', "-"));
@@ -328,7 +337,9 @@ impl Whose {
 /// The word behind, without quotes.
 fn next_word<'t>(text: &'t str, before: &str) -> Option<&'t str> {
     let at = text.find(before)?;
-    let rest = text.get(at + before.len()..)?.trim_start_matches(['"', '\'', '[']);
+    let rest = text
+        .get(at + before.len()..)?
+        .trim_start_matches(['"', '\'', '[']);
     let end = rest.find(|c: char| c.is_whitespace() || "\"',;]".contains(c));
     let word = rest.get(..end.unwrap_or(rest.len()))?;
     Some(word.trim_end_matches([':', '.', ')']))
@@ -342,7 +353,16 @@ fn quoted_after(text: &str, before: &str) -> bool {
 
 /// Words that stand behind "pod" and name none.
 fn is_common(word: &str) -> bool {
-    ["sandbox", "network", "name", "container", "worker", "changed", "with"].contains(&word)
+    [
+        "sandbox",
+        "network",
+        "name",
+        "container",
+        "worker",
+        "changed",
+        "with",
+    ]
+    .contains(&word)
 }
 
 /// A name of Kubernetes: a DNS subdomain (RFC 1123).
@@ -363,10 +383,11 @@ fn is_uid(text: &str) -> bool {
         36 => {
             let mut parts = text.split('-');
             let lengths = [8, 4, 4, 4, 12];
-            lengths
-                .iter()
-                .all(|length| parts.next().is_some_and(|part| part.len() == *length && hex(part)))
-                && parts.next().is_none()
+            lengths.iter().all(|length| {
+                parts
+                    .next()
+                    .is_some_and(|part| part.len() == *length && hex(part))
+            }) && parts.next().is_none()
         }
         _ => false,
     }
