@@ -502,7 +502,7 @@ pub(super) fn writer(ident: &str) -> Option<&'static str> {
 
 /// A quick look: most messages of a healthy node hold none of these.
 pub(super) fn may_be_a_problem(text: &str) -> bool {
-    const PARTS_OF_WORDS: [&str; 40] = [
+    const PARTS_OF_WORDS: [&str; 42] = [
         "ail",
         "rror",
         "unable",
@@ -542,7 +542,7 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
         "ackOff",
         "ttach",
         "oes",
-        "nitialized",
+        "nitialized", "caused", "EOF",
     ];
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
 }
