@@ -542,7 +542,9 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
         "ackOff",
         "ttach",
         "oes",
-        "nitialized", "caused", "EOF",
+        "nitialized",
+        "caused",
+        "EOF",
     ];
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
 }
