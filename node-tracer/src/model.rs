@@ -252,6 +252,7 @@ impl Model {
             } => {
                 let end = End {
                     at: time,
+                    log: call.log,
                     exit_code: *exit_code,
                     signal: *signal,
                     duration_ms: *duration_ms,
@@ -308,6 +309,7 @@ impl Model {
             What::OomKilled { kill } => self.starts.killed(kill, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),
             What::EndpointDeleted { endpoint } => self.endpoints.deleted(endpoint, time),
+            What::EndpointKept { del, endpoint } => self.endpoints.kept(endpoint, del, time),
             What::DeviceWaiting { device, references } => {
                 self.waiting.waits(device, *references, time)
             }

@@ -134,6 +134,10 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxFailed { failure } => quiet("sandbox-failed", start_failure(failure)),
         What::EndpointWritten { endpoint } => quiet("endpoint-written", self::endpoint(endpoint)),
         What::EndpointDeleted { endpoint } => quiet("endpoint-deleted", self::endpoint(endpoint)),
+        What::EndpointKept { del, endpoint } => {
+            let text = format!("{}  by DEL of {}", self::endpoint(endpoint), short_id(del));
+            quiet("endpoint-kept", text)
+        }
         What::OomKilled { kill } => {
             let whose = match &kill.memcg {
                 Some(memcg) => format!("  limit of {}", Printable(memcg)),

@@ -1,4 +1,4 @@
-//! Takes secrets out of what plugins say: an error of the API server's client
+//! Takes secrets out of what plugins and logs say: an error of the API server's client
 //! can quote the token or the certificate that was refused.
 
 /// What stands in a secret's place.
@@ -7,7 +7,7 @@ const REDACTED: &str = "[redacted]";
 const MIN_TOKEN: usize = 16;
 
 /// The text without what looks like a token, a key or a certificate.
-pub(super) fn redact(text: &str) -> String {
+pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     // PEM (RFC 7468) first, as it spans words and lines.
