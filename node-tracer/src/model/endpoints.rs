@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 
 impl Endpoints {
     /// Those of all pods of a name.
-    pub(crate) fn of_pod_name<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = &'a Entry> {
+    pub(crate) fn of_pod_name<'a>(&'a self, pod: &PodRef) -> impl Iterator<Item = &'a Entry> {
         let its = |entry: &&Entry| {
             let own = &entry.endpoint.pod;
             own.name == pod.name && own.namespace == pod.namespace

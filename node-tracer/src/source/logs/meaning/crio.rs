@@ -17,7 +17,7 @@ use super::{
 
 /// Words of which one is in each of its lines that count.
 pub(super) const NEEDLES: &[&str] = &[
-    "Got pod network &{",
+    "Got pod network",
     "About to add CNI network",
     "About to del CNI network",
     "to CNI network",
@@ -160,7 +160,7 @@ impl Crio {
     /// Whether a line is CRI-O's: others use some of the same words.
     pub(super) fn is_its(&self, entry: &Entry<'_>) -> bool {
         const OWN: [&str; 5] = [
-            "Got pod network &{",
+            "Got pod network",
             "CNI network",
             "pod sandbox ",
             "pod sandbox:",
