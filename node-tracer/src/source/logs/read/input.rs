@@ -133,7 +133,7 @@ impl Input {
     }
 
     /// When its last line was written at the latest.
-    pub(super) fn modified(&self) -> SystemTime {
+    pub(crate) fn modified(&self) -> SystemTime {
         self.modified
     }
 
