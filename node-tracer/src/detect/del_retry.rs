@@ -103,6 +103,12 @@ impl<'a> Retried<'a> {
             id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
             since: self.since,
             title: match self.succeeded() {
+                None if self.end.log && self.plugin.failed_dels < MANY => format!(
+                    "CNI DEL for {} failed and was called again: {} {}",
+                    self.whose,
+                    self.plugin.plugin,
+                    short_failure(self.end),
+                ),
                 None => format!(
                     "CNI DEL for {} fails again and again: {} {}",
                     self.whose,

@@ -177,6 +177,9 @@ impl Story {
     }
 
     fn put(&mut self, place: usize, events: Vec<Event>) {
+        if let Some(node) = self.nodes.get_mut(place) {
+            node.told |= !events.is_empty();
+        }
         for event in events {
             self.window.put(place, event);
         }
@@ -260,8 +263,8 @@ impl Story {
                 self.tick(place, at)?;
             }
         }
-        let times = || logs.iter().filter_map(Log::last);
-        let last = self.last.or_else(|| times().max());
+        let times = logs.iter().filter_map(Log::times);
+        let last = self.last.or_else(|| times.map(|(_, last)| last).max());
         let now = last.or_else(|| logs.first().map(|log| log.state.modified));
         let now = now.unwrap_or_else(Timestamp::now);
         let partial = self.covered && !frame::is_whole(logs, self.whole, self.window.spilled());
@@ -303,9 +306,10 @@ impl Story {
         summary
     }
 
-    /// The hosts' names.
+    /// The names of the hosts of which something was told.
     fn names(&self) -> String {
-        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let told = self.nodes.iter().filter(|node| node.told);
+        let names: Vec<&str> = told.map(|node| node.name.as_str()).collect();
         match (names.as_slice(), &self.name) {
             ([], Some(name)) => name.clone(),
             ([], None) => UNNAMED.to_owned(),

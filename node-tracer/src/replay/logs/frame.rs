@@ -53,7 +53,7 @@ fn item(log: &Log, whole: bool) -> CoverageItem {
         let records = usize::try_from(records).unwrap_or(usize::MAX);
         said.push(counted(records, "record"));
     }
-    if let (Some(first), Some(last)) = (log.first(), log.last()) {
+    if let Some((first, last)) = log.times() {
         said.push(format!("{first} to {last}"));
     }
     if !whole {

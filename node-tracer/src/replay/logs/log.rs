@@ -26,8 +26,8 @@ pub(super) struct State {
     pub(super) told: bool,
     /// What it said.
     pub(super) events: u64,
-    /// Messages without any envelope.
-    plain: u64,
+    /// The first and the last time among them.
+    times: Option<(Timestamp, Timestamp)>,
 }
 
 impl Log {
@@ -41,7 +41,7 @@ impl Log {
                 kubectl: Kubectl::new(modified),
                 told: false,
                 events: 0,
-                plain: 0,
+                times: None,
             },
         }
     }
@@ -93,18 +93,14 @@ impl Log {
         self.reader.gaps().texts()
     }
 
-    /// The first of its times.
-    pub(super) fn first(&self) -> Option<Timestamp> {
+    /// The first and the last of its times. Its first line need not be its
+    /// oldest.
+    pub(super) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let forms = self.reader.formats();
-        let times = forms.iter().flat_map(|seen| [seen.first, seen.last]);
-        times.flatten().min()
-    }
-
-    /// The last of them.
-    pub(super) fn last(&self) -> Option<Timestamp> {
-        let forms = self.reader.formats();
-        let times = forms.iter().flat_map(|seen| [seen.first, seen.last]);
-        times.flatten().max()
+        let ends = forms.iter().flat_map(|seen| [seen.first, seen.last]);
+        let own = self.state.times.map(|(first, last)| [first, last]);
+        let all = || ends.clone().flatten().chain(own.into_iter().flatten());
+        all().min().zip(all().max())
     }
 
     /// Whether there was anything in it that could be understood.
@@ -125,9 +121,12 @@ impl State {
     /// envelope at all.
     pub(super) fn complete(&mut self, entry: &mut Entry<'_>) -> bool {
         let plain = entry.time.is_none() && entry.ident.is_none() && entry.fields.is_empty();
-        self.plain += u64::from(plain);
         match entry.time {
-            Some(time) => self.time = Some(time),
+            Some(time) => {
+                self.time = Some(time);
+                let (first, last) = self.times.unwrap_or((time, time));
+                self.times = Some((first.min(time), last.max(time)));
+            }
             None => entry.time = Some(self.time.unwrap_or(self.modified)),
         }
         if let Some(host) = entry.host

@@ -22,6 +22,8 @@ const STALL: Duration = Duration::from_secs(5);
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) meaning: Meaning,
+    /// Something was told of it.
+    pub(super) told: bool,
     /// It begins with the first event.
     engine: Option<Engine>,
     /// The time of the last event.
@@ -37,6 +39,7 @@ impl Node {
         Self {
             name: name.to_owned(),
             meaning: Meaning::default(),
+            told: false,
             engine: None,
             last: None,
             ticked: None,

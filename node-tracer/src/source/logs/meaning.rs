@@ -23,8 +23,10 @@ mod kernel;
 mod kubelet;
 mod words;
 
+use std::time::Duration;
+
 use super::entry::Entry;
-use crate::event::Event;
+use crate::{clock::Timestamp, event::Event};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.
@@ -48,7 +50,13 @@ pub(crate) struct Meaning {
     crio: crio::Crio,
     kubelet: kubelet::Kubelet,
     kernel: kernel::Kernel,
+    /// The time of the last message.
+    last: Option<Timestamp>,
 }
+
+/// A message that is so much older than the one before is of another part of
+/// the story: what was being told is not told on.
+const JUMP: Duration = Duration::from_secs(5);
 
 impl Meaning {
     /// Takes a message in; what it tells. One without a time tells nothing.
@@ -57,6 +65,10 @@ impl Meaning {
             return Vec::new();
         };
         let mut out = Vec::new();
+        if self.last.is_some_and(|last| last.since(time) > JUMP) {
+            out = self.end();
+        }
+        self.last = Some(time);
         let writer = Writer::of(entry.ident);
         if writer.may_be(Writer::Kernel) {
             self.kernel.passes(time, &mut out);
@@ -84,6 +96,7 @@ impl Meaning {
         let mut out = Vec::new();
         self.kernel.settle(&mut out);
         self.calico.settle(&mut self.calls);
+        self.kubelet.forget();
         self.calls.close_all();
         out.extend(self.calls.take());
         out

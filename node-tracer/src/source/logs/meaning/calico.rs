@@ -48,8 +48,10 @@ const DOUBT: std::time::Duration = std::time::Duration::from_secs(2);
 /// What is being told of Calico.
 #[derive(Debug, Default)]
 pub(super) struct Calico {
-    /// Deletions of endpoints that were begun.
+    /// The deletion of an endpoint that was begun.
     pending: Option<(Timestamp, Endpoint)>,
+    /// An endpoint that was put into etcd: who did it says so, too.
+    put: Option<(Timestamp, Endpoint)>,
 }
 
 /// Lines of a call that name its container, and what is called.
@@ -125,9 +127,8 @@ impl Calico {
             return;
         }
         if text.contains("Set succeeded") {
-            if let Some(endpoint) = set(entry) {
-                calls.tell(time, What::EndpointWritten { endpoint });
-            }
+            self.put(calls);
+            self.put = set(entry).map(|endpoint| (time, endpoint));
             return;
         }
         if let Some((_, verb, step)) = NAMED.iter().find(|(words, ..)| text.contains(words)) {
@@ -141,6 +142,14 @@ impl Calico {
     pub(super) fn settle(&mut self, calls: &mut Calls) {
         if let Some((time, endpoint)) = self.pending.take() {
             calls.tell(time, What::EndpointDeleted { endpoint });
+        }
+        self.put(calls);
+    }
+
+    /// Tells of an endpoint of which only etcd's client has told.
+    fn put(&mut self, calls: &mut Calls) {
+        if let Some((time, endpoint)) = self.put.take() {
+            calls.tell(time, What::EndpointWritten { endpoint });
         }
     }
 
@@ -178,7 +187,7 @@ impl Calico {
         let text = &*entry.message;
         let Some(key) = key_of(entry, calls, verb, None) else {
             if step == Step::Wrote {
-                written(time, entry, calls, None);
+                self.written(time, entry, calls, None);
             }
             return;
         };
@@ -194,7 +203,7 @@ impl Calico {
                 calls.gives(time, &key, used.unwrap_or_default());
             }
             Step::Wrote => {
-                written(time, entry, calls, Some(&key));
+                self.written(time, entry, calls, Some(&key));
                 let about = calls.container(&key);
                 calls.succeeds(time, verb, about, Teller::Plugin, None);
             }
@@ -204,6 +213,47 @@ impl Calico {
                 calls.succeeds(time, verb, about, Teller::Plugin, None);
             }
         }
+    }
+
+    /// The endpoint of the call that says it has written it.
+    fn written(
+        &mut self,
+        time: Timestamp,
+        entry: &Entry<'_>,
+        calls: &mut Calls,
+        key: Option<&Key>,
+    ) {
+        let about = key.and_then(|key| calls.what(key)).cloned();
+        let about = about.unwrap_or_default();
+        let whose = pod_of(entry).unwrap_or(about.pod);
+        let ifname = about.ifname.unwrap_or_else(|| String::from("eth0"));
+        let (Some(namespace), Some(name)) = (&whose.namespace, &whose.name) else {
+            return;
+        };
+        let workload = format!("{namespace}.{name}");
+        let node = entry.host.unwrap_or_default();
+        let own = field(entry, "WorkloadEndpoint").filter(|name| !name.is_empty());
+        let put = self.put.take_if(|(_, put)| put.pod.name == whose.name);
+        let put = put.map(|(_, put)| put);
+        let given = key.map(|key| calls.ips(key)).unwrap_or_default();
+        let endpoint = Endpoint {
+            store: STORE.to_owned(),
+            key: match own {
+                Some(own) => own.to_owned(),
+                None => match &put {
+                    Some(put) => put.key.clone(),
+                    None => key_in_etcd(node, &workload, &ifname),
+                },
+            },
+            pod: whose,
+            ifname: Some(ifname),
+            container_id: Some(about.container_id).filter(|id| !id.is_empty()),
+            ips: match put {
+                Some(put) if given.is_empty() => put.ips,
+                _ => given,
+            },
+        };
+        calls.tell(time, What::EndpointWritten { endpoint });
     }
 }
 
@@ -310,32 +360,6 @@ fn set(entry: &Entry<'_>) -> Option<Endpoint> {
         container_id: None,
         ips: own.next().map(ips).unwrap_or_default(),
     })
-}
-
-/// The endpoint of the call that says it has written it.
-fn written(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls, key: Option<&Key>) {
-    let about = key.and_then(|key| calls.what(key)).cloned();
-    let about = about.unwrap_or_default();
-    let whose = pod_of(entry).unwrap_or(about.pod);
-    let ifname = about.ifname.unwrap_or_else(|| String::from("eth0"));
-    let (Some(namespace), Some(name)) = (&whose.namespace, &whose.name) else {
-        return;
-    };
-    let workload = format!("{namespace}.{name}");
-    let node = entry.host.unwrap_or_default();
-    let own = field(entry, "WorkloadEndpoint").filter(|name| !name.is_empty());
-    let endpoint = Endpoint {
-        store: STORE.to_owned(),
-        key: match own {
-            Some(own) => own.to_owned(),
-            None => key_in_etcd(node, &workload, &ifname),
-        },
-        pod: whose,
-        ifname: Some(ifname),
-        container_id: Some(about.container_id).filter(|id| !id.is_empty()),
-        ips: key.map(|key| calls.ips(key)).unwrap_or_default(),
-    };
-    calls.tell(time, What::EndpointWritten { endpoint });
 }
 
 /// A DEL that found the endpoint to be another sandbox's.

@@ -54,6 +54,11 @@ impl Kubelet {
         }
     }
 
+    /// What comes next is of another part of the story.
+    pub(super) fn forget(&mut self) {
+        self.unplaced = None;
+    }
+
     /// What dockershim says as the plugin has just ended.
     fn own(&mut self, time: Timestamp, failure: Failure, entry: &Entry<'_>, calls: &mut Calls) {
         let about = match &failure.container_id {
@@ -95,7 +100,7 @@ impl Kubelet {
             return;
         }
         let began = match self.unplaced.take() {
-            Some((at, before)) if before.message == failure.message && at <= time => Some(at),
+            Some((at, before)) if is_same(&before, &failure) && at <= time => Some(at),
             _ => None,
         };
         let teller = match direct {
@@ -106,6 +111,12 @@ impl Kubelet {
         let said = &failure.message;
         calls.fails(began.unwrap_or(time), failure.verb, about, teller, said);
     }
+}
+
+/// Whether two lines quote the same; lines that were folded may lack a space.
+fn is_same(one: &Failure, other: &Failure) -> bool {
+    let words = |failure: &Failure| -> String { failure.message.split_whitespace().collect() };
+    words(one) == words(other)
 }
 
 /// The pod beside a message.
