@@ -266,6 +266,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             }
             Fate::Unknown => {}
         }
+        claims.sort_by_key(|claim| claim.at);
         claims
     }
 

@@ -91,6 +91,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
                 (Some(0), _) => ("ok".to_owned(), Style::Quiet),
                 (Some(code), _) => (format!("exit {code}"), Style::Warning),
                 (None, Some(signal)) => (format!("killed by signal {signal}"), Style::Warning),
+                (None, None) if error.is_some() => ("failed".to_owned(), Style::Warning),
                 (None, None) => ("ended".to_owned(), Style::Quiet),
             };
             let style = if call.trusted { style } else { Style::Quiet };
@@ -120,7 +121,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxAdded { source, sandbox } => {
             let id = short_id(&sandbox.id);
             let pod = sandbox.pod.label();
-            let text = format!("{id}  pod {}  by {}", Printable(pod), Printable(source));
+            let state = match sandbox.ready {
+                Some(false) => "  not ready",
+                Some(true) | None => "",
+            };
+            let (pod, source) = (Printable(pod), Printable(source));
+            let text = format!("{id}  pod {pod}{state}  by {source}");
             loud("sandbox-added", text, Style::Plain)
         }
         What::SandboxRemoved { source, id } => {
