@@ -46,11 +46,9 @@ impl Timestamp {
     }
 
     /// This much earlier.
-    pub(crate) fn before(self, by: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
-        )
+    pub(crate) fn minus(self, by: Duration) -> Self {
+        let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(nanos))
     }
 
     /// Reads RFC 3339; `None` if it is not.

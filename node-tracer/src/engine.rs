@@ -159,6 +159,11 @@ impl Engine {
         open
     }
 
+    /// How many there are.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
     /// What the rules are told besides the model.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings

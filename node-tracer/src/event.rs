@@ -294,6 +294,14 @@ pub(crate) enum What {
         #[serde(flatten)]
         endpoint: Endpoint,
     },
+    /// A CNI DEL has left it where it is, as it is of another sandbox.
+    EndpointKept {
+        /// The sandbox that the DEL was for.
+        del: String,
+        /// The entry.
+        #[serde(flatten)]
+        endpoint: Endpoint,
+    },
     /// The kernel has chosen a task to be killed, as memory is short.
     OomKilled {
         /// The task, and why.

@@ -92,6 +92,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
                 (Some(0), _) => ("ok".to_owned(), Style::Quiet),
                 (Some(code), _) => (format!("exit {code}"), Style::Warning),
                 (None, Some(signal)) => (format!("killed by signal {signal}"), Style::Warning),
+                (None, None) if error.is_some() => ("failed".to_owned(), Style::Warning),
                 (None, None) => ("ended".to_owned(), Style::Quiet),
             };
             let style = if call.trusted { style } else { Style::Quiet };
@@ -121,7 +122,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxAdded { source, sandbox } => {
             let id = short_id(&sandbox.id);
             let pod = sandbox.pod.label();
-            let text = format!("{id}  pod {}  by {}", Printable(pod), Printable(source));
+            let state = match sandbox.ready {
+                Some(false) => "  not ready",
+                Some(true) | None => "",
+            };
+            let (pod, source) = (Printable(pod), Printable(source));
+            let text = format!("{id}  pod {pod}{state}  by {source}");
             loud("sandbox-added", text, Style::Plain)
         }
         What::SandboxRemoved { source, id } => {
@@ -135,6 +141,10 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxFailed { failure } => quiet("sandbox-failed", start_failure(failure)),
         What::EndpointWritten { endpoint } => quiet("endpoint-written", self::endpoint(endpoint)),
         What::EndpointDeleted { endpoint } => quiet("endpoint-deleted", self::endpoint(endpoint)),
+        What::EndpointKept { del, endpoint } => {
+            let text = format!("{}  by DEL of {}", self::endpoint(endpoint), short_id(del));
+            quiet("endpoint-kept", text)
+        }
         What::OomKilled { kill } => {
             let whose = match &kill.memcg {
                 Some(memcg) => format!("  limit of {}", Printable(memcg)),

@@ -196,8 +196,8 @@ impl Kubectl {
         }
         whose.read(&row.message);
         let time = row.at.unwrap_or(self.printed);
-        let time = row.last.map_or(time, |age| self.printed.before(age));
-        let first = row.first.map(|age| self.printed.before(age));
+        let time = row.last.map_or(time, |age| self.printed.minus(age));
+        let first = row.first.map(|age| self.printed.minus(age));
         let failure = StartFailure {
             source: String::from("events"),
             reason: Some(row.reason),

@@ -21,7 +21,7 @@ fn only(text: &str) -> (Timestamp, StartFailure) {
 }
 
 fn ago(seconds: u64) -> Timestamp {
-    s(100_000).before(Duration::from_secs(seconds))
+    s(100_000).minus(Duration::from_secs(seconds))
 }
 
 const DESCRIBED: &str = "\
