@@ -188,13 +188,7 @@ fn a_failed_add_is_a_pod_that_does_not_start() {
     feed(&mut node, [host(0)]);
     const ERROR: &str = "failed to allocate: no IP addresses available in range set: a-b";
     let add = call("ADD", SANDBOX, 100, NEW, "web");
-    feed(
-        &mut node,
-        [
-            calls(1, add.clone()),
-            crate::model::story::failed(2, add, ERROR),
-        ],
-    );
+    feed(&mut node, [calls(1, add.clone()), failed(2, add, ERROR)]);
     let found = only(&mut node, 3);
     assert_eq!(cause(&found), ("range-exhausted", None));
     assert!(found.advice[0].contains("add-failed"), "{found:#?}");

@@ -11,6 +11,9 @@ use crate::{
     sink::escape::Printable,
 };
 
+/// How much of a message is printed; the record has it whole.
+const SAID: usize = 240;
+
 /// An event's line, without its time.
 pub(super) struct Line {
     /// The event's name in records.
@@ -262,7 +265,11 @@ fn start_failure(failure: &StartFailure) -> String {
     if let Some(reason) = &failure.reason {
         text += &format!("  {}", Printable(reason));
     }
-    text + &format!("  {}", Printable(&failure.message))
+    let message = &failure.message;
+    let end = message.char_indices().nth(SAID).map(|(end, _)| end);
+    let message = message.get(..end.unwrap_or(message.len()));
+    let more = if end.is_some() { " …" } else { "" };
+    text + &format!("  {}{more}", Printable(message.unwrap_or_default()))
 }
 
 fn filled(full: &FullFilesystem) -> String {

@@ -268,7 +268,7 @@ impl Live {
     }
 
     /// Without a look at its cgroup: the tasks of storms are gone at once.
-    fn task(&self, task: &KernelTask) -> crate::event::Task {
+    fn task(&self, task: &KernelTask) -> Task {
         tasks::task(task, None, self.clock)
     }
 }

@@ -59,6 +59,10 @@ struct Wrapped {
     lines: u8,
     /// The length of the last of them.
     width: usize,
+    /// The page numbers its lines.
+    numbered: bool,
+    /// What ends a message that stands in quotes (`-o yaml`).
+    quote: Option<char>,
 }
 
 impl Kubectl {
@@ -82,19 +86,24 @@ impl Kubectl {
 
     /// Takes a line in; what it tells.
     pub(crate) fn line(&mut self, line: &str) -> Vec<Event> {
-        let line = without_number(line.trim_end());
+        let (line, numbered) = without_number(line.trim_end());
         let text = line.trim_start();
         self.took = true;
-        if let Some(row) = Row::read(text, &mut self.form) {
+        let status = || self.status(text);
+        let row = Row::read(text, self.form).map(|row| (row, None));
+        if let Some((row, quote)) = row.or_else(status) {
             let before = self.close();
             self.open = Some(Wrapped {
                 row,
                 lines: 1,
                 width: line.chars().count(),
+                numbered,
+                quote,
             });
             return before.into_iter().collect();
         }
-        if self.goes_on(line, text) {
+        self.form.learn(text);
+        if self.goes_on(line, text, numbered) {
             return Vec::new();
         }
         let before = self.close();
@@ -110,19 +119,48 @@ impl Kubectl {
         before.into_iter().chain(told).collect()
     }
 
+    /// The message of a container's state, as `kubectl get pod -o yaml` prints
+    /// it: in quotes, as it has some of its own.
+    fn status(&self, text: &str) -> Option<(Row, Option<char>)> {
+        let text = text.strip_prefix("message: ")?;
+        let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let is_whole = text.len() > 1 && text.ends_with(quote);
+        if self.object.is_open() {
+            return None;
+        }
+        let row = Row {
+            message: text.trim_matches(quote).to_owned(),
+            ..Row::default()
+        };
+        Some((row, Some(quote).filter(|_| !is_whole)))
+    }
+
     /// Whether a line is the rest of the message before it.
-    fn goes_on(&mut self, line: &str, text: &str) -> bool {
+    fn goes_on(&mut self, line: &str, text: &str, numbered: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
         };
-        let is_other = text.is_empty()
-            || open.lines >= MAX_WRAPPED
-            || key_of(line).is_some()
-            || text.starts_with(['$', '#', '{', '}'])
-            || text.starts_with("----")
-            || Form::is_header(text);
-        if is_other {
+        let is_other = || {
+            text.is_empty()
+                || key_of(line).is_some()
+                || text.starts_with(['$', '#', '{', '}'])
+                || text.starts_with("----")
+                || Form::is_header(text)
+                // What somebody has written about it.
+                || (!text.is_ascii() && open.row.message.is_ascii())
+        };
+        let ended = open.lines >= MAX_WRAPPED || open.numbered != numbered;
+        if ended || (open.quote.is_none() && is_other()) {
             return false;
+        }
+        if let Some(quote) = open.quote {
+            open.row.message.push(' ');
+            open.row.message.push_str(text.trim_end_matches(quote));
+            open.lines += 1;
+            if text.ends_with(quote) && !text.ends_with("''") {
+                open.lines = MAX_WRAPPED;
+            }
+            return true;
         }
         // A terminal breaks in the middle of a word; whoever indents what
         // follows has broken between two.
@@ -200,7 +238,7 @@ impl Kubectl {
         let first = row.first.map(|age| self.printed.minus(age));
         let failure = StartFailure {
             source: String::from("events"),
-            reason: Some(row.reason),
+            reason: Some(row.reason).filter(|reason| !reason.is_empty()),
             message: kept(&row.message),
             count: row.count,
             first: first.or(row.began).filter(|first| *first < time),
@@ -211,14 +249,15 @@ impl Kubectl {
     }
 }
 
-/// A line without the number that a page puts before it: `12. `, `12: `.
-fn without_number(line: &str) -> &str {
+/// A line without the number that a page puts before it: `12. `, `12: `; and
+/// whether it had one.
+fn without_number(line: &str) -> (&str, bool) {
     let text = line.trim_start().trim_start_matches(['\u{2022}', '>', '|']);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let rest = text.get(digits..).unwrap_or_default();
     match rest.strip_prefix(". ").or_else(|| rest.strip_prefix(": ")) {
-        Some(rest) if (1..=4).contains(&digits) => rest,
-        _ => line,
+        Some(rest) if (1..=4).contains(&digits) => (rest, true),
+        _ => (line, false),
     }
 }
 

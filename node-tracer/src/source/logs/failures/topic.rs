@@ -235,9 +235,19 @@ static ANYWHERE: Phrases = Phrases::new(&[
     "page allocation failure",
     "system oom encountered",
     "address already in use",
+    "address .. already in use",
+    "ip .. already in use",
+    "already allocated",
+    "already assigned",
     "no available ip*",
+    "no available address*",
     "no free ip*",
-    "ip .. exhausted",
+    "no free address*",
+    "no more ip*",
+    "noavailable*",
+    "ipnotenough",
+    "ip* .. exhausted",
+    "address* .. exhausted",
     "ttrpc: closed",
     "transport is closing",
     "cannot connect to the docker daemon",
@@ -565,7 +575,12 @@ pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
     }
     let is_known = ident.is_none_or(|ident| writer(ident).is_some());
     let used_up = || ANYWHERE.are_in(said) && OF_A_NODE.are_in(said);
-    let slow = || SLOW.are_in(said) && OF_A_POD.are_in(said);
+    // The kubelet says so of a container, and names it only beside it.
+    let of_container = || {
+        said.as_str()
+            .starts_with("error: context deadline exceeded")
+    };
+    let slow = || SLOW.are_in(said) && (OF_A_POD.are_in(said) || of_container());
     match is_known && (used_up() || slow()) {
         true => Verdict::Failure,
         false => Verdict::Nothing,

@@ -50,7 +50,8 @@ impl Form {
         has("TYPE") && has("REASON") && has("MESSAGE")
     }
 
-    fn learn(&mut self, text: &str) {
+    /// Takes a header in, if it is one.
+    pub(super) fn learn(&mut self, text: &str) {
         if Self::is_header(text) {
             let has = |word| text.split_whitespace().any(|other| other == word);
             self.wide = has("OBJECT") && has("SOURCE") && has("NAME");
@@ -84,9 +85,8 @@ impl<'t> Words<'t> {
 }
 
 impl Row {
-    /// Reads a row; `None` if the line is none. A header is remembered.
-    pub(super) fn read(text: &str, form: &mut Form) -> Option<Self> {
-        form.learn(text);
+    /// Reads a row; `None` if the line is none.
+    pub(super) fn read(text: &str, form: Form) -> Option<Self> {
         let mut words = Words { rest: text };
         let mut row = Self::default();
         if !is_type(words.peek()) {
@@ -96,7 +96,7 @@ impl Row {
         row.reason = words.next_if(is_reason)?.to_owned();
         match row.last.is_some() || row.count.is_some() || row.pod != PodRef::default() {
             false => row.described(&mut words)?,
-            true => row.listed(&mut words, *form),
+            true => row.listed(&mut words, form),
         }
         words.rest.trim().clone_into(&mut row.message);
         if form.wide {

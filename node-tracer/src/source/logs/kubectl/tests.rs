@@ -185,6 +185,35 @@ fn wrapped_messages_are_one() {
 }
 
 #[test]
+fn what_a_page_says_around_it_is_no_part_of_it() {
+    let (_, told) = only(
+        "  4. Warning FailedMount 2m kubelet MountVolume.SetUp failed for volume \"a\" : no way\n\
+         The next paragraph begins here\n",
+    );
+    assert!(told.message.ends_with(" : no way"), "{}", told.message);
+    let (_, told) = only(
+        "Warning FailedMount 2m kubelet MountVolume.SetUp failed for volume \"a\" : no way\n\
+         \u{5904}\u{7406}\n",
+    );
+    assert!(told.message.ends_with(" : no way"), "{}", told.message);
+}
+
+#[test]
+fn the_message_of_a_containers_state_is_read_whole() {
+    let text = "\
+    1. lastState: terminated
+    2. exitCode: 128
+    3. message: 'failed to create containerd task: OCI runtime create failed: container_linux.go:345:
+    4. starting container process caused \"process_linux.go:424: container init
+    5. caused \\\"rootfs_linux.go:58: mounting x to rootfs\\\"\": unknown'
+    6. reason: StartError
+";
+    let (_, told) = only(text);
+    assert!(told.message.starts_with("failed to create containerd task"));
+    assert!(told.message.ends_with("unknown"), "{}", told.message);
+}
+
+#[test]
 fn events_as_objects_are_read() {
     let yaml = "\
 apiVersion: v1
