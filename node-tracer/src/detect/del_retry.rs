@@ -71,7 +71,11 @@ impl<'a> Retried<'a> {
     fn of(view: &View<'a>, calls: &'a AttachmentCalls) -> Option<Self> {
         let many = calls.del_failure();
         let many = many.filter(|(plugin, _)| plugin.failed_dels >= MANY);
-        let (plugin, end) = many.or_else(|| calls.retried())?;
+        let retried = || {
+            let (plugin, first) = calls.retried()?;
+            Some((plugin, plugin.failed_del.as_ref().unwrap_or(first)))
+        };
+        let (plugin, end) = many.or_else(retried)?;
         if view.passed(calls.last.plus(SILENCE)) {
             return None;
         }
@@ -85,7 +89,7 @@ impl<'a> Retried<'a> {
             calls,
             plugin,
             end,
-            since: plugin.failing_since.unwrap_or(end.at).min(end.at),
+            since: plugin.failing_since.unwrap_or(end.at),
             pod,
             whose,
             ips: given(view, calls),

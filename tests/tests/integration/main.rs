@@ -17,6 +17,7 @@ mod incident;
 mod journald;
 mod kube;
 mod lifecycle;
+mod logs;
 mod netns;
 mod node;
 mod privileges;
@@ -32,7 +33,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 21] = [
+    let groups: [&[Test]; 22] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -40,6 +41,7 @@ fn main() -> std::process::ExitCode {
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
+        logs::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,

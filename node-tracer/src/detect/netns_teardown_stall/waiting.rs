@@ -37,7 +37,7 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
         waits.first,
     )];
     if waits.times > 1 {
-        let claim = format!("it has said so {} times since", waits.times);
+        let claim = "it says so about every ten seconds, this time for the last";
         claims.push(evidence(claim, "kernel", waits.last));
     }
     let (workers, _) = stuck(view);

@@ -96,7 +96,7 @@ impl Meaning {
         let mut out = Vec::new();
         self.kernel.settle(&mut out);
         self.calico.settle(&mut self.calls);
-        self.kubelet.forget();
+        self.kubelet.end(&mut self.calls);
         self.calls.close_all();
         out.extend(self.calls.take());
         out
@@ -133,3 +133,6 @@ impl Writer {
         self == other || self == Self::Unknown
     }
 }
+
+#[cfg(test)]
+mod tests;

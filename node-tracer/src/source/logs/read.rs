@@ -42,7 +42,7 @@ pub(crate) use self::{
 };
 use self::{
     calendar::Calendar,
-    fold::{Joint, Pending, Width},
+    fold::{Joint, Pending, Wrapped, Wrapping},
     lines::{Line, Lines, Next},
     needles::Needles,
     partial::Pieces,
@@ -117,8 +117,8 @@ pub(crate) struct LogReader {
     joined: Vec<u8>,
     pieces: Pieces,
     ready: Ready,
-    /// What the log's lines are wrapped at.
-    width: Option<usize>,
+    /// How the log's lines are wrapped.
+    wrapping: Wrapping,
     /// The month of the last record whose time has no year.
     month: [u8; 3],
     /// The log's beginning was looked at.
@@ -170,7 +170,7 @@ impl LogReader {
             joined: Vec::new(),
             pieces: Pieces::default(),
             ready: Ready::default(),
-            width: None,
+            wrapping: Wrapping::default(),
             month: [0; 3],
             begun: false,
             boot: None,
@@ -262,16 +262,16 @@ impl LogReader {
         if self.lines.from(0).starts_with(b"\xef\xbb\xbf") {
             self.lines.take_bytes(3);
         }
-        let mut width = Width::default();
+        let mut wrapped = Wrapped::default();
         let mut ready = Ready::default();
         for line in self.lines.from(0).split(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.len() <= lines::LONGEST {
-                width.line(line);
+                wrapped.line(line);
                 ready.look_at(line, &mut self.calendar);
             }
         }
-        self.width = width.wrapped_at();
+        self.wrapping = wrapped.how();
     }
 
     /// Goes on to the next record that is given out; `false` at the end.
@@ -323,7 +323,7 @@ impl LogReader {
                 true => &self.joined,
                 false => self.lines.text(&pending.place),
             };
-            let joint = fold::joint(&mut pending, so_far, text, form, self.width);
+            let joint = fold::joint(&mut pending, so_far, text, form, self.wrapping);
             if joint == Joint::Apart {
                 // The line is looked at again if something is given out first.
                 if self.finish(&pending) {
@@ -340,31 +340,46 @@ impl LogReader {
             None => self.plain(&line),
             Some(Form::Export) => self.exported(),
             Some(form) => {
-                self.lines.hold(Some(line.place.start));
-                self.pending = Some(Pending::new(form, self.lines.number, line.place));
+                let mut pending = Pending::new(form, self.lines.number, line.place.clone());
+                if line.is_cut() {
+                    // Its rest, which is passed over, must not be held with it.
+                    self.unfold(&mut pending);
+                } else {
+                    self.lines.hold(Some(line.place.start));
+                }
+                self.pending = Some(pending);
                 false
             }
         }
     }
 
+    /// Copies a record of one line out of the buffer.
+    fn unfold(&mut self, pending: &mut Pending) {
+        self.joined.clear();
+        self.joined.shrink_to(64 << 10);
+        let first = self.lines.text(&pending.place);
+        self.joined.extend_from_slice(first);
+        pending.folded = true;
+        self.lines.hold(None);
+    }
+
     /// Adds a line to a record.
     fn join(&mut self, pending: &mut Pending, line: &Line, joint: Joint) {
         if !pending.folded {
-            self.joined.clear();
-            self.joined.shrink_to(64 << 10);
-            let first = self.lines.text(&pending.place);
-            self.joined.extend_from_slice(first);
-            pending.folded = true;
-            self.lines.hold(None);
+            self.unfold(pending);
         }
         let text = self.lines.text(&line.place);
-        pending.width = match self.width {
+        pending.width = match self.wrapping.width {
             Some(_) => fold::columns(text),
             None => 0,
         };
         let without = match joint {
             Joint::Apart => 0,
             Joint::Wrapped(bytes) => bytes,
+            Joint::Spaced(bytes) => {
+                self.joined.push(b' ');
+                bytes
+            }
             Joint::Newline(bytes) => {
                 self.joined.push(b'\n');
                 bytes

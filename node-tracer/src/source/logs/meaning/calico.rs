@@ -195,8 +195,8 @@ impl Calico {
             Step::Runs => calls.goes_on(time, &key),
             Step::Ipam => calls.ipam_begins(time, &key),
             Step::Assigned => {
-                let given = after(text, "assigned addresses").map(ips);
-                calls.ipam_ends(time, &key, given.unwrap_or_default());
+                let given = ["IPv4", "IPv6"].map(|key| field(entry, key).unwrap_or_default());
+                calls.ipam_ends(time, &key, ips(&given.join(" ")));
             }
             Step::Uses => {
                 let used = between(text, "using IPs: [", "]").map(ips);

@@ -1,6 +1,8 @@
 //! What the kubelet says of pods, of sandboxes and of CNI calls: its own ones
 //! while it had dockershim, the runtime's since.
 
+use std::time::Duration;
+
 use crate::{
     clock::Timestamp,
     event::{PodRef, RuntimeSandbox, What},
@@ -35,12 +37,25 @@ const SOURCE: &str = "kubelet";
 pub(super) struct Kubelet {
     /// A failure of which the next line will say whose it is.
     unplaced: Option<(Timestamp, Failure)>,
+    /// A failure of a sandbox of which the next lines will name the pod.
+    unnamed: Option<(Timestamp, Failure, About)>,
 }
+
+/// Lines about one failure come within this time.
+const NAMED: Duration = Duration::from_secs(1);
 
 impl Kubelet {
     /// Takes a message in.
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         let text = &*entry.message;
+        let apart = |at: Timestamp| time.since(at).max(at.since(time));
+        if self
+            .unnamed
+            .as_ref()
+            .is_some_and(|(at, ..)| apart(*at) > NAMED)
+        {
+            self.settle(calls);
+        }
         if let Some(rest) = text.strip_prefix("SyncLoop") {
             sync_loop(time, rest, entry, calls);
         } else if let Some(rest) = after(text, "namespace for the terminated container ") {
@@ -54,9 +69,18 @@ impl Kubelet {
         }
     }
 
-    /// What comes next is of another part of the story.
-    pub(super) fn forget(&mut self) {
+    /// What comes next is of another part of the story, or nothing does.
+    pub(super) fn end(&mut self, calls: &mut Calls) {
         self.unplaced = None;
+        self.settle(calls);
+    }
+
+    /// Tells of a failure, whether or not its pod was named.
+    fn settle(&mut self, calls: &mut Calls) {
+        if let Some((time, failure, about)) = self.unnamed.take() {
+            let said = &failure.message;
+            calls.fails(time, failure.verb, about, Teller::Kubelet, said);
+        }
     }
 
     /// What dockershim says as the plugin has just ended.
@@ -103,13 +127,36 @@ impl Kubelet {
             Some((at, before)) if is_same(&before, &failure) && at <= time => Some(at),
             _ => None,
         };
-        let teller = match direct {
-            true => Teller::Kubelet,
-            false => Teller::Repeated,
-        };
-        let about = about(&failure, entry);
-        let said = &failure.message;
-        calls.fails(began.unwrap_or(time), failure.verb, about, teller, said);
+        let time = began.unwrap_or(time);
+        let mut about = about(&failure, entry);
+        let id = &failure.container_id;
+        if let Some((_, held, own)) = &mut self.unnamed
+            && held.container_id == *id
+        {
+            own.pod.uid = own.pod.uid.take().or(about.pod.uid);
+            if own.pod.name.is_none() {
+                own.pod.name = about.pod.name;
+                own.pod.namespace = about.pod.namespace;
+            }
+            if own.pod.uid.is_some() {
+                self.settle(calls);
+            }
+            return;
+        }
+        self.settle(calls);
+        if !direct {
+            let said = &failure.message;
+            calls.fails(time, failure.verb, about, Teller::Repeated, said);
+            return;
+        }
+        let known = calls.known.pod_of(&about.container_id);
+        if let Some(known) = known.filter(|known| known.name.is_some()) {
+            about.pod = known.clone();
+            let said = &failure.message;
+            calls.fails(time, failure.verb, about, Teller::Kubelet, said);
+            return;
+        }
+        self.unnamed = Some((time, failure, about));
     }
 }
 

@@ -250,6 +250,6 @@ mod tests {
                 "fd00::7".parse().unwrap()
             ]
         );
-        assert_eq!(ips("[]"), []);
+        assert!(ips("[]").is_empty());
     }
 }

@@ -217,7 +217,7 @@ fn dmesg(line: &[u8]) -> bool {
                 || looks_like(from(rest, digits), b".000000][")
         }
         Some(b'M' | b'T' | b'W' | b'F' | b'S') => {
-            month(from(rest, 8)) && looks_like(from(rest, 18), b" 0000]")
+            month(from(rest, 8)) && looks_like(from(rest, 19), b" 0000]")
                 || looks_like(from(rest, 4), b"0000-00-00 00:00:00")
         }
         _ => false,
@@ -226,7 +226,7 @@ fn dmesg(line: &[u8]) -> bool {
 
 /// `kern  :info  : [   12.345678] `: `dmesg -x`.
 fn decoded(line: &[u8]) -> bool {
-    line.get(6) == Some(&b':') && line.get(14..16) == Some(b": ") && dmesg(from(line, 16))
+    line.get(6) == Some(&b':') && line.get(13..15) == Some(b": ") && dmesg(from(line, 15))
 }
 
 /// `<30>1 2023-...`, `<30>Dec 12 ...`, `<6>[   12.345678] `

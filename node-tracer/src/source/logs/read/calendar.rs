@@ -13,11 +13,12 @@ use crate::clock::Timestamp;
 const QUARTER: i64 = 900 * SECOND;
 /// Two times of one line may be so far apart: who passes lines on may be slow.
 const SAME_LINE: i64 = 120 * SECOND;
-/// A time is replaced by a more precise one beside it that is no further away.
-const REFINE: i64 = 5 * SECOND;
+/// A time without a fraction is replaced by one beside it that is no further
+/// away.
+const REFINE: i64 = 2 * SECOND;
 /// No zone is further from UTC.
 const FARTHEST: i64 = 14 * 3_600 * SECOND;
-/// Half a year and no leap day more: further away, another year is nearer.
+/// A day without a leap second.
 const DAY: i64 = 86_400 * SECOND;
 
 /// See the module's documentation.
@@ -31,6 +32,8 @@ pub(super) struct Calendar {
     /// The last point in time: a year that is missing is the one that comes
     /// nearest to it.
     anchor: Option<i64>,
+    /// The time of the last line.
+    last: i64,
     /// When the kernel started, ns since 1970.
     started: Option<i64>,
     /// A given year has been used.
@@ -49,6 +52,7 @@ impl Calendar {
             modified: nanos(modified),
             learned: None,
             anchor: None,
+            last: 0,
             started: None,
             begun: false,
             assumed_year: None,
@@ -80,9 +84,16 @@ impl Calendar {
         self.started = Some(at.saturating_sub(uptime));
     }
 
-    /// A line's time, by all its stamps, the outermost first.
+    /// A line's time, by all its stamps, the outermost first. Of a time
+    /// without a fraction only the second is known, and that it is not before
+    /// the line before it.
     pub(super) fn time(&mut self, stamps: &[Stamp]) -> Option<Timestamp> {
-        self.nanos(stamps).and_then(timestamp)
+        let mut nanos = self.nanos(stamps)?;
+        if nanos % SECOND == 0 && (nanos..nanos + SECOND).contains(&self.last) {
+            nanos = self.last;
+        }
+        self.last = nanos;
+        timestamp(nanos)
     }
 
     fn nanos(&mut self, stamps: &[Stamp]) -> Option<i64> {
@@ -188,23 +199,24 @@ fn nearest(wall: Wall, to: i64) -> Option<i64> {
     local.min_by_key(|local| local.abs_diff(to))
 }
 
-/// The same time as the most precise of the stamps has it.
+/// The same time with a fraction of a second, if another of the stamps has
+/// one: writers leave it out that journald and klog know.
 fn refined(stamps: &[Stamp], base: i64) -> i64 {
-    let digits = |stamp: &Stamp| match stamp {
-        Stamp::Instant(nanos, digits) if *nanos == base => Some((*digits, 0)),
-        Stamp::Instant(nanos, digits) => Some((*digits, nanos - base)),
-        Stamp::Wall(wall) => {
+    if base % SECOND != 0 {
+        return base;
+    }
+    let apart = |stamp: &Stamp| match stamp {
+        Stamp::Instant(nanos, 1..) => Some(*nanos - base),
+        Stamp::Wall(wall) if wall.digits > 0 => {
             let apart = wall.of_day - base.rem_euclid(DAY);
-            let apart = (apart + QUARTER / 2).rem_euclid(QUARTER) - QUARTER / 2;
-            Some((wall.digits, apart))
+            Some((apart + QUARTER / 2).rem_euclid(QUARTER) - QUARTER / 2)
         }
-        Stamp::Uptime(_) => None,
+        _ => None,
     };
-    let near = stamps.iter().rev().filter_map(digits);
-    let near = near.filter(|(_, apart)| apart.abs() <= REFINE);
-    // The first of equals: the innermost.
-    let best = near.reduce(|best, next| if next.0 > best.0 { next } else { best });
-    base.saturating_add(best.map_or(0, |(_, apart)| apart))
+    // The innermost of several.
+    let mut near = stamps.iter().rev().filter_map(apart);
+    let near = near.find(|apart| apart.abs() <= REFINE);
+    base.saturating_add(near.unwrap_or(0))
 }
 
 fn nanos(time: SystemTime) -> i64 {

@@ -54,45 +54,78 @@ pub(super) enum Joint {
     Apart,
     /// As if nothing were between them, but for so many bytes of indentation.
     Wrapped(usize),
+    /// The same with a space, which whoever wrapped them has left out.
+    Spaced(usize),
     /// With a newline, which the writer wrote; without so many bytes.
     Newline(usize),
 }
 
-/// The width at which a log's lines are wrapped, if they are.
+/// How a log's lines are wrapped, if they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Width {
+pub(super) struct Wrapping {
+    /// Its lines have this width, but for the last of each record.
+    pub(super) width: Option<usize>,
+    /// Spaces in front of what goes on, at least.
+    pub(super) indent: Option<usize>,
+}
+
+/// Finds out how a log's lines are wrapped.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wrapped {
     /// The widest line so far.
     widest: usize,
     /// How many are as wide.
     lines: u32,
     /// The last line was as wide.
     last: bool,
-    /// What followed one of these did not look like a record.
-    wrapped: bool,
+    /// How often what followed one of these did not look like a record and
+    /// was not indented,
+    flush: u32,
+    /// and how often it was.
+    indented: u32,
+    /// A record has begun, and no empty line come since.
+    inside: bool,
+    /// The fewest spaces in front of what goes on.
+    indent: Option<usize>,
 }
 
-impl Width {
+impl Wrapped {
     /// Takes a line in.
     pub(super) fn line(&mut self, line: &[u8]) {
-        let wide = columns(line);
-        if self.last && wide > 0 && begin::begins(line).is_none() {
-            self.wrapped = true;
-        }
+        let (wide, begins) = (columns(line), begin::begins(line).is_some());
+        let spaces = spaces(line);
         if wide > self.widest {
-            *self = Self {
-                widest: wide,
-                ..Self::default()
-            };
+            (self.widest, self.lines) = (wide, 0);
+            (self.flush, self.indented) = (0, 0);
+        } else if self.last && wide > 0 && !begins {
+            let indented = spaces >= INDENTED || line.starts_with(b"\t");
+            self.indented += u32::from(indented);
+            self.flush += u32::from(!indented);
         }
         self.last = wide == self.widest;
         self.lines += u32::from(self.last);
+        self.inside = begins || (self.inside && wide > 0);
+        if self.inside && !begins && spaces >= INDENTED && spaces < wide {
+            self.indent = Some(self.indent.map_or(spaces, |least| least.min(spaces)));
+        }
     }
 
-    /// The width, once all lines are in.
-    pub(super) fn wrapped_at(self) -> Option<usize> {
-        let told = self.wrapped && self.lines > 1 && self.widest >= NARROWEST;
-        told.then_some(self.widest)
+    /// How they are, once all lines are in.
+    pub(super) fn how(self) -> Wrapping {
+        let (flush, indented) = (self.flush, self.indented);
+        let told = flush + indented > 0 && self.lines > 1 && self.widest >= NARROWEST;
+        Wrapping {
+            width: told.then_some(self.widest),
+            indent: match told && flush > indented {
+                true => Some(0),
+                false => self.indent,
+            },
+        }
     }
+}
+
+fn spaces(line: &[u8]) -> usize {
+    line.iter().take_while(|byte| **byte == b' ').count()
 }
 
 /// Characters, which is near enough to columns.
@@ -101,21 +134,21 @@ pub(super) fn columns(line: &[u8]) -> usize {
 }
 
 /// Whether a line goes on with a record. `text`: what the record says so far.
-/// `width`: what the log's lines are wrapped at.
+/// `wrapping`: how the log's lines are wrapped.
 pub(super) fn joint(
     pending: &mut Pending,
     text: &[u8],
     line: &[u8],
     form: Option<Form>,
-    width: Option<usize>,
+    wrapping: Wrapping,
 ) -> Joint {
     if text.len() >= LONGEST || form == Some(pending.form) {
         return Joint::Apart;
     }
-    if width.is_some() && !pending.folded {
+    if wrapping.width.is_some() && !pending.folded {
         pending.width = columns(text);
     }
-    let full = width == Some(pending.width);
+    let full = wrapping.width == Some(pending.width);
     if form.is_some() {
         // Inside of an envelope there may be whatever else begins a record.
         return match full || is_bare(text) {
@@ -132,15 +165,28 @@ pub(super) fn joint(
         return Joint::Newline(0);
     }
     let tabs = line.iter().take_while(|byte| **byte == b'\t').count();
-    if tabs > 0 {
-        return Joint::Wrapped(tabs);
-    }
-    let spaces = line.iter().take_while(|byte| **byte == b' ').count();
-    if spaces >= INDENTED {
+    let spaces = spaces(line);
+    let indent = if tabs > 0 {
+        tabs
+    } else if spaces >= INDENTED {
         // journalctl puts the lines of a message below each other.
-        return match message_at(text) == Some(spaces) {
-            true => Joint::Newline(spaces),
-            false => Joint::Wrapped(spaces),
+        if message_at(text) == Some(spaces) {
+            return Joint::Newline(spaces);
+        }
+        // What was wrapped in front of a space has one more.
+        match wrapping.indent {
+            Some(0) if !full => spaces,
+            Some(indent) => indent.min(spaces),
+            None => spaces,
+        }
+    } else {
+        0
+    };
+    if indent > 0 {
+        let rest = line.get(indent..).unwrap_or_default();
+        return match pending.open.lacks_space(text, rest) {
+            true => Joint::Spaced(indent),
+            false => Joint::Wrapped(indent),
         };
     }
     match full || pending.open.after(text) {
@@ -188,5 +234,18 @@ impl Open {
         }
         self.seen = text.len();
         self.quoted || self.depth > 0
+    }
+
+    /// Whether a space is missing between a record and what goes on with it:
+    /// `container` and `"5eed..."`, `(a=1,` and `b=2)`. Editors that wrap in
+    /// front of a space leave it out. In most places that cannot be known.
+    fn lacks_space(&mut self, text: &[u8], next: &[u8]) -> bool {
+        self.after(text);
+        match (text.last(), next.first()) {
+            _ if self.quoted => false,
+            (Some(last), Some(b'"')) => last.is_ascii_alphanumeric(),
+            (Some(b','), Some(next)) => self.depth > 0 && next.is_ascii_alphabetic(),
+            _ => false,
+        }
     }
 }

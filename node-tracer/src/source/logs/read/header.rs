@@ -265,8 +265,8 @@ impl<'a> Parsed<'a> {
             true => text,
             false => {
                 // `kern  :info  : [   12.345678] `
-                self.level = level(text.get(7..14)?.trim());
-                text.get(16..)?
+                self.level = level(text.get(7..13)?.trim());
+                text.get(15..)?
             }
         };
         let rest = match self.stamped(stamp::uptime(text)) {

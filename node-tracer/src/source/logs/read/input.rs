@@ -220,3 +220,6 @@ fn foreign(bytes: &[u8]) -> Option<(&'static str, String)> {
         return None;
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,13 @@ pub(super) struct Line {
     cut: bool,
 }
 
+impl Line {
+    /// Whether it is longer than allowed.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+}
+
 /// What is next in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {

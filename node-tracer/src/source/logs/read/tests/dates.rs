@@ -25,6 +25,20 @@ fn a_full_time_beside_a_short_one_tells_year_and_zone_of_all() {
 }
 
 #[test]
+fn lines_of_one_second_stay_in_their_order() {
+    let text = "Dec 12 20:21:27 n kubelet[1]: E1212 20:21:27.750000 1 a.go:1] one\n\
+                Dec 12 20:21:27 n kubelet[1]: two\n\
+                Dec 12 20:21:28 n kubelet[1]: three\n";
+    let (times, _) = times(text, LogOptions::default());
+    let want = [
+        "2022-12-12T20:21:27.750000Z",
+        "2022-12-12T20:21:27.750000Z",
+        "2022-12-12T20:21:28.000000Z",
+    ];
+    assert_eq!(times, want);
+}
+
+#[test]
 fn a_full_time_in_another_zone_tells_them_too() {
     let text = "Dec 12 20:21:26 n kubelet[1]: before\n\
                 Dec 12 20:21:27 n containerd[1]: time=\"2017-12-12T14:51:27.5Z\" level=info msg=a\n";
