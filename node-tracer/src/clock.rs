@@ -18,6 +18,9 @@ pub(crate) struct Timestamp(i64);
 const SECOND: i64 = 1_000_000_000;
 
 impl Timestamp {
+    /// 1970: of what has no time.
+    pub(crate) const EPOCH: Self = Self(0);
+
     /// The present.
     pub(crate) fn now() -> Self {
         SystemTime::now().into()
@@ -45,6 +48,12 @@ impl Timestamp {
             self.0
                 .saturating_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
         )
+    }
+
+    /// This much earlier.
+    pub(crate) fn minus(self, by: Duration) -> Self {
+        let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(nanos))
     }
 
     /// Reads RFC 3339; `None` if it is not.

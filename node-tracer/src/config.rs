@@ -114,12 +114,18 @@ pub(crate) struct Config {
 /// What `replay` is to do. It needs nothing of the node that it runs on.
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
-    /// Recordings, `-` for standard input.
+    /// Recordings and logs, `-` for standard input.
     pub(crate) files: Vec<PathBuf>,
     /// Outputs, each once; never empty.
     pub(crate) outputs: Vec<cli::Output>,
     /// The host's root, where journald's socket is.
     pub(crate) root: PathBuf,
+    /// The year of a log's first line, if it is known otherwise.
+    pub(crate) year: Option<i16>,
+    /// Seconds east of UTC of a log's times, if that is known otherwise.
+    pub(crate) utc_offset: Option<i32>,
+    /// The node, where a log does not name it.
+    pub(crate) node_name: Option<String>,
 }
 
 impl Replay {
@@ -129,6 +135,9 @@ impl Replay {
             files,
             output,
             root,
+            year,
+            utc_offset,
+            node_name,
         } = cli;
         let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
         if files.iter().filter(is_stdin).count() > 1 {
@@ -138,6 +147,9 @@ impl Replay {
             files: files.clone(),
             outputs: outputs(output)?,
             root: root.clone(),
+            year: *year,
+            utc_offset: *utc_offset,
+            node_name: node_name.clone(),
         })
     }
 }

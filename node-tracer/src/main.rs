@@ -19,7 +19,7 @@
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
 //! | [`rules`] | the rules' pages, for people |
-//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
+//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
 
 // libFuzzer brings its own.
 #![cfg_attr(fuzzing, no_main)]
@@ -44,6 +44,7 @@ mod look;
 mod looks;
 mod model;
 mod output;
+mod phrase;
 mod privileges;
 mod record;
 mod recording;

@@ -1,5 +1,5 @@
-//! `node-tracer replay FILE…`: recorded runs again, through the same engine
-//! into the same sinks.
+//! `node-tracer replay FILE…`: recorded runs again, and logs that nobody
+//! traced ([`logs`]), through the same engine into the same sinks.
 //!
 //! A run is told as the command told it that recorded it: of a trace, what it
 //! saw, its events, and findings as they came; of a scan, what it saw and what
@@ -9,9 +9,10 @@
 //! said, and what it costs.
 
 mod gaps;
+mod logs;
 mod run;
 
-use std::{io::BufRead, path::Path};
+use std::io::{BufRead, BufReader};
 
 use self::run::Run;
 use crate::{
@@ -19,29 +20,78 @@ use crate::{
     recording::{Line, ReadError, Recording},
     report,
     sink::{Sink, SinkError, escape::Printable},
+    source::logs::read::{Input, LogError},
 };
 
-/// Replays one file after the other, each as a run of its own. Returns whether
-/// anything of severity warning or above was found in any.
+/// What is read of a recording at a time.
+const BUFFER: usize = 1 << 20;
+
+/// Replays recordings one after the other, each as a run of its own, and all
+/// logs as one story. Returns whether anything of severity warning or above
+/// was found in any.
 pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     let mut something = false;
-    let mut failed = 0;
+    let mut failed = Failed::default();
+    let mut logs = Vec::new();
     for path in &config.files {
-        match one(path, config) {
+        let told = match Input::open(path) {
+            Ok(input) if logs::is_recording(input.beginning()) => one(input, config),
+            Ok(input) => {
+                logs.push(input);
+                continue;
+            }
+            Err(error) => Err(Failure::Log(error)),
+        };
+        match told {
             Ok(Told::Whole { found }) => something |= found,
             // There is nobody left to tell.
             Ok(Told::Unheard { found }) => return Ok(something | found),
-            Err(Failure::Read(error)) if config.files.len() > 1 => {
-                tracing::error!("{}", Printable(report::chain(&error)));
-                failed += 1;
-            }
-            Err(Failure::Read(error)) => return Err(error.into()),
-            Err(Failure::Write(error)) => return Err(error.into()),
+            Err(failure) => failed.note(failure)?,
         }
     }
-    let of = config.files.len();
-    anyhow::ensure!(failed == 0, "{failed} of {of} files could not be replayed");
+    if !logs.is_empty() {
+        match logs::run(logs, config) {
+            Ok(Told::Whole { found } | Told::Unheard { found }) => something |= found,
+            Err(failure) => failed.note(failure)?,
+        }
+    }
+    failed.end(config.files.len())?;
     Ok(something)
+}
+
+/// What could not be replayed.
+#[derive(Default)]
+struct Failed {
+    all: Vec<anyhow::Error>,
+}
+
+impl Failed {
+    /// The others can still be replayed, unless nothing can be written.
+    fn note(&mut self, failure: Failure) -> anyhow::Result<()> {
+        self.all.push(match failure {
+            Failure::Read(error) => error.into(),
+            Failure::Log(error) => error.into(),
+            Failure::NotUnderstood { name } => anyhow::anyhow!(logs::not_understood(&name)),
+            Failure::Write(error) => return Err(error.into()),
+        });
+        Ok(())
+    }
+
+    fn end(mut self, of: usize) -> anyhow::Result<()> {
+        match self.all.pop() {
+            None => Ok(()),
+            Some(only) if of == 1 => Err(only),
+            Some(last) => {
+                for error in self.all.iter().chain([&last]) {
+                    tracing::error!("{}", Printable(report::chain(error.as_ref())));
+                }
+                let failed = self.all.len() + 1;
+                Err(anyhow::anyhow!(
+                    "{failed} of {of} files could not be replayed"
+                ))
+            }
+        }
+    }
 }
 
 /// How far a run was told, and whether anything was found by then.
@@ -58,6 +108,10 @@ enum Told {
 enum Failure {
     /// The other files can still be replayed.
     Read(ReadError),
+    /// The same of a log.
+    Log(LogError),
+    /// The same of one that is none.
+    NotUnderstood { name: String },
     /// Nothing can be said.
     Write(SinkError),
 }
@@ -74,8 +128,9 @@ impl From<SinkError> for Failure {
     }
 }
 
-fn one(path: &Path, config: &config::Replay) -> Result<Told, Failure> {
-    let recording = Recording::open(path)?;
+fn one(input: Input, config: &config::Replay) -> Result<Told, Failure> {
+    let name = input.name().to_owned();
+    let recording = Recording::new(name, BufReader::with_capacity(BUFFER, input))?;
     // New ones for each: what one run has printed is not what the next has.
     let sinks = output::sinks_of(&config.outputs, &config.root, true)?;
     tell(recording, sinks)

@@ -4,6 +4,7 @@ mod effects;
 mod lock;
 mod pods;
 mod runtime;
+mod space;
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -17,7 +18,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use self::{effects::Effects, lock::Lock, pods::PodsSource, runtime::Runtime};
+use self::{effects::Effects, lock::Lock, pods::PodsSource, runtime::Runtime, space::Space};
 use crate::{
     clock::Timestamp,
     config::{Config, Node},
@@ -85,6 +86,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut runtime = Runtime::new(config, looker.procfs());
     let mut reservations = Reservations::watch(config);
     let mut effects = Effects::new(looker.procfs(), &config.node.root);
+    let mut space = Space::new(&config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let (attached, symbols) = attach(config, starter)?;
     let live_config = live::Config {
@@ -148,6 +150,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             runtime.poll(&mut events);
         }
         effects.step(&mut events);
+        space.step(&mut events);
         out.take(events.drain(..));
         if out.until_tick().is_zero() {
             out.tick();

@@ -37,6 +37,8 @@ pub(crate) struct TextSink<W> {
     brief: bool,
     /// The date that was last printed.
     date: String,
+    /// The node that was last named.
+    node: String,
     /// The last thing printed was a block, and what follows is set apart.
     after_block: bool,
     memory: Memory,
@@ -50,6 +52,7 @@ impl<W: io::Write> TextSink<W> {
             paint: Painter { colour },
             brief: false,
             date: String::new(),
+            node: String::new(),
             after_block: false,
             memory: Memory::default(),
         }
@@ -64,17 +67,21 @@ impl<W: io::Write> TextSink<W> {
         }
     }
 
-    /// The date, if it is not the one last printed.
+    /// The date and the node, if they are not those last printed.
     fn day(&mut self, record: &Record<'_>) -> String {
         let today = style::date(record.time);
-        if today == self.date {
+        let same = record.node == self.node;
+        if today == self.date && same {
             return String::new();
         }
         let first = self.date.is_empty();
         self.date.clone_from(&today);
+        record.node.clone_into(&mut self.node);
+        let node = Printable(record.node);
         let line = match first {
-            true => format!("{today}, times are UTC; node {}", Printable(record.node)),
-            false => today,
+            true => format!("{today}, times are UTC; node {node}"),
+            false if same => today,
+            false => format!("{today}, node {node}"),
         };
         self.paint.paint(Style::Title, line) + "\n"
     }

@@ -17,6 +17,7 @@ mod incident;
 mod journald;
 mod kube;
 mod lifecycle;
+mod logs;
 mod metrics;
 mod netns;
 mod node;
@@ -33,7 +34,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 22] = [
+    let groups: &[&[Test]] = &[
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
+        logs::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,

@@ -63,7 +63,11 @@ impl Calls {
             }
         }
         let changed = attachment.note(call, time, end);
+        let name = attachment.pod.as_ref().and_then(pod_key);
         self.sort(&key);
+        if let Some(name) = name.filter(|_| call.log) {
+            self.sort_name(name);
+        }
         changed
     }
 
@@ -121,8 +125,21 @@ impl Calls {
         };
         let forsaken = attachment.is_some_and(AttachmentCalls::is_forsaken);
         put(&mut self.forsaken, forsaken);
-        let failed = attachment.is_some_and(|attachment| attachment.del_failure().is_some());
+        let failed = attachment.is_some_and(|attachment| {
+            attachment.del_failure().is_some() || attachment.retried().is_some()
+        });
         put(&mut self.failed_dels, failed);
+    }
+
+    /// The same for a pod's name.
+    fn sort_name(&mut self, name: String) {
+        let keys = self.by_pod.get(&name).into_iter().flatten();
+        let mut all = keys.filter_map(|key| self.attachments.get(key));
+        let many = all.clone().nth(1).is_some();
+        match many && all.any(AttachmentCalls::has_del) {
+            true => self.namesakes.insert(name),
+            false => self.namesakes.remove(&name),
+        };
     }
 
     fn make_room(&mut self, key: &Key) {
@@ -140,6 +157,9 @@ impl Calls {
         self.dropped += u64::from(old.deleted().is_none());
         if let Some(name) = old.pod.as_ref().and_then(pod_key) {
             forget(&mut self.by_pod, &name, &oldest);
+            if self.namesakes.contains(&name) {
+                self.sort_name(name);
+            }
         }
         if let Some(netns) = old.netns {
             forget(&mut self.by_inode, &netns.inode, &oldest);
@@ -171,6 +191,7 @@ impl AttachmentCalls {
                     failing_since: None,
                     failed_del: None,
                     released: None,
+                    retried: None,
                 });
                 self.plugins.len() - 1
             }
@@ -211,10 +232,16 @@ impl PluginCalls {
                 end: None,
                 pid: call.pid,
                 with_netns: !call.netns_path.is_empty(),
+                log: call.log,
             });
             match is_add {
                 true => self.adds += 1,
-                false => self.dels += 1,
+                false => {
+                    self.dels += 1;
+                    if let (None, Some(failed)) = (&self.retried, &self.failed_del) {
+                        self.retried = Some((failed.clone(), time));
+                    }
+                }
             }
         }
         let Some(end) = end else {
@@ -224,6 +251,7 @@ impl PluginCalls {
             known.end = Some(end.clone());
         }
         match (is_add, end.is_ok()) {
+            (_, false) if !end.is_failed() => {}
             (true, true) => {}
             (true, false) => self.failed_adds += 1,
             (false, true) => {

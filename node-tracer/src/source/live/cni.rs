@@ -19,7 +19,6 @@ use crate::{
 };
 
 mod payload;
-mod redact;
 mod unseen;
 
 /// Programs that call CNI plugins, by the name of their executable.
@@ -195,6 +194,7 @@ impl CniTable {
             infra_container_id: argument(&env.get("CNI_ARGS"), "K8S_POD_INFRA_CONTAINER_ID"),
             trusted: distrust.is_none(),
             distrust,
+            log: false,
         };
         let same = self
             .running
