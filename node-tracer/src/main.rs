@@ -29,6 +29,7 @@ mod detect;
 mod engine;
 mod event;
 mod explain;
+mod fault;
 mod finding;
 mod look;
 mod looks;
@@ -38,7 +39,6 @@ mod privileges;
 mod record;
 mod recording;
 mod replay;
-mod report;
 mod reservations;
 mod scan;
 mod sink;
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let text = report::chain(error.as_ref());
+            let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
             let _ = writeln!(std::io::stderr(), "node-tracer: {}", Printable(text));
             ExitCode::from(FAILED)

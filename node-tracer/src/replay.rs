@@ -15,9 +15,8 @@ use std::{io::BufRead, path::Path};
 
 use self::run::Run;
 use crate::{
-    config, output,
+    config, fault, output,
     recording::{Line, ReadError, Recording},
-    report,
     sink::{Sink, SinkError, escape::Printable},
 };
 
@@ -32,7 +31,7 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             // There is nobody left to tell.
             Ok(Told::Unheard { found }) => return Ok(something | found),
             Err(Failure::Read(error)) if config.files.len() > 1 => {
-                tracing::error!("{}", Printable(report::chain(&error)));
+                tracing::error!("{}", Printable(fault::chain(&error)));
                 failed += 1;
             }
             Err(Failure::Read(error)) => return Err(error.into()),
