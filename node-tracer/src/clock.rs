@@ -42,6 +42,14 @@ impl Timestamp {
         )
     }
 
+    /// This much earlier.
+    pub(crate) fn minus(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)),
+        )
+    }
+
     /// Reads RFC 3339; `None` if it is not.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let time = humantime::parse_rfc3339_weak(text).ok()?;

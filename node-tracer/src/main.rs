@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`] and [`check`] are
-//! the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`] and
+//! [`check`] are the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
-//! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
 mod check;
@@ -39,6 +39,7 @@ mod privileges;
 mod record;
 mod recording;
 mod replay;
+mod report;
 mod reservations;
 mod scan;
 mod sink;
@@ -104,6 +105,11 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Replay(options) => {
             privileges::keep(privileges::READ);
             let something = replay::run(&config::Replay::new(options)?)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Report(options) => {
+            privileges::keep(privileges::READ | privileges::WRITE);
+            let something = report::run(&config::Report::new(options))?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Check(options) => {

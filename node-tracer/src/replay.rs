@@ -43,6 +43,18 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     Ok(something)
 }
 
+/// Replays one file into a sink of somebody else's. Returns whether anything of
+/// severity warning or above was found; a file that cannot be read to its end is
+/// told as far as it goes.
+pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool> {
+    let recording = Recording::open(path)?;
+    match tell(recording, vec![sink]) {
+        Ok(Told::Whole { found } | Told::Unheard { found }) => Ok(found),
+        Err(Failure::Read(error)) => Err(error.into()),
+        Err(Failure::Write(error)) => Err(error.into()),
+    }
+}
+
 /// How far a run was told, and whether anything was found by then.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {

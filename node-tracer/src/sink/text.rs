@@ -29,6 +29,8 @@ mod stack;
 mod style;
 mod wrap;
 
+pub(crate) use self::{stack::folded, style::length};
+
 /// Prints records as text.
 pub(crate) struct TextSink<W> {
     lines: Lines<W>,
