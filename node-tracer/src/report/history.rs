@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     clock::Timestamp,
-    finding::{Evidence, Finding, Phase, Severity, State},
+    finding::{Evidence, Finding, Holder, Phase, Severity, State},
 };
 
 /// Findings that are kept. When there are more, a less severe one makes room.
 const MAX_FINDINGS: usize = 500;
-/// Changes of one finding that are kept, and claims that are so no longer.
+/// Changes of one finding that are kept, and claims of other times.
 const MAX_STEPS: usize = 24;
-const MAX_PAST: usize = 16;
+const MAX_OTHERS: usize = 16;
 
 /// All findings.
 #[derive(Debug, Default)]
@@ -23,7 +23,8 @@ pub(super) struct Findings {
 /// One finding.
 #[derive(Debug)]
 pub(super) struct History {
-    /// As it was told at its worst: of equals, the latest.
+    /// As it was told at its worst: of equals, the one that shows most, or the
+    /// latest.
     pub(super) worst: Finding,
     /// When it was first told.
     pub(super) opened: Timestamp,
@@ -31,8 +32,8 @@ pub(super) struct History {
     pub(super) resolved: Option<Timestamp>,
     /// Changes of severity and phase, the first telling among them.
     pub(super) steps: Vec<Step>,
-    /// Claims that were made and are not made any more at its worst.
-    pub(super) past: Vec<Evidence>,
+    /// Claims that were made at other times only.
+    pub(super) others: Vec<Evidence>,
     /// Steps and claims that are not kept.
     pub(super) left_out: u64,
 }
@@ -71,7 +72,7 @@ impl Findings {
             opened: at,
             resolved: None,
             steps: Vec::new(),
-            past: Vec::new(),
+            others: Vec::new(),
             left_out: 0,
         };
         history.told(finding, state, at);
@@ -83,11 +84,6 @@ impl Findings {
         let mut all: Vec<&History> = self.all.values().collect();
         all.sort_by_key(|history| history.order());
         all
-    }
-
-    /// One of them.
-    pub(super) fn get(&self, id: &str) -> Option<&History> {
-        self.all.get(id)
     }
 
     /// How many are not kept.
@@ -116,28 +112,24 @@ impl History {
                 false => self.left_out += 1,
             }
         }
-        let rank = |finding: &Finding| (finding.severity, finding.detail.phase);
-        if rank(finding) >= rank(&self.worst) {
-            let before = std::mem::replace(&mut self.worst, finding.clone());
-            if self.worst.holders.is_empty() {
-                self.worst.holders = before.holders;
-            }
-            self.note_past(before.evidence);
-        }
+        let before = match rank(finding) >= rank(&self.worst) {
+            true => std::mem::replace(&mut self.worst, finding.clone()),
+            false => finding.clone(),
+        };
+        self.note_others(before.evidence);
     }
 
-    /// What is claimed no more.
-    fn note_past(&mut self, before: Vec<Evidence>) {
+    /// What is not claimed at its worst.
+    fn note_others(&mut self, claims: Vec<Evidence>) {
         let key = |claim: &Evidence| (claim.claim.clone(), claim.source.clone());
-        let now: BTreeSet<_> = self.worst.evidence.iter().map(key).collect();
-        self.past.retain(|claim| !now.contains(&key(claim)));
-        for claim in before
-            .into_iter()
-            .filter(|claim| !now.contains(&key(claim)))
-        {
-            match self.past.len() < MAX_PAST {
-                true => self.past.push(claim),
-                false => self.left_out += 1,
+        let worst: BTreeSet<_> = self.worst.evidence.iter().map(key).collect();
+        self.others.retain(|claim| !worst.contains(&key(claim)));
+        let mut known: BTreeSet<_> = self.others.iter().map(key).chain(worst).collect();
+        for claim in claims {
+            match known.insert(key(&claim)) {
+                false => {}
+                true if self.others.len() < MAX_OTHERS => self.others.push(claim),
+                true => self.left_out += 1,
             }
         }
     }
@@ -149,6 +141,18 @@ impl History {
         } = &self.worst;
         (std::cmp::Reverse(*severity), *rule, self.opened, id.clone())
     }
+}
+
+/// How much a telling shows: how bad it was, and then, as a task that wakes
+/// before all is over takes the proof with it, how much is known to be stuck.
+fn rank(finding: &Finding) -> impl Ord + use<> {
+    let stuck = finding.holders.iter().filter(|holder| match holder {
+        Holder::Task { stack, since, .. } => since.is_some() || !stack.is_empty(),
+        _ => false,
+    });
+    let stuck = stuck.count();
+    let held = !finding.holders.is_empty();
+    (finding.severity, finding.detail.phase, stuck, held)
 }
 
 #[cfg(test)]
@@ -196,7 +200,7 @@ mod tests {
             ]
         );
         assert_eq!(ghost.worst.detail.phase, Some(Phase::Conflict));
-        let was = ghost.past.iter().map(|claim| claim.claim.as_str());
+        let was = ghost.others.iter().map(|claim| claim.claim.as_str());
         assert!(
             was.into_iter()
                 .any(|claim| claim.contains("is reserved for sandbox-old"))
@@ -224,6 +228,6 @@ mod tests {
         let all = findings.worst_first();
         assert_eq!((all.len(), findings.left_out()), (MAX_FINDINGS, 2));
         assert_eq!(all[0].worst.id, "9000");
-        assert!(findings.get("9001").is_none());
+        assert!(all.iter().all(|it| it.worst.id != "9001"));
     }
 }

@@ -1,10 +1,7 @@
 //! What belongs together: findings about the same sandboxes, and those
 //! sandboxes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
     history::{Findings, History},
@@ -133,15 +130,6 @@ impl Incident<'_> {
         }
         conflicts.sort_by_key(|conflict| (conflict.from, conflict.address));
         conflicts
-    }
-
-    /// Addresses that it is about.
-    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
-        let findings = self.findings.iter();
-        findings
-            .flat_map(|history| &history.worst.addresses)
-            .copied()
-            .collect()
     }
 }
 

@@ -81,7 +81,8 @@ impl Lanes {
 
     /// Who lists pods: `pods.json`, `API server`.
     pub(super) fn pods(&self) -> &str {
-        self.pods.as_deref().unwrap_or("the list of pods")
+        let name = self.pods.as_deref().unwrap_or("the list of pods");
+        name.rsplit('/').next().unwrap_or(name)
     }
 
     /// Notes which lanes a finding is about.

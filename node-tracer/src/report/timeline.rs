@@ -114,6 +114,8 @@ pub(super) struct TickView {
     pub(super) x: Percent,
     /// Which side of its text is there.
     pub(super) anchor: &'static str,
+    /// The same of its date.
+    pub(super) date_anchor: &'static str,
     /// The time.
     pub(super) label: String,
     /// The date, where it changes.
@@ -366,6 +368,7 @@ impl From<Tick> for TickView {
                 96.0.. => "end",
                 _ => "middle",
             },
+            date_anchor: if tick.x < 60.0 { "start" } else { "end" },
             label: tick.label,
             date: tick.date.unwrap_or_default(),
             minor: tick.minor,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     detect::short_id,
-    finding::{Evidence, Finding, Holder},
+    finding::{Evidence, Finding, Holder, Phase},
     sink::text::{folded, length},
 };
 
@@ -38,8 +38,8 @@ pub(in super::super) struct FindingView {
     pub(in super::super) about: Vec<(&'static str, Shown)>,
     pub(in super::super) steps: Vec<StepView>,
     pub(in super::super) claims: Vec<ClaimView>,
-    /// Claims that were not true any more at its worst.
-    pub(in super::super) past: Vec<ClaimView>,
+    /// Claims of other times than its worst.
+    pub(in super::super) others: Vec<ClaimView>,
     pub(in super::super) holders: Vec<HolderView>,
     pub(in super::super) unknown: Vec<Shown>,
     pub(in super::super) advice: Vec<Prose>,
@@ -124,7 +124,8 @@ pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
     });
     let claim = |evidence: &Evidence| ClaimView {
         at: calendar.moment(evidence.at),
-        source: Shown::new(&evidence.source),
+        // Of a list of pods the file's name is enough; the whole is below.
+        source: Shown::new(evidence.source.rsplit('/').next().unwrap_or_default()),
         claim: Shown::new(&evidence.claim),
     };
     let more_claims = finding.evidence.len().saturating_sub(MAX_CLAIMS);
@@ -143,7 +144,7 @@ pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
             .take(MAX_CLAIMS)
             .map(claim)
             .collect(),
-        past: history.past.iter().map(claim).collect(),
+        others: history.others.iter().map(claim).collect(),
         holders: holders.map(|it| holder(it, calendar)).collect(),
         unknown: finding.unknown.iter().map(Shown::new).collect(),
         advice: finding
@@ -190,6 +191,10 @@ fn about(finding: &Finding, calendar: &Calendar) -> Vec<(&'static str, Shown)> {
         about.push(("address", Shown::new(format!("{}{more}", all.join(", ")))));
     }
     let detail = &finding.detail;
+    // Once the address can be handed out, the time by which says nothing.
+    let due = detail
+        .due
+        .filter(|_| detail.phase <= Some(Phase::Suspected));
     let text = |text: &Option<String>| text.as_ref().map(Shown::new);
     let parts = [
         ("cause", text(&detail.cause)),

@@ -106,7 +106,7 @@ impl<'a> Teller<'a> {
                 None => step.severity.as_str(),
             };
             prose = prose
-                .say(format!(", was {now} at "))
+                .say(format!(", became {now} at "))
                 .at(self.moment(step.at));
         }
         match history.resolved {
