@@ -8,14 +8,13 @@ use askama::Template;
 use self::parts::{CallView, CoverageView, FindingView, calls, coverage, finding};
 use super::{
     incident::incidents,
-    prose::{Calendar, date},
+    prose::date,
     sheet::Sheet,
     shown::Shown,
     story::{Chapter, chapters, verdict},
     timeline::{Timeline, timeline},
 };
 use crate::{
-    clock::Timestamp,
     finding::Severity,
     sink::text::length,
     words::{after, counted},
@@ -54,10 +53,7 @@ impl Page {
     /// Of what is on a sheet.
     pub(super) fn new(sheet: &Sheet) -> Self {
         let incidents = incidents(&sheet.findings, &sheet.lanes);
-        let began = sheet
-            .began
-            .unwrap_or(Timestamp::from(std::time::SystemTime::UNIX_EPOCH));
-        let calendar = Calendar::new(began);
+        let calendar = sheet.calendar();
         let all = sheet.findings.worst_first();
         let worst = all.first().map(|history| history.worst.severity);
         let timeline = timeline(sheet, &incidents);
@@ -97,7 +93,7 @@ impl Page {
             node: Shown::new(&sheet.node),
             class: class(worst),
             verdict: verdict(sheet, &incidents),
-            facts: facts(sheet, began),
+            facts: facts(sheet),
             counts: counts(&all.iter().map(|it| it.worst.severity).collect::<Vec<_>>()),
             chapters: chapters(sheet, &incidents),
             findings: all
@@ -131,8 +127,9 @@ fn class(severity: Option<Severity>) -> &'static str {
     }
 }
 
-fn facts(sheet: &Sheet, began: Timestamp) -> Vec<(&'static str, Shown)> {
+fn facts(sheet: &Sheet) -> Vec<(&'static str, Shown)> {
     let mut facts = vec![("Node", Shown::new(&sheet.node))];
+    let began = sheet.began();
     let from = format!("{} {}", date(began), began.time_of_day());
     match &sheet.summary {
         Some((ended, _)) => {

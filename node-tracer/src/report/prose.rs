@@ -65,16 +65,28 @@ impl Prose {
     }
 }
 
-/// How times are told: with the date where it is not that of the beginning.
+/// How times are told: with the date where that is not clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Calendar {
     today: String,
 }
 
 impl Calendar {
-    /// For a run that began at a time.
-    pub(super) fn new(began: Timestamp) -> Self {
-        Self { today: date(began) }
+    /// For a run from one time to another. If it is of one day, that day is
+    /// clear.
+    pub(super) fn new(began: Timestamp, ended: Timestamp) -> Self {
+        let today = date(began);
+        match today == date(ended) {
+            true => Self { today },
+            false => Self {
+                today: String::new(),
+            },
+        }
+    }
+
+    /// From now on the day of a moment is clear: it has just been told.
+    pub(super) fn turn_to(&mut self, at: Timestamp) {
+        self.today = date(at);
     }
 
     /// A moment: the time of day, UTC.

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use super::{history::Findings, lanes::Lanes};
+use super::{history::Findings, lanes::Lanes, prose::Calendar};
 use crate::{
     clock::Timestamp,
     event::Event,
@@ -15,8 +15,7 @@ use crate::{
 pub(super) struct Sheet {
     /// The node.
     pub(super) node: String,
-    /// When the run began.
-    pub(super) began: Option<Timestamp>,
+    began: Option<Timestamp>,
     /// What it saw, and of what.
     pub(super) coverage: Vec<CoverageItem>,
     /// What it found.
@@ -28,6 +27,23 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
+    /// When the run began.
+    pub(super) fn began(&self) -> Timestamp {
+        let epoch = Timestamp::from(std::time::SystemTime::UNIX_EPOCH);
+        self.began.unwrap_or(epoch)
+    }
+
+    /// When it ended, as far as that is known.
+    pub(super) fn ended(&self) -> Timestamp {
+        let ended = self.summary.as_ref().map(|(at, _)| *at);
+        ended.unwrap_or(self.began())
+    }
+
+    /// How times of the run are told.
+    pub(super) fn calendar(&self) -> Calendar {
+        Calendar::new(self.began(), self.ended())
+    }
+
     fn take(&mut self, record: &Record<'_>) {
         if self.began.is_none() {
             record.node.clone_into(&mut self.node);

@@ -121,10 +121,10 @@ pub(super) fn verdict(sheet: &Sheet, incidents: &[Incident<'_>]) -> Shown {
         };
         let teller = Teller::new(sheet);
         let until = match history.resolved {
-            Some(at) => format!("over at {}", teller.moment(at)),
-            None => String::from("so at the end"),
+            Some(at) => format!("It was over at {}.", teller.moment(at)),
+            None => String::from("It was still so at the end of the recording."),
         };
-        format!("{} ({until}).", history.worst.title)
+        format!("{}. {until}", history.worst.title)
     });
     Shown::new(format!("{sentence}{others}"))
 }
@@ -149,14 +149,11 @@ fn twice(sheet: &Sheet, incident: &Incident<'_>) -> Option<String> {
         return None;
     };
     let lasted = match conflict.to {
-        Some(to) => format!("for {}", length(to.since(conflict.from))),
-        None => String::from("to the end of the recording"),
+        Some(to) => format!("was in use twice for {}", length(to.since(conflict.from))),
+        None => String::from("was in use twice, and still was at the end of the recording"),
     };
     let address = conflict.address;
-    let verb = if conflict.to.is_some() { "was" } else { "is" };
-    Some(format!(
-        "{address} {verb} in use twice {lasted}: by {one} and by {other}."
-    ))
+    Some(format!("{address} {lasted}: by {one} and by {other}."))
 }
 
 /// Of an address that a deleted pod kept.

@@ -7,7 +7,7 @@
 mod bars;
 mod marks;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 pub(super) use self::marks::{Legend, legend};
 use super::{
@@ -24,6 +24,8 @@ use crate::{clock::Timestamp, detect::short_id, sink::text::length};
 /// Lanes that are drawn, and those of a run that has found nothing.
 pub(super) const MAX_LANES: usize = 40;
 const MAX_QUIET: usize = 12;
+/// Lanes of one pod in one incident.
+const MAX_OF_POD: usize = 6;
 /// Lanes of one group.
 const GROUP: usize = 8;
 /// Height of a lane's title, px.
@@ -167,15 +169,25 @@ pub(super) fn timeline(sheet: &Sheet, incidents: &[Incident<'_>]) -> Timeline {
     draw(sheet, &chosen, left_out, quiet)
 }
 
-/// Those that have most to show, in their order.
+/// Those that have most to show, in their order. Of a pod whose sandbox is made
+/// over and over, some show how it goes.
 fn choose(sheet: &Sheet, of: &[Serial], room: usize) -> Vec<Serial> {
     let weight = |serial: &Serial| {
         let lane = sheet.lanes.get(*serial)?;
         let shown = (lane.stalls.len(), lane.named.len(), lane.marks.len());
-        Some((shown, lane.held.len(), *serial))
+        Some((shown, lane.held.len()))
     };
     let mut best = of.to_vec();
-    best.sort_by_key(|serial| std::cmp::Reverse(weight(serial)));
+    best.sort_by_key(|serial| (std::cmp::Reverse(weight(serial)), *serial));
+    let mut of_pods: BTreeMap<String, usize> = BTreeMap::new();
+    best.retain(|serial| {
+        let pod = sheet.lanes.get(*serial).and_then(|lane| lane.pod.as_ref());
+        let count = pod.map(|pod| of_pods.entry(pod.label()).or_default());
+        count.is_none_or(|count| {
+            *count += 1;
+            *count <= MAX_OF_POD
+        })
+    });
     best.truncate(room);
     of.iter().copied().filter(|it| best.contains(it)).collect()
 }
@@ -189,20 +201,16 @@ fn draw(
     let lanes = chosen.iter().flat_map(|(lanes, _)| lanes);
     let lanes: Vec<&Lane> = lanes.filter_map(|it| sheet.lanes.get(*it)).collect();
     let node = sheet.lanes.node();
-    let ended = sheet.summary.as_ref().map(|(at, _)| *at);
     let moments: Vec<Timestamp> = lanes
         .iter()
         .flat_map(|lane| lane.moments())
         .chain(node.moments())
-        .chain(sheet.began)
-        .chain(ended)
+        .chain([sheet.began(), sheet.ended()])
         .collect();
-    let epoch = Timestamp::from(std::time::SystemTime::UNIX_EPOCH);
-    let first = moments.iter().min().copied().unwrap_or(epoch);
     let canvas = Canvas {
-        calendar: Calendar::new(sheet.began.unwrap_or(first)),
+        calendar: sheet.calendar(),
         teller: Teller::new(sheet),
-        end: moments.iter().max().copied().unwrap_or(first),
+        end: sheet.ended(),
         axis: Axis::new(moments),
     };
     let mut groups = Vec::new();

@@ -9,6 +9,9 @@ use super::super::{
 };
 use crate::clock::Timestamp;
 
+/// As many sandboxes are told one by one, whatever they did.
+const FEW: usize = 4;
+
 /// One thing to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item<'a> {
@@ -37,6 +40,8 @@ pub(super) enum Told<'a> {
     LeftAlone(&'a Held, Serial, Timestamp),
     /// Its namespace came to an end.
     Ended,
+    /// So many more sandboxes of its pod followed, until then.
+    More(usize, Timestamp),
 }
 
 impl Told<'_> {
@@ -48,6 +53,7 @@ impl Told<'_> {
             Self::Slept(_) => 2,
             Self::LeftAlone(..) => 3,
             Self::Ended => 4,
+            Self::More(..) => 5,
         }
     }
 
@@ -71,11 +77,29 @@ pub(super) fn items<'a>(
 ) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     let mut failures: BTreeMap<(String, MarkKind), usize> = BTreeMap::new();
+    // Sandboxes of each pod: whose is told first, how many more, until when.
+    let mut of_pods: BTreeMap<String, (Serial, usize, Option<Timestamp>)> = BTreeMap::new();
+    let many = incident.lanes.len() > FEW;
     for serial in &incident.lanes {
         let Some(lane) = lanes.get(*serial) else {
             continue;
         };
+        let begin = items.len();
         of_lane(*serial, lane, began, &mut failures, &mut items);
+        let Some(pod) = &lane.pod else { continue };
+        let known = of_pods.entry(pod.label()).or_insert((*serial, 0, None));
+        if many && known.0 != *serial && is_ordinary(&items[begin..]) {
+            items.truncate(begin);
+            known.1 += 1;
+            known.2 = known.2.max(lane.moments().max());
+        }
+    }
+    for (serial, more, last) in of_pods.into_values() {
+        let its = items.iter().filter(|item| item.serial == serial);
+        if let (Some(at), Some(last)) = (its.map(|item| item.at).max(), last) {
+            let what = Told::More(more, last);
+            items.push(Item { at, serial, what });
+        }
     }
     for conflict in incident.conflicts(lanes) {
         let Some(to) = conflict.to else { continue };
@@ -96,6 +120,23 @@ pub(super) fn items<'a>(
     }
     items.sort_by_key(|item| (item.at, item.what.rank(), item.serial));
     items
+}
+
+/// Whether a sandbox only came and went. What failed is told with the first.
+fn is_ordinary(items: &[Item<'_>]) -> bool {
+    let went = items.iter().any(|item| match &item.what {
+        Told::Ended => true,
+        Told::Mark(mark) => mark.kind == MarkKind::Del,
+        _ => false,
+    });
+    went && items.iter().all(|item| match &item.what {
+        Told::Ended => true,
+        Told::Mark(mark) => matches!(
+            mark.kind,
+            MarkKind::Add | MarkKind::Del | MarkKind::Made | MarkKind::Removed
+        ),
+        _ => false,
+    })
 }
 
 fn of_lane<'a>(

@@ -28,7 +28,6 @@ const ORDINARY: Duration = Duration::from_secs(2);
 pub(in super::super) struct Teller<'a> {
     sheet: &'a Sheet,
     calendar: Calendar,
-    began: Timestamp,
     /// CNI calls are seen, so that one that was not seen did not come.
     sees_calls: bool,
     /// Sandboxes that have been named in full.
@@ -40,16 +39,13 @@ pub(in super::super) struct Teller<'a> {
 impl<'a> Teller<'a> {
     /// For what is on a sheet.
     pub(in super::super) fn new(sheet: &'a Sheet) -> Self {
-        let epoch = Timestamp::from(std::time::SystemTime::UNIX_EPOCH);
-        let began = sheet.began.unwrap_or(epoch);
         let items = sheet.coverage.iter();
         let mut calls = items.filter(|item| item.signal == "cni-call");
         let covered = calls.any(|item| item.mechanism.is_some());
         let mut lanes = sheet.lanes.all();
         Self {
             sheet,
-            calendar: Calendar::new(began),
-            began,
+            calendar: sheet.calendar(),
             sees_calls: covered || lanes.any(|(_, lane)| !lane.calls.is_empty()),
             introduced: BTreeSet::new(),
             subject: None,
@@ -63,7 +59,7 @@ impl<'a> Teller<'a> {
 
     /// What happened, in paragraphs.
     pub(super) fn paragraphs(&mut self, incident: &Incident<'_>) -> Vec<Vec<Prose>> {
-        let items = items(&self.sheet.lanes, incident, self.began);
+        let items = items(&self.sheet.lanes, incident, self.sheet.began());
         let skipped = match items.len() > FIRST + LAST + 1 {
             true => FIRST..items.len() - LAST,
             false => 0..0,
@@ -88,14 +84,31 @@ impl<'a> Teller<'a> {
             paragraphs.push(asleep);
         }
         paragraphs.retain(|paragraph| !paragraph.is_empty());
+        if paragraphs.is_empty() {
+            let found = incident.findings.iter().take(PARAGRAPH);
+            let found = found.map(|history| {
+                let title = &history.worst.title;
+                self.on(history.opened)
+                    .say("this was found: ")
+                    .say(title)
+                    .say(".")
+            });
+            paragraphs.push(found.collect());
+        }
         paragraphs
     }
 
     /// What a finding said, and when.
     pub(super) fn finding(&self, history: &History) -> Prose {
+        let mut calendar = self.sheet.calendar();
+        let mut moment = |at: Timestamp| {
+            let text = calendar.moment(at);
+            calendar.turn_to(at);
+            text
+        };
         let rule = history.worst.rule.as_str();
         let mut prose = Prose::default().name(rule).say(" was reported at ");
-        prose = prose.at(self.moment(history.opened));
+        prose = prose.at(moment(history.opened));
         let mut steps = history.steps.iter();
         if let Some(phase) = steps.next().and_then(|step| step.phase) {
             prose = prose.say(format!(" ({})", phase.as_str()));
@@ -105,12 +118,10 @@ impl<'a> Teller<'a> {
                 Some(phase) => phase.as_str(),
                 None => step.severity.as_str(),
             };
-            prose = prose
-                .say(format!(", became {now} at "))
-                .at(self.moment(step.at));
+            prose = prose.say(format!(", became {now} at ")).at(moment(step.at));
         }
         match history.resolved {
-            Some(at) => prose.say(" and was over at ").at(self.moment(at)).say("."),
+            Some(at) => prose.say(" and was over at ").at(moment(at)).say("."),
             None => prose.say(" and was not over at the end of the recording."),
         }
     }
@@ -168,6 +179,14 @@ impl<'a> Teller<'a> {
                 vec![prose.say(format!("after {both} in which both had it."))]
             }
             Told::Ended => vec![self.ended(serial, lane)],
+            Told::More(more, last) => {
+                let pod = lane.pod.as_ref().map(crate::detect::pod_word);
+                let prose =
+                    Prose::default().say(format!("{} of pod ", counted(*more, "more sandbox")));
+                let prose = prose.name(pod.unwrap_or_default());
+                let prose = prose.say(" came and went until ").at(self.moment(*last));
+                vec![prose.say("; the timeline has them as far as there is room.")]
+            }
         };
         self.subject = Some(serial);
         sentences
@@ -268,7 +287,7 @@ impl<'a> Teller<'a> {
         let prose = match freed {
             Some(freed) => Prose::default()
                 .say(format!("{} later, at ", length(mark.at.since(freed))))
-                .at(self.moment(mark.at))
+                .at(self.turn_to(mark.at))
                 .say(", "),
             None => self.on(mark.at),
         };
@@ -409,8 +428,15 @@ impl<'a> Teller<'a> {
     }
 
     /// `At 08:53:37.510 `
-    fn on(&self, at: Timestamp) -> Prose {
-        Prose::default().say("At ").at(self.moment(at)).say(" ")
+    fn on(&mut self, at: Timestamp) -> Prose {
+        Prose::default().say("At ").at(self.turn_to(at)).say(" ")
+    }
+
+    /// A moment, whose day is clear from then on.
+    fn turn_to(&mut self, at: Timestamp) -> String {
+        let text = self.moment(at);
+        self.calendar.turn_to(at);
+        text
     }
 
     /// A sandbox: at first with its pod and namespace, then in short.
