@@ -88,6 +88,7 @@ impl Lanes {
     /// Notes which lanes a finding is about.
     pub(super) fn name(&mut self, finding: &Finding, now: Timestamp) {
         let mut about = self.directly(finding);
+        self.note_gone(finding);
         // Whoever else has the address is a part of the same story.
         let by_address = matches!(
             finding.rule,
@@ -111,6 +112,21 @@ impl Lanes {
                 lane.named.insert(finding.id.clone());
             }
             lane.last = lane.last.max(Some(now));
+        }
+    }
+
+    /// That a pod is gone can show without an event: it is not on the list. The
+    /// ghost's finding names the list as the source of that claim.
+    fn note_gone(&mut self, finding: &Finding) {
+        let netns = finding.netns.as_ref().map(|netns| netns.id);
+        let serial = netns.and_then(|netns| self.of_netns(netns));
+        let mut claims = finding.evidence.iter();
+        let claim = claims.find(|claim| Some(&claim.source) == self.pods.as_ref());
+        if let (Rule::GhostSandbox, Some(serial), Some(claim)) = (finding.rule, serial, claim)
+            && let Some(lane) = self.lanes.get_mut(&serial)
+            && lane.first(MarkKind::PodDeleted).is_none()
+        {
+            lane.mark(claim.at, MarkKind::PodDeleted, &claim.claim);
         }
     }
 

@@ -23,6 +23,7 @@ mod privileges;
 mod recorder;
 mod recording;
 mod replay;
+mod report;
 mod scan;
 mod stage;
 mod task;
@@ -32,7 +33,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 21] = [
+    let groups: [&[Test]; 22] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -40,6 +41,7 @@ fn main() -> std::process::ExitCode {
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
+        report::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,

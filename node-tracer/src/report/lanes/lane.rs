@@ -280,12 +280,15 @@ impl Lane {
     }
 
     /// Notes a call; the end of one replaces its beginning.
-    pub(super) fn call(&mut self, call: Call) {
+    pub(super) fn call(&mut self, mut call: Call) {
         let full = self.calls.len() >= MAX_CALLS;
         let mut begun = self.calls.iter_mut().rev();
         let begun = begun.find(|known| known.ended.is_none() && known.is_begin_of(&call));
         match begun {
-            Some(begun) => *begun = call,
+            Some(begun) => {
+                call.began = call.began.min(begun.began);
+                *begun = call;
+            }
             None if full => self.left_out += 1,
             None => self.calls.push(call),
         }

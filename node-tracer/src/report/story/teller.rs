@@ -310,6 +310,8 @@ impl<'a> Teller<'a> {
         let prose = self.name(prose, serial, lane);
         let prose = prose.say(format!(" was not listed any more ({source})"));
         let prose = match lane.terminating {
+            // It was seen by the list alone.
+            _ if !mark.text.is_empty() => prose.say(": ").say(&mark.text),
             Some(since) => prose
                 .say(", after it had been Terminating since ")
                 .at(self.moment(since)),

@@ -44,7 +44,7 @@ fn a_conflict_is_a_band_across_both_lanes() {
         "conflict: both have 10.0.0.5 from 04:41:32.000 until 04:41:52.000 (20.0 s)"
     );
     let classes: Vec<_> = one.bars.iter().map(|bar| bar.class).collect();
-    assert_eq!(classes, ["netns", "address", "stall"]);
+    assert_eq!(classes, ["netns", "address", "stall", "no-del"]);
     assert!(other.bars.iter().all(|bar| bar.open_right));
     assert!(one.bars.iter().all(|bar| !bar.open_right));
 }
