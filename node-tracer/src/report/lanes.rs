@@ -10,6 +10,7 @@
 mod call;
 mod events;
 mod lane;
+mod lists;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -46,6 +47,8 @@ pub(super) struct Lanes {
     live: HashMap<u32, Serial>,
     /// Sandboxes, by ID.
     ids: HashMap<String, Serial>,
+    /// Sandboxes that were given an address; some may have lost it.
+    given: HashMap<IpAddr, BTreeSet<Serial>>,
     /// The host's own namespace, which is no lane.
     host: Option<Netns>,
     /// What happened on the node outside of all sandboxes.
@@ -268,6 +271,11 @@ impl Lanes {
         self.lanes.retain(|serial, _| !gone.contains(serial));
         self.live.retain(|_, serial| !gone.contains(serial));
         self.ids.retain(|_, serial| !gone.contains(serial));
+        let lanes = &self.lanes;
+        self.given.retain(|address, given| {
+            given.retain(|serial| lanes.get(serial).is_some_and(|lane| lane.has(*address)));
+            !given.is_empty()
+        });
     }
 }
 
@@ -283,6 +291,15 @@ fn is_same(one: &PodRef, other: &PodRef) -> bool {
 fn is_same_netns(one: Netns, other: Netns) -> bool {
     let cookies = one.cookie.zip(other.cookie);
     one.inode == other.inode && cookies.is_none_or(|(one, other)| one == other)
+}
+
+/// Whether an address says where a pod is.
+fn counts(address: IpAddr, ifname: &str) -> bool {
+    let local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    ifname != "lo" && !local && !address.is_loopback() && !address.is_unspecified()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! only where a finding names it.
 
 mod item;
+mod naming;
 mod teller;
 
 pub(super) use self::teller::Teller;

@@ -366,7 +366,7 @@ fn of_long() -> anyhow::Result<()> {
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
         peak = peak.max(kib.unwrap_or(0_u64));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     };
     ensure!(status.code() == Some(1), "{status}");
     let text = fs::read_to_string(&page)?;

@@ -1,15 +1,12 @@
 //! What each event says of a lane.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
-use super::{Call, Lane, Lanes, MAX_ADDRESSES, MarkKind, Stall};
+use super::{Call, Lane, Lanes, MarkKind, Serial, Stall, counts};
 use crate::{
     clock::Timestamp,
-    detect::{short_id, task_label},
-    event::{
-        Attachment, CniCall, CniEffect, Event, Netns, Pod, PodRef, ReservationHolder,
-        RuntimeSandbox, StartFailure, Store, What,
-    },
+    detect::task_label,
+    event::{CniCall, CniEffect, Event, PodRef, StartFailure, What},
 };
 
 impl Lanes {
@@ -55,8 +52,9 @@ impl Lanes {
                 found,
             } if counts(address.address, &address.ifname) => {
                 let since = (!found).then_some(time);
-                if let Some(lane) = self.living(*netns, time) {
-                    lane.holds(address.address, since, true);
+                self.living(*netns, time);
+                if let Some(serial) = self.live.get(&netns.inode).copied() {
+                    self.holds(serial, address.address, since, true);
                 }
             }
             What::AddressRemoved { netns, address } => {
@@ -221,6 +219,7 @@ impl Lanes {
         let Some(lane) = self.sandbox(&id, netns, time) else {
             return;
         };
+        let mut has_since = None;
         lane.is_of(asked.pod.as_ref());
         if !asked.netns_path.is_empty() && lane.path.is_none() {
             lane.path = Some(asked.netns_path.clone());
@@ -247,23 +246,41 @@ impl Lanes {
                 lane.mark_of(end.at, kind, text, &ips);
             }
             match kind {
-                Some(MarkKind::Add | MarkKind::GivenAgain) => {
-                    for ip in &ips {
-                        lane.holds(*ip, Some(end.at), false);
-                    }
-                }
+                Some(MarkKind::Add | MarkKind::GivenAgain) => has_since = Some(end.at),
                 Some(MarkKind::Del) => lane.loses_unseen(end.at),
                 _ => {}
             }
         }
         lane.call(call);
+        let serial = self.ids.get(&id).copied();
+        if let (Some(_), Some(serial)) = (has_since, serial) {
+            for ip in ips {
+                self.holds(serial, ip, has_since, false);
+            }
+        }
+    }
+
+    /// A lane has an address.
+    pub(super) fn holds(
+        &mut self,
+        serial: Serial,
+        address: IpAddr,
+        since: Option<Timestamp>,
+        seen: bool,
+    ) {
+        if let Some(lane) = self.lanes.get_mut(&serial) {
+            lane.holds(address, since, seen);
+            if lane.has(address) {
+                self.given.entry(address).or_default().insert(serial);
+            }
+        }
     }
 
     /// Whether another sandbox has an address.
     fn is_held(&self, address: IpAddr, but: &str) -> bool {
-        let others = self.lanes.values();
-        let mut others = others.filter(|lane| lane.sandbox_id.as_deref() != Some(but));
-        // The kernel tells of the address before the plugin tells for whom.
+        let given = self.given.get(&address).into_iter().flatten();
+        let lanes = given.filter_map(|serial| self.lanes.get(serial));
+        let mut others = lanes.filter(|lane| lane.sandbox_id.as_deref() != Some(but));
         others.any(|lane| lane.is_sandbox() && lane.has(address))
     }
 
@@ -282,127 +299,6 @@ impl Lanes {
             && let Some(lane) = self.lanes.get_mut(serial)
         {
             lane.mark(time, MarkKind::NotDone, &text);
-        }
-    }
-
-    /// For whom an address is reserved.
-    fn reservation(
-        &mut self,
-        address: IpAddr,
-        holder: Option<&ReservationHolder>,
-        time: Timestamp,
-    ) {
-        if self.reserved.len() >= MAX_ADDRESSES && !self.reserved.contains_key(&address) {
-            return;
-        }
-        let now = holder.map(|holder| holder.container_id.as_str());
-        let before = self.reserved.insert(address, holder.cloned());
-        let was = before.as_ref().map(|holder| holder.as_ref());
-        let was = was.map(|holder| holder.map(|holder| holder.container_id.as_str()));
-        let text = match (was, now) {
-            (Some(Some(was)), Some(now)) if was != now => {
-                format!("reserved for {} now", short_id(now))
-            }
-            (Some(Some(_)), None) => String::new(),
-            (None, None) => String::from("not reserved when it was first looked at"),
-            // It is as it was, or it was free before.
-            _ => return,
-        };
-        let own = was.flatten().and_then(|id| self.ids.get(id).copied());
-        for (serial, lane) in &mut self.lanes {
-            let its = match own {
-                Some(own) => own == *serial,
-                None => lane.has(address),
-            };
-            if its && now.is_none_or(|now| lane.sandbox_id.as_deref() != Some(now)) {
-                lane.mark_of(time, MarkKind::Freed, &text, &[address]);
-            }
-        }
-    }
-
-    /// A store, whole: what it held and does not hold any more is free.
-    fn store(&mut self, store: &Store, time: Timestamp) {
-        let listed = store.reservations.iter().map(|each| each.address);
-        let listed: BTreeSet<IpAddr> = listed.collect();
-        for each in &store.reservations {
-            self.reservation(each.address, Some(&each.holder), time);
-        }
-        if !store.unread.is_empty() {
-            return;
-        }
-        let of_it = |holder: &ReservationHolder| {
-            holder.path == store.path || holder.path.parent() == Some(&store.path)
-        };
-        let gone = self.reserved.iter().filter(|(address, holder)| {
-            !listed.contains(address) && holder.as_ref().is_some_and(of_it)
-        });
-        let gone: Vec<IpAddr> = gone.map(|(address, _)| *address).collect();
-        for address in gone {
-            self.reservation(address, None, time);
-        }
-    }
-
-    /// Pods, as they are listed.
-    fn listed(&mut self, source: &str, pods: &[Pod], time: Timestamp) {
-        self.pods = Some(source.to_owned());
-        for pod in pods.iter().filter(|pod| pod.deletion.is_some()) {
-            for uid in &pod.uids {
-                let pod = PodRef {
-                    namespace: Some(pod.namespace.clone()),
-                    name: Some(pod.name.clone()),
-                    uid: Some(uid.clone()),
-                };
-                for serial in self.of_pod(&pod) {
-                    if let Some(lane) = self.lanes.get_mut(&serial)
-                        && lane.terminating.is_none()
-                    {
-                        lane.terminating = Some(time);
-                        lane.mark(time, MarkKind::Terminating, "");
-                    }
-                }
-            }
-        }
-    }
-
-    /// What libcni remembers.
-    fn attached(&mut self, of: &Attachment, time: Timestamp) {
-        if of.ifname == "lo" {
-            return;
-        }
-        let Some(lane) = self.sandbox(&of.container_id, of.netns, time) else {
-            return;
-        };
-        lane.is_of(of.pod.as_ref());
-        let ips: Vec<IpAddr> = of
-            .ips
-            .iter()
-            .copied()
-            .filter(|ip| counts(*ip, &of.ifname))
-            .collect();
-        if lane.first(MarkKind::Add).is_none() && lane.first(MarkKind::GivenAgain).is_none() {
-            lane.mark_of(of.written, MarkKind::Add, "by libcni's cache", &ips);
-            for ip in &ips {
-                lane.holds(*ip, Some(of.written), false);
-            }
-        }
-    }
-
-    /// A sandbox as the runtime has it.
-    fn runs(&mut self, sandbox: &RuntimeSandbox, time: Timestamp) {
-        if sandbox.host_network {
-            return;
-        }
-        let netns: Option<Netns> = sandbox.netns;
-        let Some(lane) = self.sandbox(&sandbox.id, netns, time) else {
-            return;
-        };
-        lane.is_of(Some(&sandbox.pod).filter(|pod| **pod != PodRef::default()));
-        if lane.path.is_none() {
-            lane.path.clone_from(&sandbox.netns_path);
-        }
-        if let Some(created) = sandbox.created {
-            let text = format!("attempt {}", sandbox.attempt);
-            lane.mark(created, MarkKind::Made, &text);
         }
     }
 
@@ -455,13 +351,4 @@ impl Lanes {
             }
         }
     }
-}
-
-/// Whether an address says where a pod is.
-fn counts(address: IpAddr, ifname: &str) -> bool {
-    let local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    ifname != "lo" && !local && !address.is_loopback() && !address.is_unspecified()
 }

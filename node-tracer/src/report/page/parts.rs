@@ -198,10 +198,7 @@ fn about(finding: &Finding, calendar: &Calendar) -> Vec<(&'static str, Shown)> {
     let text = |text: &Option<String>| text.as_ref().map(Shown::new);
     let parts = [
         ("cause", text(&detail.cause)),
-        (
-            "due",
-            detail.due.map(|due| Shown::new(calendar.moment(due))),
-        ),
+        ("due", due.map(|due| Shown::new(calendar.moment(due)))),
         ("attempts", detail.attempts.map(Shown::new)),
         ("old sandbox", text(&detail.old_container_id)),
         ("new sandbox", text(&detail.new_container_id)),

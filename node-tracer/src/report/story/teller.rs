@@ -1,6 +1,6 @@
 //! From what happened to sentences.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     super::{
@@ -11,9 +11,9 @@ use super::{
         sheet::Sheet,
     },
     item::{Item, Told, items},
+    naming::{list, who},
 };
-use crate::{clock::Timestamp, detect::short_id, sink::text::length, words::counted};
-use std::time::Duration;
+use crate::{clock::Timestamp, detect::pod_word, sink::text::length, words::counted};
 
 /// Sentences from the beginning of an incident, and from its end.
 const FIRST: usize = 24;
@@ -27,11 +27,11 @@ const ORDINARY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(in super::super) struct Teller<'a> {
     sheet: &'a Sheet,
-    calendar: Calendar,
+    pub(super) calendar: Calendar,
     /// CNI calls are seen, so that one that was not seen did not come.
     sees_calls: bool,
     /// Sandboxes that have been named in full.
-    introduced: BTreeSet<Serial>,
+    pub(super) introduced: BTreeSet<Serial>,
     /// The last sentence was about this one.
     subject: Option<Serial>,
 }
@@ -126,17 +126,6 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Whose a lane is, in short.
-    pub(in super::super) fn whose(&self, lane: &Lane) -> String {
-        match (&lane.pod, &lane.sandbox_id, lane.netns) {
-            (Some(pod), ..) if pod.name.is_some() => pod.label(),
-            (_, Some(id), _) => format!("sandbox {}", short_id(id)),
-            (Some(pod), None, _) => pod.label(),
-            (None, None, Some(netns)) => format!("network namespace {}", netns.inode),
-            (None, None, None) => String::from("a sandbox of an unknown pod"),
-        }
-    }
-
     fn skip(&mut self, items: &[Item<'_>]) -> Prose {
         let lanes: BTreeSet<Serial> = items.iter().map(|item| item.serial).collect();
         self.subject = None;
@@ -180,7 +169,7 @@ impl<'a> Teller<'a> {
             }
             Told::Ended => vec![self.ended(serial, lane)],
             Told::More(more, last) => {
-                let pod = lane.pod.as_ref().map(crate::detect::pod_word);
+                let pod = lane.pod.as_ref().map(pod_word);
                 let prose =
                     Prose::default().say(format!("{} of pod ", counted(*more, "more sandbox")));
                 let prose = prose.name(pod.unwrap_or_default());
@@ -427,60 +416,5 @@ impl<'a> Teller<'a> {
                 .say(" still slept when the recording ended.")
         });
         sentences.collect()
-    }
-
-    /// `At 08:53:37.510 `
-    fn on(&mut self, at: Timestamp) -> Prose {
-        Prose::default().say("At ").at(self.turn_to(at)).say(" ")
-    }
-
-    /// A moment, whose day is clear from then on.
-    fn turn_to(&mut self, at: Timestamp) -> String {
-        let text = self.moment(at);
-        self.calendar.turn_to(at);
-        text
-    }
-
-    /// A sandbox: at first with its pod and namespace, then in short.
-    fn name(&mut self, prose: Prose, serial: Serial, lane: &Lane) -> Prose {
-        let new = self.introduced.insert(serial);
-        let id = lane.sandbox_id.as_deref().map(short_id);
-        let netns = lane
-            .netns
-            .map(|netns| format!("network namespace {}", netns.inode));
-        let prose = match (id, &lane.pod, &netns) {
-            (Some(id), ..) => prose.say("sandbox ").name(id),
-            (None, Some(_), _) => prose.say("a sandbox"),
-            (None, None, Some(netns)) => prose.name(netns),
-            (None, None, None) => prose.say("a sandbox of an unknown pod"),
-        };
-        if !new && id.is_some() {
-            return prose;
-        }
-        let prose = match &lane.pod {
-            Some(pod) => prose.say(" of pod ").name(crate::detect::pod_word(pod)),
-            None => prose,
-        };
-        match netns.filter(|_| new && (id.is_some() || lane.pod.is_some())) {
-            Some(netns) => prose.say(format!(" ({netns})")),
-            None => prose,
-        }
-    }
-}
-
-/// `checkout-api (26310)`
-fn who(stall: &Stall) -> String {
-    let Stall { pid, tid, comm, .. } = stall;
-    match pid == tid {
-        true => format!("{comm} ({pid})"),
-        false => format!("{comm} ({pid}, thread {tid})"),
-    }
-}
-
-fn list(addresses: &[IpAddr]) -> String {
-    let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    match all.is_empty() {
-        true => String::from("no address that is known"),
-        false => all.join(", "),
     }
 }
