@@ -127,9 +127,9 @@ impl Lanes {
         let claim = claims.find(|claim| Some(&claim.source) == self.pods.as_ref());
         if let (Rule::GhostSandbox, Some(serial), Some(claim)) = (finding.rule, serial, claim)
             && let Some(lane) = self.lanes.get_mut(&serial)
-            && lane.first(MarkKind::PodDeleted).is_none()
+            && lane.pod_gone().is_none()
         {
-            lane.mark(claim.at, MarkKind::PodDeleted, &claim.claim);
+            lane.mark(claim.at, MarkKind::NotListed, &claim.claim);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     prose::date,
     sheet::Sheet,
     shown::Shown,
-    story::{Chapter, chapters, verdict},
+    story::{Chapter, MAX_CHAPTERS, chapters, verdict},
     timeline::{Timeline, timeline},
 };
 use crate::{
@@ -73,6 +73,11 @@ impl Page {
             more_findings,
             "more finding",
             "only the worst are here; replay tells them all",
+        );
+        cut(
+            incidents.len().saturating_sub(MAX_CHAPTERS) as u64,
+            "more incident",
+            "only the worst are told in words; their findings are here",
         );
         cut(
             more_calls as u64,

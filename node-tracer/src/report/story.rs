@@ -9,9 +9,7 @@ mod naming;
 mod teller;
 
 pub(super) use self::teller::Teller;
-use super::{
-    history::History, incident::Incident, lanes::MarkKind, prose::Prose, sheet::Sheet, shown::Shown,
-};
+use super::{history::History, incident::Incident, prose::Prose, sheet::Sheet, shown::Shown};
 use crate::{
     finding::{Phase, Rule, Severity},
     sink::text::length,
@@ -19,7 +17,7 @@ use crate::{
 };
 
 /// Incidents that are told in words.
-const MAX_CHAPTERS: usize = 8;
+pub(super) const MAX_CHAPTERS: usize = 8;
 /// Findings that a chapter names, and things that it says are not known.
 const MAX_NAMED: usize = 6;
 
@@ -135,17 +133,16 @@ fn twice(sheet: &Sheet, incident: &Incident<'_>) -> Option<String> {
     let conflicts = incident.conflicts(&sheet.lanes);
     let conflict = conflicts.first()?;
     let teller = Teller::new(sheet);
-    let names: Vec<String> = conflict
-        .lanes
-        .iter()
-        .filter_map(|serial| sheet.lanes.get(*serial))
-        .map(|lane| match lane.first(MarkKind::PodDeleted) {
-            Some(mark) if conflict.to.is_none_or(|to| mark.at <= to) => {
-                format!("the deleted pod {}", teller.whose(lane))
-            }
-            _ => teller.whose(lane),
-        })
-        .collect();
+    let mut names: Vec<String> = Vec::new();
+    for lane in conflict.lanes.iter().filter_map(|it| sheet.lanes.get(*it)) {
+        let whose = teller.whose(lane);
+        let gone = lane.pod_gone();
+        match gone.is_some_and(|at| conflict.to.is_none_or(|to| at <= to)) {
+            true if whose.starts_with("pod ") => names.insert(0, format!("the deleted {whose}")),
+            true => names.insert(0, format!("the deleted pod {whose}")),
+            false => names.push(whose),
+        }
+    }
     let [one, other] = names.as_slice() else {
         return None;
     };

@@ -119,6 +119,8 @@ pub(in super::super) enum MarkKind {
     Terminating,
     /// The pod is not listed any more.
     PodDeleted,
+    /// The pod was not on the list that was looked at.
+    NotListed,
     /// The address is reserved for nobody, or for somebody else.
     Freed,
     /// The runtime has made the sandbox.
@@ -306,6 +308,13 @@ impl Lane {
     pub(in super::super) fn first(&self, kind: MarkKind) -> Option<&Mark> {
         let marks = self.marks.iter().filter(|mark| mark.kind == kind);
         marks.min_by_key(|mark| mark.at)
+    }
+
+    /// When its pod was first known to be gone.
+    pub(in super::super) fn pod_gone(&self) -> Option<Timestamp> {
+        let told = self.first(MarkKind::PodDeleted);
+        let told = told.or_else(|| self.first(MarkKind::NotListed));
+        told.map(|mark| mark.at)
     }
 
     /// Whether it is a pod's, by anything that tells.

@@ -61,7 +61,10 @@ impl Told<'_> {
     pub(super) fn is_turn(&self) -> bool {
         match self {
             Self::Mark(mark) => {
-                matches!(mark.kind, MarkKind::PodDeleted | MarkKind::GivenAgain)
+                matches!(
+                    mark.kind,
+                    MarkKind::PodDeleted | MarkKind::NotListed | MarkKind::GivenAgain
+                )
             }
             Self::Woke(_) => true,
             _ => false,

@@ -193,7 +193,9 @@ impl<'a> Teller<'a> {
                 prose.say(format!(" (CNI ADD, {}).", mark.text))
             }
             MarkKind::GivenAgain => self.given_again(serial, lane, mark),
-            MarkKind::PodDeleted => return self.deleted(serial, lane, mark),
+            MarkKind::PodDeleted | MarkKind::NotListed => {
+                return self.deleted(serial, lane, mark);
+            }
             MarkKind::Terminating => {
                 let prose = self.on(at).say("the pod of ");
                 self.name(prose, serial, lane).say(" was Terminating.")
@@ -297,10 +299,13 @@ impl<'a> Teller<'a> {
         let source = self.sheet.lanes.pods().to_owned();
         let prose = self.on(mark.at).say("the pod of ");
         let prose = self.name(prose, serial, lane);
-        let prose = prose.say(format!(" was not listed any more ({source})"));
+        let any_more = match mark.kind {
+            MarkKind::NotListed => "",
+            _ => " any more",
+        };
+        let prose = prose.say(format!(" was not listed{any_more} ({source})"));
         let prose = match lane.terminating {
-            // It was seen by the list alone.
-            _ if !mark.text.is_empty() => prose.say(": ").say(&mark.text),
+            _ if mark.kind == MarkKind::NotListed => prose,
             Some(since) => prose
                 .say(", after it had been Terminating since ")
                 .at(self.moment(since)),

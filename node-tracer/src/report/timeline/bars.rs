@@ -1,9 +1,6 @@
 //! What lasts: a namespace, an address, a sleep, the wait for CNI DEL.
 
-use super::{
-    super::lanes::{Lane, MarkKind},
-    Canvas, Percent, Shown,
-};
+use super::{super::lanes::Lane, Canvas, Percent, Shown};
 use crate::{clock::Timestamp, sink::text::length};
 
 /// Bars of one kind in one lane.
@@ -85,7 +82,7 @@ impl Canvas<'_> {
     /// From the end of the pod to the first CNI DEL, where findings are about
     /// the sandbox: an ordinary deletion needs no bar.
     fn no_del(&self, lane: &Lane) -> Option<Bar> {
-        let gone = lane.first(MarkKind::PodDeleted)?.at;
+        let gone = lane.pod_gone()?;
         let del = lane.first_del(gone);
         if lane.named.is_empty() || lane.calls.is_empty() {
             return None;

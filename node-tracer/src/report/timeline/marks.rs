@@ -86,6 +86,7 @@ fn looks(kind: MarkKind) -> Legend {
         MarkKind::NotDone => ("bad", Triangle, "N", "call without effect"),
         MarkKind::Terminating => ("calm", Square, "T", "pod Terminating"),
         MarkKind::PodDeleted => ("warn", Square, "P", "pod deleted"),
+        MarkKind::NotListed => ("warn", Square, "P", "pod not listed"),
         MarkKind::Freed => ("warn", Diamond, "F", "reservation freed"),
         MarkKind::Made => ("calm", Circle, "S", "sandbox made"),
         MarkKind::Removed => ("calm", Square, "S", "sandbox removed"),
