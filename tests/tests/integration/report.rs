@@ -303,9 +303,9 @@ fn of_damaged() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The incident among 60,000 sandboxes that come and go.
+/// The incident among 20,000 sandboxes that come and go.
 fn of_long() -> anyhow::Result<()> {
-    const SANDBOXES: u32 = 60_000;
+    const SANDBOXES: u32 = 20_000;
     let folder = Scratch::create()?;
     let short = written(folder.path())?;
     let (long, page) = (

@@ -29,19 +29,27 @@ const MAX_CLAIMS: usize = 60;
 /// A finding.
 #[derive(Debug)]
 pub(in super::super) struct FindingView {
+    /// The worst that it was.
     pub(in super::super) severity: &'static str,
+    /// Which rule found it.
     pub(in super::super) rule: &'static str,
+    /// The verdict, at its worst.
     pub(in super::super) title: Shown,
     /// Since when, and whether it is over.
     pub(in super::super) lasted: String,
     /// What it is about: a label and a value each.
     pub(in super::super) about: Vec<(&'static str, Shown)>,
+    /// How it came to that.
     pub(in super::super) steps: Vec<StepView>,
+    /// The evidence, in its order.
     pub(in super::super) claims: Vec<ClaimView>,
     /// Claims of other times than its worst.
     pub(in super::super) others: Vec<ClaimView>,
+    /// What holds the namespace.
     pub(in super::super) holders: Vec<HolderView>,
+    /// What could not be found out.
     pub(in super::super) unknown: Vec<Shown>,
+    /// What to do, in order.
     pub(in super::super) advice: Vec<Prose>,
     /// What there is no room for.
     pub(in super::super) left_out: u64,
@@ -50,24 +58,33 @@ pub(in super::super) struct FindingView {
 /// A change of severity or phase.
 #[derive(Debug)]
 pub(in super::super) struct StepView {
+    /// When.
     pub(in super::super) at: String,
+    /// The severity from then on.
     pub(in super::super) severity: &'static str,
+    /// The phase from then on; empty where the rule has none.
     pub(in super::super) phase: &'static str,
+    /// The verdict from then on.
     pub(in super::super) title: Shown,
 }
 
 /// A claim.
 #[derive(Debug)]
 pub(in super::super) struct ClaimView {
+    /// When it was so.
     pub(in super::super) at: String,
+    /// Who says so.
     pub(in super::super) source: Shown,
+    /// What.
     pub(in super::super) claim: Shown,
 }
 
 /// What holds a namespace.
 #[derive(Debug)]
 pub(in super::super) struct HolderView {
+    /// What kind of thing it is.
     pub(in super::super) kind: &'static str,
+    /// Which.
     pub(in super::super) name: Shown,
     /// State, since when, container.
     pub(in super::super) state: Shown,
@@ -80,15 +97,25 @@ pub(in super::super) struct HolderView {
 /// A CNI call.
 #[derive(Debug)]
 pub(in super::super) struct CallView {
+    /// When it began.
     pub(in super::super) began: String,
+    /// `CNI_COMMAND`
     pub(in super::super) command: Shown,
+    /// The plugin.
     pub(in super::super) plugin: Shown,
+    /// Another plugin called it.
     pub(in super::super) delegated: bool,
+    /// The container ID, in short.
     pub(in super::super) sandbox: Shown,
+    /// Whose it is.
     pub(in super::super) pod: Shown,
+    /// The interface, and the network where it is known.
     pub(in super::super) on: Shown,
+    /// From exec to exit.
     pub(in super::super) took: String,
+    /// It did not end well.
     pub(in super::super) failed: bool,
+    /// What was answered.
     pub(in super::super) result: Shown,
     /// Why it is not believed; empty if it is.
     pub(in super::super) distrust: Shown,
@@ -97,10 +124,13 @@ pub(in super::super) struct CallView {
 /// A signal or source.
 #[derive(Debug)]
 pub(in super::super) struct CoverageView {
+    /// Its name.
     pub(in super::super) signal: Shown,
     /// Empty if it was not seen.
     pub(in super::super) mechanism: Shown,
+    /// Why it was not seen, or not better.
     pub(in super::super) reason: Shown,
+    /// What is not known for that.
     pub(in super::super) unknown: Vec<Shown>,
 }
 
