@@ -67,6 +67,12 @@ pub(crate) enum Command {
         node-tracer replay -o json run.jsonl | jq 'select(.type == \"finding\")'\n  \
         ssh worker-3 cat /var/tmp/run.jsonl | node-tracer replay -")]
     Replay(Replay),
+    /// A recorded run as one page, to hand on: the story, a timeline, the
+    /// evidence, and what was not seen
+    #[command(after_help = "Examples:\n  \
+        node-tracer report run.jsonl -o report.html\n  \
+        ssh worker-3 cat /var/tmp/run.jsonl | node-tracer report - -o report.html")]
+    Report(Report),
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
     Check(Check),
@@ -169,6 +175,20 @@ pub(crate) struct Replay {
     /// The node's name in records, for logs that name no host
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// What trace --record or scan --record has written; - for standard input
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: PathBuf,
+    /// The page, one HTML file that needs nothing else; - for standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Options of `check`.

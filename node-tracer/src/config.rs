@@ -154,6 +154,33 @@ impl Replay {
     }
 }
 
+/// What `report` is to do. It needs nothing of the node that it runs on.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// A recording, `-` for standard input.
+    pub(crate) recording: PathBuf,
+    /// The page, `-` for standard output.
+    pub(crate) output: PathBuf,
+    /// Whether a page that is there is replaced.
+    pub(crate) force: bool,
+}
+
+impl Report {
+    /// What was asked for.
+    pub(crate) fn new(cli: &cli::Report) -> Self {
+        let cli::Report {
+            recording,
+            output,
+            force,
+        } = cli;
+        Self {
+            recording: recording.clone(),
+            output: output.clone(),
+            force: *force,
+        }
+    }
+}
+
 /// The threshold that `check` loads the programs with.
 const DEFAULT_THRESHOLD: Duration = Duration::from_secs(5);
 

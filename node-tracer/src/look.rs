@@ -24,8 +24,8 @@ use crate::{
     clock::Timestamp,
     config::{Config, Cri, Pods},
     event::{Event, Netns, Network, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
@@ -186,7 +186,7 @@ impl<'a> Looker<'a> {
                 let find = move || cri::endpoints(&inner);
                 match self.procfs.bounded_reads().run(FILES_PATIENCE, find) {
                     Ok(endpoints) => endpoints,
-                    Err(error) => return Asked::Not(answers::not_asked(&report::chain(&error))),
+                    Err(error) => return Asked::Not(answers::not_asked(&fault::chain(&error))),
                 }
             }
             Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
@@ -224,8 +224,8 @@ impl<'a> Looker<'a> {
         let credentials = match credentials(self.config, &self.procfs) {
             Ok(Ok(credentials)) => credentials,
             Ok(Err(error)) if given => return Err(error.into()),
-            Ok(Err(error)) => return Ok(Listed::NoCredentials(report::chain(&error))),
-            Err(error) => return Ok(Listed::NoCredentials(report::chain(&error))),
+            Ok(Err(error)) => return Ok(Listed::NoCredentials(fault::chain(&error))),
+            Err(error) => return Ok(Listed::NoCredentials(fault::chain(&error))),
         };
         let node = self.config.node.name.clone();
         let place = credentials.place();
@@ -320,7 +320,7 @@ impl<'a> Looker<'a> {
             Listed::NoCredentials(reason) => (None, None, Some(reason)),
             Listed::Thread(thread, place) => match thread.join() {
                 Ok(Ok(listing)) => (Some(listing), Some(place), None),
-                Ok(Err(error)) => (None, None, Some(report::chain(&error))),
+                Ok(Err(error)) => (None, None, Some(fault::chain(&error))),
                 Err(_) => (
                     None,
                     None,

@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`] and [`check`] are
-//! the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`] and
+//! [`check`] are the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
-//! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
 
@@ -37,6 +37,7 @@ mod detect;
 mod engine;
 mod event;
 mod explain;
+mod fault;
 mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let text = report::chain(error.as_ref());
+            let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
             let _ = writeln!(std::io::stderr(), "node-tracer: {}", Printable(text));
             ExitCode::from(FAILED)
@@ -122,6 +123,11 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::ExplainRule(options) => {
             rules::run(options.rule.as_deref())?;
             Ok(NOTHING)
+        }
+        Command::Report(options) => {
+            privileges::keep(privileges::READ | privileges::WRITE);
+            let something = report::run(&config::Report::new(options))?;
+            Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;

@@ -225,7 +225,7 @@ impl Privileges {
 /// give up all others for good. The tracer works all the same if that fails.
 pub(crate) fn keep(keep: CapabilitySet) {
     if let Err(error) = try_keep(keep) {
-        tracing::warn!("{}", crate::report::chain(&error));
+        tracing::warn!("{}", crate::fault::chain(&error));
     }
 }
 

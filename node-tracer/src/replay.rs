@@ -12,15 +12,17 @@ mod gaps;
 mod logs;
 mod run;
 
-use std::io::{BufRead, BufReader};
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+};
 
 use self::run::Run;
 use crate::{
-    config, output,
+    config, fault, output,
     recording::{Line, ReadError, Recording},
-    report,
     sink::{Sink, SinkError, escape::Printable},
-    source::logs::read::{Input, LogError},
+    source::logs::read::{Input, LogError, LogOptions},
 };
 
 /// What is read of a recording at a time.
@@ -35,7 +37,11 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     let mut logs = Vec::new();
     for path in &config.files {
         let told = match Input::open(path) {
-            Ok(input) if logs::is_recording(input.beginning()) => one(input, config),
+            Ok(input) if logs::is_recording(input.beginning()) => {
+                // New ones for each: what one run has printed is not what the
+                // next has.
+                sinks(config).and_then(|sinks| one(input, sinks))
+            }
             Ok(input) => {
                 logs.push(input);
                 continue;
@@ -50,13 +56,24 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
         }
     }
     if !logs.is_empty() {
-        match logs::run(logs, config) {
+        let frame = logs::Frame {
+            options: LogOptions {
+                year: config.year,
+                offset: config.utc_offset,
+            },
+            node_name: config.node_name.clone(),
+        };
+        match sinks(config).and_then(|sinks| logs::run(logs, &frame, sinks)) {
             Ok(Told::Whole { found } | Told::Unheard { found }) => something |= found,
             Err(failure) => failed.note(failure)?,
         }
     }
     failed.end(config.files.len())?;
     Ok(something)
+}
+
+fn sinks(config: &config::Replay) -> Result<Vec<Box<dyn Sink>>, Failure> {
+    Ok(output::sinks_of(&config.outputs, &config.root, true)?)
 }
 
 /// What could not be replayed.
@@ -68,12 +85,10 @@ struct Failed {
 impl Failed {
     /// The others can still be replayed, unless nothing can be written.
     fn note(&mut self, failure: Failure) -> anyhow::Result<()> {
-        self.all.push(match failure {
-            Failure::Read(error) => error.into(),
-            Failure::Log(error) => error.into(),
-            Failure::NotUnderstood { name } => anyhow::anyhow!(logs::not_understood(&name)),
+        match failure {
             Failure::Write(error) => return Err(error.into()),
-        });
+            other => self.all.push(other.into()),
+        }
         Ok(())
     }
 
@@ -83,7 +98,7 @@ impl Failed {
             Some(only) if of == 1 => Err(only),
             Some(last) => {
                 for error in self.all.iter().chain([&last]) {
-                    tracing::error!("{}", Printable(report::chain(error.as_ref())));
+                    tracing::error!("{}", Printable(fault::chain(error.as_ref())));
                 }
                 let failed = self.all.len() + 1;
                 Err(anyhow::anyhow!(
@@ -91,6 +106,21 @@ impl Failed {
                 ))
             }
         }
+    }
+}
+
+/// Replays one file into a sink of somebody else's. Returns whether anything of
+/// severity warning or above was found; a file that cannot be read to its end is
+/// told as far as it goes.
+pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool> {
+    let told = match Input::open(path) {
+        Ok(input) if logs::is_recording(input.beginning()) => one(input, vec![sink]),
+        Ok(input) => logs::run(vec![input], &logs::Frame::default(), vec![sink]),
+        Err(error) => Err(Failure::Log(error)),
+    };
+    match told {
+        Ok(Told::Whole { found } | Told::Unheard { found }) => Ok(found),
+        Err(failure) => Err(failure.into()),
     }
 }
 
@@ -116,6 +146,17 @@ enum Failure {
     Write(SinkError),
 }
 
+impl From<Failure> for anyhow::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Read(error) => error.into(),
+            Failure::Log(error) => error.into(),
+            Failure::NotUnderstood { name } => Self::msg(logs::not_understood(&name)),
+            Failure::Write(error) => error.into(),
+        }
+    }
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         Self::Read(error)
@@ -128,11 +169,9 @@ impl From<SinkError> for Failure {
     }
 }
 
-fn one(input: Input, config: &config::Replay) -> Result<Told, Failure> {
+fn one(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Told, Failure> {
     let name = input.name().to_owned();
     let recording = Recording::new(name, BufReader::with_capacity(BUFFER, input))?;
-    // New ones for each: what one run has printed is not what the next has.
-    let sinks = output::sinks_of(&config.outputs, &config.root, true)?;
     tell(recording, sinks)
 }
 

@@ -14,13 +14,13 @@ use crate::{
     config::Config,
     engine::Settings,
     event::{Event, What},
+    fault,
     finding::{Severity, State},
     look::{Differences, Looked, Looker},
     looks::Looks,
     output,
     record::{CoverageItem, Record},
     recording::{self, Note, Recorder},
-    report,
     reservations::Reservations,
     sink::Sink,
     summary,
@@ -146,7 +146,7 @@ fn failed(error: &anyhow::Error) -> CoverageItem {
     CoverageItem {
         signal: String::from("second look"),
         mechanism: None,
-        reason: Some(report::chain(error.as_ref())),
+        reason: Some(fault::chain(error.as_ref())),
         unknown: vec![String::from(
             "whether anything is so that does not show in one look alone",
         )],

@@ -25,12 +25,12 @@ use crate::{
     coverage,
     engine::{Engine, Settings},
     event::{Event, What},
+    fault,
     look::Looker,
     output,
     privileges::{self, ATTACH, Starter, WRITE},
     record::{CoverageItem, Record, Summary},
     recording::{self, Note, Recorder, RecordingError},
-    report,
     reservations::Reservations,
     sink::{
         Shown, Sink, SinkError,
@@ -394,7 +394,7 @@ impl<'a> Out<'a> {
                 Err(error) => {
                     state.lost += 1;
                     if !std::mem::replace(&mut state.failing, true) {
-                        tracing::warn!("{}", report::chain(&error));
+                        tracing::warn!("{}", fault::chain(&error));
                     }
                 }
             }
@@ -408,7 +408,7 @@ impl<'a> Out<'a> {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = write(recorder)
         {
-            tracing::warn!("{}; it ends here", report::chain(&error));
+            tracing::warn!("{}; it ends here", fault::chain(&error));
             self.recorder = None;
             self.lost.push(("recording-failed", 1));
         }

@@ -27,7 +27,6 @@ use self::{
 use super::{Failure, Told};
 use crate::{
     clock::Timestamp,
-    config,
     event::Event,
     finding::Severity,
     output,
@@ -56,18 +55,26 @@ fn needles() -> Vec<&'static str> {
     all
 }
 
+/// What logs do not say of themselves.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    /// Of their dates.
+    pub(super) options: LogOptions,
+    /// The name of a host that no line names.
+    pub(super) node_name: Option<String>,
+}
+
 /// Tells the logs' story.
-pub(super) fn run(inputs: Vec<Input>, config: &config::Replay) -> Result<Told, Failure> {
-    let options = LogOptions {
-        year: config.year,
-        offset: config.utc_offset,
-    };
-    let sinks = output::sinks_of(&config.outputs, &config.root, true)?;
-    let mut story = Story::new(sinks, config.node_name.clone());
+pub(super) fn run(
+    inputs: Vec<Input>,
+    frame: &Frame,
+    sinks: Vec<Box<dyn Sink>>,
+) -> Result<Told, Failure> {
+    let mut story = Story::new(sinks, frame.node_name.clone());
     let needles = needles();
     let logs = inputs.into_iter().map(|input| {
         let modified = input.modified();
-        let reader = LogReader::new(input, &needles, options);
+        let reader = LogReader::new(input, &needles, frame.options);
         Log::new(reader, modified.into())
     });
     let mut merged = Merged::new(logs.collect());

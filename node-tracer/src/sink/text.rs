@@ -29,6 +29,8 @@ mod stack;
 mod style;
 mod wrap;
 
+pub(crate) use self::{stack::folded, style::length};
+
 /// Prints records as text.
 pub(crate) struct TextSink<W> {
     lines: Lines<W>,
@@ -185,7 +187,7 @@ impl<W: io::Write> TextSink<W> {
             worst_open,
             worst_seen,
         } = summary;
-        let took = style::length(Duration::from_millis(*duration_ms));
+        let took = length(Duration::from_millis(*duration_ms));
         let style = worst_open.map_or(Style::Good, Style::from);
         let open = match findings(severities.iter().rev(), Severity::as_str, |count| {
             count.open

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{Event, Network, ReservationHolder, Store, What},
-    report,
+    fault,
 };
 
 mod store;
@@ -58,7 +58,7 @@ pub(crate) fn look(root: &Root, networks: &[Network], now: Timestamp) -> Vec<Eve
     visit(root, networks, |path, folder| match folder {
         Ok(folder) => stores.push(store::list(path, folder, MAX_ENTRIES)),
         Err(unread) => {
-            let text = report::chain(&unread);
+            let text = fault::chain(&unread);
             match stores.iter_mut().find(|store| store.path == path) {
                 Some(store) => store.unread.push(text),
                 None => stores.push(Store {

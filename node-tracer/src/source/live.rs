@@ -451,7 +451,7 @@ impl Live {
     }
 
     fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!("{}", crate::report::chain(error));
+        tracing::warn!("{}", crate::fault::chain(error));
         self.drop("kernel-look-failed", 1);
     }
 }

@@ -6,8 +6,8 @@ use std::{collections::VecDeque, path::PathBuf, time::Duration};
 use crate::{
     config::{Config, Cri},
     event::{Event, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{
         cri::{self, Endpoint, Watcher},
         procfs::Procfs,
@@ -58,12 +58,12 @@ impl Runtime {
                 let find = move || cri::endpoints(&inner);
                 match procfs.bounded_reads().run(PATIENCE, find) {
                     Ok(found) => this.others.extend(found),
-                    Err(error) => this.missing = Some(report::chain(&error)),
+                    Err(error) => this.missing = Some(fault::chain(&error)),
                 }
             }
             Cri::Endpoint(text) => match Endpoint::parse(text) {
                 Ok(endpoint) => this.others.push_back(endpoint),
-                Err(error) => this.missing = Some(report::chain(&error)),
+                Err(error) => this.missing = Some(fault::chain(&error)),
             },
         }
         this.next();

@@ -25,6 +25,7 @@ mod privileges;
 mod recorder;
 mod recording;
 mod replay;
+mod report;
 mod scan;
 mod stage;
 mod task;

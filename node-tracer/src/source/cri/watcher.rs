@@ -14,7 +14,7 @@ use super::{CriError, Endpoint, Known, Listing, SOURCE, list_changes};
 use crate::{
     clock::Timestamp,
     event::{Event, RuntimeSandbox, What},
-    report,
+    fault,
     source::procfs::Procfs,
 };
 
@@ -106,7 +106,7 @@ impl Last {
         let listing = match answer {
             Ok(listing) => listing,
             Err(error) => {
-                let error = report::chain(&error);
+                let error = fault::chain(&error);
                 // Told again only if it is another one.
                 if self.failure.replace(error.clone()).as_ref() == Some(&error) {
                     return Vec::new();
