@@ -80,6 +80,11 @@ pub(super) fn run(inputs: Vec<Input>, config: &config::Replay) -> Result<Told, F
     }
     let failed = merged.take_failed();
     story.end(&mut merged);
+    if failed.is_none() && !merged.logs().iter().any(Log::is_understood) {
+        let name = merged.logs().first().map(|log| log.name().to_owned());
+        let name = name.unwrap_or_default();
+        return Err(Failure::NotUnderstood { name });
+    }
     story.go_on(merged.logs(), true)?;
     let found = story.finish(merged.logs())?;
     if let Some(error) = failed {
