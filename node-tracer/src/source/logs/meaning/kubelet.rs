@@ -22,11 +22,9 @@ pub(super) const NEEDLES: &[&str] = &[
     "Error adding ",
     "Error while adding to cni",
     "Error deleting ",
-    "failed to setup network for sandbox",
-    "failed to destroy network for sandbox",
-    "cni failed to set up pod",
-    "cni failed to teardown pod",
-    "Cannot find network namespace for the terminated container",
+    "network for sandbox",
+    "cni failed to ",
+    "namespace for the terminated container",
 ];
 
 /// Who lists the sandboxes.
