@@ -370,6 +370,7 @@ impl What {
             Self::SandboxFailed { .. } => "sandbox-failed",
             Self::EndpointWritten { .. } => "endpoint-written",
             Self::EndpointDeleted { .. } => "endpoint-deleted",
+            Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",
