@@ -12,6 +12,7 @@ use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, VecDeque},
     path::PathBuf,
+    time::Duration,
 };
 
 pub(crate) use self::fold::gist;
@@ -28,6 +29,11 @@ pub(crate) const MAX_PODS: usize = 1_024;
 const MAX_FAILURES: usize = 32;
 /// Sandboxes of one pod that are remembered: the latest.
 const MAX_SANDBOXES: usize = 8;
+/// A line that names nobody is of who was told of in the same words so shortly
+/// before: the kubelet waits five minutes at most before it tries again.
+const SAME: Duration = Duration::from_secs(600);
+/// And one that was told in them so shortly after is who it was of.
+const AT_ONCE: Duration = Duration::from_secs(10);
 /// Killed tasks at most; the oldest makes room.
 const MAX_KILLS: usize = 256;
 /// File systems at most.
@@ -43,7 +49,7 @@ pub(crate) struct Starts {
     by_name: HashMap<String, Vec<u64>>,
     by_uid: HashMap<String, u64>,
     by_sandbox: HashMap<String, u64>,
-    /// Of those without any of these: by what was said.
+    /// Who was last told of in these words.
     by_words: HashMap<String, u64>,
     kills: VecDeque<(Timestamp, OomKill)>,
     full: BTreeMap<PathBuf, (Timestamp, FullFilesystem)>,
@@ -81,6 +87,13 @@ pub(crate) struct Failed {
     key: String,
     /// What the rule has made of it: a long text is read once.
     pub(crate) judged: OnceCell<Cause>,
+}
+
+impl Starting {
+    /// Whether nothing is known of whose it is.
+    fn is_nameless(&self) -> bool {
+        self.pod == PodRef::default() && self.sandboxes.is_empty()
+    }
 }
 
 impl Failed {
@@ -140,10 +153,11 @@ impl Starts {
 
     pub(super) fn failed(&mut self, failure: &StartFailure, time: Timestamp) -> bool {
         let words = key(&failure.message);
-        let number = match self.find(failure, &words) {
+        let number = match self.find(failure, &words, time) {
             Some(number) => number,
             None => self.insert(failure, &words, time),
         };
+        self.absorb(number, &words, time);
         self.index(number, failure, &words);
         let Some(pod) = self.pods.get_mut(&number) else {
             return false;
@@ -154,8 +168,11 @@ impl Starts {
             known.again(failure, time);
             return true;
         }
-        if pod.failures.len() >= MAX_FAILURES {
-            pod.failures.pop();
+        if pod.failures.len() >= MAX_FAILURES
+            && let Some(old) = pod.failures.pop()
+            && self.by_words.get(&old.key) == Some(&number)
+        {
+            self.by_words.remove(&old.key);
         }
         let mut failed = Failed {
             failure: failure.clone(),
@@ -187,7 +204,7 @@ impl Starts {
     }
 
     /// Whose failure it is, if that pod is known.
-    fn find(&self, failure: &StartFailure, words: &str) -> Option<u64> {
+    fn find(&self, failure: &StartFailure, words: &str, time: Timestamp) -> Option<u64> {
         let StartFailure {
             pod, sandbox_id, ..
         } = failure;
@@ -214,10 +231,29 @@ impl Starts {
         if let Some(number) = sandbox.filter(may_be) {
             return Some(*number);
         }
-        let is_nameless = pod.name.is_none() && pod.uid.is_none() && sandbox_id.is_none();
-        is_nameless
-            .then(|| self.by_words.get(words).copied())
-            .flatten()
+        let number = *self.by_words.get(words)?;
+        let known = self.pods.get(&number)?;
+        let names_nobody = pod.name.is_none() && pod.uid.is_none() && sandbox_id.is_none();
+        let within = match (names_nobody, known.is_nameless()) {
+            (true, true) => return Some(number),
+            (true, false) => SAME,
+            (false, true) => AT_ONCE,
+            (false, false) => return None,
+        };
+        (distance(known.last, time) <= within).then_some(number)
+    }
+
+    /// What names nobody and was told of this pod, as shows now, is the pod's.
+    fn absorb(&mut self, number: u64, words: &str, time: Timestamp) {
+        let Some(other) = self.by_words.get(words).copied() else {
+            return;
+        };
+        let is_its = self.pods.get(&other).is_some_and(|known| {
+            other != number && known.is_nameless() && distance(known.last, time) <= AT_ONCE
+        });
+        if is_its {
+            self.remove(other);
+        }
     }
 
     fn insert(&mut self, failure: &StartFailure, words: &str, time: Timestamp) -> u64 {
@@ -272,9 +308,7 @@ impl Starts {
         if let Some(uid) = &known.pod.uid {
             self.by_uid.insert(uid.clone(), number);
         }
-        if known.pod == PodRef::default() && sandbox_id.is_none() {
-            self.by_words.insert(words.to_owned(), number);
-        }
+        self.by_words.insert(words.to_owned(), number);
         let Some(id) = sandbox_id else { return };
         known.sandboxes.retain(|other| other != id);
         known.sandboxes.push_back(id.clone());
@@ -310,6 +344,10 @@ impl Starts {
             }
         }
     }
+}
+
+fn distance(one: Timestamp, other: Timestamp) -> Duration {
+    one.since(other).max(other.since(one))
 }
 
 /// Whether two can be the same: what is not known is no difference.

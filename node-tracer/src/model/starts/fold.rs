@@ -25,8 +25,14 @@ const WRAPPERS: [&str; 8] = [
 pub(crate) fn gist(message: &str) -> String {
     let text = unquoted(message);
     let after = text.find("desc = ").map(|at| at + "desc = ".len());
-    let rest = text.get(after.unwrap_or(0)..).unwrap_or(&text);
-    rest.trim_matches(['"', ' ']).to_owned()
+    let mut rest = text.get(after.unwrap_or(0)..).unwrap_or(&text).trim();
+    // The quotes that were opened before it.
+    while rest.matches('"').count() % 2 == 1
+        && let Some(less) = rest.strip_suffix('"')
+    {
+        rest = less;
+    }
+    rest.to_owned()
 }
 
 /// What makes a failure the same.
