@@ -29,6 +29,10 @@ pub(crate) const MAX_PODS: usize = 1_024;
 const MAX_FAILURES: usize = 32;
 /// Sandboxes of one pod that are remembered: the latest.
 const MAX_SANDBOXES: usize = 8;
+/// Who tells of one failure, at most.
+const MAX_TELLERS: usize = 8;
+/// What one teller says within this time is of one try.
+const ONE_TRY: Duration = Duration::from_secs(1);
 /// A line that names nobody is of who was told of in the same words so shortly
 /// before: the kubelet waits five minutes at most before it tries again.
 const SAME: Duration = Duration::from_secs(600);
@@ -82,11 +86,21 @@ pub(crate) struct Failed {
     pub(crate) first: Timestamp,
     /// When it was last so.
     pub(crate) last: Timestamp,
-    /// How often, by who tells it.
-    tellers: BTreeMap<String, u64>,
+    /// Who tells it, the first one first.
+    tellers: Vec<Teller>,
     key: String,
     /// What the rule has made of it: a long text is read once.
     pub(crate) judged: OnceCell<Cause>,
+}
+
+/// Who tells of a failure.
+#[derive(Clone, Debug)]
+struct Teller {
+    name: String,
+    /// How often it was so, by that.
+    times: u64,
+    /// When it was last told.
+    last: Timestamp,
 }
 
 impl Starting {
@@ -99,23 +113,38 @@ impl Starting {
 impl Failed {
     /// How often, as far as one teller knows.
     pub(crate) fn times(&self) -> u64 {
-        self.tellers.values().copied().max().unwrap_or(1)
+        let times = self.tellers.iter().map(|teller| teller.times);
+        times.max().unwrap_or(1)
     }
 
-    /// Who tells it.
+    /// Who tells it, the first one first.
     pub(crate) fn tellers(&self) -> impl Iterator<Item = &str> {
-        self.tellers.keys().map(String::as_str)
+        self.tellers.iter().map(|teller| teller.name.as_str())
     }
 
     fn again(&mut self, failure: &StartFailure, time: Timestamp) {
         self.first = self.first.min(failure.first.unwrap_or(time));
         self.last = self.last.max(time);
-        let times = self.tellers.entry(failure.source.clone()).or_default();
-        *times = match failure.count {
-            // It is a count from the beginning on.
-            Some(count) => count.max(*times),
-            None => times.saturating_add(1),
-        };
+        let is_it = |teller: &&mut Teller| teller.name == failure.source;
+        let room = self.tellers.len() < MAX_TELLERS;
+        match self.tellers.iter_mut().find(is_it) {
+            Some(teller) => {
+                // The kubelet's parts each tell of the same try.
+                let again = distance(teller.last, time) >= ONE_TRY;
+                teller.times = match failure.count {
+                    // It is a count from the beginning on.
+                    Some(count) => count.max(teller.times),
+                    None => teller.times.saturating_add(u64::from(again)),
+                };
+                teller.last = teller.last.max(time);
+            }
+            None if room => self.tellers.push(Teller {
+                name: failure.source.clone(),
+                times: failure.count.unwrap_or(1),
+                last: time,
+            }),
+            None => {}
+        }
         // The longest form says most: events are cut off.
         let longer = failure.message.len() > self.failure.message.len();
         let reason = failure.reason.as_ref();
@@ -178,7 +207,7 @@ impl Starts {
             failure: failure.clone(),
             first: failure.first.unwrap_or(time).min(time),
             last: time,
-            tellers: BTreeMap::new(),
+            tellers: Vec::new(),
             key: words,
             judged: OnceCell::new(),
         };

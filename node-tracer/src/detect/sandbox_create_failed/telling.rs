@@ -96,7 +96,7 @@ impl Stuck<'_> {
             let pace = pace.map(|pace| format!(", {pace}")).unwrap_or_default();
             let text = clipped(&told.text, length);
             let claim = format!("{}{pace}: {text}", told.cause.as_str());
-            claims.push(evidence(claim, &told.tellers.join(", "), told.last));
+            claims.push(evidence(claim, told.teller, told.last));
         }
         for (at, full) in view.model.starts.full() {
             if *at >= self.since() {
