@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, keeper, kube, rtnl, runtime};
+use crate::{containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -72,6 +72,10 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             // What is asked for is one write(2), once the file system is frozen.
             std::io::stdin().read_exact(&mut [0])?;
             file.write_all(b"x").context("write")
+        }
+        (memory::ROLE, [comm, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            memory::swell()
         }
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),

@@ -51,6 +51,7 @@ pub mod keeper;
 pub mod kube;
 pub mod kubepods;
 pub mod look;
+pub mod memory;
 pub mod netns;
 pub mod network;
 mod own_root;

@@ -119,6 +119,11 @@ fn is_of_a_sandbox(model: &Model, kill: &OomKill) -> bool {
     if comm == "pause" || comm.starts_with("runc:[") {
         return true;
     }
+    // Of a node without memory what is to start containers is killed, too.
+    let starts = ["runc", "crun", "conmon"].contains(&comm) || comm.starts_with("containerd-shim");
+    if starts && kill.limited == Some(false) {
+        return true;
+    }
     // The cgroup's container has the sandbox's ID.
     let id = kill.task.container_id.as_deref();
     id.is_some_and(|id| {

@@ -12,6 +12,7 @@ use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, VecDeque},
     path::PathBuf,
+    time::Duration,
 };
 
 pub(crate) use self::fold::gist;
@@ -28,6 +29,15 @@ pub(crate) const MAX_PODS: usize = 1_024;
 const MAX_FAILURES: usize = 32;
 /// Sandboxes of one pod that are remembered: the latest.
 const MAX_SANDBOXES: usize = 8;
+/// Who tells of one failure, at most.
+const MAX_TELLERS: usize = 8;
+/// What one teller says within this time is of one try.
+const ONE_TRY: Duration = Duration::from_secs(1);
+/// A line that names nobody is of who was told of in the same words so shortly
+/// before: the kubelet waits five minutes at most before it tries again.
+const SAME: Duration = Duration::from_secs(600);
+/// And one that was told in them so shortly after is who it was of.
+const AT_ONCE: Duration = Duration::from_secs(10);
 /// Killed tasks at most; the oldest makes room.
 const MAX_KILLS: usize = 256;
 /// File systems at most.
@@ -43,7 +53,7 @@ pub(crate) struct Starts {
     by_name: HashMap<String, Vec<u64>>,
     by_uid: HashMap<String, u64>,
     by_sandbox: HashMap<String, u64>,
-    /// Of those without any of these: by what was said.
+    /// Who was last told of in these words.
     by_words: HashMap<String, u64>,
     kills: VecDeque<(Timestamp, OomKill)>,
     full: BTreeMap<PathBuf, (Timestamp, FullFilesystem)>,
@@ -76,33 +86,65 @@ pub(crate) struct Failed {
     pub(crate) first: Timestamp,
     /// When it was last so.
     pub(crate) last: Timestamp,
-    /// How often, by who tells it.
-    tellers: BTreeMap<String, u64>,
+    /// Who tells it, the first one first.
+    tellers: Vec<Teller>,
     key: String,
     /// What the rule has made of it: a long text is read once.
     pub(crate) judged: OnceCell<Cause>,
 }
 
+/// Who tells of a failure.
+#[derive(Clone, Debug)]
+struct Teller {
+    name: String,
+    /// How often it was so, by that.
+    times: u64,
+    /// When it was last told.
+    last: Timestamp,
+}
+
+impl Starting {
+    /// Whether nothing is known of whose it is.
+    fn is_nameless(&self) -> bool {
+        self.pod == PodRef::default() && self.sandboxes.is_empty()
+    }
+}
+
 impl Failed {
     /// How often, as far as one teller knows.
     pub(crate) fn times(&self) -> u64 {
-        self.tellers.values().copied().max().unwrap_or(1)
+        let times = self.tellers.iter().map(|teller| teller.times);
+        times.max().unwrap_or(1)
     }
 
-    /// Who tells it.
+    /// Who tells it, the first one first.
     pub(crate) fn tellers(&self) -> impl Iterator<Item = &str> {
-        self.tellers.keys().map(String::as_str)
+        self.tellers.iter().map(|teller| teller.name.as_str())
     }
 
     fn again(&mut self, failure: &StartFailure, time: Timestamp) {
         self.first = self.first.min(failure.first.unwrap_or(time));
         self.last = self.last.max(time);
-        let times = self.tellers.entry(failure.source.clone()).or_default();
-        *times = match failure.count {
-            // It is a count from the beginning on.
-            Some(count) => count.max(*times),
-            None => times.saturating_add(1),
-        };
+        let is_it = |teller: &&mut Teller| teller.name == failure.source;
+        let room = self.tellers.len() < MAX_TELLERS;
+        match self.tellers.iter_mut().find(is_it) {
+            Some(teller) => {
+                // The kubelet's parts each tell of the same try.
+                let again = distance(teller.last, time) >= ONE_TRY;
+                teller.times = match failure.count {
+                    // It is a count from the beginning on.
+                    Some(count) => count.max(teller.times),
+                    None => teller.times.saturating_add(u64::from(again)),
+                };
+                teller.last = teller.last.max(time);
+            }
+            None if room => self.tellers.push(Teller {
+                name: failure.source.clone(),
+                times: failure.count.unwrap_or(1),
+                last: time,
+            }),
+            None => {}
+        }
         // The longest form says most: events are cut off.
         let longer = failure.message.len() > self.failure.message.len();
         let reason = failure.reason.as_ref();
@@ -140,10 +182,11 @@ impl Starts {
 
     pub(super) fn failed(&mut self, failure: &StartFailure, time: Timestamp) -> bool {
         let words = key(&failure.message);
-        let number = match self.find(failure, &words) {
+        let number = match self.find(failure, &words, time) {
             Some(number) => number,
             None => self.insert(failure, &words, time),
         };
+        self.absorb(number, &words, time);
         self.index(number, failure, &words);
         let Some(pod) = self.pods.get_mut(&number) else {
             return false;
@@ -154,14 +197,17 @@ impl Starts {
             known.again(failure, time);
             return true;
         }
-        if pod.failures.len() >= MAX_FAILURES {
-            pod.failures.pop();
+        if pod.failures.len() >= MAX_FAILURES
+            && let Some(old) = pod.failures.pop()
+            && self.by_words.get(&old.key) == Some(&number)
+        {
+            self.by_words.remove(&old.key);
         }
         let mut failed = Failed {
             failure: failure.clone(),
             first: failure.first.unwrap_or(time).min(time),
             last: time,
-            tellers: BTreeMap::new(),
+            tellers: Vec::new(),
             key: words,
             judged: OnceCell::new(),
         };
@@ -187,7 +233,7 @@ impl Starts {
     }
 
     /// Whose failure it is, if that pod is known.
-    fn find(&self, failure: &StartFailure, words: &str) -> Option<u64> {
+    fn find(&self, failure: &StartFailure, words: &str, time: Timestamp) -> Option<u64> {
         let StartFailure {
             pod, sandbox_id, ..
         } = failure;
@@ -214,10 +260,29 @@ impl Starts {
         if let Some(number) = sandbox.filter(may_be) {
             return Some(*number);
         }
-        let is_nameless = pod.name.is_none() && pod.uid.is_none() && sandbox_id.is_none();
-        is_nameless
-            .then(|| self.by_words.get(words).copied())
-            .flatten()
+        let number = *self.by_words.get(words)?;
+        let known = self.pods.get(&number)?;
+        let names_nobody = pod.name.is_none() && pod.uid.is_none() && sandbox_id.is_none();
+        let within = match (names_nobody, known.is_nameless()) {
+            (true, true) => return Some(number),
+            (true, false) => SAME,
+            (false, true) => AT_ONCE,
+            (false, false) => return None,
+        };
+        (distance(known.last, time) <= within).then_some(number)
+    }
+
+    /// What names nobody and was told of this pod, as shows now, is the pod's.
+    fn absorb(&mut self, number: u64, words: &str, time: Timestamp) {
+        let Some(other) = self.by_words.get(words).copied() else {
+            return;
+        };
+        let is_its = self.pods.get(&other).is_some_and(|known| {
+            other != number && known.is_nameless() && distance(known.last, time) <= AT_ONCE
+        });
+        if is_its {
+            self.remove(other);
+        }
     }
 
     fn insert(&mut self, failure: &StartFailure, words: &str, time: Timestamp) -> u64 {
@@ -272,9 +337,7 @@ impl Starts {
         if let Some(uid) = &known.pod.uid {
             self.by_uid.insert(uid.clone(), number);
         }
-        if known.pod == PodRef::default() && sandbox_id.is_none() {
-            self.by_words.insert(words.to_owned(), number);
-        }
+        self.by_words.insert(words.to_owned(), number);
         let Some(id) = sandbox_id else { return };
         known.sandboxes.retain(|other| other != id);
         known.sandboxes.push_back(id.clone());
@@ -310,6 +373,10 @@ impl Starts {
             }
         }
     }
+}
+
+fn distance(one: Timestamp, other: Timestamp) -> Duration {
+    one.since(other).max(other.since(one))
 }
 
 /// Whether two can be the same: what is not known is no difference.

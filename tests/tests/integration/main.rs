@@ -8,6 +8,7 @@
 
 mod address;
 mod calico;
+mod cause;
 mod cni;
 mod command_line;
 mod explain;
@@ -59,6 +60,7 @@ fn main() -> std::process::ExitCode {
         scan::TESTS,
         explain::TESTS,
         kube::TESTS,
+        cause::TESTS,
     ];
     harness::run(&groups.concat())
 }

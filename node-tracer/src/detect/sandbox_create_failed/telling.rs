@@ -26,7 +26,10 @@ const CLAIMS: usize = 8;
 impl Stuck<'_> {
     pub(super) fn finding(&self, view: &View<'_>, leader: Option<&Leader>) -> Finding {
         let cause = self.cause();
-        let times = self.told.iter().map(|told| told.times).max().unwrap_or(1);
+        let told = self.told.iter().map(|told| told.times).max().unwrap_or(1);
+        // The first sandbox is attempt 0.
+        let counted = self.attempt.map_or(0, |attempt| u64::from(attempt) + 1);
+        let times = told.max(counted);
         let follows_another = leader.filter(|leader| leader.id != self.id);
         Finding {
             rule: Rule::SandboxCreateFailed,
@@ -93,7 +96,7 @@ impl Stuck<'_> {
             let pace = pace.map(|pace| format!(", {pace}")).unwrap_or_default();
             let text = clipped(&told.text, length);
             let claim = format!("{}{pace}: {text}", told.cause.as_str());
-            claims.push(evidence(claim, &told.tellers.join(", "), told.last));
+            claims.push(evidence(claim, told.teller, told.last));
         }
         for (at, full) in view.model.starts.full() {
             if *at >= self.since() {

@@ -21,8 +21,8 @@ pub(super) struct Told<'a> {
     pub(super) cause: Cause,
     /// Its own words.
     pub(super) text: String,
-    /// Who says so.
-    pub(super) tellers: Vec<&'a str>,
+    /// Who said so first.
+    pub(super) teller: &'a str,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) times: u64,
@@ -38,7 +38,7 @@ impl<'a> Told<'a> {
         Self {
             cause,
             text: gist(&failure.message),
-            tellers: failed.tellers().collect(),
+            teller: failed.tellers().next().unwrap_or("log"),
             first: failed.first,
             last: failed.last,
             times: failed.times(),
@@ -66,7 +66,7 @@ impl<'a> Told<'a> {
         Self {
             cause,
             text: format!("CNI ADD in {} {}", failing.plugin, failure(&failing.end)),
-            tellers: vec!["cni"],
+            teller: "cni",
             first: failing.since,
             last: failing.end.at,
             times: failing.times,
@@ -91,7 +91,7 @@ impl<'a> Told<'a> {
                 _ => Cause::SandboxOom,
             },
             text,
-            tellers: vec!["kernel"],
+            teller: "kernel",
             first: at,
             last: at,
             times: 1,

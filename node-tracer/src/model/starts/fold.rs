@@ -24,9 +24,23 @@ const WRAPPERS: [&str; 8] = [
 /// What was said, from where the caller's own words end.
 pub(crate) fn gist(message: &str) -> String {
     let text = unquoted(message);
-    let after = text.find("desc = ").map(|at| at + "desc = ".len());
-    let rest = text.get(after.unwrap_or(0)..).unwrap_or(&text);
-    rest.trim_matches(['"', ' ']).to_owned()
+    let after = |word: &str| text.find(word).map(|at| at + word.len());
+    let from = after("desc = ").or_else(|| {
+        let callers = [
+            "failed, error: ",
+            "returned error: ",
+            "CreatePodSandboxError: ",
+        ];
+        callers.into_iter().filter_map(after).max()
+    });
+    let mut rest = text.get(from.unwrap_or(0)..).unwrap_or(&text).trim();
+    // The quotes that were opened before it.
+    while rest.matches('"').count() % 2 == 1
+        && let Some(less) = rest.strip_suffix('"')
+    {
+        rest = less;
+    }
+    rest.to_owned()
 }
 
 /// What makes a failure the same.

@@ -246,6 +246,11 @@ pub(super) const ROWS: &[Row] = &[
             "couldn't get secret",
             "couldn't find configmap",
             "couldn't find secret",
+            "cannot find configmap",
+            "cannot find secret",
+            "unable to find configmap",
+            "unable to find secret",
+            "key .. does not exist",
         ],
     )
     .without(&[
@@ -269,6 +274,10 @@ pub(super) const ROWS: &[Row] = &[
             "insufficient space",
             "insufficient free space",
             "out of disk space",
+            "out of disk",
+            "insufficient storage",
+            "inode* .. exhausted",
+            "no inodes",
             "out of space",
             "no disk space",
             "no free space",
@@ -346,6 +355,7 @@ pub(super) const ROWS: &[Row] = &[
             "container init caused \"\"",
             "cannot start a container that has stopped",
             "cannot start an already stopped container",
+            "cannot start a stopped process",
         ],
     ),
     row(
@@ -373,8 +383,8 @@ pub(super) const ROWS: &[Row] = &[
             "not enough memory",
             "enomem",
             "out of memory",
-            "memory is fragmented",
-            "memory fragmentation",
+            "fragmented",
+            "fragmentation",
             "fork: no memory",
             "insufficient memory",
             "system oom encountered",
@@ -426,6 +436,9 @@ pub(super) const ROWS: &[Row] = &[
             "server is not initialized yet",
             "server is not ready yet",
             "grpc: the client connection is closing",
+            "grpc: the connection is unavailable",
+            "docker-runc not installed",
+            "not installed on system",
             "client connection is closing",
         ],
     )
@@ -440,6 +453,7 @@ pub(super) const ROWS: &[Row] = &[
         RuntimeUnavailable,
         &[
             "code = unavailable",
+            "all subconns are in transientfailure",
             "transport is closing",
             "error reading from server: eof",
         ],
@@ -495,9 +509,10 @@ pub(super) const ROWS: &[Row] = &[
             "containerd container .. already exists",
             "container name .. already exists",
             "task .. already exists",
+            "sandbox .. already exists",
         ],
     )
-    .without(&["veth", "veths", "volumeattachment*"]),
+    .without(&["veth", "veths", "bridge", "volumeattachment*"]),
     // 5. Volumes and images.
     row(
         VolumeAttach,
@@ -523,6 +538,7 @@ pub(super) const ROWS: &[Row] = &[
             "already exclusively attached",
             "is already attached to another",
             "already attached to",
+            "already attached by",
             "attached to another node",
             "attached to a different",
             "is currently attached to",
@@ -544,6 +560,17 @@ pub(super) const ROWS: &[Row] = &[
         "cni",
         "network-attachment-definition*",
     ]),
+    // A container's own root is no volume.
+    row(
+        Unknown,
+        &[
+            "creating overlay mount",
+            "failed to mount rootfs",
+            "failed to mount container",
+            "failed to mount snapshot",
+        ],
+    )
+    .without(&["mountvolume.*"]),
     row(
         VolumeMount,
         &[
@@ -868,6 +895,9 @@ pub(super) const ROWS: &[Row] = &[
             "no valid network*",
             "no configuration .. cni",
             "no default cni network",
+            "cni network .. not found",
+            "does not have netconfig",
+            "lack of podcidr",
             "failed to load cni config*",
             "failed to load cni during init",
             "error loading cni config*",

@@ -293,7 +293,7 @@ fn any_text_is_taken() {
             state ^= state << 17;
             let at = usize::try_from(state % words.len() as u64).unwrap();
             text.push_str(words[at]);
-            if state % 5 == 0 {
+            if state.is_multiple_of(5) {
                 text.push(char::from_u32((state >> 32) as u32 % 0x2_ffff).unwrap_or('\\'));
             }
         }
