@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr as _,
     time::Duration,
@@ -104,6 +105,8 @@ pub(crate) struct Config {
     pub(crate) duration: Option<Duration>,
     /// Where to record.
     pub(crate) record: Option<PathBuf>,
+    /// Where metrics are served.
+    pub(crate) metrics: Option<SocketAddr>,
     /// No better mechanism than this.
     pub(crate) limit: Option<Mechanism>,
 }
@@ -162,12 +165,14 @@ impl Config {
             stall,
             duration,
             record,
+            metrics,
             limit,
         } = cli;
         Ok(Self {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: record.clone(),
+            metrics: *metrics,
             limit: limit_from(limit)?,
             ..Self::common(common)?
         })
@@ -242,6 +247,7 @@ impl Config {
             pods,
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
+            metrics: None,
             limit: None,
             privileges: privileges()?,
             node: Node::new(node)?,

@@ -246,6 +246,15 @@ impl AttachmentCalls {
         gone && !log && !dels.any(|del| del.started >= first)
     }
 
+    /// Whether a log tells of it.
+    pub(crate) fn is_logged(&self) -> bool {
+        let mut plugins = self.plugins.iter();
+        plugins.any(|plugin| {
+            let calls = plugin.add.iter().chain(&plugin.del);
+            calls.into_iter().any(|call| call.log)
+        })
+    }
+
     /// Whether an ADD of it runs.
     pub(crate) fn is_adding(&self) -> bool {
         let mut adds = self.chain().filter_map(|plugin| plugin.add.as_ref());

@@ -47,12 +47,29 @@ const MAX_NAME: usize = 253;
 /// What a host is called that no line and no option names.
 const UNNAMED: &str = "unknown";
 
+/// Whether a message is of a sandbox that has ended or is being removed: its
+/// words may be those of a pod that does not start.
+fn is_of_an_end(message: &str) -> bool {
+    const WORDS: [&str; 3] = [
+        "for the terminated container",
+        "does not match WorkloadEndpoint",
+        "WorkloadEndpoint does not exist in the datastore, moving forward",
+    ];
+    WORDS.iter().any(|words| message.contains(words))
+}
+
 /// Words of which one is in every line that is of interest.
 fn needles() -> Vec<&'static str> {
     let mut all: Vec<&str> = meaning::needles().collect();
     all.extend(failures::NEEDLES);
     all.sort_unstable();
     all.dedup();
+    // What holds another one is found by that.
+    let others = all.clone();
+    all.retain(|needle| {
+        let mut others = others.iter().filter(|other| *other != needle);
+        !others.any(|other| needle.contains(other))
+    });
     all
 }
 
@@ -80,6 +97,11 @@ pub(super) fn run(inputs: Vec<Input>, config: &config::Replay) -> Result<Told, F
     }
     let failed = merged.take_failed();
     story.end(&mut merged);
+    if failed.is_none() && !merged.logs().iter().any(Log::is_understood) {
+        let name = merged.logs().first().map(|log| log.name().to_owned());
+        let name = name.unwrap_or_default();
+        return Err(Failure::NotUnderstood { name });
+    }
     story.go_on(merged.logs(), true)?;
     let found = story.finish(merged.logs())?;
     if let Some(error) = failed {
@@ -150,7 +172,9 @@ impl Story {
         let quoted = plain && log.kubectl.took();
         if !quoted {
             events.extend(node.meaning.events(entry));
-            events.extend(failures::events(entry));
+            if !is_of_an_end(&entry.message) {
+                events.extend(failures::events(entry));
+            }
             log.events += events.len() as u64;
         }
         self.put(place, events);

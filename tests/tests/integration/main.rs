@@ -19,6 +19,7 @@ mod journald;
 mod kube;
 mod lifecycle;
 mod logs;
+mod metrics;
 mod netns;
 mod node;
 mod privileges;
@@ -39,6 +40,7 @@ fn main() -> std::process::ExitCode {
         node::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
+        metrics::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,

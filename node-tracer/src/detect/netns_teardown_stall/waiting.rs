@@ -82,3 +82,52 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
         detail: Detail::default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        event::{Event, What},
+        finding::{Rule, Severity, State},
+        model::story::*,
+    };
+
+    const RULE: Rule = Rule::NetnsTeardownStall;
+
+    fn waits(seconds: i64, references: i64) -> Event {
+        let what = What::DeviceWaiting {
+            device: String::from("eth0"),
+            references: Some(references),
+        };
+        at(seconds, what)
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_removed_is_a_stall_while_the_kernel_says_so() {
+        let mut node = Node::of(&[waits(100, 1)]);
+        let (open, _) = node.only(100, RULE, State::Open);
+        assert_eq!((open.severity, open.since), (Severity::Warning, s(90)));
+        assert!(
+            open.title.ends_with("1 reference to it is left"),
+            "{}",
+            open.title
+        );
+        for seconds in (110..160).step_by(10) {
+            node.tell(waits(seconds, 1));
+            // The second time is news, the others are not.
+            let told = node.of_rule(seconds, RULE);
+            assert_eq!(told.len(), usize::from(seconds == 110), "{told:#?}");
+        }
+        node.tell(waits(160, 1));
+        let (worse, _) = node.only(160, RULE, State::Updated);
+        assert_eq!(worse.severity, Severity::Critical);
+        assert_eq!(node.of_rule(194, RULE), []);
+        node.only(195, RULE, State::Resolved);
+    }
+
+    #[test]
+    fn a_namespace_that_is_seen_to_die_says_more() {
+        let story = [created(1, 100), dying(2, 100), waits(20, 1)];
+        let (open, _) = Node::of(&story).only(21, RULE, State::Open);
+        assert_eq!(open.netns.unwrap().id, ns(100));
+    }
+}

@@ -341,3 +341,6 @@ fn store(entry: &Entry) -> &str {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
+    time::Duration,
 };
 
 use super::{
@@ -12,6 +13,9 @@ use crate::{
     clock::Timestamp,
     event::{CniCall, CniEffect, Netns},
 };
+
+/// What a log told of a call before that is past.
+const PAST: Duration = Duration::from_secs(3_600);
 
 impl Calls {
     pub(in crate::model) fn take_dropped(&mut self) -> u64 {
@@ -30,7 +34,7 @@ impl Calls {
         }
         self.pods.note(call, time, end);
         let key = (call.container_id.clone(), call.ifname.clone());
-        self.make_room(&key);
+        self.make_room(&key, time);
         let known = self.attachments.entry(key.clone());
         let attachment = known.or_insert_with(|| AttachmentCalls {
             container_id: call.container_id.clone(),
@@ -142,7 +146,7 @@ impl Calls {
         };
     }
 
-    fn make_room(&mut self, key: &Key) {
+    fn make_room(&mut self, key: &Key, now: Timestamp) {
         if self.attachments.contains_key(key) || self.attachments.len() < MAX_ATTACHMENTS {
             return;
         }
@@ -153,8 +157,10 @@ impl Calls {
             return;
         };
         self.sort(&oldest);
-        // What has been taken back is no loss.
-        self.dropped += u64::from(old.deleted().is_none());
+        // What has been taken back is no loss; nor is what a log of days has
+        // told of long before, as no rule would tell of it any more.
+        let past = old.is_logged() && now.since(old.last) > PAST;
+        self.dropped += u64::from(old.deleted().is_none() && !past);
         if let Some(name) = old.pod.as_ref().and_then(pod_key) {
             forget(&mut self.by_pod, &name, &oldest);
             if self.namesakes.contains(&name) {

@@ -77,6 +77,7 @@ impl Meaning {
         if writer == Writer::Kernel {
             return out;
         }
+        self.kubelet.passes(time, &mut self.calls);
         self.calico.entry(time, entry, &mut self.calls);
         if writer.may_be(Writer::Containerd) {
             containerd::entry(time, entry, &mut self.calls);

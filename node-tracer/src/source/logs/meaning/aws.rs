@@ -10,13 +10,12 @@ use super::{
 
 /// Words of which one is in each of their lines that count.
 pub(super) const NEEDLES: &[&str] = &[
-    "Received CNI add request",
-    "Received CNI del request",
-    "network response from ipamd for container",
-    "Failed SetupPodNetwork for container",
-    "Failed to assign an IP address to container",
-    "Received AddNetwork for NS",
-    "Received DelNetwork for Sandbox",
+    "Received CNI ",
+    "network response from ipamd",
+    "Failed SetupPodNetwork",
+    "Failed to assign an IP address",
+    "Received AddNetwork",
+    "Received DelNetwork",
 ];
 
 /// The plugin's name.

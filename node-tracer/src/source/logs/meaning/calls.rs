@@ -351,7 +351,7 @@ impl Calls {
     }
 
     /// Whether somebody else has told of this very call.
-    fn is_told(&mut self, key: &Key, time: Timestamp, teller: Teller) -> bool {
+    pub(super) fn is_told(&mut self, key: &Key, time: Timestamp, teller: Teller) -> bool {
         let Some((at, tellers)) = self.ended.get_mut(key) else {
             return false;
         };

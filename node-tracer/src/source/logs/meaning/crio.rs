@@ -18,17 +18,11 @@ use super::{
 /// Words of which one is in each of its lines that count.
 pub(super) const NEEDLES: &[&str] = &[
     "Got pod network",
-    "About to add CNI network",
-    "About to del CNI network",
-    "to CNI network",
-    "from CNI network",
+    "CNI network",
     "Error adding network",
     "Error deleting network",
-    "Ran pod sandbox",
-    "topped pod sandbox",
-    "emoved pod sandbox",
-    "create pod network sandbox",
-    "destroy network for pod sandbox",
+    "pod sandbox",
+    "pod network sandbox",
 ];
 
 /// Who lists the sandboxes.

@@ -22,11 +22,9 @@ pub(super) const NEEDLES: &[&str] = &[
     "Error adding ",
     "Error while adding to cni",
     "Error deleting ",
-    "failed to setup network for sandbox",
-    "failed to destroy network for sandbox",
-    "cni failed to set up pod",
-    "cni failed to teardown pod",
-    "Cannot find network namespace for the terminated container",
+    "network for sandbox",
+    "cni failed to ",
+    "namespace for the terminated container",
 ];
 
 /// Who lists the sandboxes.
@@ -48,14 +46,6 @@ impl Kubelet {
     /// Takes a message in.
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         let text = &*entry.message;
-        let apart = |at: Timestamp| time.since(at).max(at.since(time));
-        if self
-            .unnamed
-            .as_ref()
-            .is_some_and(|(at, ..)| apart(*at) > NAMED)
-        {
-            self.settle(calls);
-        }
         if let Some(rest) = text.strip_prefix("SyncLoop") {
             sync_loop(time, rest, entry, calls);
         } else if let Some(rest) = after(text, "namespace for the terminated container ") {
@@ -66,6 +56,18 @@ impl Kubelet {
             self.own(time, failure, entry, calls);
         } else {
             self.told(time, entry, calls);
+        }
+    }
+
+    /// Tells what nothing more can be said of.
+    pub(super) fn passes(&mut self, now: Timestamp, calls: &mut Calls) {
+        let apart = |at: Timestamp| now.since(at).max(at.since(now));
+        if self
+            .unnamed
+            .as_ref()
+            .is_some_and(|(at, ..)| apart(*at) > NAMED)
+        {
+            self.settle(calls);
         }
     }
 
@@ -147,6 +149,10 @@ impl Kubelet {
         if !direct {
             let said = &failure.message;
             calls.fails(time, failure.verb, about, Teller::Repeated, said);
+            return;
+        }
+        let key = (failure.verb, about.container_id.clone());
+        if calls.is_told(&key, time, Teller::Kubelet) {
             return;
         }
         let known = calls.known.pod_of(&about.container_id);
