@@ -373,14 +373,12 @@ impl From<LogError> for Failure {
 /// by its first bytes.
 pub(super) fn is_recording(beginning: &[u8]) -> bool {
     let text = beginning.trim_ascii_start();
-    let schema = |text: &[u8]| text.starts_with(b"{\"schema\":\"node-tracer/");
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
+    let schema = || line.starts_with(b"{") && has(b"\"schema\":\"node-tracer/");
     // A recording whose first line is missing is none, and is told so.
-    let event = || {
-        let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
-        line.starts_with(b"{\"time\":\"") && has(b"\"event\":\"")
-    };
-    text.is_empty() || schema(text) || event()
+    let event = || line.starts_with(b"{\"time\":\"") && has(b"\"event\":\"");
+    text.is_empty() || schema() || event()
 }
 
 /// Says which logs could not be understood.
