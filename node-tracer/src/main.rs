@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`] and [`check`] are
-//! the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`repair`] and
+//! [`check`] are the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -18,6 +18,7 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`repair`] | the one that changes the node, and only if told to |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
 
 mod check;
@@ -37,6 +38,7 @@ mod output;
 mod privileges;
 mod record;
 mod recording;
+mod repair;
 mod replay;
 mod report;
 mod reservations;
@@ -109,6 +111,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;
             Ok(if whole { NOTHING } else { SOMETHING })
+        }
+        Command::Repair(options) => {
+            let (config, repair) = Config::repair(options)?;
+            repair::run(&config, &repair)
         }
     }
 }

@@ -228,7 +228,7 @@ impl<'a> Judge<'a> {
     }
 
     /// A proof in words, with its source and the time for which it holds.
-    pub(super) fn words(
+    pub(crate) fn words(
         &self,
         proof: Proof<'a>,
         at: Timestamp,
