@@ -51,10 +51,13 @@ pub(crate) const LOOK: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::NET_ADMIN);
 /// What making a file in somebody else's folder takes.
 pub(crate) const WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
-/// What changing a store of reservations takes, where it is somebody else's.
+/// What changing a store of reservations takes, where it is somebody else's;
+/// and the way there, where the host's root is that of another process
+/// (`/proc/PID/root`).
 pub(crate) const REPAIR: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::CHOWN);
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::SYS_PTRACE);
 /// What reading a file of somebody else's takes.
 pub(crate) const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
 

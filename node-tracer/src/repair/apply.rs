@@ -36,7 +36,6 @@ use crate::{
     clock::Timestamp,
     config::{Applying, Config},
     event::{Reservation, ReservationHolder},
-    look::Looker,
     privileges::Starter,
     report,
     source::{
@@ -92,8 +91,7 @@ pub(crate) fn run(
         totals.notes.push(String::from("the plan releases nothing"));
         return Ok(totals);
     }
-    let mut looker = Looker::new(config)?;
-    let seen = Observation::make(config, &mut looker, Depth::Once)?;
+    let seen = Observation::make(config, Depth::Once)?;
     if !seen.hindrances.is_empty() {
         return Err(Refusal::Hindered(seen.hindrances).into());
     }
@@ -294,8 +292,7 @@ impl<'a> Apply<'a> {
             done.map(|release| (release, Became::Failed, Some(why.clone())))
                 .collect::<Vec<_>>()
         };
-        let mut looker = Looker::new(self.config)?;
-        let seen = Observation::make(self.config, &mut looker, Depth::Once)?;
+        let seen = Observation::make(self.config, Depth::Locked)?;
         if !seen.hindrances.is_empty() {
             return Ok(failed(job.todo, seen.hindrances.join("; ")));
         }

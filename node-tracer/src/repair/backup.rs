@@ -15,13 +15,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Release, RootFolder, bytes};
@@ -35,6 +39,8 @@ use crate::{
 const MANIFEST: &str = "manifest.jsonl";
 /// Largest manifest that is read.
 const MAX_MANIFEST: u64 = 256 << 20;
+/// Folders that a backup may be in.
+const MAX_DEPTH: usize = 256;
 /// The form of the manifest.
 const VERSION: u32 = 1;
 
@@ -323,24 +329,36 @@ fn outside(
     parent: &Path,
     stores: &[(PathBuf, (u64, u64))],
 ) -> Result<(), BackupError> {
-    let real = fs::canonicalize(parent).map_err(|source| BackupError::Io {
+    let failed = |source: io::Error| BackupError::Io {
         what: "look at",
-        path: parent.to_owned(),
+        path: folder.to_owned(),
         source,
-    })?;
-    for above in real.ancestors() {
-        let Ok(metadata) = fs::metadata(above) else {
-            continue;
-        };
+    };
+    // By descriptors, as no path may lead there from here (`/proc/PID/root`).
+    let mut above = File::open(parent).map_err(failed)?;
+    let mut below = None;
+    for _ in 0..MAX_DEPTH {
+        let metadata = above.metadata().map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
+        if below == Some(identity) {
+            return Ok(());
+        }
         if let Some((store, _)) = stores.iter().find(|(_, its)| *its == identity) {
             return Err(BackupError::InStore {
                 path: folder.to_owned(),
                 store: store.clone(),
             });
         }
+        below = Some(identity);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        above = match openat(&above, "..", flags, Mode::empty()) {
+            Ok(next) => File::from(next),
+            // Above the root of another process's mounts there is nothing.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(failed(error.into())),
+        };
     }
-    Ok(())
+    Err(failed(io::Error::other("it is too deep")))
 }
 
 /// A backup as it is read.

@@ -12,7 +12,6 @@ use crate::{
     clock::{Timestamp, uptime},
     config::{Config, Making},
     finding::{Evidence, Finding, Rule},
-    look::Looker,
     source::{hostlocal::hand::Exact, root::Root},
     words::counted,
 };
@@ -25,24 +24,22 @@ type Before = (Verdicts, BTreeMap<PathBuf, Exact>);
 /// # Errors
 /// The node cannot be looked at.
 pub(crate) fn plan(config: &Config, making: &Making) -> anyhow::Result<Plan> {
-    let mut looker = Looker::new(config)?;
-    let first = Observation::make(config, &mut looker, Depth::Whole)?;
-    let before = read(config, making, &first, &looker);
+    let first = Observation::make(config, Depth::Whole)?;
+    let before = read(config, making, &first);
     let look_again = first.hindrances.is_empty() && !before.0.free.is_empty();
     if !look_again {
         // Nothing is released by one look: what it would have is not known.
         return finish(config, making, &first, first.at, before, None);
     }
     wait(making, before.0.free.len());
-    let mut looker = Looker::new(config)?;
-    let second = Observation::make(config, &mut looker, Depth::Whole)?;
-    let now = read(config, making, &second, &looker);
+    let second = Observation::make(config, Depth::Whole)?;
+    let now = read(config, making, &second);
     finish(config, making, &second, first.at, now, Some(before))
 }
 
-fn read(config: &Config, making: &Making, seen: &Observation, looker: &Looker<'_>) -> Before {
+fn read(config: &Config, making: &Making, seen: &Observation) -> Before {
     let mut verdicts = seen.verdicts(making.grace);
-    let exacts = seen.read(&mut verdicts, &config.node.root, looker, making.grace);
+    let exacts = seen.read(&mut verdicts, &config.node.root, making.grace);
     (verdicts, exacts)
 }
 

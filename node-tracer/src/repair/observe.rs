@@ -29,6 +29,7 @@ use crate::{
         cni::running::{self, Running},
         containers,
         hostlocal::hand::{Exact, Hand},
+        procfs::Bounded,
         root::Root,
     },
     words::counted,
@@ -41,13 +42,20 @@ const FILES_PATIENCE: Duration = Duration::from_secs(5);
 const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long the container runtime may take to answer: in part is no answer.
+const CRI_PATIENCE: Duration = Duration::from_secs(10);
+/// The same while pods wait for host-local's lock.
+const CRI_PATIENCE_LOCKED: Duration = Duration::from_secs(4);
+
 /// How thorough a look is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// Twice in a moment, with findings that such a look confirms.
     Whole,
-    /// Once: host-local's lock is held, and pods wait for it.
+    /// Once.
     Once,
+    /// Once, and quickly: host-local's lock is held, and pods wait for it.
+    Locked,
 }
 
 /// What a look has brought.
@@ -71,22 +79,19 @@ impl Observation {
     ///
     /// # Errors
     /// The node cannot be looked at.
-    pub(crate) fn make(
-        config: &Config,
-        looker: &mut Looker<'_>,
-        depth: Depth,
-    ) -> anyhow::Result<Self> {
-        let tries = match depth {
-            Depth::Whole => TRIES,
-            Depth::Once => 2,
+    pub(crate) fn make(config: &Config, depth: Depth) -> anyhow::Result<Self> {
+        let (tries, patience) = match depth {
+            Depth::Whole | Depth::Once => (TRIES, CRI_PATIENCE),
+            Depth::Locked => (1, CRI_PATIENCE_LOCKED),
         };
-        let mut observation = Self::once(config, looker, depth)?;
+        let mut looker = Looker::new(config)?.patient(patience);
+        let mut observation = Self::once(config, &mut looker, depth)?;
         for _ in 1..tries {
             if observation.hindrances.is_empty() {
                 break;
             }
             std::thread::sleep(PAUSE);
-            observation = Self::once(config, looker, depth)?;
+            observation = Self::once(config, &mut looker, depth)?;
         }
         Ok(observation)
     }
@@ -101,7 +106,7 @@ impl Observation {
         let mut plugins = running::running(&root, &procfs, &[])?;
         let items = match depth {
             Depth::Whole => scan.look(looker)?,
-            Depth::Once => scan.look_once(looker)?,
+            Depth::Once | Depth::Locked => scan.look_once(looker)?,
         };
         let networks = scan.looks.engine().model().cni.networks();
         let after = running::running(&root, &procfs, networks.unwrap_or_default())?;
@@ -270,7 +275,6 @@ impl Observation {
         &self,
         verdicts: &mut Verdicts,
         root: &Path,
-        looker: &Looker<'_>,
         grace: Duration,
     ) -> BTreeMap<PathBuf, Exact> {
         let wanted: Vec<(PathBuf, PathBuf, String)> = verdicts
@@ -286,7 +290,7 @@ impl Observation {
             let wanted = Arc::clone(&wanted);
             move || read_all(&root, &wanted)
         };
-        let bounded = looker.procfs().bounded_reads();
+        let bounded = Bounded::default();
         let files = bounded.run(FILES_PATIENCE, read).unwrap_or_else(|error| {
             let why = format!("the store does not answer: {}", report::chain(&error));
             wanted

@@ -22,6 +22,7 @@ mod node;
 mod privileges;
 mod recorder;
 mod recording;
+mod repair;
 mod replay;
 mod scan;
 mod stage;
@@ -32,7 +33,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 21] = [
+    let groups: [&[Test]; 22] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -54,6 +55,7 @@ fn main() -> std::process::ExitCode {
         scan::TESTS,
         explain::TESTS,
         kube::TESTS,
+        repair::TESTS,
     ];
     harness::run(&groups.concat())
 }
