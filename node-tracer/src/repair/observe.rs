@@ -87,7 +87,8 @@ impl Observation {
         let mut looker = Looker::new(config)?.patient(patience);
         let mut observation = Self::once(config, &mut looker, depth)?;
         for _ in 1..tries {
-            if observation.hindrances.is_empty() {
+            // A runtime that has not answered was waited for long enough.
+            if observation.hindrances.is_empty() || !observation.is_cri_complete() {
                 break;
             }
             std::thread::sleep(PAUSE);
@@ -188,14 +189,23 @@ impl Observation {
         })
     }
 
+    fn item(&self, signal: &str) -> Option<&CoverageItem> {
+        self.items.iter().find(|item| item.signal == signal)
+    }
+
+    /// Whether all runtimes that were found have listed all that they have.
+    fn is_cri_complete(&self) -> bool {
+        let item = self.item(CRI);
+        item.is_some_and(|item| complete(item) && item.reason.is_none())
+    }
+
     /// Why nothing can be told from a leak.
     fn find_hindrances(&self) -> Vec<String> {
         let model = self.model();
         let mut found = Vec::new();
-        let item = |signal: &str| self.items.iter().find(|item| item.signal == signal);
-        let complete = |item: &CoverageItem| item.mechanism.is_some() && item.unknown.is_empty();
+        let item = |signal: &str| self.item(signal);
         match item(CRI) {
-            Some(item) if complete(item) && item.reason.is_none() => {}
+            _ if self.is_cri_complete() => {}
             Some(item) => found.push(format!(
                 "CRI does not answer, or not for all sandboxes: {}. Only the container runtime \
                  knows every sandbox, stopped ones included: see that it runs (crictl info), or \
@@ -323,6 +333,11 @@ impl Observation {
         }
         exacts
     }
+}
+
+/// Whether a source has told all.
+fn complete(item: &CoverageItem) -> bool {
+    item.mechanism.is_some() && item.unknown.is_empty()
 }
 
 /// What an item says is missing.

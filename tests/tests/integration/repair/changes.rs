@@ -257,6 +257,7 @@ pub(super) fn taken_since() -> anyhow::Result<()> {
     };
     ensure!(stage.has(&new) && stage.has(&leaked[1]));
     // A folder that is there is no place for another one.
+    stage.grow_old()?;
     let (_, file) = stage.plan(&[])?;
     let refused = stage.apply(&file, &["--backup", &backup])?;
     super::expect_refusal(&refused, "cannot make the backup")

@@ -92,7 +92,7 @@ pub(super) fn plans() -> anyhow::Result<()> {
             "is of node worker-9, and this is",
         ),
         ("/boot_id", json!("x"), "started again since the plan"),
-        ("/root/inode", json!(1), "give the same --root"),
+        ("/root/inode", json!(4_242_424), "give the same --root"),
         ("/version", json!(2), "is of version 2"),
         ("/type", json!("finding"), "is no plan, or is damaged"),
         (

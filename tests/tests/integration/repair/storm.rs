@@ -237,7 +237,8 @@ fn meanwhile(
     stage: &Stage,
     leaked: &mut BTreeMap<IpAddr, Reserved>,
     truth: &Truth,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Reserved>> {
+    let mut begun = Vec::new();
     let chosen: Vec<Reserved> = leaked
         .values()
         .take(TAKEN_OVER + COME_BACK)
@@ -246,19 +247,27 @@ fn meanwhile(
     let (taken_over, come_back) = chosen.split_at(TAKEN_OVER);
     for each in taken_over {
         stage.host_local.del(&each.id)?;
-        let id = container_id()?;
-        stage.host_local.add_at(&id, Some(each.address))?;
-        let address = each.address;
-        truth.begin(&Reserved { id, address });
         leaked.remove(&each.address);
+        let id = container_id()?;
+        // Unless the storm has been quicker, which is as good.
+        if stage.host_local.add_at(&id, Some(each.address)).is_ok() {
+            let address = each.address;
+            begun.push(Reserved { id, address });
+        }
     }
     for each in come_back {
         stage.host_local.del(&each.id)?;
-        stage.host_local.add_at(&each.id, Some(each.address))?;
-        truth.begin(each);
         leaked.remove(&each.address);
+        if stage
+            .host_local
+            .add_at(&each.id, Some(each.address))
+            .is_ok()
+        {
+            begun.push(each.clone());
+        }
     }
-    Ok(())
+    begun.iter().for_each(|each| truth.begin(each));
+    Ok(begun)
 }
 
 pub(super) fn storm() -> anyhow::Result<()> {
@@ -339,6 +348,7 @@ impl Rounds {
     ) -> anyhow::Result<()> {
         let grace = format!("{}ms", GRACE.as_millis());
         let store = stage.node.store();
+        let mut begun: Vec<Reserved> = Vec::new();
         for round in 0..3 {
             let file = self.folder.path().join(format!("{round}.json"));
             let written = file.display().to_string();
@@ -356,9 +366,13 @@ impl Rounds {
                     missing.count() == 0,
                     "not all leaks are planned: {plan:.5000}"
                 );
-                meanwhile(stage, leaked, truth)?;
+                begun = meanwhile(stage, leaked, truth)?;
             }
             let applied = stage.apply(&file, &[])?;
+            // Only now does the runtime list what has begun since the plan.
+            for each in begun.drain(..) {
+                stage.cri.add(&each.id, Some(each.address));
+            }
             ensure!(
                 matches!(applied.ended.code, Some(0 | 1)),
                 "{}",
