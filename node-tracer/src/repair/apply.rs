@@ -86,7 +86,7 @@ pub(crate) fn run(
         return Err(Refusal::NotRoot.into());
     }
     let plan = load(&config.node, applying)?;
-    let mut totals = Totals::new(Action::Apply, String::new());
+    let mut totals = Totals::new(Action::Apply, &config.node.root, String::new());
     if plan.releases.is_empty() {
         totals.notes.push(String::from("the plan releases nothing"));
         return Ok(totals);

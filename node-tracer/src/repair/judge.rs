@@ -23,7 +23,7 @@ use crate::{
         short_id,
     },
     event::{Reservation, StoreKind},
-    model::{Model, attachment::ListedStore},
+    model::{Model, attachment::ListedStore, netns::HeldAddress},
     source::{
         cni::running::Running,
         hostlocal::{file_name, hand::Exact, parse},
@@ -196,7 +196,9 @@ fn in_use(seen: Seen<'_, '_>, judge: &Judge<'_>, each: &Reservation) -> Option<(
             short_id(&other.id)
         ));
     }
-    if model.netns.with_address(each.address).next().is_some() {
+    let has = |held: &HeldAddress| held.address.address == each.address;
+    let mut dying = model.netns.all_dying();
+    if dying.any(|(entry, _)| entry.addresses.iter().any(has)) {
         return live(String::from(
             "a network namespace that is being taken down has the address (kernel)",
         ));

@@ -227,7 +227,7 @@ impl Observation {
         found.extend(self.unknown_to_cri());
         let view = View::new(model, self.scan.looks.engine().settings(), self.at);
         match view.judge() {
-            Some(judge) if judge.is_certain() && self.scan.nets_whole => {}
+            Some(judge) if !judge.is_blind() && self.scan.nets_whole => {}
             Some(_) => {
                 let kernel = item("kernel").map(said).unwrap_or_default();
                 found.push(format!(

@@ -1,7 +1,7 @@
 //! What became of each reservation of a plan or a backup: the bodies of the
 //! `type: "repair"` and `type: "repair-summary"` records.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,8 @@ pub(crate) struct Totals {
     pub(crate) kept: usize,
     /// Not done, as the system refused.
     pub(crate) failed: usize,
+    /// The host's root that was given.
+    pub(crate) root: String,
     /// Where the copies are.
     pub(crate) backup: String,
     /// How long host-local's lock was held at most, ms.
@@ -76,9 +78,10 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// None so far.
-    pub(crate) fn new(action: Action, backup: String) -> Self {
+    pub(crate) fn new(action: Action, root: &Path, backup: String) -> Self {
         Self {
             action,
+            root: root.to_string_lossy().into_owned(),
             done: 0,
             kept: 0,
             failed: 0,

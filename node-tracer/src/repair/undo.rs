@@ -56,7 +56,7 @@ pub(crate) fn run(
     }
     same_root(&found.header.root, node)?;
     let folder = undoing.backup.to_string_lossy().into_owned();
-    let mut totals = Totals::new(Action::Undo, folder);
+    let mut totals = Totals::new(Action::Undo, &node.root, folder);
     if found.header.boot_id != node.boot_id {
         totals.notes.push(String::from(
             "the node was started again since: no container that had these addresses runs any more",

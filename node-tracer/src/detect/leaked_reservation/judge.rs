@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether any namespace can have any address: it could not be visited.
-    pub(super) fn is_blind(&self) -> bool {
+    pub(crate) fn is_blind(&self) -> bool {
         self.unread > 0
     }
 

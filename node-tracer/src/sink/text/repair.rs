@@ -249,10 +249,7 @@ impl Page {
         let valid = length(Duration::from_millis(plan.valid_for_ms));
         let until = plan.expires.time_of_day();
         let until = until.get(..8).unwrap_or_default();
-        let root = match plan.root.path.as_str() {
-            "/" => String::new(),
-            path => format!(" --root {}", Printable(path)),
-        };
+        let root = option(&plan.root.path);
         let text = match file {
             Some(path) => format!(
                 "carry it out: node-tracer repair{root} --apply {}; that keeps a copy of each, and can be \
@@ -265,6 +262,14 @@ impl Page {
             ),
         };
         self.value("", Style::Title, &text);
+    }
+}
+
+/// `--root`, where it is needed.
+fn option(root: &str) -> String {
+    match root {
+        "/" => String::new(),
+        root => format!(" --root {}", Printable(root)),
     }
 }
 
@@ -340,6 +345,7 @@ pub(super) fn summary(paint: Painter, totals: &Totals) -> String {
         done,
         kept,
         failed,
+        root,
         backup,
         locked_ms,
         notes,
@@ -380,7 +386,10 @@ pub(super) fn summary(paint: Painter, totals: &Totals) -> String {
             &format!("host-local's lock was held for {held} at most"),
         );
         value("backup", backup);
-        value("undo", &format!("node-tracer repair --undo {backup}"));
+        value(
+            "undo",
+            &format!("node-tracer repair{} --undo {backup}", option(root)),
+        );
     }
     text
 }
