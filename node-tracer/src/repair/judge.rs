@@ -23,7 +23,7 @@ use crate::{
         short_id,
     },
     event::{Reservation, StoreKind},
-    model::{Model, attachment::ListedStore, netns::HeldAddress},
+    model::{Model, attachment::ListedStore},
     source::{
         cni::running::Running,
         hostlocal::{file_name, hand::Exact, parse},
@@ -194,13 +194,6 @@ fn in_use(seen: Seen<'_, '_>, judge: &Judge<'_>, each: &Reservation) -> Option<(
         return live(format!(
             "the container runtime says that sandbox {} has the address (cri)",
             short_id(&other.id)
-        ));
-    }
-    let has = |held: &HeldAddress| held.address.address == each.address;
-    let mut dying = model.netns.all_dying();
-    if dying.any(|(entry, _)| entry.addresses.iter().any(has)) {
-        return live(String::from(
-            "a network namespace that is being taken down has the address (kernel)",
         ));
     }
     if seen.plugins.containers.contains(id) {

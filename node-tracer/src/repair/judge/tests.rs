@@ -100,8 +100,6 @@ fn whatever_knows_the_container_or_the_address_keeps_it() {
     assert_eq!(why(vec![containers(3, "shim", &[ID])]), live);
     assert_eq!(why(vec![containers(3, "cgroup", &[ID])]), live);
     assert_eq!(why(vec![found(3, 300), added(4, 300, 5)]), live, "a ghost");
-    let ghost = vec![found(3, 300), added(4, 300, 5), dying(5, 300)];
-    assert_eq!(why(ghost), live, "a ghost that is going");
     let besides = Besides {
         cgroups: [ID.to_owned()].into(),
         ..Besides::default()
