@@ -17,6 +17,8 @@
 //! comparison sees that. So what the last look has to show is that the
 //! container has not come back to life, not that nobody is about to have it.
 
+pub(super) mod hands;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -24,6 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::hands::{Removed, release};
 use super::{
     backup::{Backup, Header, Line, Saved},
     judge::{self, Verdicts},
@@ -38,14 +41,9 @@ use crate::{
     event::{Reservation, ReservationHolder},
     privileges::Starter,
     report,
-    source::{
-        hostlocal::hand::{Exact, Hand, Lock, LockError},
-        root::Root,
-    },
+    source::hostlocal::hand::{Exact, Hand, Lock},
 };
 
-/// How long the lock is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(15);
 /// How long the lock may be held for looking: pods that start wait for it.
 const MAX_HELD: Duration = Duration::from_secs(10);
 
@@ -150,7 +148,7 @@ impl<'a> Apply<'a> {
         let mut jobs = BTreeMap::new();
         for release in &self.plan.releases {
             if !jobs.contains_key(&release.store) {
-                let hand = open(self.hands, &self.config.node.root, &release.store)?;
+                let hand = hands::open(self.hands, &self.config.node.root, &release.store)?;
                 let todo = Vec::new();
                 jobs.insert(release.store.clone(), Job { hand, todo });
             }
@@ -264,8 +262,7 @@ impl<'a> Apply<'a> {
 
     /// Does one store.
     fn store(&mut self, job: Job<'a>, backup: &mut Backup) -> anyhow::Result<()> {
-        let hand = Arc::clone(&job.hand);
-        let lock = match self.hands.run(move || hand.lock(LOCK_PATIENCE))? {
+        let lock = match hands::lock(self.hands, &job.hand)? {
             Ok(lock) => lock,
             Err(error) => return self.fail(job.todo, &report::chain(&error), backup),
         };
@@ -367,46 +364,10 @@ type Found = Result<Option<Exact>, String>;
 /// What became of one.
 type Done<'a> = (&'a Release, Became, Option<String>);
 
-/// How removing one went.
-enum Removed {
-    Yes,
-    Changed(String),
-    Failed(String),
-}
-
-/// Removes one, if it is what was planned at this very moment.
-fn release(hand: &Hand, lock: &Lock, planned: &Release) -> Removed {
-    let name = planned.name();
-    match hand.read(&name) {
-        Ok(Some(exact)) if planned.is(&exact) => match hand.remove(lock, &name) {
-            Ok(()) => Removed::Yes,
-            Err(error) => Removed::Failed(format!("it cannot be removed: {error}")),
-        },
-        Ok(Some(exact)) => Removed::Changed(planned.difference(&exact).to_owned()),
-        Ok(None) => Removed::Changed(String::from("it is gone: somebody else has released it")),
-        Err(error) => Removed::Failed(format!("it cannot be read: {error}")),
-    }
-}
-
-/// Opens a store by the thread that may.
-pub(super) fn open(hands: &Starter, root: &Path, store: &Path) -> anyhow::Result<Arc<Hand>> {
-    let (root, path) = (root.to_owned(), store.to_owned());
-    let opened =
-        hands.run(move || -> anyhow::Result<_> { Ok(Hand::open(&Root::open(&root)?, &path)?) })?;
-    match opened {
-        Ok(Some(hand)) => Ok(Arc::new(hand)),
-        Ok(None) => anyhow::bail!(
-            "{} is gone: nothing is left to be released",
-            store.display()
-        ),
-        Err(error) => Err(error.context(format!("cannot open the store {}", store.display()))),
-    }
-}
-
-/// The lock of a store by the thread that may.
-pub(super) fn lock(hands: &Starter, hand: &Arc<Hand>) -> anyhow::Result<Result<Lock, LockError>> {
-    let hand = Arc::clone(hand);
-    Ok(hands.run(move || hand.lock(LOCK_PATIENCE))?)
+/// A time as a folder's name: `20261122T031510.123456Z`.
+fn stamp(time: Timestamp) -> String {
+    let text = time.to_string();
+    text.chars().filter(|c| !matches!(c, '-' | ':')).collect()
 }
 
 fn reservation(release: &Release) -> Reservation {
@@ -420,10 +381,4 @@ fn reservation(release: &Release) -> Reservation {
         },
         modified: release.modified,
     }
-}
-
-/// A time as a folder's name: `20261122T031510.123456Z`.
-fn stamp(time: Timestamp) -> String {
-    let text = time.to_string();
-    text.chars().filter(|c| !matches!(c, '-' | ':')).collect()
 }

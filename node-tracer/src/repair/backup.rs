@@ -13,10 +13,12 @@
 //! line, and everything that it had a `saved` line before. A line that was cut
 //! off by that is ignored, and that is said.
 
+mod read;
+
 use std::{
     collections::BTreeMap,
     fs::{DirBuilder, File, OpenOptions},
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, Write as _},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -28,6 +30,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::read::Read;
+pub(crate) use self::read::read;
 use super::plan::{Release, RootFolder, bytes};
 use crate::{
     clock::Timestamp,
@@ -37,8 +42,6 @@ use crate::{
 
 /// The manifest's name.
 const MANIFEST: &str = "manifest.jsonl";
-/// Largest manifest that is read.
-const MAX_MANIFEST: u64 = 256 << 20;
 /// Folders that a backup may be in.
 const MAX_DEPTH: usize = 256;
 /// The form of the manifest.
@@ -212,6 +215,8 @@ impl Backup {
             let path = path.to_owned();
             move |source| BackupError::Io { what, path, source }
         };
+        let folder = std::path::absolute(folder).map_err(io("find", folder))?;
+        let folder = folder.as_path();
         let parent = folder.parent().unwrap_or(Path::new("/"));
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
@@ -359,66 +364,6 @@ fn outside(
         };
     }
     Err(failed(io::Error::other("it is too deep")))
-}
-
-/// A backup as it is read.
-#[derive(Debug)]
-pub(crate) struct Read {
-    /// Whose it is.
-    pub(crate) header: Header,
-    /// What may have been released.
-    pub(crate) released: Vec<Saved>,
-    /// Lines that could not be understood, such as the last one of a run that
-    /// was killed.
-    pub(crate) ignored: usize,
-}
-
-/// Reads a backup.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn read(folder: &Path) -> Result<Read, BackupError> {
-    let no_backup = |why: String| BackupError::NoBackup {
-        path: folder.to_owned(),
-        why,
-    };
-    let path = folder.join(MANIFEST);
-    let file = File::open(&path).map_err(|error| no_backup(format!("{MANIFEST}: {error}")))?;
-    let mut lines = BufReader::new(file.take(MAX_MANIFEST)).split(b'\n');
-    let first = lines.next().and_then(Result::ok).unwrap_or_default();
-    let header = match serde_json::from_slice(&first) {
-        Ok(Line::Backup(header)) => header,
-        _ => return Err(no_backup(format!("{MANIFEST} does not begin as one"))),
-    };
-    if header.schema != SCHEMA || header.version != VERSION {
-        return Err(no_backup(format!(
-            "it is of another version ({} {})",
-            header.schema, header.version
-        )));
-    }
-    let mut saved: BTreeMap<PathBuf, Saved> = BTreeMap::new();
-    let mut released: BTreeMap<PathBuf, Saved> = BTreeMap::new();
-    let mut ignored = 0;
-    for line in lines {
-        let line = line.map_err(|error| no_backup(format!("{MANIFEST}: {error}")))?;
-        match serde_json::from_slice(&line) {
-            Ok(Line::Saved(one)) if one.is_possible() => {
-                saved.insert(one.path.clone(), one);
-            }
-            Ok(Line::Releasing { path } | Line::Released { path }) => {
-                if let Some(one) = saved.get(&path) {
-                    released.insert(path, one.clone());
-                }
-            }
-            Ok(Line::Kept { path, .. }) => drop(released.remove(&path)),
-            Ok(Line::Saved(_) | Line::Backup(_)) | Err(_) => ignored += 1,
-        }
-    }
-    Ok(Read {
-        header,
-        released: released.into_values().collect(),
-        ignored,
-    })
 }
 
 impl Header {

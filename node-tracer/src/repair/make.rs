@@ -1,6 +1,11 @@
 //! Making a plan: two looks that agree.
 
-use std::{collections::BTreeMap, io::Write as _, path::PathBuf, time::Instant};
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use super::{
     advice,
@@ -118,7 +123,7 @@ fn millis(duration: std::time::Duration) -> u64 {
 
 /// The file, if both looks say the same of it.
 fn agreed<'a>(
-    path: &PathBuf,
+    path: &Path,
     free: &Free,
     exact: Option<&'a Exact>,
     before: Option<&Before>,
@@ -156,7 +161,10 @@ fn release(free: Free, exact: &Exact, first: Timestamp, seen: &Observation) -> R
     } = free;
     let id = reservation.holder.container_id.as_str();
     let whose = match id {
-        "" => String::from("for nobody: the file is empty, and no CNI DEL can give it back"),
+        "" => String::from(
+            "for nobody: the file is empty, and no CNI DEL can give it back (unless somebody has made \
+             it to keep the address from being given out)",
+        ),
         id => format!("for container {id}"),
     };
     let claim = |claim: String, source: &str, at| Evidence {
@@ -224,10 +232,10 @@ mod tests {
         (release.path, free, exact)
     }
 
-    fn seen(path: &PathBuf, free: &Free, exact: &Exact) -> Before {
+    fn seen(path: &Path, free: &Free, exact: &Exact) -> Before {
         let mut verdicts = Verdicts::default();
-        verdicts.free.insert(path.clone(), free.clone());
-        (verdicts, BTreeMap::from([(path.clone(), exact.clone())]))
+        verdicts.free.insert(path.to_owned(), free.clone());
+        (verdicts, BTreeMap::from([(path.to_owned(), exact.clone())]))
     }
 
     #[test]

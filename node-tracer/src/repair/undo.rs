@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    apply::{self, Tell},
+    apply::{Tell, hands},
     backup::{self, Saved},
     load::{Refusal, same_root},
     outcome::{Action, Outcome, Result as Became, Totals},
@@ -115,11 +115,11 @@ fn put_back(
     store: &Path,
     all: Vec<Saved>,
 ) -> anyhow::Result<Vec<Done>> {
-    let hand = match apply::open(hands, &config.node.root, store) {
+    let hand = match hands::open(hands, &config.node.root, store) {
         Ok(hand) => hand,
         Err(error) => return Ok(failed(all, &report::chain(error.as_ref()))),
     };
-    let lock = match apply::lock(hands, &hand)? {
+    let lock = match hands::lock(hands, &hand)? {
         Ok(lock) => lock,
         Err(error) => return Ok(failed(all, &report::chain(&error))),
     };

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::bare::{Bare, HostLocal};
+use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::{Look, NODE, run};
 use node_tracer_tests::netns::Netns;
-use node_tracer_tests::scratch::{Scratch, container_id};
+use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::scripted_cri::ScriptedCri;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::command;
@@ -96,6 +97,9 @@ struct Stage {
     plans: usize,
     /// `--pods`
     pods: String,
+    /// A container that runs as it should. (Without one, another's on this
+    /// machine would make the runtime look forgetful.)
+    _anchor: Cgroup,
 }
 
 /// A reservation that was made.
@@ -108,8 +112,12 @@ struct Reserved {
 impl Stage {
     fn new() -> anyhow::Result<Self> {
         let node = Bare::start(SUBNET)?;
+        let cri = ScriptedCri::start(&node.host_path("/run/containerd/containerd.sock"))?;
+        let anchor = container_id()?;
+        cri.add(&anchor, None);
         Ok(Self {
-            cri: ScriptedCri::start(&node.host_path("/run/containerd/containerd.sock"))?,
+            cri,
+            _anchor: Cgroup::create(&pod_uid()?, &anchor)?,
             host_local: node.host_local(SUBNET)?,
             node,
             scratch: Scratch::create()?,

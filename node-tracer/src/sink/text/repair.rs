@@ -241,15 +241,15 @@ impl Page {
             return;
         };
         self.text.push('\n');
+        let root = option(&plan.root.path);
         let look = format!(
-            "look at one before: node-tracer explain {} (nobody may have it)",
+            "look at one before: node-tracer explain{root} {} (nobody may have it)",
             first.address
         );
         self.value("then", Style::Title, &look);
         let valid = length(Duration::from_millis(plan.valid_for_ms));
         let until = plan.expires.time_of_day();
         let until = until.get(..8).unwrap_or_default();
-        let root = option(&plan.root.path);
         let text = match file {
             Some(path) => format!(
                 "carry it out: node-tracer repair{root} --apply {}; that keeps a copy of each, and can be \

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::bare::network;
 use node_tracer_tests::cgroup::Cgroup;
+use node_tracer_tests::rights;
 use node_tracer_tests::scratch::{container_id, pod_uid};
 use node_tracer_tests::tracer::{SOON, Tracer, command};
 
@@ -280,6 +281,21 @@ impl Held {
     }
 }
 
+/// One thread may write, and can hardly look; all others are as those of a scan.
+fn expect_few_rights(pid: u32) -> anyhow::Result<()> {
+    const WRITES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 19;
+    for thread in rights::of_threads(pid)? {
+        let [_, permitted, effective, ..] = thread.sets;
+        let may = match thread.name.as_str() {
+            "starter" => WRITES,
+            _ => rights::mask(&rights::KEPT),
+        };
+        ensure!((permitted | effective) & !may == 0, "too much: {thread:x?}");
+        ensure!(thread.no_new_privs, "{thread:x?}");
+    }
+    Ok(())
+}
+
 pub(super) fn killed() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     // Stores are done one after the other, by name: it is killed while it waits
@@ -314,6 +330,7 @@ pub(super) fn killed() -> anyhow::Result<()> {
             .iter()
             .all(|each| !store.join(each.address.to_string()).exists())
     })?;
+    expect_few_rights(tracer.pid())?;
     tracer.signal(libc::SIGKILL);
     let ended = tracer.wait_for_end(SOON)?;
     ensure!(ended.signal == Some(libc::SIGKILL), "{:?}", ended.code);

@@ -30,7 +30,7 @@ pub(super) fn silent_sources() -> anyhow::Result<()> {
             Mood::InPart,
             "CRI does not answer, or not for all sandboxes",
         ),
-        (Mood::Empty, "lists 0 sandboxes, and none of the 1"),
+        (Mood::Empty, "lists 0 sandboxes, and none of the"),
     ] {
         stage.cri.be(mood);
         let look = stage.repair(&args)?;
