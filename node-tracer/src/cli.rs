@@ -1,7 +1,11 @@
 //! The command line as it is typed. What it means is in
 //! [`config`](crate::config).
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -29,6 +33,7 @@ pub(crate) enum Command {
         kubectl get pods -A -o json > pods.json\n  \
         node-tracer trace --pods pods.json\n  \
         node-tracer trace -o journald --pods pods.json --record /var/tmp/run.jsonl\n  \
+        node-tracer trace -o journald --metrics 9464\n  \
         node-tracer trace -o json --duration 60s | jq 'select(.type == \"finding\")'")]
     Trace(Trace),
     /// One look at the node, without eBPF: everything that is wrong now
@@ -47,6 +52,11 @@ pub(crate) enum Command {
         node-tracer explain /run/netns/cni-1   # the same by its path\n  \
         node-tracer explain 26310              # a process")]
     Explain(Explain),
+    /// What a rule means, how it decides, what to do; without one, all rules
+    #[command(after_help = "Examples:\n  \
+        node-tracer explain-rule\n  \
+        node-tracer explain-rule ghost-sandbox")]
+    ExplainRule(ExplainRule),
     /// Recorded runs again: the same events, the same findings
     #[command(after_help = "Examples:\n  \
         node-tracer replay run.jsonl\n  \
@@ -83,6 +93,10 @@ pub(crate) struct Trace {
     /// Write every event to a file, for replay; it must not exist
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDR/metrics; a port alone is
+    /// this machine's own (127.0.0.1), for others give 0.0.0.0:PORT
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Where mechanisms end.
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -119,6 +133,14 @@ pub(crate) struct Explain {
     /// What counts as stuck.
     #[command(flatten)]
     pub(crate) stall: Stall,
+}
+
+/// Options of `explain-rule`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainRule {
+    /// A rule's name, as findings have it
+    #[arg(value_name = "RULE")]
+    pub(crate) rule: Option<String>,
 }
 
 /// Options of `replay`.
@@ -266,6 +288,17 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `9464`, `:9464`, `127.0.0.1:9464`, `[::]:9464`.
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse() {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    text.parse().map_err(|_| {
+        String::from("write it like 9464 (this machine only), 0.0.0.0:9464 or [::]:9464")
+    })
+}
+
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 #[cfg(test)]
@@ -277,6 +310,18 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn metrics_are_this_machines_own_unless_told_otherwise() {
+        let of = |text| metrics_address(text).map(|address| address.to_string());
+        assert_eq!(of("9464").unwrap(), "127.0.0.1:9464");
+        assert_eq!(of(":9464").unwrap(), "127.0.0.1:9464");
+        assert_eq!(of("0.0.0.0:9464").unwrap(), "0.0.0.0:9464");
+        assert_eq!(of("[::1]:9464").unwrap(), "[::1]:9464");
+        for wrong in ["", "localhost", "70000", "10.0.0.1", "::1:9464:x"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

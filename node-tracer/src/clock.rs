@@ -29,6 +29,11 @@ impl Timestamp {
         Self(nanos)
     }
 
+    /// Seconds since 1970.
+    pub(crate) fn seconds(self) -> f64 {
+        self.0 as f64 / SECOND as f64
+    }
+
     /// How long after `earlier` this is; zero if it is before.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

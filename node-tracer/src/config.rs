@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr as _,
     time::Duration,
@@ -114,6 +115,8 @@ pub(crate) struct Config {
     pub(crate) duration: Option<Duration>,
     /// Where to record.
     pub(crate) record: Option<PathBuf>,
+    /// Where metrics are served.
+    pub(crate) metrics: Option<SocketAddr>,
     /// No better mechanism than this.
     pub(crate) limit: Option<Mechanism>,
 }
@@ -203,12 +206,14 @@ impl Config {
             stall,
             duration,
             record,
+            metrics,
             limit,
         } = cli;
         Ok(Self {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: record.clone(),
+            metrics: *metrics,
             limit: limit_from(limit)?,
             ..Self::common(common)?
         })
@@ -324,6 +329,7 @@ impl Config {
             pods,
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
+            metrics: None,
             limit: None,
             privileges: privileges()?,
             node: Node::new(node)?,

@@ -332,6 +332,46 @@ pub(crate) enum What {
     Tick,
 }
 
+impl What {
+    /// The kind's name in records.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::NetnsCreated { .. } => "netns-created",
+            Self::NetnsFound { .. } => "netns-found",
+            Self::NetnsDying { .. } => "netns-dying",
+            Self::NetnsDestroyed { .. } => "netns-destroyed",
+            Self::NetnsHolders { .. } => "netns-holders",
+            Self::AddressAdded { .. } => "address-added",
+            Self::AddressRemoved { .. } => "address-removed",
+            Self::TaskBlocked { .. } => "task-blocked",
+            Self::TaskUnblocked { .. } => "task-unblocked",
+            Self::CniStarted { .. } => "cni-started",
+            Self::CniCall { .. } => "cni-call",
+            Self::CniEffect { .. } => "cni-effect",
+            Self::Reservation { .. } => "reservation",
+            Self::PodsListed { .. } => "pods-listed",
+            Self::PodDeleted { .. } => "pod-deleted",
+            Self::SandboxesListed { .. } => "sandboxes-listed",
+            Self::SandboxAdded { .. } => "sandbox-added",
+            Self::SandboxRemoved { .. } => "sandbox-removed",
+            Self::ContainersListed { .. } => "containers-listed",
+            Self::AttachmentsListed { .. } => "attachments-listed",
+            Self::NetworksListed { .. } => "networks-listed",
+            Self::StoreListed { .. } => "store-listed",
+            Self::NetnsDevices { .. } => "netns-devices",
+            Self::SandboxFailed { .. } => "sandbox-failed",
+            Self::EndpointWritten { .. } => "endpoint-written",
+            Self::EndpointDeleted { .. } => "endpoint-deleted",
+            Self::OomKilled { .. } => "oom-killed",
+            Self::DeviceWaiting { .. } => "device-waiting",
+            Self::SourceFailed { .. } => "source-failed",
+            Self::SourceRecovered { .. } => "source-recovered",
+            Self::EventsLost { .. } => "events-lost",
+            Self::Tick => "tick",
+        }
+    }
+}
+
 /// Tasks, and descriptors, that [`What::NetnsHolders`] lists by name.
 pub(crate) const MAX_HOLDERS: usize = 32;
 

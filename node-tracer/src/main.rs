@@ -19,7 +19,15 @@
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
 //! | [`repair`] | the one that changes the node, and only if told to |
+//! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
+
+// libFuzzer brings its own.
+#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(
+    fuzzing,
+    expect(dead_code, unused_imports, reason = "what reads nothing is not called")
+)]
 
 mod check;
 mod cli;
@@ -31,6 +39,8 @@ mod engine;
 mod event;
 mod explain;
 mod finding;
+#[cfg(fuzzing)]
+mod fuzz;
 mod look;
 mod looks;
 mod model;
@@ -42,6 +52,7 @@ mod repair;
 mod replay;
 mod report;
 mod reservations;
+mod rules;
 mod scan;
 mod sink;
 mod source;
@@ -67,6 +78,7 @@ const SOMETHING: u8 = 1;
 /// The job could not be done.
 const FAILED: u8 = 2;
 
+#[cfg(not(fuzzing))]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
@@ -107,6 +119,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             privileges::keep(privileges::READ);
             let something = replay::run(&config::Replay::new(options)?)?;
             Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::ExplainRule(options) => {
+            rules::run(options.rule.as_deref())?;
+            Ok(NOTHING)
         }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;

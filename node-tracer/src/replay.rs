@@ -115,5 +115,14 @@ fn tell<R: BufRead>(
     })
 }
 
+/// A recording.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let sinks: Vec<Box<dyn Sink>> = vec![Box::new(crate::sink::JsonSink::new(std::io::sink()))];
+    if let Ok(recording) = Recording::new(String::from("x"), data) {
+        let _ = tell(recording, sinks);
+    }
+}
+
 #[cfg(test)]
 mod tests;

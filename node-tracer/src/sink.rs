@@ -1,4 +1,5 @@
-//! Where records go: text for people, JSON lines for scripts, journald.
+//! Where records go: text for people, JSON lines for scripts, journald,
+//! metrics.
 //!
 //! A sink decides how a record looks and whether it is worth printing there;
 //! it never judges. Text and JSON write to whatever [`Write`](io::Write) they
@@ -14,6 +15,7 @@ pub(crate) mod escape;
 mod golden;
 pub(crate) mod journald;
 pub(crate) mod json;
+pub(crate) mod metrics;
 pub(crate) mod text;
 
 pub(crate) use {journald::JournaldSink, json::JsonSink, text::TextSink};

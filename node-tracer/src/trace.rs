@@ -31,7 +31,10 @@ use crate::{
     recording::{self, Note, Recorder, RecordingError},
     report,
     reservations::Reservations,
-    sink::{Shown, Sink, SinkError},
+    sink::{
+        Shown, Sink, SinkError,
+        metrics::{Metrics, server},
+    },
     source::{
         ebpf::{self, Attached, symbols::Symbols},
         live::{self, Live},
@@ -69,6 +72,12 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let listed = pods.first()?;
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config, &starter)?;
+    if let Some(address) = config.metrics {
+        let metrics = Metrics::new();
+        let at = server::serve(address, metrics.shelf()).await?;
+        tracing::info!("metrics are at http://{at}/metrics");
+        out.count_in(metrics);
+    }
 
     // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
@@ -255,6 +264,9 @@ struct Out<'a> {
     node: &'a Node,
     engine: Engine,
     sinks: Vec<SinkState>,
+    /// Counts what goes to the sinks; it keeps nobody waiting, and nobody
+    /// waits for it.
+    metrics: Option<Metrics>,
     recorder: Option<Recorder>,
     started: Instant,
     last_tick: Instant,
@@ -300,6 +312,7 @@ impl<'a> Out<'a> {
                     lost: 0,
                 })
                 .collect(),
+            metrics: None,
             recorder: recorder.transpose()?,
             started: Instant::now(),
             last_tick: Instant::now(),
@@ -307,6 +320,11 @@ impl<'a> Out<'a> {
             closed: false,
             lost: Vec::new(),
         })
+    }
+
+    /// Counts what is written as well.
+    fn count_in(&mut self, metrics: Metrics) {
+        self.metrics = Some(metrics);
     }
 
     fn coverage(&mut self, items: &[CoverageItem]) {
@@ -358,6 +376,9 @@ impl<'a> Out<'a> {
     }
 
     fn write(&mut self, record: &Record<'_>) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.count(record);
+        }
         for state in self.sinks.iter_mut().filter(|state| !state.closed) {
             match state.sink.write(record) {
                 Ok(Shown::Yes) => {

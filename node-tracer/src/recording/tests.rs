@@ -272,6 +272,8 @@ fn every_kind_of_event_reads_back_as_it_was() {
         let read: Event = serde_json::from_str(&line).unwrap();
         assert_eq!(read, event, "{line}");
         assert_eq!(serde_json::to_string(&read).unwrap(), line);
+        let value: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["event"], event.what.name());
     }
 }
 

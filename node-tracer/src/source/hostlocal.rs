@@ -210,5 +210,11 @@ fn is_default(path: &Path) -> bool {
     path == Path::new(DEFAULT_DATA_DIR)
 }
 
+/// What is in a reservation's file.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    store::parse(data);
+}
+
 #[cfg(test)]
 mod tests;

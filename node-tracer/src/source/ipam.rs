@@ -299,3 +299,24 @@ fn keep_times(now: &mut [Reservation], before: &[Reservation]) {
         }
     }
 }
+
+/// Terway's database.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_terway(data: &[u8]) {
+    terway::fuzz(data);
+}
+
+/// The others' documents.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_documents(data: &[u8]) {
+    aws::fuzz(data);
+    let now = Timestamp::now();
+    let mut blocks = calico::Blocks::new(["node".to_owned()].into(), now);
+    if blocks.take(data).is_some() {
+        blocks.store(None);
+    }
+    let mut pools = whereabouts::Pools::new(now);
+    if pools.take(data).is_some() {
+        pools.store(None);
+    }
+}

@@ -10,6 +10,9 @@ mod records;
 mod stalls;
 mod tasks;
 
+#[cfg(fuzzing)]
+pub(crate) use self::cni::fuzz;
+
 use std::{
     collections::{BTreeSet, HashMap},
     os::fd::{AsRawFd, RawFd},

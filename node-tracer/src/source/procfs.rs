@@ -391,3 +391,9 @@ fn file_name(target: &Path) -> Option<String> {
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     Some(String::from_utf8_lossy(name).into_owned())
 }
+
+/// A line of mountinfo.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    mounts::fuzz(data);
+}

@@ -28,6 +28,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: bad_durations,
     },
     Test {
+        name: "every_listed_rule_has_its_page",
+        needs: &[Need::Tracer],
+        run: rule_pages,
+    },
+    Test {
         name: "unreadable_pods_file_is_named",
         needs: ROOT,
         run: unreadable_pods,
@@ -124,6 +129,26 @@ fn bad_durations() -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn rule_pages() -> anyhow::Result<()> {
+    let list = run(&["explain-rule"])?;
+    ensure!(list.status.code() == Some(0), "exit {}", list.status);
+    let list = String::from_utf8(list.stdout)?;
+    let rules: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    ensure!(rules.contains(&"ghost-sandbox"), "{list}");
+    for rule in rules {
+        let page = run(&["explain-rule", rule])?;
+        let text = String::from_utf8(page.stdout)?;
+        ensure!(text.starts_with(&format!("# {rule}\n")), "{rule}: {text}");
+    }
+    refused(
+        &run(&["explain-rule", "no-such-rule"])?,
+        &["no-such-rule", "ghost-sandbox"],
+    )
 }
 
 fn unreadable_pods() -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ mod incident;
 mod journald;
 mod kube;
 mod lifecycle;
+mod metrics;
 mod netns;
 mod node;
 mod privileges;
@@ -33,11 +34,12 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 22] = [
+    let groups: [&[Test]; 23] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
         lifecycle::TESTS,
+        metrics::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,

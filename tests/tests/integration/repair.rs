@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::bare::{Bare, HostLocal};
 use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::harness::Test;
-use node_tracer_tests::look::{Look, NODE, run};
+use node_tracer_tests::look::{INCIDENT, Look, NODE, run};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::scripted_cri::ScriptedCri;
@@ -79,6 +79,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "repair_on_a_node_with_containerd",
         needs: NODE,
         run: node::containerd,
+    },
+    Test {
+        name: "repair_leaves_a_ghost_to_a_person",
+        needs: INCIDENT,
+        run: node::ghost,
     },
 ];
 

@@ -176,5 +176,15 @@ fn allocation(
     Some(addresses.into_iter().map(one).collect())
 }
 
+/// A checkpoint.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    let content = Content {
+        bytes: data.to_vec(),
+        modified: Timestamp::now(),
+    };
+    let _ = store(Path::new("/var/run/aws-node/ipam.json"), &content);
+}
+
 #[cfg(test)]
 mod tests;

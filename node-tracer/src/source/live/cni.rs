@@ -422,5 +422,18 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What plugins are given and what they say.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    NetworkConfig::parse(data);
+    for command in ["ADD", "DEL", "VERSION"] {
+        Answer::parse(command, data.len() % 2 == 0, 0, data);
+    }
+    let environment = Environment::parse(data);
+    environment.finds(&environment.get("CNI_COMMAND"));
+    pod_of(&environment.get("CNI_ARGS"));
+    redact::redact(&lossy(data));
+}
+
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Subnet};
-use node_tracer_tests::look::on_node;
+use node_tracer_tests::look::{on_node, whole_list};
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use serde_json::Value;
@@ -62,4 +63,41 @@ pub(super) fn containerd() -> anyhow::Result<()> {
     nothing.expect_code(0)?;
     ensure!(planned(&nothing.ended.records[0]).is_empty());
     Ok(())
+}
+
+pub(super) fn ghost() -> anyhow::Result<()> {
+    let mut incident = RealIncident::new()?;
+    let (old, stuck, new) = incident.stage()?;
+    let scratch = Scratch::create()?;
+    let pods = whole_list(incident.pods_file(), scratch.path())?;
+    node_tracer_tests::wait::pause(Duration::from_millis(2_100))?;
+    let args = [
+        "--hurried",
+        "--grace",
+        GRACE,
+        "--stall-threshold",
+        "1s",
+        "--pods",
+        &pods,
+    ];
+    let look = on_node(incident.node(), "repair", &args)?;
+    look.expect_code(1)?;
+    let plan = &look.ended.records[0];
+    // The address is given out a second time already; nothing here makes that
+    // worse.
+    ensure!(planned(plan).is_empty(), "{plan:#}");
+    let by_hand = plan["by_hand"].as_array().context("by_hand")?;
+    let of = |kind: &str| by_hand.iter().find(|each| each["kind"] == kind);
+    let ghost = of("ghost").with_context(|| format!("no ghost: {plan:#}"))?;
+    ensure!(ghost["holders"][0]["pid"] == stuck.pid, "{ghost:#}");
+    ensure!(
+        ghost["steps"]
+            .as_array()
+            .is_some_and(|steps| !steps.is_empty()),
+        "{ghost:#}"
+    );
+    ensure!(of("duplicate address").is_some(), "{plan:#}");
+    drop((old, new));
+    incident.release()?;
+    incident.clean()
 }

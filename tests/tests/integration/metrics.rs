@@ -1,0 +1,164 @@
+//! `--metrics`: what a scraper reads while `trace` runs, and scrapers that
+//! mean no good.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::netns::Netns;
+use node_tracer_tests::process::PodProcess;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding};
+use node_tracer_tests::wait;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "metrics_follow_findings_and_events",
+        needs: &[Need::Root, Need::Fuse, Need::Tracer],
+        run: follow,
+    },
+    Test {
+        name: "metrics_are_served_whatever_other_connections_do",
+        needs: NEEDS,
+        run: patience,
+    },
+    Test {
+        name: "metrics_on_a_taken_port_are_refused",
+        needs: NEEDS,
+        run: taken,
+    },
+];
+
+/// A port of loopback that was free a moment ago.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The answer to one request, head and all.
+fn ask(port: u16, request: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(SOON))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn scrape(port: u16) -> anyhow::Result<String> {
+    let answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no head")?;
+    ensure!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    ensure!(head.contains("application/openmetrics-text"), "{head}");
+    ensure!(body.ends_with("# EOF\n"), "not whole: {body}");
+    Ok(body.to_owned())
+}
+
+/// A series' value.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    line.parse().ok()
+}
+
+fn follow() -> anyhow::Result<()> {
+    let port = free_port()?;
+    let mut tracer = Tracer::trace(&["--stall-threshold", "1s", "--metrics", &port.to_string()])?;
+    let open = r#"node_tracer_findings{rule="blocked-task",severity="warning"}"#;
+    let opened = r#"node_tracer_findings_opened_total{rule="blocked-task"}"#;
+    let before = scrape(port)?;
+    ensure!(
+        value(&before, r#"node_tracer_ghost_sandboxes{phase="armed"}"#) == Some(0.0),
+        "no series to alert on: {before}"
+    );
+    // The machine's own stuck tasks count, too.
+    let base = |text: &str, series| value(text, series).unwrap_or(0.0);
+    let (was_open, was_opened) = (base(&before, open), base(&before, opened));
+
+    let mut volume = HangFs::mount()?;
+    let netns = Netns::create()?;
+    let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
+    reader.kill_into_d()?;
+    let pid = reader.pid();
+    let is_about = |record: &serde_json::Value| {
+        is_finding(record, "blocked-task") && record["holders"][0]["pid"] == pid
+    };
+    tracer.wait_for("a blocked-task finding", SOON, |record| {
+        is_about(record) && record["state"] == "open"
+    })?;
+    let stuck = scrape(port)?;
+    ensure!(base(&stuck, open) >= was_open + 1.0, "{stuck}");
+    ensure!(base(&stuck, opened) >= was_opened + 1.0, "{stuck}");
+    ensure!(base(&stuck, "node_tracer_blocked_tasks") >= 1.0, "{stuck}");
+    let created = r#"node_tracer_events_total{event="netns-created"}"#;
+    ensure!(base(&stuck, created) >= 1.0, "{stuck}");
+    let memory = base(&stuck, "process_resident_memory_bytes");
+    ensure!((1e6..1e9).contains(&memory), "{memory} bytes");
+
+    volume.release();
+    reader.wait_for_end(Duration::from_secs(10))?;
+    tracer.wait_for("its end", SOON, |record| {
+        is_about(record) && record["state"] == "resolved"
+    })?;
+    let after = scrape(port)?;
+    ensure!(
+        base(&after, open) < base(&stuck, open),
+        "still open: {after}"
+    );
+    ensure!(base(&after, opened) >= base(&stuck, opened), "{after}");
+    drop(netns);
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    Ok(())
+}
+
+fn patience() -> anyhow::Result<()> {
+    let port = free_port()?;
+    let mut tracer = Tracer::trace(&["--metrics", &port.to_string()])?;
+    let not_found = ask(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    ensure!(not_found.starts_with("HTTP/1.1 404 "), "{not_found}");
+    let post = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let refused = ask(port, post)?;
+    ensure!(refused.starts_with("HTTP/1.1 405 "), "{refused}");
+    let _ = ask(port, "\0\u{1}\u{2}\r\n\r\n");
+
+    // All places are taken by those who say nothing; the stream goes on.
+    let silent: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(("127.0.0.1", port)))
+        .collect::<Result<_, _>>()?;
+    let netns = Netns::create()?;
+    let inode = netns.inode();
+    tracer.wait_for("the namespace's creation", SOON, |record| {
+        is_event(record, "netns-created") && record["netns"]["inode"] == inode
+    })?;
+    drop(silent);
+    let start = Instant::now();
+    wait::until("an answer", SOON, || Ok(scrape(port).ok().map(drop)))?;
+    println!("an answer {:?} after the silent ones went", start.elapsed());
+    drop(netns);
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    Ok(())
+}
+
+fn taken() -> anyhow::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    let args = ["trace", "--cri", "none", "--pods", "none", "--metrics"];
+    let output = command(&args)?.arg(&address).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(2),
+        "{}: {stderr}",
+        output.status
+    );
+    ensure!(
+        stderr.contains(&address) && stderr.contains("give another"),
+        "{stderr}"
+    );
+    Ok(())
+}
