@@ -199,10 +199,13 @@ impl Page {
         let title = "for a person: --apply does nothing of this";
         self.text += &format!("\n{}\n", self.paint.paint(Style::Title, title));
         let mut told: BTreeMap<&str, usize> = BTreeMap::new();
-        for each in all {
+        for (place, each) in all.iter().enumerate() {
             let told = told.entry(each.kind.as_str()).or_default();
             *told += 1;
             if *told <= TOLD {
+                if place > 0 {
+                    self.text.push('\n');
+                }
                 self.trouble(each);
             }
         }

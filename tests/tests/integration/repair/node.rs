@@ -97,7 +97,7 @@ pub(super) fn ghost() -> anyhow::Result<()> {
         "{ghost:#}"
     );
     ensure!(of("duplicate address").is_some(), "{plan:#}");
-    drop((old, new));
+    drop((old, new, scratch));
     incident.release()?;
     incident.clean()
 }
