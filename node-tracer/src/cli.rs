@@ -76,6 +76,16 @@ pub(crate) enum Command {
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
     Check(Check),
+    /// Give leaked reservations of host-local back: print a plan, which changes
+    /// nothing; then carry exactly that out; and undo it
+    #[command(after_help = "Examples:\n  \
+        node-tracer repair                       # what could be done; changes nothing\n  \
+        node-tracer repair --plan plan.json      # the same, and keep the plan\n  \
+        node-tracer repair --apply plan.json     # carry it out, with a backup\n  \
+        node-tracer repair --undo /var/lib/node-tracer/backup/20261122T031510.123456Z\n\n\
+        Exit codes: 0 nothing to do, or all done; 1 something to do, or some was left alone as it had \
+        changed;\n2 the job could not be done.")]
+    Repair(Repair),
 }
 
 /// Options of `trace`.
@@ -200,6 +210,43 @@ pub(crate) struct Check {
     /// Where mechanisms end.
     #[command(flatten)]
     pub(crate) limit: Limit,
+}
+
+/// Options of `repair`.
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// What every command takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub(crate) stall: Stall,
+    /// How far the two looks are apart that have to agree, and how old a
+    /// reservation must be: the runtime's own deletions take up to 30 s
+    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration,
+          conflicts_with_all = ["apply", "undo"])]
+    pub(crate) grace: Duration,
+    /// How long the plan may be carried out
+    #[arg(long, value_name = "DUR", default_value = "10m", value_parser = duration,
+          conflicts_with_all = ["apply", "undo"])]
+    pub(crate) valid_for: Duration,
+    /// Write the plan to a file, for --apply; it must not exist
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "undo"])]
+    pub(crate) plan: Option<PathBuf>,
+    /// Carry out a plan: exactly what is in it, and of that what is still as it
+    /// was
+    #[arg(long, value_name = "PLAN", conflicts_with = "undo")]
+    pub(crate) apply: Option<PathBuf>,
+    /// Where to keep a copy of what is released; it must not exist [default:
+    /// /var/lib/node-tracer/backup/TIME on the host]
+    #[arg(long, value_name = "DIR", requires = "apply")]
+    pub(crate) backup: Option<PathBuf>,
+    /// Put back what a repair has released, as far as it is still free
+    #[arg(long, value_name = "BACKUP")]
+    pub(crate) undo: Option<PathBuf>,
+    /// Take a grace that is too short for a real node (for tests)
+    #[arg(long, hide = true)]
+    pub(crate) hurried: bool,
 }
 
 /// What counts as stuck.

@@ -56,6 +56,16 @@ impl Timestamp {
         Self(self.0.saturating_sub(nanos))
     }
 
+    /// From seconds since 1970 and nanoseconds, as the system has them.
+    pub(crate) fn from_parts(seconds: i64, nanos: i64) -> Self {
+        Self(seconds.saturating_mul(SECOND).saturating_add(nanos))
+    }
+
+    /// Seconds since 1970 and nanoseconds, as the system takes them.
+    pub(crate) fn parts(self) -> (i64, i64) {
+        (self.0.div_euclid(SECOND), self.0.rem_euclid(SECOND))
+    }
+
     /// Reads RFC 3339; `None` if it is not.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let time = humantime::parse_rfc3339_weak(text).ok()?;
@@ -68,7 +78,8 @@ impl Timestamp {
         text.get(11..23).unwrap_or(&text).to_owned()
     }
 
-    fn system_time(self) -> SystemTime {
+    /// For the file system.
+    pub(crate) fn system_time(self) -> SystemTime {
         let nanos = Duration::from_nanos(self.0.unsigned_abs());
         if self.0 >= 0 {
             UNIX_EPOCH + nanos
@@ -129,6 +140,12 @@ fn read(clock: libc::clockid_t) -> i64 {
 /// The kernel's monotonic clock, ns: the one that its records carry.
 pub(crate) fn monotonic_now() -> u64 {
     u64::try_from(read(libc::CLOCK_MONOTONIC)).unwrap_or(0)
+}
+
+/// How long the node has been up, suspended or not (`CLOCK_BOOTTIME`): no step
+/// of the wall clock changes it.
+pub(crate) fn uptime() -> Duration {
+    Duration::from_nanos(u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0))
 }
 
 /// Turns the kernel's monotonic clock into [`Timestamp`]s.

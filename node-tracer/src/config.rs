@@ -34,6 +34,16 @@ pub(crate) enum ConfigError {
     /// An explanation is no journal entry.
     #[error("explain writes text or json, not to journald")]
     ExplainJournald,
+    /// Neither is a repair.
+    #[error("repair writes text or json, not to journald")]
+    RepairJournald,
+    /// A grace in which nothing is certain.
+    #[error(
+        "--grace {}: at least {}, as the deletions of the kubelet and of the runtime take up to 30 s",
+        humantime::format_duration(*.0),
+        humantime::format_duration(LEAST_GRACE)
+    )]
+    Grace(Duration),
     /// There is one standard input.
     #[error("- is given twice")]
     Stdin,
@@ -126,6 +136,49 @@ pub(crate) struct Replay {
     pub(crate) utc_offset: Option<i32>,
     /// The node, where a log does not name it.
     pub(crate) node_name: Option<String>,
+}
+
+/// The shortest grace with which a repair is planned, or carried out.
+pub(crate) const LEAST_GRACE: Duration = Duration::from_secs(30);
+
+/// What `repair` is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Repair {
+    /// Make a plan.
+    Plan(Making),
+    /// Carry one out.
+    Apply(Applying),
+    /// Take that back.
+    Undo(Undoing),
+}
+
+/// How a plan is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Making {
+    /// How far the looks are apart, and how old a reservation must be.
+    pub(crate) grace: Duration,
+    /// How long the plan may be carried out.
+    pub(crate) valid_for: Duration,
+    /// Where to write it, besides standard output.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// How a plan is to be carried out.
+#[derive(Clone, Debug)]
+pub(crate) struct Applying {
+    /// The plan.
+    pub(crate) plan: PathBuf,
+    /// Where copies go; a new folder on the host by default.
+    pub(crate) backup: Option<PathBuf>,
+    /// A grace that is too short is taken, too.
+    pub(crate) hurried: bool,
+}
+
+/// What is to be taken back.
+#[derive(Clone, Debug)]
+pub(crate) struct Undoing {
+    /// The backup's folder.
+    pub(crate) backup: PathBuf,
 }
 
 impl Replay {
@@ -236,6 +289,47 @@ impl Config {
             true => Err(ConfigError::ExplainJournald),
             false => Ok(config),
         }
+    }
+
+    /// What `repair` was asked for.
+    pub(crate) fn repair(cli: &cli::Repair) -> Result<(Self, Repair), ConfigError> {
+        let cli::Repair {
+            common,
+            stall,
+            grace,
+            valid_for,
+            plan,
+            apply,
+            backup,
+            undo,
+            hurried,
+        } = cli;
+        let config = Self {
+            stall_threshold: stall.threshold,
+            ..Self::common(common)?
+        };
+        if config.outputs.contains(&cli::Output::Journald) {
+            return Err(ConfigError::RepairJournald);
+        }
+        let repair = match (apply, undo) {
+            (Some(plan), _) => Repair::Apply(Applying {
+                plan: plan.clone(),
+                backup: backup.clone(),
+                hurried: *hurried,
+            }),
+            (None, Some(backup)) => Repair::Undo(Undoing {
+                backup: backup.clone(),
+            }),
+            (None, None) if *grace < LEAST_GRACE && !hurried => {
+                return Err(ConfigError::Grace(*grace));
+            }
+            (None, None) => Repair::Plan(Making {
+                grace: *grace,
+                valid_for: *valid_for,
+                file: plan.clone(),
+            }),
+        };
+        Ok((config, repair))
     }
 
     /// What `check` was asked for.

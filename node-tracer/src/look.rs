@@ -66,6 +66,7 @@ pub(crate) struct Looker<'a> {
     procfs: Procfs,
     root: Arc<Root>,
     pods: Option<PodsFile>,
+    cri_patience: Duration,
 }
 
 impl<'a> Looker<'a> {
@@ -85,7 +86,17 @@ impl<'a> Looker<'a> {
                 Pods::File(path) => Some(PodsFile::new(path)),
                 Pods::Auto | Pods::None => None,
             },
+            cri_patience: CRI_PATIENCE,
         })
+    }
+
+    /// The same, with so much time for the container runtime to answer: for one
+    /// that needs the whole answer more than a quick one.
+    pub(crate) fn patient(self, cri_patience: Duration) -> Self {
+        Self {
+            cri_patience,
+            ..self
+        }
     }
 
     /// The process file system that is looked at.
@@ -198,12 +209,13 @@ impl<'a> Looker<'a> {
         let procfs = self.procfs.clone();
         let found = self.config.cri == Cri::Auto;
         let time = Timestamp::now();
+        let patience = self.cri_patience;
         let ask = move || {
             let asked: Vec<_> = endpoints
                 .into_iter()
                 .map(|endpoint| {
                     let (root, procfs) = (root.clone(), procfs.clone());
-                    thread::spawn(move || cri::list(&endpoint, &root, &procfs, CRI_PATIENCE))
+                    thread::spawn(move || cri::list(&endpoint, &root, &procfs, patience))
                 })
                 .collect();
             let answers = asked.into_iter().filter_map(|thread| thread.join().ok());

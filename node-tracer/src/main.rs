@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`] and
-//! [`check`] are the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`],
+//! [`repair`] and [`check`] are the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -18,6 +18,7 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
+//! | [`repair`] | the one that changes the node, and only if told to |
 //! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
 
@@ -49,6 +50,7 @@ mod phrase;
 mod privileges;
 mod record;
 mod recording;
+mod repair;
 mod replay;
 mod report;
 mod reservations;
@@ -132,6 +134,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;
             Ok(if whole { NOTHING } else { SOMETHING })
+        }
+        Command::Repair(options) => {
+            let (config, repair) = Config::repair(options)?;
+            repair::run(&config, &repair)
         }
     }
 }

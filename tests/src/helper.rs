@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
+use crate::{bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -45,6 +45,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("containerd", [folder, plugins, network, volumes @ ..]) => {
             containerd::node::serve(Path::new(folder), Path::new(plugins), network, volumes)
         }
+        ("bare", [folder]) => bare::serve(Path::new(folder)),
         ("crowd", [folder, top, netns, tasks]) => {
             crowd::serve(Path::new(folder), top, netns.parse()?, tasks.parse()?)
         }

@@ -17,6 +17,7 @@
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
+//! | [`bare`], [`scripted_cri`] | a node without a runtime, and the socket of one by script |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
@@ -34,6 +35,7 @@
     reason = "the harness and the helper processes speak on stdout and stderr"
 )]
 
+pub mod bare;
 pub mod cgroup;
 pub mod cni;
 pub mod containerd;
@@ -63,6 +65,7 @@ pub mod rtnl;
 pub mod runtime;
 pub mod scratch;
 pub mod scripted;
+pub mod scripted_cri;
 pub mod stage;
 mod syscall;
 pub mod terway;

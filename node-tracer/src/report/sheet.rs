@@ -60,7 +60,11 @@ impl Sheet {
                 self.lanes.name(finding, record.time);
             }
             Body::Summary(summary) => self.summary = Some((record.time, summary.clone())),
-            Body::Explanation(_) => {}
+            // No run that is recorded tells of these.
+            Body::Explanation(_)
+            | Body::Plan { .. }
+            | Body::Repair(_)
+            | Body::RepairSummary(_) => {}
         }
     }
 }

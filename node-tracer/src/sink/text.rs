@@ -25,6 +25,7 @@ mod event;
 mod explanation;
 mod finding;
 mod memory;
+mod repair;
 mod stack;
 mod style;
 mod wrap;
@@ -260,6 +261,9 @@ impl<W: io::Write> Sink for TextSink<W> {
                 return Ok(Shown::Yes);
             }
             Body::Summary(summary) => (self.summary(summary), true),
+            Body::Plan { plan, file } => (repair::plan(self.paint, record.time, plan, file), false),
+            Body::Repair(outcome) => (repair::outcome(self.paint, outcome), false),
+            Body::RepairSummary(totals) => (repair::summary(self.paint, totals), true),
         };
         let first = self.date.is_empty();
         let day = self.day(record);

@@ -10,6 +10,7 @@ mod cache;
 mod config;
 mod flannel;
 mod ranges;
+pub(crate) mod running;
 #[cfg(test)]
 mod tests;
 

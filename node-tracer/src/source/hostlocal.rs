@@ -27,7 +27,10 @@ use crate::{
     fault,
 };
 
+pub(crate) mod hand;
 mod store;
+
+pub(crate) use self::store::{file_name, parse};
 
 /// Folders of networks that are looked at below the default one.
 const MAX_NETWORKS: usize = 256;
@@ -114,7 +117,7 @@ impl Stores {
     /// Who has reserved an address.
     pub(crate) fn holder(&self, address: IpAddr) -> Lookup {
         let mut lookup = Lookup::default();
-        let entry = Entry::named(&store::file_name(address));
+        let entry = Entry::named(&file_name(address));
         visit(&self.root, &self.config.networks, |path, folder| {
             let found = folder.and_then(|folder| store::reservation(path, folder, &entry));
             match found {

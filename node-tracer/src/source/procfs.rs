@@ -205,6 +205,11 @@ impl Procfs {
         inode.ok().flatten()
     }
 
+    /// Where the proc file system is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.proc
+    }
+
     /// The file of a task's network namespace.
     pub(crate) fn task_netns_path(&self, tid: u32) -> PathBuf {
         self.task_path(tid, "ns/net")

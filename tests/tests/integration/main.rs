@@ -25,6 +25,7 @@ mod node;
 mod privileges;
 mod recorder;
 mod recording;
+mod repair;
 mod replay;
 mod report;
 mod scan;
@@ -61,6 +62,7 @@ fn main() -> std::process::ExitCode {
         explain::TESTS,
         kube::TESTS,
         cause::TESTS,
+        repair::TESTS,
     ];
     harness::run(&groups.concat())
 }
