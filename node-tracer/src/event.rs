@@ -378,6 +378,7 @@ impl What {
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",
             Self::SourceRecovered { .. } => "source-recovered",
