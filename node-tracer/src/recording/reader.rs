@@ -38,8 +38,8 @@ pub(crate) enum ReadError {
     /// Something else, or nothing.
     #[error(
         "{name} is no recording: {found}. What can be replayed now is what `node-tracer trace \
-         --record FILE` and `node-tracer scan --record FILE` have written, from its first line on; \
-         and logs"
+         --record FILE` and `node-tracer scan --record FILE` have written, from its first line on, \
+         and logs of the kubelet, container runtimes, CNI plugins and the kernel"
     )]
     Foreign {
         /// Which.

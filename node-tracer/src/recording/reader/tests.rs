@@ -1,3 +1,5 @@
+use std::io::BufReader;
+
 use super::*;
 use crate::model::story::*;
 
