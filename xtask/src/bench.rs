@@ -6,6 +6,7 @@
 
 pub(crate) mod crictl;
 mod measure;
+mod replay;
 mod scan;
 
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ use crate::cargo;
 pub(crate) enum Bench {
     /// One look at a node with many pods, and one question, beside crictl
     Scan(scan::Options),
+    /// A large log that says little, beside grep
+    Replay(replay::Options),
 }
 
 fn say(line: &str) {
@@ -49,8 +52,10 @@ fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
-    let Bench::Scan(options) = what;
-    let missing = stage::missing(scan::NEEDS);
+    let missing = stage::missing(match what {
+        Bench::Scan(_) => scan::NEEDS,
+        Bench::Replay(_) => replay::NEEDS,
+    });
     missing.iter().for_each(|line| eprintln!("bench {line}"));
     if !missing.is_empty() {
         return Ok(ExitCode::from(2));
@@ -58,7 +63,10 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let tracer = cargo::build_tracer(&["--release", "--package", "node-tracer"])?;
     wait::catch_signals()?;
     stage::sweep();
-    let done = scan::run(options, &tracer);
+    let done = match what {
+        Bench::Scan(options) => scan::run(options, &tracer),
+        Bench::Replay(options) => replay::run(options, &tracer),
+    };
     // All guards are gone here.
     let left = stage::leftovers();
     anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));

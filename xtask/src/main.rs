@@ -54,7 +54,7 @@ enum Command {
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Measure, beside what one would use instead (root)
+    /// Measure, beside what one would use instead (scan: root)
     Bench {
         #[command(subcommand)]
         what: bench::Bench,

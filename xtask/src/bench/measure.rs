@@ -121,7 +121,8 @@ impl Series {
         cpu[cpu.len() / 2]
     }
 
-    fn memory(&self) -> u64 {
+    /// Largest resident memory of all, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
         self.runs.iter().map(|run| run.memory).max().unwrap_or(0)
     }
 

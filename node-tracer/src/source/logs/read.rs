@@ -33,7 +33,9 @@ mod stamp;
 mod told;
 mod zstd;
 
-use std::{fmt, io, path::Path};
+#[cfg(test)]
+use std::path::Path;
+use std::{fmt, io};
 
 pub(crate) use self::{
     begin::Form,
@@ -140,24 +142,16 @@ impl fmt::Debug for LogReader {
 }
 
 impl LogReader {
-    /// Opens a file, or standard input for `-`. Of records with an envelope
-    /// only those are given out in which one of `needles` stands, as the log
-    /// writes it (JSON escapes quotes, `<`, `>` and `&`); of text without any
-    /// envelope, each line.
+    /// Opens a file, or standard input for `-`.
+    #[cfg(test)]
     pub(crate) fn open(path: &Path, needles: &[&str]) -> Result<Self, LogError> {
-        Self::open_with(path, needles, LogOptions::default())
+        let input = Input::open(path)?;
+        Ok(Self::new(input, needles, LogOptions::default()))
     }
 
-    /// The same with what is known otherwise.
-    pub(crate) fn open_with(
-        path: &Path,
-        needles: &[&str],
-        options: LogOptions,
-    ) -> Result<Self, LogError> {
-        Ok(Self::new(Input::open(path)?, needles, options))
-    }
-
-    /// Of an input that is open already.
+    /// Of an input. Of records with an envelope only those are given out in
+    /// which one of `needles` stands, as the log writes it (JSON escapes
+    /// quotes, `<`, `>` and `&`); of text without any envelope, each line.
     pub(crate) fn new(input: Input, needles: &[&str], options: LogOptions) -> Self {
         Self {
             name: input.name().to_owned(),

@@ -1,9 +1,12 @@
 //! Which lines matter: those in which one of some words stands. All that is in
 //! the buffer is searched at once, not line by line.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::lines::{Lines, Place};
+
+/// Letters of all words for which a table of all states is small.
+const MOST_LETTERS: usize = 4 << 10;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -19,9 +22,12 @@ pub(super) struct Needles {
 impl Needles {
     /// Words of any number; with none, every line matters.
     pub(super) fn new(words: &[&str]) -> Self {
+        // The fastest of its kinds for some hundred words, of which the table
+        // is a megabyte at most; of very many it would not be.
+        let letters: usize = words.iter().map(|word| word.len()).sum();
+        let kind = (letters <= MOST_LETTERS).then_some(AhoCorasickKind::DFA);
         let mut builder = AhoCorasick::builder();
-        // Only for this kind there is a search by vectors.
-        builder.match_kind(MatchKind::LeftmostFirst);
+        builder.match_kind(MatchKind::LeftmostFirst).kind(kind);
         Self {
             // It cannot fail but for words of gigabytes.
             words: builder.build(words).ok().filter(|_| !words.is_empty()),

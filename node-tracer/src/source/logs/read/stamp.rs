@@ -34,7 +34,7 @@ impl Wall {
     /// the year has no such day.
     pub(super) fn in_year(self, year: i16) -> Option<i64> {
         let date = civil::Date::new(year, self.month, self.day).ok()?;
-        let days = i64::from(date.duration_since(EPOCH).as_hours() / 24);
+        let days = date.duration_since(EPOCH).as_hours() / 24;
         days.checked_mul(86_400 * SECOND)?.checked_add(self.of_day)
     }
 }

@@ -41,12 +41,13 @@ impl Gaps {
         if let Some(year) = self.assumed_year {
             texts.push(format!(
                 "the year of the log's times: they say none, and the file was last written in or \
-                 after {year}, so {year} was taken"
+                 after {year}, so {year} was taken (--year names another)"
             ));
         }
         if self.assumed_zone {
             texts.push(String::from(
-                "the time zone of the log's times: they say none, so UTC was taken",
+                "the time zone of the log's times: they say none, so UTC was taken \
+                 (--utc-offset names another)",
             ));
         }
         if self.cut > 0 {
