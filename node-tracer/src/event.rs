@@ -379,6 +379,7 @@ impl What {
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::OomKilled { .. } => "oom-killed",
+            Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",
             Self::SourceRecovered { .. } => "source-recovered",

@@ -46,17 +46,6 @@ const MAX_NAME: usize = 253;
 /// What a host is called that no line and no option names.
 const UNNAMED: &str = "unknown";
 
-/// Whether a message is of a sandbox that has ended or is being removed: its
-/// words may be those of a pod that does not start.
-fn is_of_an_end(message: &str) -> bool {
-    const WORDS: [&str; 3] = [
-        "for the terminated container",
-        "does not match WorkloadEndpoint",
-        "WorkloadEndpoint does not exist in the datastore, moving forward",
-    ];
-    WORDS.iter().any(|words| message.contains(words))
-}
-
 /// Words of which one is in every line that is of interest.
 fn needles() -> Vec<&'static str> {
     let mut all: Vec<&str> = meaning::needles().collect();
@@ -179,9 +168,7 @@ impl Story {
         let quoted = plain && log.kubectl.took();
         if !quoted {
             events.extend(node.meaning.events(entry));
-            if !is_of_an_end(&entry.message) {
-                events.extend(failures::events(entry));
-            }
+            events.extend(failures::events(entry));
             log.events += events.len() as u64;
         }
         self.put(place, events);

@@ -416,6 +416,8 @@ static RUNNING: Phrases = Phrases::new(&[
     "cadvisor",
     "summary api",
     "failed to get status",
+    "status hook",
+    "failed to read pod ip",
     "pod status",
     "containerstatus",
     "podsandboxstatus",
@@ -471,6 +473,9 @@ static ENDING: Phrases = Phrases::new(&[
     "clean up",
     "cleaning up",
     "handler for delete",
+    "for the terminated container",
+    "does not match workloadendpoint",
+    "workloadendpoint does not exist in the datastore",
 ]);
 
 /// Parts of a start that count although the end is spoken of, too: what could
