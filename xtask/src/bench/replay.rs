@@ -205,8 +205,10 @@ fn told(run: Run) -> anyhow::Result<Run> {
         run.code,
         run.stderr.trim()
     );
+    // For people, IDs are shortened.
+    let ghost = log::GHOST.get(..12).unwrap_or(log::GHOST);
     anyhow::ensure!(
-        run.stdout.contains("stale-del") && run.stdout.contains(log::GHOST),
+        run.stdout.contains("stale-del") && run.stdout.contains(ghost),
         "replay does not tell of the stale DEL of {}:\n{}",
         log::GHOST,
         run.stdout.get(..2_000).unwrap_or(&run.stdout)
