@@ -142,8 +142,18 @@ pub(super) fn joint(
     form: Option<Form>,
     wrapping: Wrapping,
 ) -> Joint {
-    if text.len() >= LONGEST || form == Some(pending.form) {
+    if text.len() >= LONGEST {
         return Joint::Apart;
+    }
+    if form == Some(pending.form) {
+        // journald makes an entry of each line of a value of several lines.
+        return match (pending.block || text.ends_with(b"=<")).then(|| same_writer(text, line)) {
+            Some(Some(at)) => {
+                pending.block = !line.get(at..).unwrap_or_default().starts_with(b" >");
+                Joint::Newline(at)
+            }
+            _ => Joint::Apart,
+        };
     }
     if wrapping.width.is_some() && !pending.folded {
         pending.width = columns(text);
@@ -205,6 +215,22 @@ fn is_bare(text: &[u8]) -> bool {
 fn message_at(text: &[u8]) -> Option<usize> {
     let head = text.get(..text.len().min(160))?;
     memchr::memmem::find(head, b": ").map(|at| at + 2)
+}
+
+/// Where the message of a syslog line begins that goes on with what the same
+/// process has written before.
+fn same_writer(text: &[u8], line: &[u8]) -> Option<usize> {
+    // `host ident[pid]: `, behind the time.
+    let writer = |text: &[u8]| {
+        let at = message_at(text)?;
+        let head = text.get(..at)?.trim_ascii_end();
+        let space = memchr::memrchr(b' ', head)?;
+        let host = memchr::memrchr(b' ', head.get(..space)?)?;
+        Some((at, head.get(host..)?.to_vec()))
+    };
+    let ((_, before), (at, after)) = (writer(text)?, writer(line)?);
+    let goes_on = matches!(line.get(at), Some(b' ' | b'\t'));
+    (before == after && goes_on).then_some(at)
 }
 
 /// Whether quotes or brackets of a record are open.

@@ -44,7 +44,9 @@ fn block_of(text: &str) -> (Cow<'_, str>, &str) {
         None => (Some(text), None),
     };
     let lines = block.unwrap_or_default().split('\n');
-    let lines: Vec<&str> = lines.map(|line| line.trim_start_matches('\t')).collect();
+    let lines: Vec<&str> = lines
+        .map(|line| line.trim_start_matches(['\t', ' ']))
+        .collect();
     (Cow::Owned(lines.join("\n")), after.unwrap_or_default())
 }
 

@@ -124,6 +124,29 @@ fn messages_of_several_lines_keep_them() {
 }
 
 #[test]
+fn a_value_that_journald_has_cut_into_entries_is_one() {
+    let head = "Nov 05 10:11:12 node-7 kubelet[811]: ";
+    let text = [
+        "E1105 10:11:12.345678     811 w.go:2] \"Failed\" err=<",
+        "        rpc error: code = Unknown desc = no",
+        "        > not its end",
+        " > pod=\"shop/web-0\"",
+        " a message that begins with a space",
+    ];
+    let text: String = text.iter().map(|line| format!("{head}{line}\n")).collect();
+    let told = all(&text);
+    assert_eq!(told.len(), 2, "{told:#?}");
+    let err = "rpc error: code = Unknown desc = no\n> not its end";
+    assert_eq!(
+        (told[0].field("err"), told[0].field("pod")),
+        (err, "shop/web-0")
+    );
+    // Another process ends it.
+    let other = text.replacen("kubelet[811]:         rpc", "kubelet[812]:         rpc", 1);
+    assert!(all(&other).len() > 2);
+}
+
+#[test]
 fn a_space_that_an_editor_left_out_is_put_back_where_that_is_certain() {
     let text = "Nov 05 10:11:12 n kubelet[1]: no namespace of container\n\t\"5eed\" (node=n,\n\tname=eth0, path=/a\n\tb) c,\n\td\n";
     let told = one(text);
