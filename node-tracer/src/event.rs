@@ -377,7 +377,6 @@ impl What {
             Self::EndpointWritten { .. } => "endpoint-written",
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
-            Self::FilesystemFull { .. } => "filesystem-full",
             Self::OomKilled { .. } => "oom-killed",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",

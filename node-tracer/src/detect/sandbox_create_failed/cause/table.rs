@@ -251,6 +251,7 @@ pub(super) const ROWS: &[Row] = &[
             "unable to find configmap",
             "unable to find secret",
             "key .. does not exist",
+            "object .. not registered",
         ],
     )
     .without(&[
@@ -588,6 +589,7 @@ pub(super) const ROWS: &[Row] = &[
             "mount volume .. failed",
             "error mounting volume*",
             "mount failed",
+            "spec: failed to stat",
             "mounting command",
             "mounting arguments",
             "failed to mount",
@@ -726,6 +728,14 @@ pub(super) const ROWS: &[Row] = &[
             "cannot open hostport",
             "port is already allocated",
             "hostport .. already in use",
+        ],
+    ),
+    // Said of one address, beside words that are said of all.
+    row(
+        AddressInUse,
+        &[
+            "ip .. already allocated to",
+            "address .. already allocated to",
         ],
     ),
     row(

@@ -192,6 +192,8 @@ static PARTS: Phrases = Phrases::new(&[
     "imageinspecterror",
     "failed to apply default image tag",
     "pull policy of never",
+    "manifest unknown",
+    "failed to allocate address .. no available address*",
     "image pull secrets",
     "createcontainerconfigerror",
     "createcontainererror",
@@ -371,6 +373,10 @@ static PROBLEMS: Phrases = Phrases::new(&[
     "multi-attach",
     "does not",
     "doesn't",
+    "not present",
+    "not attached",
+    "not registered",
+    "manifest unknown",
 ]);
 
 /// Containers that had started, and images that were there: nothing of these
@@ -528,7 +534,7 @@ pub(super) fn writer(ident: &str) -> Option<&'static str> {
 
 /// A quick look: most messages of a healthy node hold none of these.
 pub(super) fn may_be_a_problem(text: &str) -> bool {
-    const PARTS_OF_WORDS: [&str; 42] = [
+    const PARTS_OF_WORDS: [&str; 44] = [
         "ail",
         "rror",
         "unable",
@@ -571,6 +577,8 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
         "nitialized",
         "caused",
         "EOF",
+        "o networks",
+        "nknown",
     ];
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
 }
