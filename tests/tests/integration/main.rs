@@ -35,7 +35,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 23] = [
+    let groups: [&[Test]; 24] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
