@@ -47,6 +47,7 @@ fn main() -> std::process::ExitCode {
         recording::TESTS,
         replay::TESTS,
         logs::TESTS,
+        report::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,
