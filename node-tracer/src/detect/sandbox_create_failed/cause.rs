@@ -102,8 +102,7 @@ impl Cause {
         // What names a product must not be the name of a pod.
         let said = Said::new(text).without_names();
         let fits = |row: &&table::Row| row.fits(reason, &said);
-        table::ROWS
-            .iter()
+        table::rows()
             .find(fits)
             .map_or(Self::Unknown, |row| row.cause)
     }
