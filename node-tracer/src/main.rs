@@ -16,6 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`notify`] | what a service manager is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`rules`] | the rules' pages, for people |
@@ -44,6 +45,7 @@ mod fuzz;
 mod look;
 mod looks;
 mod model;
+mod notify;
 mod output;
 mod phrase;
 mod privileges;

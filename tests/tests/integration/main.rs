@@ -22,6 +22,7 @@ mod logs;
 mod metrics;
 mod netns;
 mod node;
+mod notify;
 mod privileges;
 mod recorder;
 mod recording;
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
         command_line::TESTS,
         lifecycle::TESTS,
         metrics::TESTS,
+        notify::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
