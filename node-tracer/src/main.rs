@@ -47,6 +47,8 @@ mod looks;
 mod model;
 mod notify;
 mod output;
+#[cfg(test)]
+mod packaging;
 mod phrase;
 mod privileges;
 mod record;

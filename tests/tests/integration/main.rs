@@ -23,6 +23,7 @@ mod metrics;
 mod netns;
 mod node;
 mod notify;
+mod packaging;
 mod privileges;
 mod recorder;
 mod recording;
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
         lifecycle::TESTS,
         metrics::TESTS,
         notify::TESTS,
+        packaging::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
