@@ -2,10 +2,15 @@
 //!
 //! Needs `rust-src` and `bpf-linker`; `cargo xtask setup` brings both.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use aya_build::{Package, Toolchain, build_ebpf};
+use object::build::elf::{Builder, SectionData};
+use object::elf::SHT_STRTAB;
 
 fn main() -> anyhow::Result<()> {
     // The eBPF target is built with `-Z build-std`, which stable takes under
@@ -33,8 +38,32 @@ fn main() -> anyhow::Result<()> {
     // it has no programs.
     let object = PathBuf::from(std::env::var_os("OUT_DIR").context("no OUT_DIR")?);
     let object = object.join("node-tracer-probes");
-    if !object.exists() {
-        std::fs::write(&object, []).with_context(|| object.display().to_string())?;
+    let programs = match object.exists() {
+        true => without_debugging(&object)?,
+        false => Vec::new(),
+    };
+    fs::write(&object, programs).with_context(|| object.display().to_string())
+}
+
+/// The programs without what only a debugger reads: a tenth of the released
+/// tracer. The kernel's type information, which is made of it, stays.
+fn without_debugging(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let whole = fs::read(path).with_context(|| path.display().to_string())?;
+    let mut programs = Builder::read(whole.as_slice()).context("the kernel programs")?;
+    for section in &mut programs.sections {
+        let name = section.name.as_slice();
+        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
     }
-    Ok(())
+    programs.delete_orphans();
+    // The linker keeps the names of sections with those of symbols.
+    let names = programs.sections.add();
+    names.name = b".shstrtab".as_slice().into();
+    names.sh_type = SHT_STRTAB;
+    names.sh_addralign = 1;
+    names.data = SectionData::SectionString;
+    let mut smaller = Vec::new();
+    programs
+        .write(&mut smaller)
+        .context("the kernel programs without debugging information")?;
+    Ok(smaller)
 }

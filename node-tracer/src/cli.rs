@@ -1,5 +1,7 @@
-//! The command line as it is typed. What it means is in
-//! [`config`](crate::config).
+//! The command line as it is typed. What it means is in `config`.
+//!
+//! This file stands for itself, on clap and humantime alone: `cargo xtask dist`
+//! makes the man pages and the completions of it.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -9,13 +11,12 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Finds pod sandboxes whose network namespace outlives the pod and still
-/// holds its IP.
+/// Finds Kubernetes pod sandboxes whose network namespace outlives the pod and
+/// still holds its IP.
 #[derive(Debug, Parser)]
 #[command(
     name = "node-tracer",
     version,
-    about,
     after_help = "Exit codes: 0 nothing of severity warning or above, 1 something, 2 the job could \
                   not be done.\n`trace` ends with 0 when it is stopped."
 )]

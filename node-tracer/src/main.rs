@@ -16,6 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`notify`] | what a service manager is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`repair`] | the one that changes the node, and only if told to |
@@ -45,7 +46,10 @@ mod fuzz;
 mod look;
 mod looks;
 mod model;
+mod notify;
 mod output;
+#[cfg(test)]
+mod packaging;
 mod phrase;
 mod privileges;
 mod record;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     engine::Engine,
     record::{Count, CoverageItem, Summary},
+    words,
 };
 
 /// Of a stream: what was open at any time.
@@ -30,6 +31,23 @@ pub(crate) fn of_stream(engine: &Engine, took: Duration) -> Summary {
         count.resolved = count.resolved.saturating_sub(count.open);
     }
     summary
+}
+
+/// How a stream stands, in one line, for the service manager.
+pub(crate) fn status(engine: &Engine) -> String {
+    let open = engine.open();
+    let found = match open.first() {
+        None => String::from("nothing found"),
+        Some(worst) => {
+            let worst = worst.severity.as_str();
+            let findings = words::counted(open.len(), "finding");
+            format!("{findings} open, the worst {worst}")
+        }
+    };
+    match engine.summary().lost.values().sum() {
+        0_u64 => format!("Watching: {found}"),
+        lost => format!("Watching: {found}; {lost} events lost"),
+    }
 }
 
 /// Of looks: what is open at the end; with what sources could not tell.

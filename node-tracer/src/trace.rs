@@ -27,6 +27,7 @@ use crate::{
     event::{Event, What},
     fault,
     look::Looker,
+    notify::Notify,
     output,
     privileges::{self, ATTACH, Starter, WRITE},
     record::{CoverageItem, Record, Summary},
@@ -66,6 +67,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
+    let mut notify = Notify::from_environment();
     let _lock = Lock::take(&config.node)?;
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
@@ -108,6 +110,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     effects.step(&mut events);
     out.take(events.drain(..));
     out.tick();
+    notify.ready(|| out.status());
 
     let readable = Readable(live.as_raw_fd());
     // SAFETY: the descriptor is the ring buffer's, which `live` keeps open
@@ -120,7 +123,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         if !more {
             let until_poll = next_poll.saturating_duration_since(Instant::now());
             let pause = live.pause().min(until_poll).min(out.until_tick());
-            let pause = pause.min(effects.pause());
+            let pause = pause.min(effects.pause()).min(notify.pause());
             tokio::select! {
                 guard = ring.readable() => {
                     guard.context("cannot wait for kernel records")?.clear_ready();
@@ -155,10 +158,12 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         if out.until_tick().is_zero() {
             out.tick();
         }
+        notify.step(|| out.status());
         if stop.is_now() {
             break;
         }
     }
+    notify.stopping();
     live.finish(&mut events);
     out.take(events.drain(..));
     out.tick();
@@ -443,6 +448,11 @@ impl<'a> Out<'a> {
             *summary.events_lost.entry(cause).or_default() += untold;
         }
         summary
+    }
+
+    /// How things stand, in one line.
+    fn status(&self) -> String {
+        summary::status(&self.engine)
     }
 
     fn finish(mut self) -> anyhow::Result<()> {

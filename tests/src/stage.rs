@@ -33,7 +33,12 @@ pub enum Need {
     KubeAssets,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
     Tracer,
+    /// What `cargo xtask dist` makes of it, in the folder named by [`PACKAGES`].
+    Packages,
 }
+
+/// Names the folder with the packages under test.
+pub const PACKAGES: &str = "NODE_TRACER_PACKAGES";
 
 /// `ip`, of which the stage's networks are made.
 pub const IP: Need = Need::Program("ip", "iproute2");
@@ -89,6 +94,9 @@ impl Need {
             }
             Self::KubeAssets => {
                 return kube::assets::missing(std::env::var_os(kube::assets::FOLDER));
+            }
+            Self::Packages if std::env::var_os(PACKAGES).is_none() => {
+                "needs the packages: run `cargo xtask test`, or set NODE_TRACER_PACKAGES to the folder that `cargo xtask dist` has filled"
             }
             Self::Tracer if std::env::var_os("NODE_TRACER_BIN").is_none() => {
                 "needs the tracer: run `cargo xtask test`, or set NODE_TRACER_BIN"

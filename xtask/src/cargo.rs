@@ -53,8 +53,18 @@ pub(crate) fn build_tracer(args: &[&str]) -> anyhow::Result<PathBuf> {
 
 /// Builds, and returns the path of the program `name`.
 pub(crate) fn build(args: &[&str], name: &str) -> anyhow::Result<PathBuf> {
-    let mut child = cargo(&["build", "--message-format", "json-render-diagnostics"])?
-        .args(args)
+    build_with(args, name, |_| {})
+}
+
+/// The same, with the command made ready by the caller.
+pub(crate) fn build_with(
+    args: &[&str],
+    name: &str,
+    prepare: impl FnOnce(&mut Command),
+) -> anyhow::Result<PathBuf> {
+    let mut command = cargo(&["build", "--message-format", "json-render-diagnostics"])?;
+    prepare(command.args(args));
+    let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .context("start cargo")?;

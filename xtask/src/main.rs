@@ -7,6 +7,7 @@
 //! | [`mod@test`] | runs all tests |
 //! | [`mod@bench`] | measures, beside what one would use instead |
 //! | [`mod@fuzz`] | feeds the readers what nobody would write |
+//! | [`mod@dist`] | what is released: static binary, packages, image |
 //! | [`lint`] | rustfmt, clippy, rustdoc |
 //! | [`mod@vm`] | runs the tracer on other kernels, in QEMU |
 //! | [`run`] | builds the tracer and runs it |
@@ -21,6 +22,7 @@ mod bench;
 mod bpf_linker;
 mod cargo;
 mod demo;
+mod dist;
 mod fuzz;
 mod lint;
 mod packages;
@@ -63,6 +65,8 @@ enum Command {
     Fuzz(fuzz::Fuzz),
     /// Run the tracer on Debian's kernels, in QEMU
     Vm(vm::Vm),
+    /// Build what is released: a static binary, packages, an image, checksums
+    Dist(dist::Dist),
     /// rustfmt, clippy and rustdoc, with warnings as errors
     Lint,
     /// Build node-tracer and run it
@@ -76,6 +80,7 @@ enum Command {
 fn main() -> ExitCode {
     node_tracer_tests::helper::act_if_asked();
     bench::crictl::act_if_called();
+    dist::act_if_called();
     let done = match Cli::parse().command {
         Command::Setup => setup::run().map(|()| ExitCode::SUCCESS),
         Command::Demo => demo::run(),
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
         Command::Bench { what } => bench::run(&what),
         Command::Fuzz(asked) => fuzz::run(&asked),
         Command::Vm(asked) => vm::run(&asked),
+        Command::Dist(asked) => dist::run(&asked),
         Command::Lint => lint::run(),
         Command::Run { args } => run::run(&args),
     };

@@ -6,10 +6,11 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context as _;
 
-use node_tracer_tests::stage::{self, Need};
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::stage::{self, Need, PACKAGES};
 
 use crate::cargo::{build_tracer, cargo};
-use crate::setup;
+use crate::{dist, setup};
 
 /// Tests that passed, failed, and were skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,9 @@ pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
     let built = cargo(&["test", "--workspace", "--no-run", "--quiet"])?.status()?;
     anyhow::ensure!(built.success(), "the build of the tests failed");
 
+    let packages = Scratch::create()?;
+    dist::pack_into(&tracer, packages.path()).context("the packages")?;
+
     println!("── test: run");
     // Unit tests that make namespaces are ignored unless they can.
     let missing = stage::missing(&[Need::Root, stage::IP]);
@@ -72,6 +76,7 @@ pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
         .args(ignored)
         .args(filter)
         .env("NODE_TRACER_BIN", &tracer)
+        .env(PACKAGES, packages.path())
         .stdout(Stdio::piped())
         .spawn()
         .context("start cargo")?;

@@ -355,4 +355,6 @@ fn plain(name: &str) -> &str {
 }
 
 #[cfg(test)]
+mod shipped;
+#[cfg(test)]
 mod tests;

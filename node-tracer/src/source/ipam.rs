@@ -141,6 +141,12 @@ fn absent(kind: StoreKind, network: &str) -> Answer {
     Answer::failed(kind, why)
 }
 
+/// What is asked of the API server, as roles name it.
+#[cfg(test)]
+pub(crate) fn resources() -> impl Iterator<Item = &'static str> {
+    [calico::BLOCKS.name, whereabouts::POOLS.name].into_iter()
+}
+
 /// Asks the API server for a store that is there, within a time. Returns the
 /// size of what it has answered, too.
 pub(crate) fn ask(

@@ -1,5 +1,5 @@
 //! A whole node: Debian with systemd, containerd, runc and the CNI plugins, and
-//! the tracer as a service of it. The incident happens there.
+//! the tracer's package. The incident happens there.
 //!
 //! | module | what |
 //! |---|---|
@@ -37,6 +37,8 @@ use told::Told;
 
 /// What is the tests' own, on the node.
 const FOLDER: &str = "/var/lib/nt";
+/// The tracer, as it is released.
+const PACKAGE: &str = "/var/lib/nt/node-tracer.deb";
 /// The list of pods for the service; [`PodsFile`] writes it.
 const PODS: &str = "/var/lib/nt/pods.json";
 /// What the service tells as JSON.
@@ -178,7 +180,11 @@ const fn step(name: &'static str, run: fn(&mut Stage) -> anyhow::Result<()>) -> 
     }
 }
 
-const LAWS: [Law; 16] = [
+const LAWS: [Law; 17] = [
+    step(
+        "the package installs, the service starts",
+        machine::installed,
+    ),
     step("systemd is up on cgroup v2", machine::booted),
     step("the service sees every signal", machine::coverage),
     step("containerd has its images", machine::images),

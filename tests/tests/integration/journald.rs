@@ -70,8 +70,8 @@ fn trace(journald: &Journald, args: &[&str]) -> anyhow::Result<Tracer> {
 
 /// Rule (or other kind of record) to message ID, from the catalog.
 fn catalog() -> anyhow::Result<BTreeMap<String, String>> {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-tracer/journald/node-tracer.catalog");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../node-tracer/packaging/journald/node-tracer.catalog");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines: Vec<&str> = text.lines().collect();
     let entry = |pair: &[&str]| {

@@ -22,6 +22,8 @@ mod logs;
 mod metrics;
 mod netns;
 mod node;
+mod notify;
+mod packaging;
 mod privileges;
 mod recorder;
 mod recording;
@@ -43,6 +45,8 @@ fn main() -> std::process::ExitCode {
         command_line::TESTS,
         lifecycle::TESTS,
         metrics::TESTS,
+        notify::TESTS,
+        packaging::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,

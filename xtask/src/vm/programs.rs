@@ -9,7 +9,7 @@ use node_tracer_tests::stage::in_path;
 use super::initramfs::Archive;
 use super::modules::Modules;
 use super::suite::Suite;
-use crate::{cargo, setup};
+use crate::{cargo, dist, setup};
 
 /// What is built for the guests.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub(crate) fn pack(
         archive.file(Path::new(&path), 0o644, &module.content);
     }
     if suite.has_disk() {
+        let package = dist::debian_package(&programs.tracer)?;
+        archive.file(Path::new("/node-tracer.deb"), 0o644, &package);
         return Ok(archive);
     }
     let ip = in_path("ip").context("no ip (Debian: iproute2); cargo xtask setup brings it")?;

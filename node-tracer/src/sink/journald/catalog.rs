@@ -3,7 +3,7 @@
 //!
 //! They are part of the contract: an ID stays with its rule for ever, also for
 //! rules that this version does not have yet. The explanations are in
-//! `node-tracer/journald/node-tracer.catalog`, which belongs to
+//! `node-tracer/packaging/journald/node-tracer.catalog`, which belongs to
 //! `/usr/lib/systemd/catalog/`; a test holds the two together.
 
 /// Rules and other records, with their message IDs.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::finding::Rule;
 
-    const CATALOG: &str = include_str!("../../../journald/node-tracer.catalog");
+    const CATALOG: &str = include_str!("../../../packaging/journald/node-tracer.catalog");
 
     /// An entry of the catalog, see systemd.catalog(7).
     struct Entry {

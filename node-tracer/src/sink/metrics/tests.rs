@@ -22,7 +22,7 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 }
 
 /// The incident, and what is found of it.
-fn told() -> Metrics {
+pub(super) fn told() -> Metrics {
     let mut metrics = Metrics::new();
     let mut node = Node::default();
     let mut story = ghost_story();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::{FOLDER, PODS, SECRET};
+use super::{PACKAGE, PODS, SECRET};
 use crate::containerd::Subnet;
 use crate::syscall::mount;
 use crate::wait;
@@ -26,18 +26,13 @@ const ROOT: &str = "/disk";
 /// What is mounted already, and goes on with the node.
 const MOVED: [&str; 3] = ["dev", "proc", "sys"];
 /// (in the initramfs, on the node)
-const PROGRAMS: [(&str, &str); 2] = [
+const COPIED: [(&str, &str); 2] = [
     ("/init", "usr/local/bin/node-tracer-guest"),
-    ("/bin/node-tracer", "usr/local/bin/node-tracer"),
+    ("/node-tracer.deb", PACKAGE),
 ];
-/// As a user would install it.
-const UNIT: &str = include_str!("../../../../node-tracer/systemd/node-tracer.service");
-const CATALOG: &str = include_str!("../../../../node-tracer/journald/node-tracer.catalog");
 const TESTS: &str = include_str!("files/nt-tests.service");
 /// (path, content) of what is always the same.
-const FILES: [(&str, &str); 8] = [
-    ("etc/systemd/system/node-tracer.service", UNIT),
-    ("usr/lib/systemd/catalog/node-tracer.catalog", CATALOG),
+const FILES: [(&str, &str); 6] = [
     (
         "etc/systemd/system/node-tracer.service.d/output.conf",
         include_str!("files/output.conf"),
@@ -55,7 +50,7 @@ const FILES: [(&str, &str); 8] = [
     ("etc/hosts", "127.0.0.1 localhost guest\n"),
 ];
 /// Started by multi-user.target.
-const ENABLED: [&str; 2] = ["node-tracer.service", "nt-tests.service"];
+const ENABLED: [&str; 1] = ["nt-tests.service"];
 /// Debian's housekeeping, which only costs time here.
 const MASKED: [&str; 6] = [
     "apt-daily.timer",
@@ -99,8 +94,9 @@ fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
             .and_then(|()| fs::write(&path, content))
             .with_context(|| path.display().to_string())
     };
-    for (from, to) in PROGRAMS {
-        let to = root.join(to);
+    for (from, to) in COPIED {
+        let to = root.join(to.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().unwrap_or(root))?;
         fs::copy(from, &to).with_context(|| to.display().to_string())?;
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
     }
@@ -113,7 +109,6 @@ fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
     write("etc/systemd/system/nt-tests.service", &unit)?;
     write("etc/cni/net.d/10-stage.conflist", &network())?;
     // The tracer starts before the first pod does.
-    fs::create_dir_all(root.join(FOLDER.trim_start_matches('/')))?;
     let none = json!({ "apiVersion": "v1", "kind": "List", "items": [] });
     write(PODS, &none.to_string())?;
     let units = root.join("etc/systemd/system");

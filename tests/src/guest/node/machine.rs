@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::told::{UNIT, entries};
-use super::{Guest, RECORDING, SECRET, SOON, Stage, TRACE};
+use super::{Guest, PACKAGE, RECORDING, SECRET, SOON, Stage, TRACE};
 use crate::containerd::image;
 use crate::guest::coverage::SIGNALS;
 use crate::netns::inode_of_process;
@@ -59,6 +59,25 @@ pub(super) fn evidence() -> Vec<(String, String)> {
         (format!("{program} {}", args.join(" ")), text)
     });
     said.into()
+}
+
+/// As an administrator does it, who has written down the options before. It is
+/// off until it is wanted; then it is started, and watches when that is done.
+pub(super) fn installed(_: &mut Stage) -> anyhow::Result<()> {
+    run("dpkg", &["--force-confold", "-i", PACKAGE])?;
+    let enabled = Command::new("systemctl")
+        .args(["is-enabled", UNIT])
+        .output()?;
+    let enabled = String::from_utf8_lossy(&enabled.stdout).trim().to_owned();
+    ensure!(enabled == "disabled", "{UNIT} is {enabled}");
+    let state = property(UNIT, "ActiveState")?;
+    ensure!(state == "inactive", "{UNIT} is {state}");
+    run("systemctl", &["enable", "--now", UNIT])?;
+    let status = property(UNIT, "StatusText")?;
+    ensure!(status.starts_with("Watching"), "its status: {status:?}");
+    let limit = property(UNIT, "WatchdogUSec")?;
+    ensure!(limit == "1min", "it is to be alive within {limit}");
+    Ok(())
 }
 
 /// systemd is the first process and has started everything; there is cgroup2

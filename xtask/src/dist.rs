@@ -1,0 +1,295 @@
+//! `dist`: what is released, from one build: a static binary, a Debian package,
+//! an archive, a container image, the bill of materials, checksums.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`binary`] | the build itself, with nothing of this machine in it |
+//! | [`contents`] | what is packed, and where it goes |
+//! | [`command_line`] | man pages and completions, of the command line's definition |
+//! | [`dependencies`] | the crates that the binary is made of |
+//! | [`sbom`], [`notices`] | the same as a bill of materials; their licences |
+//! | [`archive`] | reproducible tar and gzip |
+//! | [`deb`], [`image`] | Debian's package; the OCI image |
+//!
+//! The same commit gives the same bytes, wherever and whenever it is built (with
+//! the same toolchain): names are sorted, owners and modes are set, times are
+//! that of the commit, paths are mapped. `--verify` builds twice and compares.
+//!
+//! The formats are written here. One list of files makes all packages, each of
+//! them is a tar archive with a little around it, and what they must not have
+//! (times, owners, an order by chance) is known in one place.
+
+mod archive;
+mod binary;
+mod command_line;
+mod contents;
+mod deb;
+mod dependencies;
+mod image;
+mod notices;
+mod sbom;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::cargo;
+
+pub(crate) use binary::act_if_called;
+
+/// What the binary may have, in bytes (design.md, section 9).
+const BUDGET: usize = 12_000_000;
+
+/// What `dist` is asked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dist {
+    /// Where the files go [default: dist in cargo's target folder]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Build a second time, in another folder, and compare
+    #[arg(long)]
+    verify: bool,
+}
+
+/// One version, as everything released of it says.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    /// As in `Cargo.toml`.
+    version: String,
+    /// The commit's time, in seconds since 1970.
+    time: u64,
+}
+
+impl Release {
+    /// The one that is checked out.
+    pub(crate) fn current() -> anyhow::Result<Self> {
+        Ok(Self {
+            version: String::from(env!("CARGO_PKG_VERSION")),
+            time: time()?,
+        })
+    }
+
+    /// The day, as `2026-11-22`.
+    fn day(&self) -> anyhow::Result<String> {
+        Ok(self.moment()?.strftime("%Y-%m-%d").to_string())
+    }
+
+    /// The second, as `2026-11-22T08:00:00Z`.
+    fn second(&self) -> anyhow::Result<String> {
+        Ok(self.moment()?.to_string())
+    }
+
+    fn moment(&self) -> anyhow::Result<jiff::Timestamp> {
+        let time = i64::try_from(self.time).context("SOURCE_DATE_EPOCH")?;
+        jiff::Timestamp::from_second(time).context("SOURCE_DATE_EPOCH")
+    }
+}
+
+/// That of the last commit, unless `SOURCE_DATE_EPOCH` says another.
+fn time() -> anyhow::Result<u64> {
+    const VARIABLE: &str = "SOURCE_DATE_EPOCH";
+    if let Ok(text) = std::env::var(VARIABLE) {
+        return text.trim().parse().context(VARIABLE);
+    }
+    let output = Command::new("git")
+        .args(["log", "-1", "--format=%ct"])
+        .current_dir(cargo::root())
+        .output()
+        .context("start git")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let time = text.trim().parse();
+    time.with_context(|| format!("not a checkout of git: set {VARIABLE} to the release's time"))
+}
+
+/// Files to be released, by name.
+type Files = BTreeMap<String, Vec<u8>>;
+
+pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
+    let release = Release::current()?;
+    let folders = binary::Folders::find()?;
+    let out = match &asked.out {
+        Some(out) => std::path::absolute(out).context("--out")?,
+        None => folders.target.join("dist"),
+    };
+    println!("── dist: {} of {}", release.version, release.second()?);
+    let built = binary::build(&folders, &folders.build, &release)?;
+    let built = fs::read(&built).with_context(|| built.display().to_string())?;
+    let files = pack(&built, &release)?;
+    write(&files, &out)?;
+    within_budget(&built)?;
+    if asked.verify {
+        ensure!(
+            !binary::is_given(),
+            "--verify builds, and NODE_TRACER_BIN names what is not to be built: unset it"
+        );
+        println!("── dist: once more");
+        let again = binary::build(&folders, &folders.again, &release)?;
+        let again = fs::read(&again).with_context(|| again.display().to_string())?;
+        same(&files, &pack(&again, &release)?)?;
+        fs::remove_dir_all(&folders.again).with_context(|| folders.again.display().to_string())?;
+        println!("dist: both builds gave the same bytes");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All packages of a binary, for tests of their contents, into this folder.
+pub(crate) fn pack_into(binary: &Path, out: &Path) -> anyhow::Result<()> {
+    let content = fs::read(binary).with_context(|| binary.display().to_string())?;
+    for (name, content) in pack(&content, &Release::current()?)? {
+        let path = out.join(name);
+        fs::write(&path, content).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The Debian package alone, of this binary.
+pub(crate) fn debian_package(binary: &Path) -> anyhow::Result<Vec<u8>> {
+    let content = fs::read(binary).with_context(|| binary.display().to_string())?;
+    let release = Release::current()?;
+    deb::package(&contents::all(&content, &release)?, &release)
+}
+
+/// All that is made of a binary.
+fn pack(binary: &[u8], release: &Release) -> anyhow::Result<Files> {
+    let version = &release.version;
+    let contents = contents::all(binary, release)?;
+    let mut files = Files::new();
+    files.insert(
+        format!("node-tracer-{version}-{}", binary::TARGET),
+        binary.to_vec(),
+    );
+    files.insert(
+        deb::name(release),
+        deb::package(&contents, release).context("the Debian package")?,
+    );
+    files.insert(
+        format!("node-tracer-{version}-{}.tar.gz", binary::TARGET),
+        contents::archive(&contents, release).context("the archive")?,
+    );
+    files.insert(
+        format!("node-tracer-{version}-image.tar"),
+        image::archive(&contents, release).context("the image")?,
+    );
+    files.insert(
+        format!("node-tracer-{version}.cdx.json"),
+        sbom::document(binary, release).context("the bill of materials")?,
+    );
+    let manifest = contents::source("kubernetes/node-tracer.yaml")?;
+    files.insert(format!("node-tracer-{version}.yaml"), manifest);
+    let sums: String = files
+        .iter()
+        .map(|(name, content)| format!("{}  {name}\n", sha256(content)))
+        .collect();
+    files.insert(String::from("SHA256SUMS"), sums.into_bytes());
+    Ok(files)
+}
+
+/// Writes them, and says what they are. Files of an earlier run go.
+fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    for entry in fs::read_dir(out).with_context(|| out.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_file() && (name == "SHA256SUMS" || name.starts_with("node-tracer")) {
+            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    for (name, content) in files {
+        let path = out.join(name);
+        fs::write(&path, content).with_context(|| path.display().to_string())?;
+        if name.ends_with(binary::TARGET) {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+        println!("{:>10}  {}  {name}", content.len(), &sha256(content)[..16]);
+    }
+    println!("dist: in {}", out.display());
+    Ok(())
+}
+
+fn within_budget(binary: &[u8]) -> anyhow::Result<()> {
+    let size = binary.len();
+    ensure!(
+        size <= BUDGET,
+        "the binary has {size} bytes and may have {BUDGET}: cargo bloat --release --crates says \
+         what they are"
+    );
+    println!(
+        "dist: the binary has {:.1} MB of {} MB",
+        size as f64 / 1e6,
+        BUDGET / 1_000_000
+    );
+    Ok(())
+}
+
+fn same(one: &Files, other: &Files) -> anyhow::Result<()> {
+    let differ: Vec<&str> = one
+        .iter()
+        .filter(|(name, content)| other.get(*name) != Some(content))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if differ.is_empty() && one.len() == other.len() {
+        return Ok(());
+    }
+    bail!(
+        "two builds of the same commit differ: {}",
+        differ.join(", ")
+    )
+}
+
+/// In hexadecimal digits.
+fn sha256(content: &[u8]) -> String {
+    hex(&Sha256::digest(content))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASE: fn() -> Release = || Release {
+        version: String::from("1.2.3"),
+        time: 1_700_000_000,
+    };
+
+    #[test]
+    fn times_are_written_as_people_and_as_machines_read_them() {
+        assert_eq!(RELEASE().day().unwrap(), "2023-11-14");
+        assert_eq!(RELEASE().second().unwrap(), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn a_binary_is_packed_twice_into_the_same_bytes_with_a_sum_of_each() {
+        let one = pack(b"\x7fELF", &RELEASE()).unwrap();
+        same(&one, &pack(b"\x7fELF", &RELEASE()).unwrap()).unwrap();
+        let sums = String::from_utf8(one["SHA256SUMS"].clone()).unwrap();
+        for (name, content) in one.iter().filter(|(name, _)| *name != "SHA256SUMS") {
+            let line = format!("{}  {name}", sha256(content));
+            assert!(sums.lines().any(|one| one == line), "{line}");
+        }
+        assert_eq!(sums.lines().count() + 1, one.len());
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let one = pack(b"\x7fELF", &RELEASE()).unwrap();
+        let other = pack(b"\x7fELG", &RELEASE()).unwrap();
+        let error = same(&one, &other).unwrap_err().to_string();
+        assert!(error.contains("node-tracer_1.2.3_amd64.deb"), "{error}");
+        assert!(!error.contains(".yaml"), "{error}");
+    }
+
+    #[test]
+    fn a_binary_above_the_budget_is_refused_with_its_size() {
+        assert!(within_budget(&vec![0; BUDGET]).is_ok());
+        let error = within_budget(&vec![0; BUDGET + 1]).unwrap_err().to_string();
+        assert!(error.contains("12000001"), "{error}");
+    }
+}

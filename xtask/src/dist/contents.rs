@@ -1,0 +1,168 @@
+//! What is packed, and where it goes on a node.
+
+use std::fs;
+
+use anyhow::Context as _;
+
+use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
+use super::{Release, command_line, notices};
+use crate::cargo;
+
+/// (below `node-tracer/packaging`, on the node)
+const FILES: [(&str, &str); 8] = [
+    (
+        "systemd/node-tracer.service",
+        "usr/lib/systemd/system/node-tracer.service",
+    ),
+    (
+        "systemd/50-node-tracer.preset",
+        "usr/lib/systemd/system-preset/50-node-tracer.preset",
+    ),
+    ("systemd/node-tracer.default", "etc/default/node-tracer"),
+    (
+        "journald/node-tracer.catalog",
+        "usr/lib/systemd/catalog/node-tracer.catalog",
+    ),
+    ("debian/copyright", "usr/share/doc/node-tracer/copyright"),
+    (
+        "kubernetes/node-tracer.yaml",
+        "usr/share/doc/node-tracer/examples/node-tracer.yaml",
+    ),
+    (
+        "prometheus/alerts.yaml",
+        "usr/share/doc/node-tracer/examples/alerts.yaml",
+    ),
+    (
+        "grafana/node-tracer.json",
+        "usr/share/doc/node-tracer/examples/dashboard.json",
+    ),
+];
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// The tracer.
+    pub(super) binary: Vec<u8>,
+    /// What belongs to it, by path on the node.
+    others: Tree,
+}
+
+impl Contents {
+    /// A binary, and nothing that belongs to it.
+    #[cfg(test)]
+    pub(super) fn of_binary(binary: Vec<u8>) -> Self {
+        Self {
+            binary,
+            others: Tree::new(),
+        }
+    }
+
+    /// All files, by path on the node.
+    pub(super) fn installed(&self) -> Tree {
+        let mut tree = self.others.clone();
+        let program = (PROGRAM, self.binary.clone());
+        tree.insert(String::from("usr/bin/node-tracer"), program);
+        tree
+    }
+}
+
+/// A file of `node-tracer/packaging`.
+pub(super) fn source(path: &str) -> anyhow::Result<Vec<u8>> {
+    read(&format!("node-tracer/packaging/{path}"))
+}
+
+fn read(path: &str) -> anyhow::Result<Vec<u8>> {
+    let path = cargo::root().join(path);
+    fs::read(&path).with_context(|| path.display().to_string())
+}
+
+/// This binary, and what belongs to it.
+pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> {
+    let mut others = Tree::new();
+    let mut add = |path: String, content: Vec<u8>| {
+        others.insert(path, (FILE, content));
+    };
+    for (from, to) in FILES {
+        add(to.to_owned(), source(from)?);
+    }
+    for (name, page) in command_line::man_pages(release)? {
+        let section = command_line::SECTION;
+        add(
+            format!("usr/share/man/man{section}/{name}.gz"),
+            gzip(&page)?,
+        );
+    }
+    for (path, script) in command_line::completions() {
+        add(format!("usr/share/{path}"), script);
+    }
+    let documents = [
+        ("README.md", read("README.md")?),
+        ("THIRD-PARTY", notices::text()?.into_bytes()),
+    ];
+    for (name, content) in documents {
+        add(
+            format!("usr/share/doc/node-tracer/{name}.gz"),
+            gzip(&content)?,
+        );
+    }
+    Ok(Contents {
+        binary: binary.to_vec(),
+        others,
+    })
+}
+
+/// The archive, for nodes without dpkg: one folder with everything below it
+/// where it belongs below `/`.
+pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<Vec<u8>> {
+    let above = format!("node-tracer-{}/", release.version);
+    gzip(&tar(&contents.installed(), &above, release.time)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_gets_all_of_it() {
+        let release = Release {
+            version: String::from("1.2.3"),
+            time: 0,
+        };
+        let installed = all(b"x", &release).unwrap().installed();
+        for path in [
+            "usr/bin/node-tracer",
+            "usr/lib/systemd/system/node-tracer.service",
+            "usr/lib/systemd/catalog/node-tracer.catalog",
+            "usr/share/man/man8/node-tracer.8.gz",
+            "usr/share/man/man8/node-tracer-trace.8.gz",
+            "usr/share/bash-completion/completions/node-tracer",
+            "usr/share/zsh/vendor-completions/_node-tracer",
+            "usr/share/fish/vendor_completions.d/node-tracer.fish",
+            "usr/share/doc/node-tracer/copyright",
+            "usr/share/doc/node-tracer/THIRD-PARTY.gz",
+            "etc/default/node-tracer",
+        ] {
+            assert!(installed.contains_key(path), "{path}");
+        }
+        let programs = installed.values().filter(|(mode, _)| *mode == PROGRAM);
+        assert_eq!(programs.count(), 1);
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_packed_or_makes_the_package() {
+        let folder = cargo::root().join("node-tracer/packaging");
+        let scripts = ["debian/postinst", "debian/prerm", "debian/postrm"];
+        for kind in fs::read_dir(&folder).unwrap() {
+            let kind = kind.unwrap();
+            for file in fs::read_dir(kind.path()).unwrap() {
+                let file = file.unwrap();
+                let name = [kind.file_name(), file.file_name()];
+                let name = name
+                    .map(|part| part.to_string_lossy().into_owned())
+                    .join("/");
+                let packed = FILES.iter().any(|(from, _)| *from == name);
+                assert!(packed || scripts.contains(&name.as_str()), "{name}");
+            }
+        }
+    }
+}
