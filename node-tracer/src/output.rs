@@ -8,6 +8,7 @@ use std::{
 use crate::{
     cli::Output,
     config::Config,
+    record::Record,
     sink::{JournaldSink, JsonSink, Sink, SinkError, TextSink, journald},
 };
 
@@ -48,6 +49,26 @@ fn coloured() -> bool {
         return false;
     }
     set("CLICOLOR_FORCE") || io::stdout().is_terminal()
+}
+
+/// Writes to those who still listen; the others are let go.
+///
+/// # Errors
+/// A sink could not take it; the rest have it all the same.
+pub(crate) fn to_listeners(
+    sinks: &mut Vec<Box<dyn Sink>>,
+    record: &Record<'_>,
+) -> Result<(), SinkError> {
+    let mut failed = None;
+    sinks.retain_mut(|sink| match sink.write(record) {
+        Ok(_) => true,
+        Err(SinkError::Closed) => false,
+        Err(error) => {
+            failed.get_or_insert(error);
+            true
+        }
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// A reader that has gone away is no error.

@@ -335,18 +335,8 @@ impl Story {
         }
     }
 
-    /// Writes to those who still listen.
     fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
-        let mut failed = None;
-        self.sinks.retain_mut(|sink| match sink.write(record) {
-            Ok(_) => true,
-            Err(SinkError::Closed) => false,
-            Err(error) => {
-                failed.get_or_insert(error);
-                true
-            }
-        });
-        failed.map_or(Ok(()), Err)
+        output::to_listeners(&mut self.sinks, record)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Call, Lane, Lanes, MarkKind, Serial, Stall, counts};
 use crate::{
     clock::Timestamp,
     detect::task_label,
-    event::{CniCall, CniEffect, Event, PodRef, StartFailure, What},
+    event::{CniCall, CniEffect, Endpoint, Event, PodRef, StartFailure, What},
 };
 
 impl Lanes {
@@ -133,26 +133,10 @@ impl Lanes {
             }
             What::SandboxFailed { failure } => self.not_started(failure, time),
             What::EndpointWritten { endpoint } => {
-                let text = format!("{} {}", endpoint.store, endpoint.key);
-                let kind = MarkKind::EndpointWritten;
-                self.mark_sandbox(
-                    endpoint.container_id.as_deref(),
-                    &endpoint.pod,
-                    time,
-                    kind,
-                    &text,
-                );
+                self.endpoint(endpoint, time, MarkKind::EndpointWritten);
             }
             What::EndpointDeleted { endpoint } => {
-                let text = format!("{} {}", endpoint.store, endpoint.key);
-                let kind = MarkKind::EndpointDeleted;
-                self.mark_sandbox(
-                    endpoint.container_id.as_deref(),
-                    &endpoint.pod,
-                    time,
-                    kind,
-                    &text,
-                );
+                self.endpoint(endpoint, time, MarkKind::EndpointDeleted);
             }
             What::OomKilled { kill } => {
                 let pod = PodRef {
@@ -313,6 +297,13 @@ impl Lanes {
         let text = format!("{}: {}{count}", failure.source, failure.message);
         let id = failure.sandbox_id.as_deref();
         self.mark_sandbox(id, &failure.pod, time, MarkKind::StartFailed, &text);
+    }
+
+    /// Marks what became of a CNI's entry.
+    fn endpoint(&mut self, endpoint: &Endpoint, time: Timestamp, kind: MarkKind) {
+        let text = format!("{} {}", endpoint.store, endpoint.key);
+        let id = endpoint.container_id.as_deref();
+        self.mark_sandbox(id, &endpoint.pod, time, kind, &text);
     }
 
     /// Marks a sandbox's lane, or its pod's; one of a pod that has none is made.
