@@ -1,4 +1,4 @@
-//! A node without a container runtime: a root of its own ([`own_root`]) with a
+//! A node without a container runtime: a root of its own (`own_root`) with a
 //! pod network's configuration, and host-local's store in it, which the real
 //! plugin fills. A [runtime by script](crate::scripted_cri) can be had besides.
 
