@@ -17,6 +17,7 @@
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
+//! | [`small_disk`] | a disk that is soon full |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
@@ -62,6 +63,7 @@ pub mod rtnl;
 pub mod runtime;
 pub mod scratch;
 pub mod scripted;
+pub mod small_disk;
 pub mod stage;
 mod syscall;
 pub mod terway;

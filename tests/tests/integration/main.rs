@@ -11,6 +11,7 @@ mod calico;
 mod cni;
 mod command_line;
 mod explain;
+mod faults;
 mod hostile;
 mod hostile_cni;
 mod incident;
@@ -33,7 +34,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 22] = [
+    let groups: [&[Test]; 23] = [
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -56,6 +57,7 @@ fn main() -> std::process::ExitCode {
         scan::TESTS,
         explain::TESTS,
         kube::TESTS,
+        faults::TESTS,
     ];
     harness::run(&groups.concat())
 }

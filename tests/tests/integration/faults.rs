@@ -1,0 +1,139 @@
+//! What goes wrong around a tracer that runs: readers that stop, disks that
+//! are full, runtimes and servers that come and go, signals at a bad moment.
+
+mod output;
+mod piped;
+mod signals;
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::stage::{self, Need};
+use serde_json::Value;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "faults_reader_that_stops_stops_nobody_else",
+        needs: NEEDS,
+        run: output::stopped_reader,
+    },
+    Test {
+        name: "faults_reader_that_reads_again_is_told_of_the_gap",
+        needs: NEEDS,
+        run: output::slow_reader,
+    },
+    Test {
+        name: "faults_stopped_reader_of_stderr_too_does_not_keep_it_from_ending",
+        needs: NEEDS,
+        run: output::stopped_reader_of_both,
+    },
+    Test {
+        name: "faults_full_disk_costs_records_and_no_line",
+        needs: NEEDS,
+        run: output::full_disk,
+    },
+    Test {
+        name: "faults_full_disk_ends_a_recording_with_a_whole_line",
+        needs: NEEDS,
+        run: output::full_recording,
+    },
+    Test {
+        name: "faults_sigterm_in_a_burst_leaves_nothing_half_written",
+        needs: NEEDS,
+        run: signals::terminated,
+    },
+    Test {
+        name: "faults_sigkill_in_a_burst_tears_the_last_line_at_most",
+        needs: NEEDS,
+        run: signals::killed,
+    },
+    Test {
+        name: "faults_hangup_ends_the_stream_but_not_under_nohup",
+        needs: NEEDS,
+        run: signals::hangup,
+    },
+];
+
+/// A program with a plugin's variables, which are long: each run of it is an
+/// event of more than a KiB.
+pub(crate) struct Calls {
+    folder: Scratch,
+}
+
+impl Calls {
+    pub(crate) fn create() -> anyhow::Result<Self> {
+        let folder = Scratch::create()?;
+        let source = stage::in_path("true").context("no `true`")?;
+        fs::copy(source, folder.path().join("plugin"))?;
+        Ok(Self { folder })
+    }
+
+    fn call(&self) -> anyhow::Result<()> {
+        let long = |letter: &str| letter.repeat(190);
+        let status = Command::new(self.folder.path().join("plugin"))
+            .env_clear()
+            .env("CNI_COMMAND", "ADD")
+            .env("CNI_CONTAINERID", long("c"))
+            .env("CNI_NETNS", format!("/{}", long("n")))
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_PATH", self.folder.path())
+            .env(
+                "CNI_ARGS",
+                format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", long("s"), long("p")),
+            )
+            .status()?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    }
+
+    /// So many of them, as fast as can be.
+    pub(crate) fn make(&self, count: usize) -> anyhow::Result<()> {
+        let next = AtomicUsize::new(0);
+        self.both(|| next.fetch_add(1, Ordering::Relaxed) < count)
+    }
+
+    /// Until it is told to stop.
+    pub(crate) fn make_until(&self, stop: &AtomicBool) -> anyhow::Result<()> {
+        self.both(|| !stop.load(Ordering::Relaxed))
+    }
+
+    fn both(&self, more: impl Fn() -> bool + Sync) -> anyhow::Result<()> {
+        let calls = || -> anyhow::Result<()> {
+            while more() {
+                self.call()?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let all = [(); 2].map(|()| scope.spawn(calls));
+            let ends = all.map(|one| match one.join() {
+                Ok(end) => end,
+                Err(_) => Err(anyhow::anyhow!("panicked")),
+            });
+            ends.into_iter().collect()
+        })
+    }
+}
+
+/// The records of a text that holds whole lines only.
+pub(crate) fn whole_lines(text: &str) -> anyhow::Result<Vec<Value>> {
+    ensure!(
+        text.is_empty() || text.ends_with('\n'),
+        "the last line is torn: {:?}",
+        text.lines().last()
+    );
+    let parse = |line: &str| serde_json::from_str(line).with_context(|| format!("torn: {line}"));
+    text.lines().map(parse).collect()
+}
+
+/// The events of a recording that are printed, too.
+pub(crate) fn recorded(lines: &[Value]) -> impl Iterator<Item = &Value> {
+    let printed = |line: &&Value| line["event"].is_string() && line["event"] != "tick";
+    lines.iter().filter(printed)
+}
