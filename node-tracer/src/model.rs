@@ -311,7 +311,7 @@ impl Model {
             What::DeviceWaiting { device, references } => {
                 self.waiting.waits(device, *references, time)
             }
-            What::Tick => false,
+            What::ClockStepped { .. } | What::Tick => false,
         }
     }
 

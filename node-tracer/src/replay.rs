@@ -15,7 +15,10 @@ use std::{io::BufRead, path::Path};
 
 use self::run::Run;
 use crate::{
-    config, output,
+    clock::steady,
+    config,
+    event::{Event, What},
+    output,
     recording::{Line, ReadError, Recording},
     report,
     sink::{Sink, SinkError, escape::Printable},
@@ -75,6 +78,7 @@ impl From<SinkError> for Failure {
 }
 
 fn one(path: &Path, config: &config::Replay) -> Result<Told, Failure> {
+    steady::forget_steps();
     let recording = Recording::open(path)?;
     // New ones for each: what one run has printed is not what the next has.
     let sinks = output::sinks_of(&config.outputs, &config.root, true)?;
@@ -99,7 +103,7 @@ fn tell<R: BufRead>(
             }
         };
         match line {
-            Line::Event(event) => run.event(&event)?,
+            Line::Event(event) => run.event(&after_step(event))?,
             Line::Note(note) => run.note(note)?,
             Line::Unknown(kind) => run.unknown(&kind),
             Line::Damaged { line, why } => run.damaged(line, &why)?,
@@ -113,6 +117,16 @@ fn tell<R: BufRead>(
     Ok(Told::Whole {
         found: run.finish()?,
     })
+}
+
+/// Where the recorded node's clock was set, so is the one that times are read
+/// and written by; the event itself was written by the new one.
+fn after_step(mut event: Event) -> Event {
+    if let What::ClockStepped { by_ms, .. } = event.what {
+        event.time = event.time.minus_ms(by_ms);
+        steady::shift_by(by_ms);
+    }
+    event
 }
 
 #[cfg(test)]

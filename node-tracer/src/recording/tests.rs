@@ -139,6 +139,13 @@ fn of_logs() -> Vec<Event> {
         at(2, What::EndpointDeleted { endpoint: deleted }),
         at(2, What::OomKilled { kill }),
         at(2, waiting),
+        at(
+            2,
+            What::ClockStepped {
+                by_ms: -3_600_000,
+                suspended: true,
+            },
+        ),
     ]
 }
 
@@ -258,7 +265,8 @@ fn kind(what: &What) -> usize {
         What::EndpointDeleted { .. } => 28,
         What::OomKilled { .. } => 29,
         What::DeviceWaiting { .. } => 30,
-        What::Tick => 31,
+        What::ClockStepped { .. } => 31,
+        What::Tick => 32,
     }
 }
 
@@ -266,7 +274,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..32).collect(), "one of each");
+    assert_eq!(kinds, (0..33).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, steady},
     config::{Config, Node},
     engine::{Engine, Settings, Watch},
     event::{Event, What},
@@ -124,12 +124,23 @@ impl<'a> Out<'a> {
     pub(super) fn tick(&mut self) {
         self.last_tick = Instant::now();
         self.dirty = false;
+        self.tell_step();
         self.tell_lost();
         self.one(&Event {
             time: Timestamp::now(),
             what: What::Tick,
         });
         self.record(Recorder::flush);
+    }
+
+    /// Tells that the wall clock was set.
+    fn tell_step(&mut self) {
+        if let Some(steady::Step { by_ms, suspended }) = steady::step() {
+            self.one(&Event {
+                time: Timestamp::now(),
+                what: What::ClockStepped { by_ms, suspended },
+            });
+        }
     }
 
     fn one(&mut self, event: &Event) {
