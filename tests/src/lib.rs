@@ -22,6 +22,7 @@
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
+//! | [`links`] | BPF links of a process, and what others can do to them |
 //! | [`rights`] | programs with fewer rights than root has |
 //! | [`harness`] | runs the integration tests |
 //! | [`guest`] | what runs in the guests of `cargo xtask vm` |
@@ -51,6 +52,7 @@ pub mod journald;
 pub mod keeper;
 pub mod kube;
 pub mod kubepods;
+pub mod links;
 pub mod look;
 pub mod netns;
 pub mod network;

@@ -1,8 +1,13 @@
 //! What goes wrong around a tracer that runs: readers that stop, disks that
 //! are full, runtimes and servers that come and go, signals at a bad moment.
 
+mod api;
+mod clock;
+mod journal;
+mod machine;
 mod output;
 mod piped;
+mod runtime;
 mod signals;
 
 use std::fs;
@@ -11,11 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::harness::Test;
+use node_tracer_tests::look;
 use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::stage::{self, Need};
+use node_tracer_tests::stage::{self, IP, Need};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+const JOURNALD: &[Need] = &[Need::Root, Need::Tracer, IP, Need::Journald];
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
@@ -57,6 +64,46 @@ pub(crate) const TESTS: &[Test] = &[
         name: "faults_hangup_ends_the_stream_but_not_under_nohup",
         needs: NEEDS,
         run: signals::hangup,
+    },
+    Test {
+        name: "faults_journald_stopped_in_its_tracks_gets_all_when_it_goes_on",
+        needs: JOURNALD,
+        run: journal::stopped_and_continued,
+    },
+    Test {
+        name: "faults_journald_stopped_for_good_does_not_keep_it_from_ending",
+        needs: JOURNALD,
+        run: journal::stopped_for_good,
+    },
+    Test {
+        name: "faults_runtime_that_comes_later_or_moves_is_found",
+        needs: look::NODE,
+        run: runtime::comes_later,
+    },
+    Test {
+        name: "faults_runtime_that_hangs_is_told_and_asked_again",
+        needs: look::NODE,
+        run: runtime::hangs,
+    },
+    Test {
+        name: "faults_api_server_refuses_expires_goes_and_comes_back",
+        needs: NEEDS,
+        run: api::moods,
+    },
+    Test {
+        name: "faults_clock_step_in_a_recording_changes_no_verdict",
+        needs: &[Need::Root, Need::Tracer, IP],
+        run: clock::step_in_a_recording,
+    },
+    Test {
+        name: "faults_little_memory_is_enough",
+        needs: &[Need::Root, Need::Tracer, Need::Cgroup],
+        run: machine::little_memory,
+    },
+    Test {
+        name: "faults_links_that_others_detach_are_missed_by_nobody",
+        needs: NEEDS,
+        run: machine::detached,
     },
 ];
 
