@@ -86,9 +86,14 @@ pub(crate) const TESTS: &[Test] = &[
         run: runtime::hangs,
     },
     Test {
-        name: "faults_api_server_refuses_expires_goes_and_comes_back",
+        name: "faults_api_server_that_refuses_and_expires_is_told_and_asked_again",
         needs: NEEDS,
-        run: api::moods,
+        run: api::refuses,
+    },
+    Test {
+        name: "faults_api_server_that_goes_and_comes_back_is_no_deletion",
+        needs: NEEDS,
+        run: api::gone_and_back,
     },
     Test {
         name: "faults_clock_step_in_a_recording_changes_no_verdict",

@@ -11,6 +11,7 @@ use anyhow::ensure;
 use node_tracer_tests::pods::node_name;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::tracer::{Tracer, is_event};
+use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
 /// A failure that lasts is told after ten seconds; a loaded machine adds to that.
@@ -164,11 +165,16 @@ fn count(tracer: &Tracer, event: &str) -> usize {
         .count()
 }
 
-pub(super) fn moods() -> anyhow::Result<()> {
+/// A tracer that asks this server.
+fn trace(server: &Server, folder: &Scratch) -> anyhow::Result<Tracer> {
+    let config = server.kubeconfig(folder.path())?.display().to_string();
+    Tracer::trace_with(&["--pods", "auto", "--kubeconfig", &config], &[])
+}
+
+pub(super) fn refuses() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let server = Server::start(Mood::Refuse(401))?;
-    let config = server.kubeconfig(folder.path())?.display().to_string();
-    let mut tracer = Tracer::trace_with(&["--pods", "auto", "--kubeconfig", &config], &[])?;
+    let mut tracer = trace(&server, &folder)?;
     let failed = |code: &'static str| {
         move |record: &Value| {
             let error = record["error"].as_str().unwrap_or_default();
@@ -179,7 +185,7 @@ pub(super) fn moods() -> anyhow::Result<()> {
     server.turn(Mood::Refuse(403), None);
     tracer.wait_for("403 to be told", SOON, failed("403"))?;
     server.turn(Mood::List(vec!["web-0"]), None);
-    tracer.wait_for("the list", SOON, |record| is_told(record, "pods-listed"))?;
+    tracer.wait_for("the list", SOON, |record| is_event(record, "pods-listed"))?;
     tracer.wait_for("the end of the failure", SOON, |record| {
         is_told(record, "source-recovered")
     })?;
@@ -187,31 +193,42 @@ pub(super) fn moods() -> anyhow::Result<()> {
     // What is over within a moment is no failure, and nothing is missed.
     let before = count(&tracer, "source-failed");
     let expired = json!({ "type": "ERROR", "object": status(410) });
-    server.turn(Mood::List(Vec::new()), Some(&expired));
+    server.turn(Mood::Refuse(503), Some(&expired));
+    wait::pause(Duration::from_millis(500))?;
+    server.turn(Mood::List(Vec::new()), None);
     tracer.wait_for("the deletion", SOON, |record| {
         is_event(record, "pod-deleted") && record["pod"]["uid"] == UID
     })?;
-    server.turn(Mood::Refuse(503), None);
-    node_tracer_tests::wait::pause(Duration::from_secs(1))?;
-    server.turn(Mood::List(Vec::new()), None);
     let after = count(&tracer, "source-failed");
     ensure!(
         after == before,
-        "told although it was over: {:?}",
-        tracer.records().last()
+        "told although it was over: {after}, not {before}"
     );
+    end(tracer, &server)
+}
 
-    // Nobody there, for longer; then back.
+/// Nobody there for a while; then back, and then silent.
+pub(super) fn gone_and_back() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let server = Server::start(Mood::List(vec!["web-0"]))?;
+    let mut tracer = trace(&server, &folder)?;
+    tracer.wait_for("the list", SOON, |record| is_event(record, "pods-listed"))?;
     server.turn(Mood::Gone, None);
-    let recovered = count(&tracer, "source-recovered");
-    node_tracer_tests::wait::until("the failure to be told", SOON, || {
-        Ok((count(&tracer, "source-failed") > before).then_some(()))
+    tracer.wait_for("the failure to be told", SOON, |record| {
+        is_told(record, "source-failed")
     })?;
+    // Nobody has said that the pod is gone.
+    let deleted = |record: &Value| is_event(record, "pod-deleted");
+    ensure!(!tracer.records().iter().any(deleted), "a deletion");
     server.turn(Mood::List(vec!["web-0"]), None);
-    node_tracer_tests::wait::until("its end", SOON, || {
-        Ok((count(&tracer, "source-recovered") > recovered).then_some(()))
+    tracer.wait_for("its end", SOON, |record| {
+        is_told(record, "source-recovered")
     })?;
     server.turn(Mood::Silent, None);
+    end(tracer, &server)
+}
+
+fn end(tracer: Tracer, server: &Server) -> anyhow::Result<()> {
     let ended = tracer.stop()?;
     server.turn(Mood::Gone, None);
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
