@@ -76,7 +76,8 @@ fn watch(
         let time = Timestamp::now();
         let answer = ask(last.described());
         let pause = match answer {
-            Ok(_) => interval,
+            // A node without a runtime is not to be searched all the time.
+            Ok(_) | Err(CriError::NoSocket) => interval,
             Err(_) => interval.min(RETRY),
         };
         for what in last.changes(answer) {

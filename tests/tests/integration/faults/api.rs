@@ -207,23 +207,25 @@ pub(super) fn refuses() -> anyhow::Result<()> {
     end(tracer, &server)
 }
 
-/// Nobody there for a while; then back, and then silent.
+/// Nobody there; then somebody, nobody for a while, and somebody again.
 pub(super) fn gone_and_back() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
-    let server = Server::start(Mood::List(vec!["web-0"]))?;
+    let server = Server::start(Mood::Gone)?;
     let mut tracer = trace(&server, &folder)?;
-    tracer.wait_for("the list", SOON, |record| is_event(record, "pods-listed"))?;
-    server.turn(Mood::Gone, None);
     tracer.wait_for("the failure to be told", SOON, |record| {
         is_told(record, "source-failed")
     })?;
-    // Nobody has said that the pod is gone.
-    let deleted = |record: &Value| is_event(record, "pod-deleted");
-    ensure!(!tracer.records().iter().any(deleted), "a deletion");
     server.turn(Mood::List(vec!["web-0"]), None);
     tracer.wait_for("its end", SOON, |record| {
         is_told(record, "source-recovered")
     })?;
+    server.turn(Mood::Gone, None);
+    wait::pause(Duration::from_secs(2))?;
+    // Nobody has said that the pod is gone.
+    let deleted = |record: &Value| is_event(record, "pod-deleted");
+    ensure!(!tracer.records().iter().any(deleted), "a deletion");
+    server.turn(Mood::List(Vec::new()), None);
+    tracer.wait_for("the deletion", SOON, deleted)?;
     server.turn(Mood::Silent, None);
     end(tracer, &server)
 }
