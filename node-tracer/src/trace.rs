@@ -1,6 +1,7 @@
 //! `node-tracer trace`: attach, take stock, then stream until stopped.
 
 mod effects;
+mod hooks;
 mod lock;
 mod out;
 mod pods;
@@ -18,7 +19,9 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use self::{effects::Effects, lock::Lock, out::Out, pods::PodsSource, runtime::Runtime};
+use self::{
+    effects::Effects, hooks::Hooks, lock::Lock, out::Out, pods::PodsSource, runtime::Runtime,
+};
 use crate::{
     config::Config,
     coverage,
@@ -82,6 +85,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     };
     let (mut live, stock) = Live::start(live_config, procfs, attached, symbols)?;
 
+    let mut hooks = Hooks::of(live.plan());
     let mut items = coverage::of_plan(live.plan());
     items.extend(config.privileges.missing(ATTACH | config.privileges.look()));
     let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
@@ -136,6 +140,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             }
             reservations.poll(&watch.addresses, &mut events);
             runtime.poll(&mut events);
+            hooks.poll(&mut events);
         }
         effects.step(&mut events);
         out.take(events.drain(..));

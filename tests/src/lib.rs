@@ -17,6 +17,7 @@
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
+//! | [`calls`] | programs with a plugin's variables, many of them |
 //! | [`small_disk`] | a disk that is soon full |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
@@ -36,6 +37,7 @@
     reason = "the harness and the helper processes speak on stdout and stderr"
 )]
 
+pub mod calls;
 pub mod cgroup;
 pub mod cni;
 pub mod containerd;

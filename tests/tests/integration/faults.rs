@@ -10,15 +10,10 @@ mod piped;
 mod runtime;
 mod signals;
 
-use std::fs;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::look;
-use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::stage::{self, IP, Need};
+use node_tracer_tests::stage::{IP, Need};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
@@ -111,67 +106,6 @@ pub(crate) const TESTS: &[Test] = &[
         run: machine::detached,
     },
 ];
-
-/// A program with a plugin's variables, which are long: each run of it is an
-/// event of more than a KiB.
-pub(crate) struct Calls {
-    folder: Scratch,
-}
-
-impl Calls {
-    pub(crate) fn create() -> anyhow::Result<Self> {
-        let folder = Scratch::create()?;
-        let source = stage::in_path("true").context("no `true`")?;
-        fs::copy(source, folder.path().join("plugin"))?;
-        Ok(Self { folder })
-    }
-
-    fn call(&self) -> anyhow::Result<()> {
-        let long = |letter: &str| letter.repeat(190);
-        let status = Command::new(self.folder.path().join("plugin"))
-            .env_clear()
-            .env("CNI_COMMAND", "ADD")
-            .env("CNI_CONTAINERID", long("c"))
-            .env("CNI_NETNS", format!("/{}", long("n")))
-            .env("CNI_IFNAME", "eth0")
-            .env("CNI_PATH", self.folder.path())
-            .env(
-                "CNI_ARGS",
-                format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", long("s"), long("p")),
-            )
-            .status()?;
-        ensure!(status.success(), "{status}");
-        Ok(())
-    }
-
-    /// So many of them, as fast as can be.
-    pub(crate) fn make(&self, count: usize) -> anyhow::Result<()> {
-        let next = AtomicUsize::new(0);
-        self.both(|| next.fetch_add(1, Ordering::Relaxed) < count)
-    }
-
-    /// Until it is told to stop.
-    pub(crate) fn make_until(&self, stop: &AtomicBool) -> anyhow::Result<()> {
-        self.both(|| !stop.load(Ordering::Relaxed))
-    }
-
-    fn both(&self, more: impl Fn() -> bool + Sync) -> anyhow::Result<()> {
-        let calls = || -> anyhow::Result<()> {
-            while more() {
-                self.call()?;
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let all = [(); 2].map(|()| scope.spawn(calls));
-            let ends = all.map(|one| match one.join() {
-                Ok(end) => end,
-                Err(_) => Err(anyhow::anyhow!("panicked")),
-            });
-            ends.into_iter().collect()
-        })
-    }
-}
 
 /// The records of a text that holds whole lines only.
 pub(crate) fn whole_lines(text: &str) -> anyhow::Result<Vec<Value>> {

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::calls::Calls;
 use node_tracer_tests::links;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::unique_name;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
 use node_tracer_tests::wait;
-
-use super::Calls;
 
 const MIB: u64 = 1 << 20;
 

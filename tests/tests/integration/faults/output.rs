@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::calls::Calls;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::small_disk::SmallDisk;
@@ -13,7 +14,7 @@ use node_tracer_tests::wait;
 use serde_json::Value;
 
 use super::piped::Piped;
-use super::{Calls, recorded, whole_lines};
+use super::{recorded, whole_lines};
 
 /// Calls: more than the queue and the pipe hold.
 const MANY: usize = 3_500;

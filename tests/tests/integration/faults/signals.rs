@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::calls::Calls;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::tracer::Tracer;
@@ -12,7 +13,7 @@ use node_tracer_tests::wait;
 use serde_json::Value;
 
 use super::piped::Piped;
-use super::{Calls, recorded, whole_lines};
+use super::{recorded, whole_lines};
 
 /// What was printed and what was recorded by a tracer that got a signal while
 /// events came as fast as they can.
@@ -31,7 +32,7 @@ fn struck(signal: i32) -> anyhow::Result<(String, String)> {
         });
         stop.store(true, Ordering::Relaxed);
         let made = burst.join().map_err(|_| anyhow::anyhow!("panicked"))?;
-        made.and(took)
+        made.and_then(|_| took)
     })?;
     println!("        ended {} ms after the signal", took.as_millis());
     ensure!(took < Duration::from_secs(10), "{took:?}");
