@@ -144,6 +144,7 @@ struct Made {
 fn storm(length: Duration) -> anyhow::Result<Made> {
     let (calls, folder, netns) = (Calls::create()?, Scratch::create()?, Netns::create()?);
     netns.ip("link add eth0 type veth peer name eth1")?;
+    netns.ip("link set eth0 up")?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let namespaces = scope.spawn(|| namespaces(&stop));
