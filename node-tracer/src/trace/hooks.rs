@@ -96,7 +96,9 @@ mod tests {
         let switch = folder.path().join("enabled");
         let mut hooks = Hooks::at(switch.clone(), vec!["netns-created", "address"]);
         let mut told = |text: Option<&str>| {
-            text.map(|text| fs::write(&switch, text).unwrap());
+            if let Some(text) = text {
+                fs::write(&switch, text).unwrap();
+            }
             hooks.look().map(|event| match event.what {
                 What::SourceFailed { error, .. } => error,
                 other => other.name().to_owned(),

@@ -32,7 +32,10 @@ fn struck(signal: i32) -> anyhow::Result<(String, String)> {
         });
         stop.store(true, Ordering::Relaxed);
         let made = burst.join().map_err(|_| anyhow::anyhow!("panicked"))?;
-        made.and_then(|_| took)
+        match made {
+            Ok(_) => took,
+            Err(error) => Err(error),
+        }
     })?;
     println!("        ended {} ms after the signal", took.as_millis());
     ensure!(took < Duration::from_secs(10), "{took:?}");
