@@ -5,6 +5,7 @@ mod address;
 mod cni;
 mod netns;
 mod notifier;
+mod oom;
 mod pipe;
 mod task;
 mod walk;

@@ -44,6 +44,9 @@ pub mod kind {
     /// [`CniExitRecord`](super::CniExitRecord): what lies in the pipes of a
     /// plugin that runs.
     pub const CNI_PEEK: u32 = 16;
+    /// [`TaskRecord`](super::TaskRecord): a task was chosen to be killed, as
+    /// memory is short. Of some kernels only its `tid` is set.
+    pub const OOM_VICTIM: u32 = 17;
 }
 
 /// What could be read of a plugin's pipe.

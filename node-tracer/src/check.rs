@@ -59,7 +59,7 @@ fn try_inventory(probes: &mut Probes) -> CoverageItem {
             )),
             None,
         ),
-        Err(error) => (None, Some(crate::report::chain(&error))),
+        Err(error) => (None, Some(crate::fault::chain(&error))),
     };
     CoverageItem {
         signal: String::from("stock-taking"),

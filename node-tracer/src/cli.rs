@@ -57,15 +57,35 @@ pub(crate) enum Command {
         node-tracer explain-rule\n  \
         node-tracer explain-rule ghost-sandbox")]
     ExplainRule(ExplainRule),
-    /// Recorded runs again: the same events, the same findings
+    /// Recorded runs again, or logs that nobody traced, through the same
+    /// engine
     #[command(after_help = "Examples:\n  \
         node-tracer replay run.jsonl\n  \
+        node-tracer replay kubelet.log containerd.log kern.log.gz\n  \
+        journalctl -u kubelet -u containerd -k -o json | node-tracer replay -\n  \
+        node-tracer replay --utc-offset +08:00 --year 2017 messages-20171213\n  \
         node-tracer replay -o json run.jsonl | jq 'select(.type == \"finding\")'\n  \
         ssh worker-3 cat /var/tmp/run.jsonl | node-tracer replay -")]
     Replay(Replay),
+    /// A recorded run as one page, to hand on: the story, a timeline, the
+    /// evidence, and what was not seen
+    #[command(after_help = "Examples:\n  \
+        node-tracer report run.jsonl -o report.html\n  \
+        ssh worker-3 cat /var/tmp/run.jsonl | node-tracer report - -o report.html")]
+    Report(Report),
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
     Check(Check),
+    /// Give leaked reservations of host-local back: print a plan, which changes
+    /// nothing; then carry exactly that out; and undo it
+    #[command(after_help = "Examples:\n  \
+        node-tracer repair                       # what could be done; changes nothing\n  \
+        node-tracer repair --plan plan.json      # the same, and keep the plan\n  \
+        node-tracer repair --apply plan.json     # carry it out, with a backup\n  \
+        node-tracer repair --undo /var/lib/node-tracer/backup/20261122T031510.123456Z\n\n\
+        Exit codes: 0 nothing to do, or all done; 1 something to do, or some was left alone as it had \
+        changed;\n2 the job could not be done.")]
+    Repair(Repair),
 }
 
 /// Options of `trace`.
@@ -136,8 +156,11 @@ pub(crate) struct ExplainRule {
 /// Options of `replay`.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// What trace --record or scan --record has written; - for standard input.
-    /// Several are replayed one after the other
+    /// What trace --record or scan --record has written, or logs: of the
+    /// kubelet, a container runtime, CNI plugins, the kernel, as files or as
+    /// journalctl prints them, gzip and zstd too; - for standard input. Several
+    /// recordings are replayed one after the other; all logs are one story,
+    /// merged by time
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Where and how to write; may be given several times [default: text]
@@ -151,6 +174,31 @@ pub(crate) struct Replay {
         default_value = "/"
     )]
     pub(crate) root: PathBuf,
+    /// The year of the first line of logs whose times have none [default: the
+    /// year in which the file was last written]
+    #[arg(long, value_name = "YEAR", value_parser = clap::value_parser!(i16).range(1970..=9999))]
+    pub(crate) year: Option<i16>,
+    /// The time zone of logs whose times have none, as +08:00, -0330 or Z
+    /// [default: UTC]
+    #[arg(long, value_name = "OFFSET", value_parser = offset, allow_hyphen_values = true)]
+    pub(crate) utc_offset: Option<i32>,
+    /// The node's name in records, for logs that name no host
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// What trace --record or scan --record has written; - for standard input
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: PathBuf,
+    /// The page, one HTML file that needs nothing else; - for standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Options of `check`.
@@ -162,6 +210,43 @@ pub(crate) struct Check {
     /// Where mechanisms end.
     #[command(flatten)]
     pub(crate) limit: Limit,
+}
+
+/// Options of `repair`.
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// What every command takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub(crate) stall: Stall,
+    /// How far the two looks are apart that have to agree, and how old a
+    /// reservation must be: the runtime's own deletions take up to 30 s
+    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration,
+          conflicts_with_all = ["apply", "undo"])]
+    pub(crate) grace: Duration,
+    /// How long the plan may be carried out
+    #[arg(long, value_name = "DUR", default_value = "10m", value_parser = duration,
+          conflicts_with_all = ["apply", "undo"])]
+    pub(crate) valid_for: Duration,
+    /// Write the plan to a file, for --apply; it must not exist
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "undo"])]
+    pub(crate) plan: Option<PathBuf>,
+    /// Carry out a plan: exactly what is in it, and of that what is still as it
+    /// was
+    #[arg(long, value_name = "PLAN", conflicts_with = "undo")]
+    pub(crate) apply: Option<PathBuf>,
+    /// Where to keep a copy of what is released; it must not exist [default:
+    /// /var/lib/node-tracer/backup/TIME on the host]
+    #[arg(long, value_name = "DIR", requires = "apply")]
+    pub(crate) backup: Option<PathBuf>,
+    /// Put back what a repair has released, as far as it is still free
+    #[arg(long, value_name = "BACKUP")]
+    pub(crate) undo: Option<PathBuf>,
+    /// Take a grace that is too short for a real node (for tests)
+    #[arg(long, hide = true)]
+    pub(crate) hurried: bool,
 }
 
 /// What counts as stuck.
@@ -252,6 +337,33 @@ fn metrics_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// `+08:00`, `-0330`, `+8`, `Z`: seconds east of UTC.
+fn offset(text: &str) -> Result<i32, String> {
+    let wrong = || String::from("write it like +08:00, -0330 or Z");
+    if matches!(text, "Z" | "z" | "UTC") {
+        return Ok(0);
+    }
+    let (sign, digits) = match text.split_at_checked(1) {
+        Some(("+", digits)) => (1, digits),
+        Some(("-", digits)) => (-1, digits),
+        _ => return Err(wrong()),
+    };
+    let (hours, minutes) = match (digits.split_once(':'), digits.len()) {
+        (Some(parts), _) => parts,
+        (None, 4) => digits.split_at(2),
+        (None, _) => (digits, "0"),
+    };
+    let number = |text: &str, max: i32| {
+        let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let number = text.parse::<i32>().ok().filter(|_| plain);
+        number.filter(|number| *number <= max)
+    };
+    let (hours, minutes) = number(hours, 14)
+        .zip(number(minutes, 59))
+        .ok_or_else(wrong)?;
+    Ok(sign * (hours * 3_600 + minutes * 60))
+}
+
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 #[cfg(test)]
@@ -274,6 +386,19 @@ mod tests {
         assert_eq!(of("[::1]:9464").unwrap(), "[::1]:9464");
         for wrong in ["", "localhost", "70000", "10.0.0.1", "::1:9464:x"] {
             assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_offset_is_hours_and_minutes_east_of_utc() {
+        assert_eq!(offset("+08:00"), Ok(8 * 3_600));
+        assert_eq!(offset("-0330"), Ok(-(3 * 3_600 + 30 * 60)));
+        assert_eq!(offset("+8"), Ok(8 * 3_600));
+        assert_eq!(offset("Z"), Ok(0));
+        for wrong in [
+            "", "8", "08:00", "+", "+15", "+08:60", "+8:0:0", "+-8", "CST",
+        ] {
+            assert!(offset(wrong).is_err(), "{wrong}");
         }
     }
 

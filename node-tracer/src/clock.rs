@@ -20,6 +20,9 @@ pub(crate) struct Timestamp(i64);
 const SECOND: i64 = 1_000_000_000;
 
 impl Timestamp {
+    /// 1970: of what has no time.
+    pub(crate) const EPOCH: Self = Self(0);
+
     /// The present.
     pub(crate) fn now() -> Self {
         Self(read(libc::CLOCK_MONOTONIC).saturating_add(steady::anchor()))
@@ -54,6 +57,24 @@ impl Timestamp {
         Self(self.0.saturating_sub(by.saturating_mul(SECOND / 1_000)))
     }
 
+    /// This much earlier.
+    pub(crate) fn minus(self, by: Duration) -> Self {
+        let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
+    /// From seconds since 1970 and nanoseconds, as the system has them.
+    pub(crate) fn from_parts(seconds: i64, nanos: i64) -> Self {
+        let shown = seconds.saturating_mul(SECOND).saturating_add(nanos);
+        Self(shown.saturating_sub(steady::shift()))
+    }
+
+    /// Seconds since 1970 and nanoseconds, as the system takes them.
+    pub(crate) fn parts(self) -> (i64, i64) {
+        let shown = self.0.saturating_add(steady::shift());
+        (shown.div_euclid(SECOND), shown.rem_euclid(SECOND))
+    }
+
     /// Reads RFC 3339; `None` if it is not.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let time = humantime::parse_rfc3339_weak(text).ok()?;
@@ -66,7 +87,8 @@ impl Timestamp {
         text.get(11..23).unwrap_or(&text).to_owned()
     }
 
-    fn system_time(self) -> SystemTime {
+    /// For the file system.
+    pub(crate) fn system_time(self) -> SystemTime {
         let shown = self.0.saturating_add(steady::shift());
         let nanos = Duration::from_nanos(shown.unsigned_abs());
         if shown >= 0 {
@@ -129,6 +151,12 @@ fn read(clock: libc::clockid_t) -> i64 {
 /// The kernel's monotonic clock, ns: the one that its records carry.
 pub(crate) fn monotonic_now() -> u64 {
     u64::try_from(read(libc::CLOCK_MONOTONIC)).unwrap_or(0)
+}
+
+/// How long the node has been up, suspended or not (`CLOCK_BOOTTIME`): no step
+/// of the wall clock changes it.
+pub(crate) fn uptime() -> Duration {
+    Duration::from_nanos(u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0))
 }
 
 /// Turns the kernel's monotonic clock into [`Timestamp`]s.

@@ -34,6 +34,16 @@ pub(crate) enum ConfigError {
     /// An explanation is no journal entry.
     #[error("explain writes text or json, not to journald")]
     ExplainJournald,
+    /// Neither is a repair.
+    #[error("repair writes text or json, not to journald")]
+    RepairJournald,
+    /// A grace in which nothing is certain.
+    #[error(
+        "--grace {}: at least {}, as the deletions of the kubelet and of the runtime take up to 30 s",
+        humantime::format_duration(*.0),
+        humantime::format_duration(LEAST_GRACE)
+    )]
+    Grace(Duration),
     /// There is one standard input.
     #[error("- is given twice")]
     Stdin,
@@ -114,12 +124,61 @@ pub(crate) struct Config {
 /// What `replay` is to do. It needs nothing of the node that it runs on.
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
-    /// Recordings, `-` for standard input.
+    /// Recordings and logs, `-` for standard input.
     pub(crate) files: Vec<PathBuf>,
     /// Outputs, each once; never empty.
     pub(crate) outputs: Vec<cli::Output>,
     /// The host's root, where journald's socket is.
     pub(crate) root: PathBuf,
+    /// The year of a log's first line, if it is known otherwise.
+    pub(crate) year: Option<i16>,
+    /// Seconds east of UTC of a log's times, if that is known otherwise.
+    pub(crate) utc_offset: Option<i32>,
+    /// The node, where a log does not name it.
+    pub(crate) node_name: Option<String>,
+}
+
+/// The shortest grace with which a repair is planned, or carried out.
+pub(crate) const LEAST_GRACE: Duration = Duration::from_secs(30);
+
+/// What `repair` is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Repair {
+    /// Make a plan.
+    Plan(Making),
+    /// Carry one out.
+    Apply(Applying),
+    /// Take that back.
+    Undo(Undoing),
+}
+
+/// How a plan is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Making {
+    /// How far the looks are apart, and how old a reservation must be.
+    pub(crate) grace: Duration,
+    /// How long the plan may be carried out.
+    pub(crate) valid_for: Duration,
+    /// Where to write it, besides standard output.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// How a plan is to be carried out.
+#[derive(Clone, Debug)]
+pub(crate) struct Applying {
+    /// The plan.
+    pub(crate) plan: PathBuf,
+    /// Where copies go; a new folder on the host by default.
+    pub(crate) backup: Option<PathBuf>,
+    /// A grace that is too short is taken, too.
+    pub(crate) hurried: bool,
+}
+
+/// What is to be taken back.
+#[derive(Clone, Debug)]
+pub(crate) struct Undoing {
+    /// The backup's folder.
+    pub(crate) backup: PathBuf,
 }
 
 impl Replay {
@@ -129,6 +188,9 @@ impl Replay {
             files,
             output,
             root,
+            year,
+            utc_offset,
+            node_name,
         } = cli;
         let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
         if files.iter().filter(is_stdin).count() > 1 {
@@ -138,7 +200,37 @@ impl Replay {
             files: files.clone(),
             outputs: outputs(output)?,
             root: root.clone(),
+            year: *year,
+            utc_offset: *utc_offset,
+            node_name: node_name.clone(),
         })
+    }
+}
+
+/// What `report` is to do. It needs nothing of the node that it runs on.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// A recording, `-` for standard input.
+    pub(crate) recording: PathBuf,
+    /// The page, `-` for standard output.
+    pub(crate) output: PathBuf,
+    /// Whether a page that is there is replaced.
+    pub(crate) force: bool,
+}
+
+impl Report {
+    /// What was asked for.
+    pub(crate) fn new(cli: &cli::Report) -> Self {
+        let cli::Report {
+            recording,
+            output,
+            force,
+        } = cli;
+        Self {
+            recording: recording.clone(),
+            output: output.clone(),
+            force: *force,
+        }
     }
 }
 
@@ -197,6 +289,47 @@ impl Config {
             true => Err(ConfigError::ExplainJournald),
             false => Ok(config),
         }
+    }
+
+    /// What `repair` was asked for.
+    pub(crate) fn repair(cli: &cli::Repair) -> Result<(Self, Repair), ConfigError> {
+        let cli::Repair {
+            common,
+            stall,
+            grace,
+            valid_for,
+            plan,
+            apply,
+            backup,
+            undo,
+            hurried,
+        } = cli;
+        let config = Self {
+            stall_threshold: stall.threshold,
+            ..Self::common(common)?
+        };
+        if config.outputs.contains(&cli::Output::Journald) {
+            return Err(ConfigError::RepairJournald);
+        }
+        let repair = match (apply, undo) {
+            (Some(plan), _) => Repair::Apply(Applying {
+                plan: plan.clone(),
+                backup: backup.clone(),
+                hurried: *hurried,
+            }),
+            (None, Some(backup)) => Repair::Undo(Undoing {
+                backup: backup.clone(),
+            }),
+            (None, None) if *grace < LEAST_GRACE && !hurried => {
+                return Err(ConfigError::Grace(*grace));
+            }
+            (None, None) => Repair::Plan(Making {
+                grace: *grace,
+                valid_for: *valid_for,
+                file: plan.clone(),
+            }),
+        };
+        Ok((config, repair))
     }
 
     /// What `check` was asked for.

@@ -23,6 +23,7 @@ pub(crate) mod pinned_netns;
 pub(crate) mod range_exhausted;
 mod rtnl;
 pub(crate) mod sandbox_churn;
+pub(crate) mod sandbox_create_failed;
 pub(crate) mod stack_hint;
 pub(crate) mod stale_del;
 pub(crate) mod trapped_device;
@@ -156,6 +157,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         trapped_device::detect,
         missing_gateway_neighbour::detect,
         add_failed::detect,
+        sandbox_create_failed::detect,
         sandbox_churn::detect,
         missing_del::detect,
         del_retry::detect,

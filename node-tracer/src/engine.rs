@@ -165,6 +165,11 @@ impl Engine {
         open
     }
 
+    /// How many there are.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
     /// What the rules are told besides the model.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
@@ -296,6 +301,7 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || old.detail.lost != new.detail.lost
         || old.detail.due != new.detail.due
         || old.detail.cause != new.detail.cause
+        || old.detail.earlier_cause != new.detail.earlier_cause
         || old.detail.attempts != new.detail.attempts
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id

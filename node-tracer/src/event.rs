@@ -18,7 +18,7 @@ pub(crate) use self::{
         Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
         RuntimeSandbox, Store, StoreKind,
     },
-    start::{Endpoint, OomKill, StartFailure},
+    start::{Endpoint, FullFilesystem, OomKill, StartFailure},
 };
 use crate::clock::Timestamp;
 
@@ -294,11 +294,25 @@ pub(crate) enum What {
         #[serde(flatten)]
         endpoint: Endpoint,
     },
+    /// A CNI DEL has left it where it is, as it is of another sandbox.
+    EndpointKept {
+        /// The sandbox that the DEL was for.
+        del: String,
+        /// The entry.
+        #[serde(flatten)]
+        endpoint: Endpoint,
+    },
     /// The kernel has chosen a task to be killed, as memory is short.
     OomKilled {
         /// The task, and why.
         #[serde(flatten)]
         kill: OomKill,
+    },
+    /// A file system that pods need was full when one of them failed to start.
+    FilesystemFull {
+        /// Which, and how full.
+        #[serde(flatten)]
+        full: FullFilesystem,
     },
     /// The kernel waits for the last references to a device that is being
     /// removed (`unregister_netdevice: waiting for ... to become free`).
@@ -372,7 +386,9 @@ impl What {
             Self::SandboxFailed { .. } => "sandbox-failed",
             Self::EndpointWritten { .. } => "endpoint-written",
             Self::EndpointDeleted { .. } => "endpoint-deleted",
+            Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",
             Self::SourceRecovered { .. } => "source-recovered",

@@ -73,6 +73,9 @@ pub(crate) enum Rule {
     MissingGatewayNeighbour,
     /// CNI ADD fails: the pod does not start.
     AddFailed,
+    /// A pod does not start: its sandbox, or what it needs besides, cannot be
+    /// made.
+    SandboxCreateFailed,
     /// A pod's sandbox is made and killed over and over.
     SandboxChurn,
     /// A sandbox is gone and its CNI DEL never came.
@@ -229,10 +232,14 @@ pub(crate) struct Detail {
     /// stale-del: the newer sandbox of the same pod name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new_container_id: Option<String>,
-    /// add-failed: why, in one word of a fixed list.
+    /// add-failed, sandbox-create-failed: why, in one word of a fixed list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<String>,
-    /// add-failed, del-retry, sandbox-churn: how often it was tried.
+    /// sandbox-create-failed: what that follows from, of the same list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) earlier_cause: Option<String>,
+    /// add-failed, sandbox-create-failed, del-retry, sandbox-churn: how often
+    /// it was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempts: Option<u64>,
     /// add-failed, del-retry: what the plugin said last.
@@ -284,7 +291,7 @@ pub(crate) enum Phase {
 impl Rule {
     /// Every rule, worst first.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::DuplicateAddress,
         Self::GhostSandbox,
         Self::StaleDel,
@@ -293,6 +300,7 @@ impl Rule {
         Self::TrappedDevice,
         Self::MissingGatewayNeighbour,
         Self::AddFailed,
+        Self::SandboxCreateFailed,
         Self::SandboxChurn,
         Self::MissingDel,
         Self::DelRetry,
@@ -314,6 +322,7 @@ impl Rule {
             Self::TrappedDevice => "trapped-device",
             Self::MissingGatewayNeighbour => "missing-gateway-neighbour",
             Self::AddFailed => "add-failed",
+            Self::SandboxCreateFailed => "sandbox-create-failed",
             Self::SandboxChurn => "sandbox-churn",
             Self::MissingDel => "missing-del",
             Self::DelRetry => "del-retry",

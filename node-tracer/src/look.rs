@@ -24,8 +24,8 @@ use crate::{
     clock::Timestamp,
     config::{Config, Cri, Pods},
     event::{Event, Netns, Network, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
@@ -66,6 +66,7 @@ pub(crate) struct Looker<'a> {
     procfs: Procfs,
     root: Arc<Root>,
     pods: Option<PodsFile>,
+    cri_patience: Duration,
 }
 
 impl<'a> Looker<'a> {
@@ -85,7 +86,17 @@ impl<'a> Looker<'a> {
                 Pods::File(path) => Some(PodsFile::new(path)),
                 Pods::Auto | Pods::None => None,
             },
+            cri_patience: CRI_PATIENCE,
         })
+    }
+
+    /// The same, with so much time for the container runtime to answer: for one
+    /// that needs the whole answer more than a quick one.
+    pub(crate) fn patient(self, cri_patience: Duration) -> Self {
+        Self {
+            cri_patience,
+            ..self
+        }
     }
 
     /// The process file system that is looked at.
@@ -186,7 +197,7 @@ impl<'a> Looker<'a> {
                 let find = move || cri::endpoints(&inner);
                 match self.procfs.bounded_reads().run(FILES_PATIENCE, find) {
                     Ok(endpoints) => endpoints,
-                    Err(error) => return Asked::Not(answers::not_asked(&report::chain(&error))),
+                    Err(error) => return Asked::Not(answers::not_asked(&fault::chain(&error))),
                 }
             }
             Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
@@ -198,12 +209,13 @@ impl<'a> Looker<'a> {
         let procfs = self.procfs.clone();
         let found = self.config.cri == Cri::Auto;
         let time = Timestamp::now();
+        let patience = self.cri_patience;
         let ask = move || {
             let asked: Vec<_> = endpoints
                 .into_iter()
                 .map(|endpoint| {
                     let (root, procfs) = (root.clone(), procfs.clone());
-                    thread::spawn(move || cri::list(&endpoint, &root, &procfs, CRI_PATIENCE))
+                    thread::spawn(move || cri::list(&endpoint, &root, &procfs, patience))
                 })
                 .collect();
             let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
@@ -224,8 +236,8 @@ impl<'a> Looker<'a> {
         let credentials = match credentials(self.config, &self.procfs) {
             Ok(Ok(credentials)) => credentials,
             Ok(Err(error)) if given => return Err(error.into()),
-            Ok(Err(error)) => return Ok(Listed::NoCredentials(report::chain(&error))),
-            Err(error) => return Ok(Listed::NoCredentials(report::chain(&error))),
+            Ok(Err(error)) => return Ok(Listed::NoCredentials(fault::chain(&error))),
+            Err(error) => return Ok(Listed::NoCredentials(fault::chain(&error))),
         };
         let node = self.config.node.name.clone();
         let place = credentials.place();
@@ -320,7 +332,7 @@ impl<'a> Looker<'a> {
             Listed::NoCredentials(reason) => (None, None, Some(reason)),
             Listed::Thread(thread, place) => match thread.join() {
                 Ok(Ok(listing)) => (Some(listing), Some(place), None),
-                Ok(Err(error)) => (None, None, Some(report::chain(&error))),
+                Ok(Err(error)) => (None, None, Some(fault::chain(&error))),
                 Err(_) => (
                     None,
                     None,

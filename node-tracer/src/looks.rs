@@ -40,6 +40,7 @@ fn needs_confirmation(rule: Rule) -> bool {
         | Rule::EventsLost
         | Rule::StaleDel
         | Rule::AddFailed
+        | Rule::SandboxCreateFailed
         | Rule::SandboxChurn
         | Rule::MissingDel
         | Rule::DelRetry => false,

@@ -3,8 +3,8 @@
 //!
 //! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
 //! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`] and [`check`] are
-//! the commands and know both ends.
+//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`],
+//! [`repair`] and [`check`] are the commands and know both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -18,9 +18,17 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`log`] | what the tool says about itself |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
-//! | [`trace`], [`scan`], [`explain`], [`replay`], [`check`] | the commands |
+//! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
+//! | [`repair`] | the one that changes the node, and only if told to |
 //! | [`rules`] | the rules' pages, for people |
-//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`] | what they have in common |
+//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
+
+// libFuzzer brings its own.
+#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(
+    fuzzing,
+    expect(dead_code, unused_imports, reason = "what reads nothing is not called")
+)]
 
 mod check;
 mod cli;
@@ -31,15 +39,20 @@ mod detect;
 mod engine;
 mod event;
 mod explain;
+mod fault;
 mod finding;
+#[cfg(fuzzing)]
+mod fuzz;
 mod log;
 mod look;
 mod looks;
 mod model;
 mod output;
+mod phrase;
 mod privileges;
 mod record;
 mod recording;
+mod repair;
 mod replay;
 mod report;
 mod reservations;
@@ -68,13 +81,14 @@ const SOMETHING: u8 = 1;
 /// The job could not be done.
 const FAILED: u8 = 2;
 
+#[cfg(not(fuzzing))]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::to_stderr();
     let code = match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let text = report::chain(error.as_ref());
+            let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
             let line = format!("node-tracer: {}\n", Printable(text));
             let _ = log::Stderr.write_all(line.as_bytes());
@@ -116,9 +130,18 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             rules::run(options.rule.as_deref())?;
             Ok(NOTHING)
         }
+        Command::Report(options) => {
+            privileges::keep(privileges::READ | privileges::WRITE);
+            let something = report::run(&config::Report::new(options))?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;
             Ok(if whole { NOTHING } else { SOMETHING })
+        }
+        Command::Repair(options) => {
+            let (config, repair) = Config::repair(options)?;
+            repair::run(&config, &repair)
         }
     }
 }

@@ -252,6 +252,7 @@ impl Model {
             } => {
                 let end = End {
                     at: time,
+                    log: call.log,
                     exit_code: *exit_code,
                     signal: *signal,
                     duration_ms: *duration_ms,
@@ -306,8 +307,10 @@ impl Model {
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
             What::OomKilled { kill } => self.starts.killed(kill, time),
+            What::FilesystemFull { full } => self.starts.filled(full, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),
             What::EndpointDeleted { endpoint } => self.endpoints.deleted(endpoint, time),
+            What::EndpointKept { del, endpoint } => self.endpoints.kept(endpoint, del, time),
             What::DeviceWaiting { device, references } => {
                 self.waiting.waits(device, *references, time)
             }

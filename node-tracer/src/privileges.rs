@@ -11,6 +11,7 @@
 //! | `CAP_DAC_READ_SEARCH` | descriptors of other users' processes; files that only others may read | such holders; such files |
 //! | `CAP_NET_ADMIN` | asking a socket of another process for its namespace | namespaces that only a socket keeps |
 //! | `CAP_DAC_OVERRIDE` | not for root: the runtime's socket; a recording in somebody else's folder | `cri`; the recording |
+//! | `CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN` | `repair --apply` and `--undo` alone, in one thread that does nothing else: host-local's stores and the backup, where root does not own them | such a store is left as it is |
 //!
 //! Where the kernel asks for `CAP_BPF` whenever a map is read (before Linux
 //! 5.19, with `kernel.unprivileged_bpf_disabled`) and there is no
@@ -50,6 +51,13 @@ pub(crate) const LOOK: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::NET_ADMIN);
 /// What making a file in somebody else's folder takes.
 pub(crate) const WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+/// What changing a store of reservations takes, where it is somebody else's;
+/// and the way there, where the host's root is that of another process
+/// (`/proc/PID/root`).
+pub(crate) const REPAIR: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::SYS_PTRACE);
 /// What reading a file of somebody else's takes.
 pub(crate) const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
 
@@ -225,7 +233,7 @@ impl Privileges {
 /// give up all others for good. The tracer works all the same if that fails.
 pub(crate) fn keep(keep: CapabilitySet) {
     if let Err(error) = try_keep(keep) {
-        tracing::warn!("{}", crate::report::chain(&error));
+        tracing::warn!("{}", crate::fault::chain(&error));
     }
 }
 

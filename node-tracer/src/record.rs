@@ -5,7 +5,7 @@
 //! [`event`](crate::event), findings in [`finding`](crate::finding). How a
 //! record looks to a person is the sinks' affair.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -14,6 +14,10 @@ use crate::{
     event::{Event, What},
     explain::Explanation,
     finding::{Finding, Rule, Severity, State},
+    repair::{
+        outcome::{Outcome, Totals},
+        plan::Plan,
+    },
 };
 
 /// The name of the format; it changes only if a key is renamed or removed.
@@ -49,6 +53,17 @@ pub(crate) enum Body<'a> {
     Explanation(&'a Explanation),
     /// The run in numbers.
     Summary(&'a Summary),
+    /// What a repair would do.
+    Plan {
+        /// The plan.
+        plan: &'a Plan,
+        /// The file that it was written to, for people.
+        file: Option<&'a Path>,
+    },
+    /// What a repair did with one reservation.
+    Repair(&'a Outcome),
+    /// A repair in numbers.
+    RepairSummary(&'a Totals),
 }
 
 /// How one signal or source is seen, or why it is not.
@@ -151,6 +166,38 @@ impl<'a> Record<'a> {
             body: Body::Summary(summary),
         }
     }
+
+    /// A plan that was made at `time`.
+    pub(crate) fn plan(
+        node: &'a str,
+        time: Timestamp,
+        plan: &'a Plan,
+        file: Option<&'a Path>,
+    ) -> Self {
+        Self {
+            time,
+            node,
+            body: Body::Plan { plan, file },
+        }
+    }
+
+    /// What became of a reservation at `time`.
+    pub(crate) fn repair(node: &'a str, time: Timestamp, outcome: &'a Outcome) -> Self {
+        Self {
+            time,
+            node,
+            body: Body::Repair(outcome),
+        }
+    }
+
+    /// A repair that ended at `time`.
+    pub(crate) fn repair_summary(node: &'a str, time: Timestamp, totals: &'a Totals) -> Self {
+        Self {
+            time,
+            node,
+            body: Body::RepairSummary(totals),
+        }
+    }
 }
 
 /// A record as it is serialised: the frame's keys first, then the body's.
@@ -195,6 +242,11 @@ impl Serialize for Record<'_> {
                 .framed("explanation", explanation)
                 .serialize(serializer),
             Body::Summary(summary) => self.framed("summary", summary).serialize(serializer),
+            Body::Plan { plan, file: _ } => self.framed("plan", plan).serialize(serializer),
+            Body::Repair(outcome) => self.framed("repair", outcome).serialize(serializer),
+            Body::RepairSummary(totals) => {
+                self.framed("repair-summary", totals).serialize(serializer)
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `node-tracer replay FILE…`: recorded runs again, through the same engine
-//! into the same sinks.
+//! `node-tracer replay FILE…`: recorded runs again, and logs that nobody
+//! traced ([`logs`]), through the same engine into the same sinks.
 //!
 //! A run is told as the command told it that recorded it: of a trace, what it
 //! saw, its events, and findings as they came; of a scan, what it saw and what
@@ -9,42 +9,122 @@
 //! said, and what it costs.
 
 mod gaps;
+mod logs;
 mod run;
 
-use std::{io::BufRead, path::Path};
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+};
 
 use self::run::Run;
 use crate::{
     clock::steady,
     config,
     event::{Event, What},
-    output,
+    fault, output,
     recording::{Line, ReadError, Recording},
-    report,
     sink::{Sink, SinkError, escape::Printable},
+    source::logs::read::{Input, LogError, LogOptions},
 };
 
-/// Replays one file after the other, each as a run of its own. Returns whether
-/// anything of severity warning or above was found in any.
+/// What is read of a recording at a time.
+const BUFFER: usize = 1 << 20;
+
+/// Replays recordings one after the other, each as a run of its own, and all
+/// logs as one story. Returns whether anything of severity warning or above
+/// was found in any.
 pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     let mut something = false;
-    let mut failed = 0;
+    let mut failed = Failed::default();
+    let mut logs = Vec::new();
     for path in &config.files {
-        match one(path, config) {
+        let told = match Input::open(path) {
+            Ok(input) if logs::is_recording(input.beginning()) => {
+                // New ones for each: what one run has printed is not what the
+                // next has.
+                sinks(config).and_then(|sinks| one(input, sinks))
+            }
+            Ok(input) => {
+                logs.push(input);
+                continue;
+            }
+            Err(error) => Err(Failure::Log(error)),
+        };
+        match told {
             Ok(Told::Whole { found }) => something |= found,
             // There is nobody left to tell.
             Ok(Told::Unheard { found }) => return Ok(something | found),
-            Err(Failure::Read(error)) if config.files.len() > 1 => {
-                tracing::error!("{}", Printable(report::chain(&error)));
-                failed += 1;
-            }
-            Err(Failure::Read(error)) => return Err(error.into()),
-            Err(Failure::Write(error)) => return Err(error.into()),
+            Err(failure) => failed.note(failure)?,
         }
     }
-    let of = config.files.len();
-    anyhow::ensure!(failed == 0, "{failed} of {of} files could not be replayed");
+    if !logs.is_empty() {
+        let frame = logs::Frame {
+            options: LogOptions {
+                year: config.year,
+                offset: config.utc_offset,
+            },
+            node_name: config.node_name.clone(),
+        };
+        match sinks(config).and_then(|sinks| logs::run(logs, &frame, sinks)) {
+            Ok(Told::Whole { found } | Told::Unheard { found }) => something |= found,
+            Err(failure) => failed.note(failure)?,
+        }
+    }
+    failed.end(config.files.len())?;
     Ok(something)
+}
+
+fn sinks(config: &config::Replay) -> Result<Vec<Box<dyn Sink>>, Failure> {
+    Ok(output::sinks_of(&config.outputs, &config.root, true)?)
+}
+
+/// What could not be replayed.
+#[derive(Default)]
+struct Failed {
+    all: Vec<anyhow::Error>,
+}
+
+impl Failed {
+    /// The others can still be replayed, unless nothing can be written.
+    fn note(&mut self, failure: Failure) -> anyhow::Result<()> {
+        match failure {
+            Failure::Write(error) => return Err(error.into()),
+            other => self.all.push(other.into()),
+        }
+        Ok(())
+    }
+
+    fn end(mut self, of: usize) -> anyhow::Result<()> {
+        match self.all.pop() {
+            None => Ok(()),
+            Some(only) if of == 1 => Err(only),
+            Some(last) => {
+                for error in self.all.iter().chain([&last]) {
+                    tracing::error!("{}", Printable(fault::chain(error.as_ref())));
+                }
+                let failed = self.all.len() + 1;
+                Err(anyhow::anyhow!(
+                    "{failed} of {of} files could not be replayed"
+                ))
+            }
+        }
+    }
+}
+
+/// Replays one file into a sink of somebody else's. Returns whether anything of
+/// severity warning or above was found; a file that cannot be read to its end is
+/// told as far as it goes.
+pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool> {
+    let told = match Input::open(path) {
+        Ok(input) if logs::is_recording(input.beginning()) => one(input, vec![sink]),
+        Ok(input) => logs::run(vec![input], &logs::Frame::default(), vec![sink]),
+        Err(error) => Err(Failure::Log(error)),
+    };
+    match told {
+        Ok(Told::Whole { found } | Told::Unheard { found }) => Ok(found),
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 /// How far a run was told, and whether anything was found by then.
@@ -61,8 +141,23 @@ enum Told {
 enum Failure {
     /// The other files can still be replayed.
     Read(ReadError),
+    /// The same of a log.
+    Log(LogError),
+    /// The same of one that is none.
+    NotUnderstood { name: String },
     /// Nothing can be said.
     Write(SinkError),
+}
+
+impl From<Failure> for anyhow::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Read(error) => error.into(),
+            Failure::Log(error) => error.into(),
+            Failure::NotUnderstood { name } => Self::msg(logs::not_understood(&name)),
+            Failure::Write(error) => error.into(),
+        }
+    }
 }
 
 impl From<ReadError> for Failure {
@@ -77,11 +172,10 @@ impl From<SinkError> for Failure {
     }
 }
 
-fn one(path: &Path, config: &config::Replay) -> Result<Told, Failure> {
+fn one(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Told, Failure> {
     steady::forget_steps();
-    let recording = Recording::open(path)?;
-    // New ones for each: what one run has printed is not what the next has.
-    let sinks = output::sinks_of(&config.outputs, &config.root, true)?;
+    let name = input.name().to_owned();
+    let recording = Recording::new(name, BufReader::with_capacity(BUFFER, input))?;
     tell(recording, sinks)
 }
 
@@ -127,6 +221,15 @@ fn after_step(mut event: Event) -> Event {
         steady::shift_by(by_ms);
     }
     event
+}
+
+/// A recording.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let sinks: Vec<Box<dyn Sink>> = vec![Box::new(crate::sink::JsonSink::new(std::io::sink()))];
+    if let Ok(recording) = Recording::new(String::from("x"), data) {
+        let _ = tell(recording, sinks);
+    }
 }
 
 #[cfg(test)]

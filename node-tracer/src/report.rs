@@ -1,37 +1,53 @@
-//! Errors as the user reads them.
+//! `node-tracer report RECORDING -o report.html`: the incident as one page, to
+//! be handed to those who were not there.
+//!
+//! The recording goes through the same engine as in `replay`; the page is made
+//! of what that tells, and of the events themselves. Nothing is kept that the
+//! page cannot show: [`lanes`] and [`history`] bound themselves and count what
+//! they leave out, and the page says so.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`sheet`] | takes the run in: a sink |
+//! | [`lanes`], [`history`] | sandboxes and findings over time |
+//! | [`incident`] | which of them belong together |
+//! | [`story`], [`prose`] | the incident in words |
+//! | [`timeline`], [`axis`] | the incident as a drawing |
+//! | [`page`], [`shown`] | what the template is given |
+//! | [`file`] | where it goes |
+//!
+//! The page loads nothing and runs nothing: there is no script, and a content
+//! security policy forbids any. All text that is not the template's own gets
+//! there as [`Shown`](shown::Shown) and is escaped by the template engine.
 
-use std::error::Error;
+mod axis;
+mod file;
+mod history;
+mod incident;
+mod lanes;
+mod page;
+mod prose;
+mod sheet;
+mod shown;
+mod story;
+mod timeline;
 
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // Some libraries repeat their cause in their own text.
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
+use self::{page::Page, sheet::Pen};
+use crate::{config, replay};
+
+/// Writes the report of a recording. Returns whether anything of severity
+/// warning or above was found in it.
+pub(crate) fn run(config: &config::Report) -> anyhow::Result<bool> {
+    let out = file::Out::new(&config.output, config.force)?;
+    let pen = Pen::default();
+    let told = replay::into_sink(&config.recording, Box::new(pen.clone()));
+    let sheet = pen.lift();
+    // What was read by then is told all the same.
+    if sheet.summary.is_some() {
+        out.write(Page::new(&sheet).html()?.as_bytes())?;
     }
-    text
+    told
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
-    struct Outer(#[source] Inner);
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("inner")]
-    struct Inner;
-
-    #[test]
-    fn causes_follow_their_effect() {
-        assert_eq!(chain(&Outer(Inner)), "outer: inner");
-    }
-}
+mod tests;

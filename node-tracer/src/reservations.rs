@@ -13,8 +13,8 @@ use crate::{
     clock::Timestamp,
     config::{Config, Pods},
     event::{Event, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{
         hostlocal::{Lookup, Stores},
         ipam,
@@ -109,7 +109,7 @@ impl Reservations {
             }
             Err(error) => {
                 let unknown = String::from("whether a ghost's address is still reserved");
-                (None, Some(report::chain(error)), vec![unknown])
+                (None, Some(fault::chain(error)), vec![unknown])
             }
         };
         CoverageItem {

@@ -14,13 +14,13 @@ use crate::{
     config::Config,
     engine::Settings,
     event::{Event, What},
+    fault,
     finding::{Severity, State},
     look::{Differences, Looked, Looker},
     looks::Looks,
     output,
     record::{CoverageItem, Record},
     recording::{self, Note, Recorder},
-    report,
     reservations::Reservations,
     sink::Sink,
     summary,
@@ -125,6 +125,8 @@ pub(crate) struct Scan {
     reservations: Reservations,
     recorder: Option<Recorder>,
     before: Differences,
+    /// Every look has gone through all that can lead to a namespace.
+    pub(crate) nets_whole: bool,
 }
 
 /// Adds what another look has to say of what is unknown.
@@ -146,7 +148,7 @@ fn failed(error: &anyhow::Error) -> CoverageItem {
     CoverageItem {
         signal: String::from("second look"),
         mechanism: None,
-        reason: Some(report::chain(error.as_ref())),
+        reason: Some(fault::chain(error.as_ref())),
         unknown: vec![String::from(
             "whether anything is so that does not show in one look alone",
         )],
@@ -172,6 +174,7 @@ impl Scan {
             reservations: Reservations::of(looker.stores()?),
             recorder,
             before: Differences::default(),
+            nets_whole: true,
         })
     }
 
@@ -200,6 +203,18 @@ impl Scan {
         Ok(items)
     }
 
+    /// Takes one look in, and no second one: nothing that is found is confirmed.
+    ///
+    /// # Errors
+    /// See [`look`](Self::look).
+    pub(crate) fn look_once(
+        &mut self,
+        looker: &mut Looker<'_>,
+    ) -> anyhow::Result<Vec<CoverageItem>> {
+        let looked = looker.look()?;
+        self.take(looked)
+    }
+
     /// Ends the recording.
     fn ended(&mut self, items: &[CoverageItem], time: Timestamp) -> anyhow::Result<()> {
         let signals = items.to_vec();
@@ -222,6 +237,7 @@ impl Scan {
     /// addresses that matter by it.
     fn take(&mut self, looked: Looked) -> anyhow::Result<Vec<CoverageItem>> {
         let gone = self.before.next(&looked);
+        self.nets_whole &= looked.nets_whole;
         for event in gone.iter().chain(&looked.events) {
             self.reservations.learn(event);
             self.apply(event)?;

@@ -9,7 +9,7 @@
 
 use std::{borrow::Cow, io, path::PathBuf};
 
-use crate::record::Record;
+use crate::{event::Event, record::Record};
 
 pub(crate) mod escape;
 #[cfg(test)]
@@ -31,6 +31,10 @@ pub(crate) use {
 pub(crate) trait Sink {
     /// Writes one record, or leaves it out if this sink does not show such.
     fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError>;
+
+    /// Takes in a part of a look. Looks are told by what they show in the end,
+    /// so hardly a sink cares.
+    fn look(&mut self, _: &Event) {}
 
     /// Passes on what may still be held back.
     fn flush(&mut self) -> Result<(), SinkError>;

@@ -15,5 +15,6 @@ pub(crate) mod logs;
 pub(crate) mod netlink;
 pub(crate) mod pods;
 pub(crate) mod procfs;
+pub(crate) mod redact;
 pub(crate) mod root;
 pub(crate) mod survey;

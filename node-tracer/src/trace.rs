@@ -6,6 +6,7 @@ mod lock;
 mod out;
 mod pods;
 mod runtime;
+mod space;
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -21,6 +22,7 @@ use tokio::{
 
 use self::{
     effects::Effects, hooks::Hooks, lock::Lock, out::Out, pods::PodsSource, runtime::Runtime,
+    space::Space,
 };
 use crate::{
     config::Config,
@@ -78,6 +80,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut runtime = Runtime::new(config, looker.procfs());
     let mut reservations = Reservations::watch(config);
     let mut effects = Effects::new(looker.procfs(), &config.node.root);
+    let mut space = Space::new(&config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let (attached, symbols) = attach(config, starter)?;
     let live_config = live::Config {
@@ -143,6 +146,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             hooks.poll(&mut events);
         }
         effects.step(&mut events);
+        space.step(&mut events);
         out.take(events.drain(..));
         if out.until_tick().is_zero() {
             out.tick();

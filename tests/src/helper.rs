@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{containerd, crowd, fuse, journald, keeper, kube, rtnl, runtime};
+use crate::{bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
 
 const MARK: &str = "stage-helper";
 
@@ -45,6 +45,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("containerd", [folder, plugins, network, volumes @ ..]) => {
             containerd::node::serve(Path::new(folder), Path::new(plugins), network, volumes)
         }
+        ("bare", [folder]) => bare::serve(Path::new(folder)),
         ("crowd", [folder, top, netns, tasks]) => {
             crowd::serve(Path::new(folder), top, netns.parse()?, tasks.parse()?)
         }
@@ -72,6 +73,10 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             // What is asked for is one write(2), once the file system is frozen.
             std::io::stdin().read_exact(&mut [0])?;
             file.write_all(b"x").context("write")
+        }
+        (memory::ROLE, [comm, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            memory::swell()
         }
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),

@@ -19,6 +19,7 @@
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
 //! | [`calls`] | programs with a plugin's variables, many of them |
 //! | [`small_disk`] | a disk that is soon full |
+//! | [`bare`], [`scripted_cri`] | a node without a runtime, and the socket of one by script |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
@@ -37,6 +38,7 @@
     reason = "the harness and the helper processes speak on stdout and stderr"
 )]
 
+pub mod bare;
 pub mod calls;
 pub mod cgroup;
 pub mod cni;
@@ -56,6 +58,7 @@ pub mod kube;
 pub mod kubepods;
 pub mod links;
 pub mod look;
+pub mod memory;
 pub mod netns;
 pub mod network;
 mod own_root;
@@ -67,6 +70,7 @@ pub mod rtnl;
 pub mod runtime;
 pub mod scratch;
 pub mod scripted;
+pub mod scripted_cri;
 pub mod small_disk;
 pub mod stage;
 mod syscall;

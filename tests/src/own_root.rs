@@ -52,6 +52,14 @@ pub(crate) fn enter(folder: &Path, volumes: &[&Path]) -> anyhow::Result<()> {
     pivot(folder)
 }
 
+/// On a node, process 1 is in the node's own namespaces. Here it is not: who
+/// looks at it on the node's root is shown this process.
+pub(crate) fn become_first_process() -> anyhow::Result<()> {
+    let own = format!("/proc/{}", std::process::id());
+    let first = Path::new("/proc/1");
+    mount(Some(Path::new(&own)), first, None, libc::MS_BIND)
+}
+
 fn pivot(folder: &Path) -> anyhow::Result<()> {
     std::env::set_current_dir(folder)?;
     // Onto itself: the old root is on top then, and needs no folder.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, cni, containerd, journald, kube, kubepods, netns};
+use crate::{cgroup, cni, containerd, journald, kube, kubepods, memory, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Need {
     Fuse,
     /// A cgroup hierarchy is mounted.
     Cgroup,
+    /// The memory controller of cgroup version 1.
+    MemoryController,
     /// The CNI plugins bridge, host-local and loopback.
     Cni,
     /// A program in PATH, and the Debian package that has it.
@@ -58,6 +60,9 @@ impl Need {
             }
             Self::Cgroup if cgroup::roots().is_empty() => {
                 "needs cgroups: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+            }
+            Self::MemoryController if memory::root().is_none() => {
+                "needs the memory controller: mount -t cgroup -o memory memory /sys/fs/cgroup/memory"
             }
             Self::Cni if cni::folder().is_none() => {
                 "needs the CNI plugins bridge, host-local and loopback in /opt/cni/bin or /usr/lib/cni (Debian: containernetworking-plugins)"

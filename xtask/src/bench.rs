@@ -6,6 +6,7 @@
 
 pub(crate) mod crictl;
 mod measure;
+mod replay;
 mod scan;
 mod storm;
 
@@ -27,6 +28,8 @@ pub(crate) enum Bench {
     Scan(scan::Options),
     /// All that a tracer looks at, as fast as the machine can, and rest after it
     Storm(storm::Options),
+    /// A large log that says little, beside grep
+    Replay(replay::Options),
 }
 
 fn say(line: &str) {
@@ -55,6 +58,7 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let missing = stage::missing(match what {
         Bench::Scan(_) => scan::NEEDS,
         Bench::Storm(_) => storm::NEEDS,
+        Bench::Replay(_) => replay::NEEDS,
     });
     missing.iter().for_each(|line| eprintln!("bench {line}"));
     if !missing.is_empty() {
@@ -72,6 +76,7 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let done = match what {
         Bench::Scan(options) => scan::run(options, &tracer),
         Bench::Storm(options) => storm::run(options, &tracer),
+        Bench::Replay(options) => replay::run(options, &tracer),
     };
     // All guards are gone here.
     let left = stage::leftovers();

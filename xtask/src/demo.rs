@@ -2,10 +2,11 @@
 //!
 //! The story is [`Incident`]'s; the tracer's own text is passed through as it
 //! comes, and each step waits until the tracer has seen the one before. At the
-//! end, after a failure and after Ctrl-C everything that was made is removed.
+//! end, after a failure and after Ctrl-C everything that was made is removed,
+//! but for the recording of the run and its report.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 
 /// The tracer's text goes to the terminal; its records, which come in the same
 /// stream, tell the demo how far it is.
-fn watch(tracer: &Path, pods: &Path) -> anyhow::Result<Tracer> {
+fn watch(tracer: &Path, pods: &Path, recording: &Path) -> anyhow::Result<Tracer> {
     let mut command = Command::new(tracer);
     command
         .args([
@@ -90,7 +91,9 @@ fn watch(tracer: &Path, pods: &Path) -> anyhow::Result<Tracer> {
             "2s",
         ])
         .arg("--pods")
-        .arg(pods);
+        .arg(pods)
+        .arg("--record")
+        .arg(recording);
     if std::io::stdout().is_terminal() {
         command.env("CLICOLOR_FORCE", "1");
     }
@@ -106,7 +109,8 @@ fn tell(binary: &Path) -> anyhow::Result<()> {
         incident.node().path().display(),
         incident.network().describe()
     ));
-    let mut tracer = watch(binary, incident.pods_file())?;
+    let recording = folder()?.join("run.jsonl");
+    let mut tracer = watch(binary, incident.pods_file(), &recording)?;
     wait::pause(READ)?;
 
     let old = first_pod(&mut incident, &mut tracer)?;
@@ -128,6 +132,7 @@ fn tell(binary: &Path) -> anyhow::Result<()> {
         ended.stderr.trim()
     );
     incident.clean()?;
+    let page = report(binary, &recording)?;
     say("what you saw, all of it real kernel objects:");
     say(&format!(
         "  1. pod {}/{} was force-deleted while a process of it was in the kernel, unkillable",
@@ -141,7 +146,44 @@ fn tell(binary: &Path) -> anyhow::Result<()> {
         "  3. the next pod got the same address: node-tracer named the ghost and its holder before that",
     );
     say("  4. when the process could die the namespace went away, and the finding was resolved");
+    say(&format!(
+        "the same as a page: {}  (of the recording {})",
+        page.display(),
+        recording.display()
+    ));
     Ok(())
+}
+
+/// Where the recording and the report stay: in cargo's target folder, and
+/// empty.
+fn folder() -> anyhow::Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| cargo::root().join("target"));
+    let folder = target.join("demo");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let recording = folder.join("run.jsonl");
+    match std::fs::remove_file(&recording) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| recording.display().to_string())
+        }
+        _ => Ok(folder),
+    }
+}
+
+/// What is handed on afterwards.
+fn report(binary: &Path, recording: &Path) -> anyhow::Result<PathBuf> {
+    let page = recording.with_file_name("report.html");
+    let mut command = Command::new(binary);
+    command.arg("report").arg(recording).arg("--force");
+    command.arg("-o").arg(&page);
+    let written = command.output().context("cannot run node-tracer report")?;
+    anyhow::ensure!(
+        written.status.code() == Some(1),
+        "node-tracer report ended with {}: {}",
+        written.status,
+        String::from_utf8_lossy(&written.stderr).trim()
+    );
+    Ok(page)
 }
 
 /// What somebody is told who comes only now.

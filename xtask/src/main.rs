@@ -6,6 +6,7 @@
 //! | [`demo`] | stages an incident and shows what the tracer says |
 //! | [`mod@test`] | runs all tests |
 //! | [`mod@bench`] | measures, beside what one would use instead |
+//! | [`mod@fuzz`] | feeds the readers what nobody would write |
 //! | [`lint`] | rustfmt, clippy, rustdoc |
 //! | [`mod@vm`] | runs the tracer on other kernels, in QEMU |
 //! | [`run`] | builds the tracer and runs it |
@@ -20,6 +21,7 @@ mod bench;
 mod bpf_linker;
 mod cargo;
 mod demo;
+mod fuzz;
 mod lint;
 mod packages;
 mod run;
@@ -52,11 +54,13 @@ enum Command {
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Measure, beside what one would use instead (root)
+    /// Measure, beside what one would use instead (scan: root)
     Bench {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Feed what the tool reads from others with what nobody would write
+    Fuzz(fuzz::Fuzz),
     /// Run the tracer on Debian's kernels, in QEMU
     Vm(vm::Vm),
     /// rustfmt, clippy and rustdoc, with warnings as errors
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Test { filter } => test::run(&filter),
         Command::Bench { what } => bench::run(&what),
+        Command::Fuzz(asked) => fuzz::run(&asked),
         Command::Vm(asked) => vm::run(&asked),
         Command::Lint => lint::run(),
         Command::Run { args } => run::run(&args),

@@ -14,7 +14,7 @@ use node_tracer_tests::stage::{Need, in_path};
 use crate::setup::{installing, missing, ok};
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, &str); 17] = [
         "musl-tools",
         "a C compiler for the guests of cargo xtask vm",
     ),
+    ("g++", "the compiler of libFuzzer, for cargo xtask fuzz"),
     ("qemu-system-x86", "what runs these guests"),
     ("kmod", "depmod"),
     ("xz-utils", "what kernel modules are compressed with"),

@@ -66,7 +66,7 @@ fn said_in(error: &CniError, length: usize) -> String {
 }
 
 /// In one line, and no longer than that.
-fn clipped(text: &str, length: usize) -> String {
+pub(super) fn clipped(text: &str, length: usize) -> String {
     let mut words = String::new();
     for word in text.split_whitespace() {
         if !words.is_empty() {

@@ -5,6 +5,10 @@
 //! of can be over by then. The third in a row means that somebody tries again
 //! and again, and that nothing has changed.
 //!
+//! A log is an excerpt, as a rule, and begins late: there, one failure after
+//! which DEL was called again is one of many, and is told whatever came of
+//! that call.
+//!
 //! DEL goes through a chain of plugins backwards and stops at the first that
 //! fails: what the plugins before it have reserved is not given back.
 
@@ -23,7 +27,7 @@ use crate::{
     clock::Timestamp,
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::calls::{AttachmentCalls, End, PluginCalls},
+    model::calls::{AttachmentCalls, Call, End, PluginCalls},
 };
 
 /// Failures in a row.
@@ -65,8 +69,14 @@ pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
 
 impl<'a> Retried<'a> {
     fn of(view: &View<'a>, calls: &'a AttachmentCalls) -> Option<Self> {
-        let (plugin, end) = calls.del_failure()?;
-        if plugin.failed_dels < MANY || view.passed(calls.last.plus(SILENCE)) {
+        let many = calls.del_failure();
+        let many = many.filter(|(plugin, _)| plugin.failed_dels >= MANY);
+        let retried = || {
+            let (plugin, first) = calls.retried()?;
+            Some((plugin, plugin.failed_del.as_ref().unwrap_or(first)))
+        };
+        let (plugin, end) = many.or_else(retried)?;
+        if view.passed(calls.last.plus(SILENCE)) {
             return None;
         }
         let pod = calls.pod.as_ref().map(|pod| named(view.model, pod));
@@ -96,12 +106,26 @@ impl<'a> Retried<'a> {
             severity: Severity::Warning,
             id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
             since: self.since,
-            title: format!(
-                "CNI DEL for {} fails again and again: {} {}",
-                self.whose,
-                self.plugin.plugin,
-                short_failure(self.end),
-            ),
+            title: match self.succeeded() {
+                None if self.end.log && self.plugin.failed_dels < MANY => format!(
+                    "CNI DEL for {} failed and was called again: {} {}",
+                    self.whose,
+                    self.plugin.plugin,
+                    short_failure(self.end),
+                ),
+                None => format!(
+                    "CNI DEL for {} fails again and again: {} {}",
+                    self.whose,
+                    self.plugin.plugin,
+                    short_failure(self.end),
+                ),
+                Some(_) => format!(
+                    "CNI DEL for {} was tried again until it succeeded: {} {}",
+                    self.whose,
+                    self.plugin.plugin,
+                    short_failure(self.end),
+                ),
+            },
             pod: self.pod.clone(),
             sandbox_id: Some(calls.container_id.clone()),
             netns: entry.map(netns_of),
@@ -111,11 +135,26 @@ impl<'a> Retried<'a> {
             unknown: self.unknown(view),
             advice: self.advice(view),
             detail: Detail {
-                attempts: Some(self.plugin.failed_dels),
+                attempts: Some(match self.end.log {
+                    true => self.plugin.dels,
+                    false => self.plugin.failed_dels,
+                }),
                 error: self.end.error.clone(),
                 ..Detail::default()
             },
         }
+    }
+
+    /// When the last try succeeded, in a log.
+    fn succeeded(&self) -> Option<Timestamp> {
+        let last = self.plugin.del.as_ref().filter(|_| self.end.log);
+        last.and_then(Call::success).map(|end| end.at)
+    }
+
+    /// When DEL was last called, if that was after the failure.
+    fn again(&self) -> Option<Timestamp> {
+        let last = self.plugin.del.as_ref().filter(|_| self.end.log);
+        last.map(|del| del.started).filter(|at| *at > self.end.at)
     }
 
     /// Plugins that come later in DEL, as they came before it in ADD, and that
@@ -156,7 +195,10 @@ impl<'a> Retried<'a> {
     }
 
     fn evidence(&self, view: &View<'a>) -> Vec<Evidence> {
-        const CNI: &str = "cni";
+        let source = match self.end.log {
+            true => "log",
+            false => "cni",
+        };
         let mut claims = Vec::new();
         let Self { calls, plugin, .. } = self;
         let (name, ifname) = (&plugin.plugin, &calls.ifname);
@@ -166,15 +208,30 @@ impl<'a> Retried<'a> {
                 ips => format!(" and gave it {}", joined(ips)),
             };
             let claim = format!("CNI ADD attached {ifname} of {}{gave}", self.whose);
-            claims.push(evidence(claim, CNI, added));
+            claims.push(evidence(claim, source, added));
         }
-        let claim = format!("CNI DEL of {ifname} failed in {name}, and has not succeeded since");
-        claims.push(evidence(claim, CNI, self.since));
-        let pace = pace(self.since, self.end.at, plugin.failed_dels);
+        let since = match self.succeeded() {
+            None if self.again().is_none() => ", and has not succeeded since",
+            _ => "",
+        };
+        let claim = format!("CNI DEL of {ifname} failed in {name}{since}");
+        claims.push(evidence(claim, source, self.since));
+        let pace = match plugin.failed_dels {
+            0 | 1 => None,
+            times => pace(self.since, self.end.at, times),
+        };
         let pace = pace.map(|pace| format!(", called {pace},"));
         let pace = pace.unwrap_or_default();
         let claim = format!("{name}{pace} {}", failure(self.end));
-        claims.push(evidence(claim, CNI, self.end.at));
+        claims.push(evidence(claim, source, self.end.at));
+        if let Some(again) = self.again() {
+            let how = match self.succeeded() {
+                Some(_) => ", and succeeded",
+                None => "",
+            };
+            let claim = format!("{name} was called for DEL again{how}");
+            claims.push(evidence(claim, source, again));
+        }
         for child in calls.plugins.iter().filter(|each| each.delegated) {
             let Some(del) = &child.del else { continue };
             let ended = match &del.end {
@@ -186,7 +243,7 @@ impl<'a> Retried<'a> {
                 "{}, which a plugin of it called for DEL, {ended}",
                 child.plugin
             );
-            claims.push(evidence(claim, CNI, del.started));
+            claims.push(evidence(claim, source, del.started));
         }
         let waiting: Vec<&str> = self.waiting().map(|each| each.plugin.as_str()).collect();
         if !waiting.is_empty() {
@@ -195,7 +252,7 @@ impl<'a> Retried<'a> {
                  is not given back",
                 waiting.join(", "),
             );
-            claims.push(evidence(claim, CNI, self.end.at));
+            claims.push(evidence(claim, source, self.end.at));
         }
         claims.extend(self.stays(view).claim(&calls.container_id));
         if let Some(gone) = calls.netns_gone {
@@ -207,21 +264,26 @@ impl<'a> Retried<'a> {
                  takes each of these DELs for its",
                 short_id(&newer.container_id),
             );
-            claims.push(evidence(claim, CNI, newer.first));
+            claims.push(evidence(claim, source, newer.first));
         }
         claims
     }
 
     fn unknown(&self, view: &View<'a>) -> Vec<String> {
         let mut unknown = Vec::new();
-        if self.calls.added().is_none() {
+        if self.end.log {
+            unknown.push(String::from(
+                "how often it was tried before and after: a log is as long as it was kept",
+            ));
+        } else if self.calls.added().is_none() {
             unknown.push(format!(
                 "which plugins of the chain are not called because {} fails: its ADD was before \
                  the tracer",
                 self.plugin.plugin
             ));
         }
-        if matches!(self.stays(view), Stays::Unknown | Stays::NotYet) {
+        let stays = self.stays(view);
+        if !self.end.log && matches!(stays, Stays::Unknown | Stays::NotYet) {
             unknown.push(String::from(
                 "whether its address is still reserved: no store of reservations that could be \
                  looked at would know",

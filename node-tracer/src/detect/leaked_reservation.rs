@@ -30,7 +30,7 @@ const LISTED: usize = 4_096;
 const TOLD: usize = 3;
 /// Where Terway's delegate keeps its reservations, whatever the configuration
 /// says.
-const FLAT: &str = "/var/lib/cni/networks";
+pub(crate) const FLAT: &str = "/var/lib/cni/networks";
 
 /// A store with leaked reservations.
 struct Leak<'v, 'a> {
@@ -57,6 +57,13 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         .filter_map(|listed| Leak::of(view, judge, listed))
         .map(|leak| leak.finding())
         .collect()
+}
+
+/// Whether no network that is configured gives a store's addresses out, and
+/// nobody uses any of them.
+pub(crate) fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
+    let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
+    leak.is_some_and(|leak| leak.is_left_over())
 }
 
 /// Why stores that were listed could not be judged.

@@ -5,6 +5,8 @@
 //! them everybody who creates a namespace. Nothing holds the namespace any
 //! more, so the advice is the opposite of a ghost's.
 
+mod waiting;
+
 use std::time::Duration;
 
 use super::{
@@ -28,7 +30,8 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         .all_dying()
         .min_by_key(|(entry, since)| (*since, entry.serial));
     let Some((entry, dying)) = first else {
-        return Vec::new();
+        // Without namespaces to look at, the kernel's own log may tell.
+        return waiting::detect(view);
     };
     // Whatever was finished last, the queue has not moved since.
     let still = view

@@ -19,6 +19,7 @@
 //! | had everything its ADD gave it after that time, as was looked at | harmless | info | [`HARMLESS`] after the DEL |
 //! | was not looked at, or not before the DEL, or the DEL has no end | unknown | info | [`UNDECIDED`] after the DEL |
 
+mod logged;
 mod newer;
 mod telling;
 
@@ -100,6 +101,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(logged::detect(view));
     findings
 }
 

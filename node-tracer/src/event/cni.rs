@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Netns, PodRef};
+use super::{Netns, PodRef, is_false};
 
 /// A call of a CNI plugin (CNI spec, section 2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,10 @@ pub(crate) struct CniCall {
     /// Why it is not trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) distrust: Option<String>,
+    /// A log tells of it, and nothing else was seen: what is empty in it is
+    /// not known, and its times are those of the first and the last line.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) log: bool,
 }
 
 /// What a plugin answered (CNI spec, section 5): the part that tells of

@@ -1,6 +1,6 @@
 //! What keeps a pod from starting, as its node tells it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,4 +68,19 @@ pub(crate) struct OomKill {
     /// reached, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limited: Option<bool>,
+}
+
+/// A file system that is full, as it was when a pod failed to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FullFilesystem {
+    /// A folder on it that pods need.
+    pub(crate) path: PathBuf,
+    /// Its size, bytes.
+    pub(crate) bytes: u64,
+    /// What of that is free, to anybody but root, bytes.
+    pub(crate) bytes_free: u64,
+    /// Its inodes; 0 where they are made as they are needed.
+    pub(crate) inodes: u64,
+    /// What of these is free.
+    pub(crate) inodes_free: u64,
 }

@@ -5,8 +5,8 @@ use crate::{
     clock::Timestamp,
     config::Pods,
     event::{Event, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{
         bundles::{self, BundlesError},
         containers::{ContainersError, Existing},
@@ -59,9 +59,9 @@ impl Answers {
                 // One that speaks no CRI beside one that does is no runtime of
                 // Kubernetes: Docker's containerd, for one.
                 Err(error @ CriError::TooOld { .. }) if found => {
-                    spare.push(report::chain(&error));
+                    spare.push(fault::chain(&error));
                 }
-                Err(error) => failed.push(report::chain(&error)),
+                Err(error) => failed.push(fault::chain(&error)),
             }
         }
         if listings.is_empty() {
@@ -141,7 +141,7 @@ pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looke
     let lists = match answer {
         Ok(lists) => lists,
         Err(error) => {
-            let error = report::chain(&error);
+            let error = fault::chain(&error);
             looked.items.push(CoverageItem {
                 signal: String::from("bundles"),
                 mechanism: None,
@@ -196,7 +196,7 @@ pub(super) fn containers(
         ),
         Err(error) => (
             None,
-            Some(report::chain(error)),
+            Some(fault::chain(error)),
             vec![format!("which containers exist by {source}")],
         ),
     };
@@ -214,7 +214,7 @@ pub(super) fn containers(
         },
         Err(error) => What::SourceFailed {
             source: source.to_owned(),
-            error: report::chain(&error),
+            error: fault::chain(&error),
         },
     };
     looked.events.push(Event { time, what });
@@ -289,7 +289,7 @@ pub(super) fn files_failed(source: &str, error: &NoAnswer, looked: &mut Looked) 
         "libcni" => "the attachments that libcni remembers",
         _ => "the reservations of host-local",
     };
-    let error = format!("{what}: {}", report::chain(error));
+    let error = format!("{what}: {}", fault::chain(error));
     looked.items.push(CoverageItem {
         signal: source.to_owned(),
         mechanism: None,

@@ -9,7 +9,7 @@ use super::{API_PATIENCE, FILES_PATIENCE, Looked, Looker, credentials};
 use crate::{
     clock::Timestamp,
     event::Network,
-    report,
+    fault,
     reservations::not_asked,
     source::{
         ipam::{self, Answer},
@@ -36,7 +36,7 @@ impl Looker<'_> {
                 Ok(found) => answers.extend(found),
                 // Not even whether there is one is known.
                 Err(error) if named => {
-                    let why = format!("its files: {}", report::chain(&error));
+                    let why = format!("its files: {}", fault::chain(&error));
                     answers.push(Answer::failed(kind, why));
                 }
                 Err(_) => {}
@@ -75,8 +75,8 @@ impl Looker<'_> {
             Some(why) => Err(why),
             None => match credentials(self.config, &self.procfs) {
                 Ok(Ok(credentials)) => Ok(credentials),
-                Ok(Err(error)) => Err(report::chain(&error)),
-                Err(error) => Err(report::chain(&error)),
+                Ok(Err(error)) => Err(fault::chain(&error)),
+                Err(error) => Err(fault::chain(&error)),
             },
         }
     }

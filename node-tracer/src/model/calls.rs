@@ -38,10 +38,14 @@ pub(crate) struct Calls {
     by_age: BTreeSet<(Timestamp, Key)>,
     /// By `namespace/name` of the pod.
     by_pod: HashMap<String, BTreeSet<Key>>,
+    /// Names of pods under which a log tells of a DEL, and of another
+    /// attachment.
+    namesakes: BTreeSet<String>,
     by_inode: HashMap<u32, BTreeSet<Key>>,
     /// Those with [`AttachmentCalls::is_forsaken`].
     forsaken: BTreeSet<Key>,
-    /// Those of which a DEL has failed, and none succeeded since.
+    /// Those of which a DEL has failed, and none succeeded since; or it was
+    /// called again, by a log.
     failed_dels: BTreeSet<Key>,
     /// When the last namespace of an inode number went, of those that went
     /// since the tracer looks.
@@ -106,6 +110,9 @@ pub(crate) struct PluginCalls {
     pub(crate) failed_del: Option<End>,
     /// When a DEL first succeeded since the last ADD.
     pub(crate) released: Option<Timestamp>,
+    /// A DEL that had failed, and when it was then called again; the first,
+    /// whatever came of it.
+    pub(crate) retried: Option<(End, Timestamp)>,
 }
 
 /// One call.
@@ -119,6 +126,8 @@ pub(crate) struct Call {
     pub(crate) pid: u32,
     /// `CNI_NETNS` was given.
     pub(crate) with_netns: bool,
+    /// A log tells of it.
+    pub(crate) log: bool,
 }
 
 /// How a call ended.
@@ -136,6 +145,8 @@ pub(crate) struct End {
     pub(crate) result: Option<CniResult>,
     /// The error that it answered with.
     pub(crate) error: Option<CniError>,
+    /// A log tells of it.
+    pub(crate) log: bool,
 }
 
 impl End {
@@ -144,9 +155,20 @@ impl End {
         self.exit_code == Some(0)
     }
 
-    /// Whether it failed. Of one whose end was not seen neither is known.
+    /// Whether it failed. Of one whose end was not seen neither is known; a
+    /// log tells the error and no exit status.
     pub(crate) fn is_failed(&self) -> bool {
-        !self.is_ok() && (self.exit_code.is_some() || self.signal.is_some())
+        let told = self.exit_code.is_some() || self.signal.is_some() || self.error.is_some();
+        !self.is_ok() && told
+    }
+}
+
+impl PluginCalls {
+    /// Whether a log tells that a DEL which had failed was called again. A log
+    /// is an excerpt, as a rule: one that was is one of many.
+    fn is_retried(&self) -> bool {
+        let log = self.del.as_ref().is_some_and(|del| del.log);
+        log && self.retried.is_some()
     }
 }
 
@@ -212,21 +234,38 @@ impl AttachmentCalls {
     }
 
     /// Whether an ADD was seen and no DEL after it, neither begun nor ended,
-    /// although the namespace is gone or was never known.
+    /// although the namespace is gone or was never known. What a log does not
+    /// tell of may have been called all the same.
     pub(crate) fn is_forsaken(&self) -> bool {
         let adds = self.chain().filter_map(|plugin| plugin.add.as_ref());
-        let Some(first) = adds.map(|add| add.started).min() else {
+        let Some((first, log)) = adds.map(|add| (add.started, add.log)).min() else {
             return false;
         };
         let mut dels = self.chain().filter_map(|plugin| plugin.del.as_ref());
         let gone = self.netns.is_none() || self.netns_gone.is_some();
-        gone && !dels.any(|del| del.started >= first)
+        gone && !log && !dels.any(|del| del.started >= first)
+    }
+
+    /// Whether a log tells of it.
+    pub(crate) fn is_logged(&self) -> bool {
+        let mut plugins = self.plugins.iter();
+        plugins.any(|plugin| {
+            let calls = plugin.add.iter().chain(&plugin.del);
+            calls.into_iter().any(|call| call.log)
+        })
     }
 
     /// Whether an ADD of it runs.
     pub(crate) fn is_adding(&self) -> bool {
         let mut adds = self.chain().filter_map(|plugin| plugin.add.as_ref());
         adds.any(|add| add.end.is_none())
+    }
+
+    /// The plugin whose DEL was called again after it had failed, by a log.
+    pub(crate) fn retried(&self) -> Option<(&PluginCalls, &End)> {
+        let plugins = self.chain().filter(|plugin| plugin.is_retried());
+        let retried = plugins.filter_map(|plugin| Some((plugin, &plugin.retried.as_ref()?.0)));
+        retried.max_by_key(|(plugin, _)| plugin.dels)
     }
 
     /// The plugin whose DEL has failed most often since the last success.
@@ -274,7 +313,18 @@ impl Calls {
         keys.filter_map(|key| self.attachments.get(key))
     }
 
-    /// Attachments of which a DEL has failed, and none succeeded since.
+    /// Names of pods that have had several attachments, by a log that tells of
+    /// a DEL of one of them.
+    pub(crate) fn namesakes(&self) -> impl Iterator<Item = Vec<&AttachmentCalls>> {
+        let names = self.namesakes.iter();
+        names.filter_map(|name| {
+            let keys = self.by_pod.get(name)?.iter();
+            Some(keys.filter_map(|key| self.attachments.get(key)).collect())
+        })
+    }
+
+    /// Attachments of which a DEL has failed, and none succeeded since; or it
+    /// was called again, by a log.
     pub(crate) fn with_failed_dels(&self) -> impl Iterator<Item = &AttachmentCalls> {
         let keys = self.failed_dels.iter();
         keys.filter_map(|key| self.attachments.get(key))

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{clock::Timestamp, event::Endpoint};
+use crate::{
+    clock::Timestamp,
+    event::{Endpoint, PodRef},
+};
 
 /// Entries at most; the one that was told of longest ago makes room.
 pub(crate) const MAX_ENDPOINTS: usize = 4_096;
@@ -23,12 +26,19 @@ pub(crate) struct Entry {
     pub(crate) written: Option<Timestamp>,
     /// When it was deleted, if it was since.
     pub(crate) deleted: Option<Timestamp>,
+    /// When a DEL last left it where it is, and the sandbox that the DEL was
+    /// for.
+    pub(crate) kept: Option<(Timestamp, String)>,
 }
 
 impl Endpoints {
-    /// All of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.by_key.values()
+    /// Those of all pods of a name.
+    pub(crate) fn of_pod_name<'a>(&'a self, pod: &PodRef) -> impl Iterator<Item = &'a Entry> {
+        let its = |entry: &&Entry| {
+            let own = &entry.endpoint.pod;
+            own.name == pod.name && own.namespace == pod.namespace
+        };
+        self.by_key.values().filter(its)
     }
 
     pub(super) fn take_dropped(&mut self) -> u64 {
@@ -48,6 +58,11 @@ impl Endpoints {
         true
     }
 
+    pub(super) fn kept(&mut self, endpoint: &Endpoint, del: &str, time: Timestamp) -> bool {
+        self.entry(endpoint).kept = Some((time, del.to_owned()));
+        true
+    }
+
     fn entry(&mut self, endpoint: &Endpoint) -> &mut Entry {
         if !self.by_key.contains_key(&endpoint.key) && self.by_key.len() >= MAX_ENDPOINTS {
             self.dropped += 1;
@@ -61,6 +76,7 @@ impl Endpoints {
             endpoint: endpoint.clone(),
             written: None,
             deleted: None,
+            kept: None,
         };
         self.by_key.entry(endpoint.key.clone()).or_insert_with(new)
     }

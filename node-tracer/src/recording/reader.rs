@@ -2,11 +2,7 @@
 //! told apart from whatever should be. A recording may come from another
 //! machine: it is data and is trusted with nothing.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader},
-    path::Path,
-};
+use std::io::{self, BufRead};
 
 use serde::{Deserialize, de};
 use serde_json::Value;
@@ -28,15 +24,6 @@ const BUFFER: usize = 1 << 20;
 /// A recording cannot be read. Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// No such file, or no right to it.
-    #[error("cannot open the recording {name}")]
-    Open {
-        /// Which.
-        name: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
     /// The disk, the pipe.
     #[error("cannot read the recording {name} after line {line}")]
     Read {
@@ -51,8 +38,8 @@ pub(crate) enum ReadError {
     /// Something else, or nothing.
     #[error(
         "{name} is no recording: {found}. What can be replayed now is what `node-tracer trace \
-         --record FILE` and `node-tracer scan --record FILE` have written, from its first line on \
-         (logs of the kubelet or a container runtime cannot be read yet)"
+         --record FILE` and `node-tracer scan --record FILE` have written, from its first line on, \
+         and logs of the kubelet, container runtimes, CNI plugins and the kernel"
     )]
     Foreign {
         /// Which.
@@ -115,21 +102,6 @@ pub(crate) struct Recording<R> {
     name: String,
     header: Header,
     lines: Lines<R>,
-}
-
-impl Recording<Box<dyn BufRead>> {
-    /// Opens a file, or standard input for `-`.
-    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
-        if path == Path::new("-") {
-            let input: Box<dyn BufRead> = Box::new(io::stdin().lock());
-            return Self::new(String::from("standard input"), input);
-        }
-        let name = path.display().to_string();
-        match File::open(path) {
-            Ok(file) => Self::new(name, Box::new(BufReader::with_capacity(BUFFER, file))),
-            Err(source) => Err(ReadError::Open { name, source }),
-        }
-    }
 }
 
 impl<R: BufRead> Recording<R> {

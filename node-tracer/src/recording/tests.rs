@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     event::{
-        CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, OomKill, RuntimeContainer,
-        StartFailure, Store, StoreKind, Trace, TraceKind, What,
+        CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, FullFilesystem, OomKill,
+        RuntimeContainer, StartFailure, Store, StoreKind, Trace, TraceKind, What,
     },
     model::story::*,
 };
@@ -128,15 +128,29 @@ fn of_logs() -> Vec<Event> {
         memcg: Some("/kubepods/pod1".into()),
         limited: Some(true),
     };
-    let deleted = endpoint.clone();
+    let (deleted, kept) = (endpoint.clone(), endpoint.clone());
     let waiting = What::DeviceWaiting {
         device: "eth0".into(),
         references: Some(-1),
+    };
+    let full = FullFilesystem {
+        path: "/run".into(),
+        bytes: 1 << 30,
+        bytes_free: 0,
+        inodes: 4_096,
+        inodes_free: 7,
     };
     vec![
         at(1, What::SandboxFailed { failure }),
         at(1, What::EndpointWritten { endpoint }),
         at(2, What::EndpointDeleted { endpoint: deleted }),
+        at(
+            2,
+            What::EndpointKept {
+                del: "y".into(),
+                endpoint: kept,
+            },
+        ),
         at(2, What::OomKilled { kill }),
         at(2, waiting),
         at(
@@ -146,6 +160,7 @@ fn of_logs() -> Vec<Event> {
                 suspended: true,
             },
         ),
+        at(3, What::FilesystemFull { full }),
     ]
 }
 
@@ -265,8 +280,10 @@ fn kind(what: &What) -> usize {
         What::EndpointDeleted { .. } => 28,
         What::OomKilled { .. } => 29,
         What::DeviceWaiting { .. } => 30,
-        What::ClockStepped { .. } => 31,
+        What::EndpointKept { .. } => 31,
         What::Tick => 32,
+        What::FilesystemFull { .. } => 33,
+        What::ClockStepped { .. } => 34,
     }
 }
 
@@ -274,7 +291,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..33).collect(), "one of each");
+    assert_eq!(kinds, (0..35).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

@@ -72,6 +72,7 @@ impl Run {
             Telling::Stream(engine) => engine.apply(event),
             Telling::Looks(looks) => {
                 looks.apply(event);
+                self.sinks.iter_mut().for_each(|sink| sink.look(event));
                 return Ok(());
             }
         };
@@ -205,11 +206,16 @@ impl Run {
             command,
             time,
             node,
+            version,
             ..
         } = &self.header;
+        let by = match version {
+            Some(version) => format!(" (node-tracer {version})"),
+            None => String::new(),
+        };
         let own = CoverageItem {
             signal: String::from("recording"),
-            mechanism: Some(format!("{}, of {}", self.name, command.as_str())),
+            mechanism: Some(format!("{}, of {}{by}", self.name, command.as_str())),
             reason: None,
             unknown: match self.items {
                 Some(_) => Vec::new(),

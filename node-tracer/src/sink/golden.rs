@@ -133,8 +133,13 @@ fn hostile_names_stay_names() {
 }
 
 #[test]
+fn a_pod_that_does_not_start_with_what_came_before() {
+    compare_all("creating");
+}
+
+#[test]
 fn what_is_printed_as_json_can_be_read_back() {
-    for name in ["ghost", "hostile"] {
+    for name in ["ghost", "hostile", "creating"] {
         let printed = json(&input(name));
         let again: Vec<_> = printed.lines().map(Input::parse).collect();
         assert_eq!(json(&again), printed);

@@ -127,7 +127,11 @@ fn entry(record: &Record<'_>) -> Result<Option<wire::Entry>, SinkError> {
     let mut entry = wire::Entry::default();
     entry.push("SYSLOG_IDENTIFIER", "node-tracer");
     match record.body {
-        Body::Event(_) | Body::Explanation(_) => return Ok(None),
+        Body::Event(_)
+        | Body::Explanation(_)
+        | Body::Plan { .. }
+        | Body::Repair(_)
+        | Body::RepairSummary(_) => return Ok(None),
         Body::Finding { finding, state } => push_finding(&mut entry, record, finding, state),
         Body::Coverage(items) => push_plain(&mut entry, "coverage", &coverage_message(items)),
         Body::Summary(summary) => push_plain(&mut entry, "summary", &summary_message(summary)),

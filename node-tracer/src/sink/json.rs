@@ -49,7 +49,7 @@ impl<W: io::Write> Sink for JsonSink<W> {
 }
 
 /// A record as one line of JSON, without the newline.
-pub(super) fn line(record: &Record<'_>) -> Result<Vec<u8>, SinkError> {
+pub(crate) fn line(record: &Record<'_>) -> Result<Vec<u8>, SinkError> {
     let mut line = Vec::with_capacity(512);
     record.serialize(&mut Serializer::with_formatter(&mut line, Harmless))?;
     Ok(line)

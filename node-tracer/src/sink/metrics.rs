@@ -227,7 +227,11 @@ impl Metrics {
             Body::Event(event) => self.event(&event.what),
             Body::Finding { finding, state } => self.finding(finding, state),
             Body::Coverage(items) => self.coverage(items),
-            Body::Explanation(_) | Body::Summary(_) => {}
+            Body::Explanation(_)
+            | Body::Summary(_)
+            | Body::Plan { .. }
+            | Body::Repair(_)
+            | Body::RepairSummary(_) => {}
         }
     }
 

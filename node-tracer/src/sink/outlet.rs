@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::SinkError;
-use crate::report;
+use crate::fault;
 
 /// Bytes of records that wait, the one that is being written too.
 const ROOM: usize = 4 << 20;
@@ -285,7 +285,7 @@ impl Shared {
             drop(state);
             self.less.notify_all();
             match (&result, before) {
-                (Err(error), false) if failing => tracing::warn!("{}", report::chain(error)),
+                (Err(error), false) if failing => tracing::warn!("{}", fault::chain(error)),
                 (Ok(()), true) => tracing::warn!("{} works again", self.name),
                 _ => {}
             }

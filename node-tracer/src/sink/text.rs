@@ -25,9 +25,12 @@ mod event;
 mod explanation;
 mod finding;
 mod memory;
+mod repair;
 mod stack;
 mod style;
 mod wrap;
+
+pub(crate) use self::{stack::folded, style::length};
 
 /// Prints records as text.
 pub(crate) struct TextSink<W> {
@@ -37,6 +40,8 @@ pub(crate) struct TextSink<W> {
     brief: bool,
     /// The date that was last printed.
     date: String,
+    /// The node that was last named.
+    node: String,
     /// The last thing printed was a block, and what follows is set apart.
     after_block: bool,
     memory: Memory,
@@ -50,6 +55,7 @@ impl<W: io::Write> TextSink<W> {
             paint: Painter { colour },
             brief: false,
             date: String::new(),
+            node: String::new(),
             after_block: false,
             memory: Memory::default(),
         }
@@ -64,17 +70,21 @@ impl<W: io::Write> TextSink<W> {
         }
     }
 
-    /// The date, if it is not the one last printed.
+    /// The date and the node, if they are not those last printed.
     fn day(&mut self, record: &Record<'_>) -> String {
         let today = style::date(record.time);
-        if today == self.date {
+        let same = record.node == self.node;
+        if today == self.date && same {
             return String::new();
         }
         let first = self.date.is_empty();
         self.date.clone_from(&today);
+        record.node.clone_into(&mut self.node);
+        let node = Printable(record.node);
         let line = match first {
-            true => format!("{today}, times are UTC; node {}", Printable(record.node)),
-            false => today,
+            true => format!("{today}, times are UTC; node {node}"),
+            false if same => today,
+            false => format!("{today}, node {node}"),
         };
         self.paint.paint(Style::Title, line) + "\n"
     }
@@ -178,7 +188,7 @@ impl<W: io::Write> TextSink<W> {
             worst_open,
             worst_seen,
         } = summary;
-        let took = style::length(Duration::from_millis(*duration_ms));
+        let took = length(Duration::from_millis(*duration_ms));
         let style = worst_open.map_or(Style::Good, Style::from);
         let open = match findings(severities.iter().rev(), Severity::as_str, |count| {
             count.open
@@ -251,6 +261,9 @@ impl<W: io::Write> Sink for TextSink<W> {
                 return Ok(Shown::Yes);
             }
             Body::Summary(summary) => (self.summary(summary), true),
+            Body::Plan { plan, file } => (repair::plan(self.paint, record.time, plan, file), false),
+            Body::Repair(outcome) => (repair::outcome(self.paint, outcome), false),
+            Body::RepairSummary(totals) => (repair::summary(self.paint, totals), true),
         };
         let first = self.date.is_empty();
         let date = self.date.clone();

@@ -10,6 +10,7 @@ mod cache;
 mod config;
 mod flannel;
 mod ranges;
+pub(crate) mod running;
 #[cfg(test)]
 mod tests;
 
@@ -35,4 +36,16 @@ pub(crate) fn is_name(text: &str) -> bool {
 pub(crate) fn is_ifname(text: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_graphic() && !matches!(c, b'/' | b':');
     (1..16).contains(&text.len()) && text.bytes().all(allowed) && !matches!(text, "." | "..")
+}
+
+/// A file of libcni's cache.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_cache(data: &[u8]) {
+    cache::fuzz(data);
+}
+
+/// A configuration file.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_config(data: &[u8]) {
+    config::fuzz(data);
 }

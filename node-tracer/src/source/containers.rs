@@ -165,6 +165,64 @@ fn walk(root: &Root, hierarchy: &Path) -> Result<Existing, ContainersError> {
     Ok(existing)
 }
 
+/// Which of these containers have a cgroup, in any hierarchy and under whatever
+/// name: of pods or not, of whatever runtime.
+///
+/// # Errors
+/// See [`ContainersError`].
+pub(crate) fn named_in_cgroups(
+    root: &Path,
+    procfs: &Procfs,
+    ids: BTreeSet<String>,
+) -> Result<Existing, ContainersError> {
+    let root = root.to_owned();
+    let walk = move || search(&Root::open(&root)?, &ids);
+    match procfs.bounded_reads().run(PATIENCE, walk) {
+        Ok(result) => result,
+        Err(source) => Err(ContainersError::NoAnswer {
+            what: "the cgroups",
+            source,
+        }),
+    }
+}
+
+fn search(root: &Root, ids: &BTreeSet<String>) -> Result<Existing, ContainersError> {
+    let mut existing = Existing::default();
+    let mut left = MAX_CGROUPS * HIERARCHIES.len();
+    let mut waiting = vec![PathBuf::from(MOUNT)];
+    while let Some(path) = waiting.pop() {
+        let listed = root
+            .folder(&path)
+            .and_then(|opened| opened.map(|opened| opened.list(MAX_CGROUPS)).transpose());
+        let entries = match listed {
+            Ok(Some(listing)) => listing.entries,
+            Ok(None) => continue,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(source) => return Err(ContainersError::Read { path, source }),
+        };
+        for entry in entries {
+            if entry.kind != FileType::Directory {
+                continue;
+            }
+            if left == 0 {
+                existing.partial = Some(String::from("there are too many cgroups"));
+                return Ok(existing);
+            }
+            left -= 1;
+            let name = entry.name.to_string_lossy();
+            // An ID stands alone or between what systemd and runtimes put
+            // around it.
+            let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+            let found = words
+                .chain([name.as_ref()])
+                .filter(|word| ids.contains(*word));
+            existing.ids.extend(found.map(str::to_owned));
+            waiting.push(path.join(&entry.name));
+        }
+    }
+    Ok(existing)
+}
+
 /// Whether a process of this name watches over containers: containerd's shims
 /// of all kinds, and the conmon of CRI-O.
 pub(crate) fn is_shim(comm: &str) -> bool {
@@ -296,6 +354,28 @@ mod tests {
         )
         .unwrap();
         assert_eq!(ids(&root), "abcde");
+    }
+
+    #[test]
+    fn a_container_is_found_by_its_cgroup_whoever_made_it() {
+        let top = "/sys/fs/cgroup";
+        let root = node(&[
+            format!(
+                "{top}/systemd/machine.slice/libpod-{}.scope/container",
+                id('a')
+            ),
+            format!("{top}/pids/docker/{}", id('b')),
+            format!("{top}/x/kubepods-pod1.slice:cri-containerd:{}", id('c')),
+            format!("{top}/x/nerdctl/web-1.2"),
+            format!("{top}/x/{}0", id('d')),
+        ]);
+        let mut ids: BTreeSet<String> = "abcde".chars().map(id).collect();
+        ids.insert(String::from("web-1.2"));
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let found = named_in_cgroups(root.path(), &procfs, ids).unwrap();
+        assert_eq!(found.partial, None);
+        let found: Vec<&str> = found.ids.iter().map(|id| &id[..1]).collect();
+        assert_eq!(found, ["a", "b", "c", "w"]);
     }
 
     #[test]

@@ -24,10 +24,13 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{Event, Network, ReservationHolder, Store, What},
-    report,
+    fault,
 };
 
+pub(crate) mod hand;
 mod store;
+
+pub(crate) use self::store::{file_name, parse};
 
 /// Folders of networks that are looked at below the default one.
 const MAX_NETWORKS: usize = 256;
@@ -58,7 +61,7 @@ pub(crate) fn look(root: &Root, networks: &[Network], now: Timestamp) -> Vec<Eve
     visit(root, networks, |path, folder| match folder {
         Ok(folder) => stores.push(store::list(path, folder, MAX_ENTRIES)),
         Err(unread) => {
-            let text = report::chain(&unread);
+            let text = fault::chain(&unread);
             match stores.iter_mut().find(|store| store.path == path) {
                 Some(store) => store.unread.push(text),
                 None => stores.push(Store {
@@ -114,7 +117,7 @@ impl Stores {
     /// Who has reserved an address.
     pub(crate) fn holder(&self, address: IpAddr) -> Lookup {
         let mut lookup = Lookup::default();
-        let entry = Entry::named(&store::file_name(address));
+        let entry = Entry::named(&file_name(address));
         visit(&self.root, &self.config.networks, |path, folder| {
             let found = folder.and_then(|folder| store::reservation(path, folder, &entry));
             match found {
@@ -205,6 +208,12 @@ fn in_default(root: &Root) -> io::Result<(Vec<PathBuf>, bool)> {
 
 fn is_default(path: &Path) -> bool {
     path == Path::new(DEFAULT_DATA_DIR)
+}
+
+/// What is in a reservation's file.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    store::parse(data);
 }
 
 #[cfg(test)]

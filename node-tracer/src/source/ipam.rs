@@ -24,8 +24,8 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{Event, Network, Reservation, Store, StoreKind, What},
+    fault,
     record::CoverageItem,
-    report,
     words::counted,
 };
 
@@ -104,7 +104,7 @@ pub(crate) fn expected(networks: &[Network]) -> BTreeMap<StoreKind, String> {
 /// that there is one.
 pub(crate) fn files(root: &Root, kind: StoreKind, by: Option<&str>) -> Vec<Answer> {
     let one = |read: Result<Option<Store>, Unread>| {
-        let read = read.map_err(|error| report::chain(&error)).transpose();
+        let read = read.map_err(|error| fault::chain(&error)).transpose();
         let answer = read.map(|store| Answer::new(kind, Path::new(place(kind)), store));
         answer.into_iter().collect()
     };
@@ -175,7 +175,7 @@ pub(crate) fn ask(
     let path = Path::new(place(kind));
     match listed {
         Ok((store, size)) => (Answer::new(kind, path, Ok(store)), size),
-        Err(error) => (Answer::new(kind, path, Err(report::chain(&error))), 0),
+        Err(error) => (Answer::new(kind, path, Err(fault::chain(&error))), 0),
     }
 }
 
@@ -297,5 +297,26 @@ fn keep_times(now: &mut [Reservation], before: &[Reservation]) {
         if let Some(old) = same.find(|old| old.holder.container_id == each.holder.container_id) {
             each.modified = each.modified.min(old.modified);
         }
+    }
+}
+
+/// Terway's database.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_terway(data: &[u8]) {
+    terway::fuzz(data);
+}
+
+/// The others' documents.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_documents(data: &[u8]) {
+    aws::fuzz(data);
+    let now = Timestamp::now();
+    let mut blocks = calico::Blocks::new(["node".to_owned()].into(), now);
+    if blocks.take(data).is_some() {
+        blocks.store(None);
+    }
+    let mut pools = whereabouts::Pools::new(now);
+    if pools.take(data).is_some() {
+        pools.store(None);
     }
 }

@@ -10,6 +10,9 @@ mod records;
 mod stalls;
 mod tasks;
 
+#[cfg(fuzzing)]
+pub(crate) use self::cni::fuzz;
+
 use std::{
     collections::{BTreeSet, HashMap},
     os::fd::{AsRawFd, RawFd},
@@ -448,7 +451,7 @@ impl Live {
     }
 
     fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!("{}", crate::report::chain(error));
+        tracing::warn!("{}", crate::fault::chain(error));
         self.drop("kernel-look-failed", 1);
     }
 }

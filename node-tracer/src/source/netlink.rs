@@ -311,3 +311,9 @@ fn move_into(file: &fs::File) -> io::Result<()> {
         Some(LinkNameSpaceType::Network),
     )?)
 }
+
+/// What the kernel would not send.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    decode::fuzz(data);
+}

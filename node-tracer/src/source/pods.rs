@@ -222,6 +222,12 @@ impl PodsFile {
     }
 }
 
+/// A document of kubectl.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let _ = parse::pods(data, "pods.json");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -205,6 +205,11 @@ impl Procfs {
         inode.ok().flatten()
     }
 
+    /// Where the proc file system is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.proc
+    }
+
     /// The file of a task's network namespace.
     pub(crate) fn task_netns_path(&self, tid: u32) -> PathBuf {
         self.task_path(tid, "ns/net")
@@ -385,4 +390,10 @@ fn file_name(target: &Path) -> Option<String> {
     let name = target.file_name()?.as_bytes();
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// A line of mountinfo.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    mounts::fuzz(data);
 }

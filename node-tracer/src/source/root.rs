@@ -9,7 +9,10 @@
 use std::{
     ffi::OsString,
     fs, io,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt as _},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -186,6 +189,30 @@ impl Root {
         }
     }
 
+    /// Opens a folder whose path has no link in it anywhere: what is changed is
+    /// what the path names. `None` if there is none.
+    ///
+    /// # Errors
+    /// A part of the path is a link (`FilesystemLoop`); or it is there and
+    /// cannot be opened, or is no folder.
+    pub(crate) fn strict_folder(&self, path: &Path) -> io::Result<Option<Folder>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match self.resolve(path, flags, ResolveFlags::NO_SYMLINKS) {
+            Ok(fd) => Ok(Some(Folder(fd))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Device and inode: the same root by whatever path.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = fstat(&self.0)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// A handle of what is at a path of the host: a socket to connect to, say.
     /// It is not opened.
     ///
@@ -248,6 +275,12 @@ pub(crate) fn is_namespace(file: &OwnedFd) -> io::Result<bool> {
 impl From<RootError> for io::Error {
     fn from(error: RootError) -> Self {
         error.source
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

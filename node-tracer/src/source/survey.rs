@@ -29,7 +29,7 @@ use self::{
 use crate::{
     clock::{KernelClock, Timestamp},
     event::{Event, Netns, What},
-    report,
+    fault,
     source::{
         containers,
         netlink::{Target, Visit},
@@ -165,7 +165,7 @@ fn shims(tasks: &[TaskEntry]) -> Vec<u32> {
 }
 
 fn chain(error: &(impl std::error::Error + 'static)) -> String {
-    report::chain(error)
+    fault::chain(error)
 }
 
 /// Does two things at the same time, or one after the other if there is no

@@ -40,8 +40,8 @@ use self::{
 use crate::{
     clock::Timestamp,
     event::{CniCall, Event, Trace, What},
+    fault,
     record::CoverageItem,
-    report,
     source::{hostlocal::Stores, procfs::Procfs},
 };
 
@@ -79,12 +79,12 @@ impl Effects {
     pub(super) fn new(procfs: &Procfs, root: &Path) -> Self {
         let stores = Stores::discover(root);
         if let Err(error) = &stores {
-            tracing::debug!("{}", report::chain(error));
+            tracing::debug!("{}", fault::chain(error));
         }
         Self {
             known: Known::new(procfs.clone(), root),
             schedule: Schedule::default(),
-            worker: Worker::start(stores.ok()).map_err(|error| report::chain(&error)),
+            worker: Worker::start(stores.ok()).map_err(|error| fault::chain(&error)),
             host: None,
             runtimes: HashMap::new(),
             under_way: None,

@@ -10,11 +10,11 @@ use crate::{
     config::{Config, Node},
     engine::{Engine, Settings, Watch},
     event::{Event, What},
+    fault,
     output::{self, Patient},
     privileges::Starter,
     record::{Body, CoverageItem, Record, Summary},
     recording::{self, Note, Recorder, RecordingError},
-    report,
     sink::{Outlet, SinkError, Weight, metrics::Metrics},
     summary,
 };
@@ -167,7 +167,7 @@ impl<'a> Out<'a> {
                 Ok(_) | Err(SinkError::Slow) => {}
                 Err(SinkError::Closed) => state.closed = true,
                 Err(error) => {
-                    tracing::warn!("{}", report::chain(&error));
+                    tracing::warn!("{}", fault::chain(&error));
                     self.lost.push(("output-failed", 1));
                 }
             }
@@ -190,7 +190,7 @@ impl<'a> Out<'a> {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = write(recorder)
         {
-            tracing::warn!("{}; it ends here", report::chain(&error));
+            tracing::warn!("{}; it ends here", fault::chain(&error));
             self.recorder = None;
             self.lost.push(("recording-failed", 1));
         }

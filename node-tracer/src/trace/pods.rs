@@ -7,8 +7,8 @@ use crate::{
     clock::Timestamp,
     config::{Config, Pods},
     event::{Event, Pod, What},
+    fault,
     model::pods::{deleted, reference},
-    report,
     source::{
         kube::{self, Credentials, KubeError, Told, Watch},
         pods::{Listing, PodsError, PodsFile},
@@ -50,7 +50,7 @@ impl PodsSource {
         match found {
             Ok(source) => Ok((source, None)),
             Err(error) if given.is_some() => Err(error),
-            Err(error) => Ok((Self::of(From::Nowhere), Some(report::chain(&error)))),
+            Err(error) => Ok((Self::of(From::Nowhere), Some(fault::chain(&error)))),
         }
     }
 
@@ -115,7 +115,7 @@ impl PodsSource {
                     true
                 }
                 Some(Err(error)) => {
-                    self.failed(report::chain(&error), out);
+                    self.failed(fault::chain(&error), out);
                     false
                 }
             },

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::{
     config::{Config, Cri},
     event::Event,
+    fault,
     record::CoverageItem,
-    report,
     source::{
         cri::{self, Endpoint, Place, Watcher},
         procfs::Procfs,
@@ -44,12 +44,12 @@ impl Runtime {
                         (Some(Place::Search(found)), Some(String::from(why)))
                     }
                     Ok(found) => (Some(Place::Search(found)), None),
-                    Err(error) => (Some(Place::Search(Vec::new())), Some(report::chain(&error))),
+                    Err(error) => (Some(Place::Search(Vec::new())), Some(fault::chain(&error))),
                 }
             }
             Cri::Endpoint(text) => match Endpoint::parse(text) {
                 Ok(endpoint) => (Some(Place::Given(endpoint)), None),
-                Err(error) => (None, Some(report::chain(&error))),
+                Err(error) => (None, Some(fault::chain(&error))),
             },
         };
         let first = place.as_ref().and_then(|place| place.first().cloned());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::{SOCKET, image};
-use crate::syscall::{mount, wait_for_input};
+use crate::syscall::wait_for_input;
 use crate::{cni, own_root, stage, wait};
 
 /// For containerd to start, and for everything to end.
@@ -35,7 +35,7 @@ pub(crate) fn serve(
         shared.push(plugins);
     }
     own_root::enter(folder, &shared)?;
-    become_first_process()?;
+    own_root::become_first_process()?;
     write_configuration(plugins, network)?;
     ip_link_up("lo")?;
     let mut containerd = Command::new("containerd")
@@ -47,14 +47,6 @@ pub(crate) fn serve(
     let done = run(&mut containerd);
     end_children(&containerd)?;
     done
-}
-
-/// On a node, process 1 is in the node's own namespaces. Here it is not: who
-/// looks at it on the node's root is shown this process.
-fn become_first_process() -> anyhow::Result<()> {
-    let own = format!("/proc/{}", std::process::id());
-    let first = Path::new("/proc/1");
-    mount(Some(Path::new(&own)), first, None, libc::MS_BIND)
 }
 
 /// Orphans of all descendants become children of this process.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::matrix::MECHANISMS;
 
 /// What the kernel is asked for, each named by `check`.
-pub(super) const SIGNALS: [&str; 8] = [
+pub(super) const SIGNALS: [&str; 9] = [
     "netns-created",
     "netns-dying",
     "netns-destroyed",
@@ -16,6 +16,7 @@ pub(super) const SIGNALS: [&str; 8] = [
     "cni-call",
     "cni-result",
     "inventory",
+    "oom-kill",
 ];
 
 /// What the tracer says of itself: (mechanism, why none better, what is

@@ -177,7 +177,7 @@ fn expect(case: &Case, coverage: &Coverage, measure: &Coverage) -> anyhow::Resul
                     (*mechanism, *why)
                 }),
             Expected::Compared { why, addresses } => match signal {
-                "cni-call" | "cni-result" => ("", why),
+                "cni-call" | "cni-result" | "oom-kill" => ("", why),
                 "address" if !addresses => ("", "CAP_SYS_ADMIN"),
                 _ => ("comparison", why),
             },

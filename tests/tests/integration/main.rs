@@ -8,6 +8,7 @@
 
 mod address;
 mod calico;
+mod cause;
 mod cni;
 mod command_line;
 mod explain;
@@ -18,13 +19,16 @@ mod incident;
 mod journald;
 mod kube;
 mod lifecycle;
+mod logs;
 mod metrics;
 mod netns;
 mod node;
 mod privileges;
 mod recorder;
 mod recording;
+mod repair;
 mod replay;
+mod report;
 mod scan;
 mod stage;
 mod task;
@@ -34,7 +38,7 @@ use node_tracer_tests::harness::{self, Test};
 
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: [&[Test]; 23] = [
+    let groups: &[&[Test]] = &[
         stage::TESTS,
         node::TESTS,
         command_line::TESTS,
@@ -43,6 +47,8 @@ fn main() -> std::process::ExitCode {
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,
+        logs::TESTS,
+        report::TESTS,
         netns::TESTS,
         address::TESTS,
         task::TESTS,
@@ -58,6 +64,8 @@ fn main() -> std::process::ExitCode {
         explain::TESTS,
         kube::TESTS,
         faults::TESTS,
+        cause::TESTS,
+        repair::TESTS,
     ];
     harness::run(&groups.concat())
 }

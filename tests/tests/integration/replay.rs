@@ -292,7 +292,7 @@ fn refuses() -> anyhow::Result<()> {
     let output = r#"{"schema":"node-tracer/1","type":"coverage","signals":[]}"#;
     let cases = [
         ("", "is empty"),
-        ("Nov 21 05:41:02 node kubelet[812]: E1121", "--record"),
+        ("just some words", "--record"),
         ("\u{1b}[2J\n", "--record"),
         (output, "-o json"),
         (other, "node-tracer/9"),

@@ -48,8 +48,44 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
 }
 
+/// Runs a program to its end and looks at its memory all the while. What the
+/// kernel says at the end is not less than what the starting program, this one,
+/// had.
+pub(crate) fn run_watched(command: &mut Command) -> anyhow::Result<Run> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let watcher = std::thread::spawn(move || {
+        let status = format!("/proc/{}/status", told.recv().unwrap_or(0));
+        let mut peak = None;
+        let over = std::sync::mpsc::RecvTimeoutError::Disconnected;
+        while ended.recv_timeout(WATCH) != Err(over) {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let peak_now = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let peak_now = peak_now.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+            peak = peak.max(peak_now);
+        }
+        peak
+    });
+    let run = run_telling(command, |pid| {
+        // The watcher waits for nothing else.
+        let _ = tell.send(pid);
+    });
+    drop((end, tell));
+    let peak: Option<u64> = watcher.join().ok().flatten();
+    let mut run = run?;
+    run.memory = peak.unwrap_or(run.memory);
+    Ok(run)
+}
+
+/// How often memory is looked at.
+const WATCH: Duration = Duration::from_millis(5);
+
 /// Runs a program to its end.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<Run> {
+    run_telling(command, |_| {})
+}
+
+fn run_telling(command: &mut Command, tell: impl FnOnce(u32)) -> anyhow::Result<Run> {
     let (stdout, stderr) = (unnamed()?, unnamed()?);
     command
         .stdin(Stdio::null())
@@ -59,6 +95,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<Run> {
     let child = command
         .spawn()
         .with_context(|| format!("start {}", command.get_program().display()))?;
+    tell(child.id());
     let (mut status, pid) = (0, child.id() as libc::pid_t);
     // SAFETY: an all-zero rusage is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -115,13 +152,15 @@ impl Series {
     /// What [`columns`](Self::columns) are of.
     pub(crate) const HEADER: &str = "  median      min      max      cpu    MiB";
 
-    fn middle_cpu(&self) -> Duration {
+    /// The middle one of the times on a CPU.
+    pub(crate) fn middle_cpu(&self) -> Duration {
         let mut cpu: Vec<Duration> = self.runs.iter().map(|run| run.cpu).collect();
         cpu.sort();
         cpu[cpu.len() / 2]
     }
 
-    fn memory(&self) -> u64 {
+    /// Largest resident memory of all, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
         self.runs.iter().map(|run| run.memory).max().unwrap_or(0)
     }
 
@@ -152,6 +191,18 @@ mod tests {
             (Some(3), "out\n", "err\n")
         );
         assert!(run.memory > 0);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_program_alone() {
+        // More than the program has, touched so that it is there.
+        let own = vec![1_u8; 64 << 20];
+        let run = run_watched(Command::new("sleep").arg("0.3")).unwrap();
+        assert!((100..32 << 10).contains(&run.memory), "{}", run.memory);
+        assert_eq!(
+            own.iter().map(|byte| u64::from(*byte)).sum::<u64>(),
+            64 << 20
+        );
     }
 
     #[test]

@@ -387,6 +387,7 @@ mod tests {
             duration_ms: 120_000.0,
             result: None,
             error: None,
+            log: false,
         };
         assert_eq!(Cause::of(&end), Killed);
         let silent = End {

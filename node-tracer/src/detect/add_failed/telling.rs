@@ -76,8 +76,11 @@ impl Failed<'_> {
     }
 
     fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
-        const CNI: &str = "cni";
         let failing = self.failing;
+        let source = match failing.end.log {
+            true => "log",
+            false => "cni",
+        };
         let (ifname, plugin) = (self.ifname, &failing.plugin);
         let mut claims = vec![evidence(
             format!(
@@ -85,7 +88,7 @@ impl Failed<'_> {
                  since",
                 short_id(&failing.first_id)
             ),
-            CNI,
+            source,
             failing.since,
         )];
         let pace = match failing.times {
@@ -95,7 +98,7 @@ impl Failed<'_> {
         let pace = pace.map(|pace| format!(", called {pace},"));
         let pace = pace.unwrap_or_default();
         let claim = format!("{plugin}{pace} {}", failure(&failing.end));
-        claims.push(evidence(claim, CNI, failing.end.at));
+        claims.push(evidence(claim, source, failing.end.at));
         let plugins = self.attachment.into_iter().flat_map(|each| &each.plugins);
         for child in plugins.filter(|plugin| plugin.delegated) {
             let Some(end) = child.add.as_ref().and_then(|add| add.end.as_ref()) else {
@@ -109,7 +112,7 @@ impl Failed<'_> {
                 false => failure(end),
             };
             let claim = format!("{}, which {plugin} called, {how}", child.plugin);
-            claims.push(evidence(claim, CNI, end.at));
+            claims.push(evidence(claim, source, end.at));
         }
         for rival in &self.rivals {
             claims.extend(rival.evidence(view));

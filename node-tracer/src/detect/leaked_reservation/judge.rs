@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether any namespace can have any address: it could not be visited.
-    pub(super) fn is_blind(&self) -> bool {
+    pub(crate) fn is_blind(&self) -> bool {
         self.unread > 0
     }
 
@@ -228,7 +228,7 @@ impl<'a> Judge<'a> {
     }
 
     /// A proof in words, with its source and the time for which it holds.
-    pub(super) fn words(
+    pub(crate) fn words(
         &self,
         proof: Proof<'a>,
         at: Timestamp,

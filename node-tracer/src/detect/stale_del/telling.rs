@@ -8,7 +8,7 @@ use crate::{
         short_id,
     },
     event::PodRef,
-    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{Call, PluginCalls},
         lost::{Item, Kind, LONGEST},
@@ -34,6 +34,7 @@ impl Stale<'_, '_> {
             let del = loss.del.as_ref()?;
             Some(del.started)
         });
+        let plugins = self.dels.iter().map(|(plugin, _)| *plugin);
         Finding {
             rule: Rule::StaleDel,
             severity: match verdict {
@@ -50,7 +51,7 @@ impl Stale<'_, '_> {
             holders: Vec::new(),
             evidence: self.evidence(verdict),
             unknown: self.unknown(verdict),
-            advice: self.advice(verdict, &pod),
+            advice: advice(verdict.effect(), &pod, plugins, (self.old, newer.id)),
             detail: Detail {
                 effect: Some(verdict.effect()),
                 old_container_id: Some(self.old.to_owned()),
@@ -220,52 +221,58 @@ impl Stale<'_, '_> {
         }
         unknown
     }
+}
 
-    fn advice(&self, verdict: Verdict, pod: &PodRef) -> Vec<String> {
-        let mut advice = Vec::new();
-        let words = kubectl_words(pod);
-        let is_calico = self.dels.iter().any(|(plugin, _)| {
-            let ipam = plugin.ipam.as_deref().unwrap_or_default();
-            plugin.plugin.contains("calico") || ipam.contains("calico")
+/// What to do about a DEL, in order. `ids`: the old sandbox's, the newer one's.
+pub(super) fn advice<'p>(
+    effect: Effect,
+    pod: &PodRef,
+    mut plugins: impl Iterator<Item = &'p PluginCalls>,
+    (old, newer): (&str, &str),
+) -> Vec<String> {
+    let mut advice = Vec::new();
+    let words = kubectl_words(pod);
+    let is_calico = plugins.any(|plugin| {
+        let ipam = plugin.ipam.as_deref().unwrap_or_default();
+        plugin.plugin.contains("calico") || ipam.contains("calico")
+    });
+    if effect == Effect::Harmful {
+        advice.push(match &words {
+            Some(words) => format!(
+                "have the pod's network set up anew: kubectl delete pod {words} (its owner makes a \
+                 new one, in a new sandbox)"
+            ),
+            None => String::from(
+                "have the pod's network set up anew: delete the pod, so that its owner makes a new \
+                 one in a new sandbox",
+            ),
         });
-        if verdict == Verdict::Harmful {
-            advice.push(match &words {
-                Some(words) => format!(
-                    "have the pod's network set up anew: kubectl delete pod {words} (its owner \
-                     makes a new one, in a new sandbox)"
-                ),
-                None => String::from(
-                    "have the pod's network set up anew: delete the pod, so that its owner makes \
-                     a new one in a new sandbox",
-                ),
-            });
-        }
-        if is_calico && verdict != Verdict::Harmless {
-            let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
-            let namespace = namespace.unwrap_or("NAMESPACE");
-            advice.push(format!(
-                "see whether Calico still has the pod's endpoint: calicoctl get workloadendpoint \
-                 -n {namespace} -o yaml must list it, with containerID {}",
-                short_id(self.newer.id)
-            ));
-        }
-        if is_plain(self.old) && verdict != Verdict::Harmless {
-            let old = short_id(self.old);
-            advice.push(format!(
-                "end the retries: crictl pods --id {old} shows whether the runtime still has the \
-                 old sandbox; journalctl -u kubelet -u containerd -u crio | grep {old} says why \
-                 removing it fails; once that is mended, crictl rmp {old} while the pod is down"
-            ));
-        }
-        if verdict == Verdict::Harmful {
-            advice.push(String::from(
-                "use a CNI plugin that minds the container ID in a DEL, or it happens with the \
-                 next StatefulSet pod: Calico does since 2017 (projectcalico/cni-plugin#383), if \
-                 the endpoint's containerID is set; Terway since 2022; host-local always",
-            ));
-        }
-        advice
     }
+    if is_calico && effect != Effect::Harmless {
+        let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
+        let namespace = namespace.unwrap_or("NAMESPACE");
+        advice.push(format!(
+            "see whether Calico still has the pod's endpoint: calicoctl get workloadendpoint -n \
+             {namespace} -o yaml must list it, with containerID {}",
+            short_id(newer)
+        ));
+    }
+    if is_plain(old) && effect != Effect::Harmless {
+        let old = short_id(old);
+        advice.push(format!(
+            "end the retries: crictl pods --id {old} shows whether the runtime still has the old \
+             sandbox; journalctl -u kubelet -u containerd -u crio | grep {old} says why removing it \
+             fails; once that is mended, crictl rmp {old} while the pod is down"
+        ));
+    }
+    if effect == Effect::Harmful {
+        advice.push(String::from(
+            "use a CNI plugin that minds the container ID in a DEL, or it happens with the next \
+             StatefulSet pod: Calico does since 2017 (projectcalico/cni-plugin#383), if the \
+             endpoint's containerID is set; Terway since 2022; host-local always",
+        ));
+    }
+    advice
 }
 
 /// Whether something was there right before a DEL.

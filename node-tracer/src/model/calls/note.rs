@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
+    time::Duration,
 };
 
 use super::{
@@ -12,6 +13,9 @@ use crate::{
     clock::Timestamp,
     event::{CniCall, CniEffect, Netns},
 };
+
+/// What a log told of a call before that is past.
+const PAST: Duration = Duration::from_secs(3_600);
 
 impl Calls {
     pub(in crate::model) fn take_dropped(&mut self) -> u64 {
@@ -30,7 +34,7 @@ impl Calls {
         }
         self.pods.note(call, time, end);
         let key = (call.container_id.clone(), call.ifname.clone());
-        self.make_room(&key);
+        self.make_room(&key, time);
         let known = self.attachments.entry(key.clone());
         let attachment = known.or_insert_with(|| AttachmentCalls {
             container_id: call.container_id.clone(),
@@ -63,7 +67,11 @@ impl Calls {
             }
         }
         let changed = attachment.note(call, time, end);
+        let name = attachment.pod.as_ref().and_then(pod_key);
         self.sort(&key);
+        if let Some(name) = name.filter(|_| call.log) {
+            self.sort_name(name);
+        }
         changed
     }
 
@@ -121,11 +129,24 @@ impl Calls {
         };
         let forsaken = attachment.is_some_and(AttachmentCalls::is_forsaken);
         put(&mut self.forsaken, forsaken);
-        let failed = attachment.is_some_and(|attachment| attachment.del_failure().is_some());
+        let failed = attachment.is_some_and(|attachment| {
+            attachment.del_failure().is_some() || attachment.retried().is_some()
+        });
         put(&mut self.failed_dels, failed);
     }
 
-    fn make_room(&mut self, key: &Key) {
+    /// The same for a pod's name.
+    fn sort_name(&mut self, name: String) {
+        let keys = self.by_pod.get(&name).into_iter().flatten();
+        let mut all = keys.filter_map(|key| self.attachments.get(key));
+        let many = all.clone().nth(1).is_some();
+        match many && all.any(AttachmentCalls::has_del) {
+            true => self.namesakes.insert(name),
+            false => self.namesakes.remove(&name),
+        };
+    }
+
+    fn make_room(&mut self, key: &Key, now: Timestamp) {
         if self.attachments.contains_key(key) || self.attachments.len() < MAX_ATTACHMENTS {
             return;
         }
@@ -136,10 +157,15 @@ impl Calls {
             return;
         };
         self.sort(&oldest);
-        // What has been taken back is no loss.
-        self.dropped += u64::from(old.deleted().is_none());
+        // What has been taken back is no loss; nor is what a log of days has
+        // told of long before, as no rule would tell of it any more.
+        let past = old.is_logged() && now.since(old.last) > PAST;
+        self.dropped += u64::from(old.deleted().is_none() && !past);
         if let Some(name) = old.pod.as_ref().and_then(pod_key) {
             forget(&mut self.by_pod, &name, &oldest);
+            if self.namesakes.contains(&name) {
+                self.sort_name(name);
+            }
         }
         if let Some(netns) = old.netns {
             forget(&mut self.by_inode, &netns.inode, &oldest);
@@ -171,6 +197,7 @@ impl AttachmentCalls {
                     failing_since: None,
                     failed_del: None,
                     released: None,
+                    retried: None,
                 });
                 self.plugins.len() - 1
             }
@@ -211,10 +238,16 @@ impl PluginCalls {
                 end: None,
                 pid: call.pid,
                 with_netns: !call.netns_path.is_empty(),
+                log: call.log,
             });
             match is_add {
                 true => self.adds += 1,
-                false => self.dels += 1,
+                false => {
+                    self.dels += 1;
+                    if let (None, Some(failed)) = (&self.retried, &self.failed_del) {
+                        self.retried = Some((failed.clone(), time));
+                    }
+                }
             }
         }
         let Some(end) = end else {
@@ -224,6 +257,7 @@ impl PluginCalls {
             known.end = Some(end.clone());
         }
         match (is_add, end.is_ok()) {
+            (_, false) if !end.is_failed() => {}
             (true, true) => {}
             (true, false) => self.failed_adds += 1,
             (false, true) => {

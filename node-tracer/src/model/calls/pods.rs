@@ -116,7 +116,7 @@ impl PodTable {
         known.last = known.last.max(time);
         self.by_age.insert((known.last, id.clone()));
         known.make(&call.container_id, time);
-        if let Some(end) = end {
+        if let Some(end) = end.filter(|end| end.is_ok() || end.is_failed()) {
             known.ended(call, end);
         }
         match known.is_restless() {

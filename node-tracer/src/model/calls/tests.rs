@@ -5,6 +5,7 @@ fn end(seconds: i64, exit_code: i32) -> End {
     End {
         at: s(seconds),
         exit_code: Some(exit_code),
+        log: false,
         signal: None,
         duration_ms: 9.5,
         result: None,

@@ -1,3 +1,5 @@
+use std::io::BufReader;
+
 use super::*;
 use crate::model::story::*;
 
@@ -18,7 +20,7 @@ fn lines(rest: &str) -> Vec<Line> {
 
 fn refused(text: &[u8]) -> String {
     let error = read(text).unwrap_err();
-    crate::report::chain(&error)
+    crate::fault::chain(&error)
 }
 
 #[test]
@@ -150,6 +152,6 @@ fn a_disk_that_fails_is_no_end() {
     let input = io::Read::chain(FIRST.as_bytes(), &b"\n"[..]);
     let input = BufReader::new(io::Read::chain(input, Failing));
     let mut recording = Recording::new(String::from("run.jsonl"), input).unwrap();
-    let said = crate::report::chain(&recording.next().unwrap_err());
+    let said = crate::fault::chain(&recording.next().unwrap_err());
     assert!(said.contains("after line 1: input/output error"), "{said}");
 }

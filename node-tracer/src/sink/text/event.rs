@@ -5,10 +5,14 @@ use std::{net::IpAddr, time::Duration};
 use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
 use crate::{
     event::{
-        Address, CniCall, CniEffect, Endpoint, Event, Netns, StartFailure, Task, TraceKind, What,
+        Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
+        TraceKind, What,
     },
     sink::escape::Printable,
 };
+
+/// How much of a message is printed; the record has it whole.
+const SAID: usize = 240;
 
 /// An event's line, without its time.
 pub(super) struct Line {
@@ -91,6 +95,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
                 (Some(0), _) => ("ok".to_owned(), Style::Quiet),
                 (Some(code), _) => (format!("exit {code}"), Style::Warning),
                 (None, Some(signal)) => (format!("killed by signal {signal}"), Style::Warning),
+                (None, None) if error.is_some() => ("failed".to_owned(), Style::Warning),
                 (None, None) => ("ended".to_owned(), Style::Quiet),
             };
             let style = if call.trusted { style } else { Style::Quiet };
@@ -120,7 +125,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxAdded { source, sandbox } => {
             let id = short_id(&sandbox.id);
             let pod = sandbox.pod.label();
-            let text = format!("{id}  pod {}  by {}", Printable(pod), Printable(source));
+            let state = match sandbox.ready {
+                Some(false) => "  not ready",
+                Some(true) | None => "",
+            };
+            let (pod, source) = (Printable(pod), Printable(source));
+            let text = format!("{id}  pod {pod}{state}  by {source}");
             loud("sandbox-added", text, Style::Plain)
         }
         What::SandboxRemoved { source, id } => {
@@ -145,6 +155,10 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         What::SandboxFailed { failure } => quiet("sandbox-failed", start_failure(failure)),
         What::EndpointWritten { endpoint } => quiet("endpoint-written", self::endpoint(endpoint)),
         What::EndpointDeleted { endpoint } => quiet("endpoint-deleted", self::endpoint(endpoint)),
+        What::EndpointKept { del, endpoint } => {
+            let text = format!("{}  by DEL of {}", self::endpoint(endpoint), short_id(del));
+            quiet("endpoint-kept", text)
+        }
         What::OomKilled { kill } => {
             let whose = match &kill.memcg {
                 Some(memcg) => format!("  limit of {}", Printable(memcg)),
@@ -153,6 +167,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}{}{whose}", event_task(&kill.task), owner(&kill.task));
             loud("oom-killed", text, Style::Warning)
         }
+        What::FilesystemFull { full } => loud("filesystem-full", filled(full), Style::Warning),
         What::DeviceWaiting { device, references } => {
             let mut text = format!("{} is being removed", Printable(device));
             if let Some(references) = references {
@@ -261,7 +276,29 @@ fn start_failure(failure: &StartFailure) -> String {
     if let Some(reason) = &failure.reason {
         text += &format!("  {}", Printable(reason));
     }
-    text + &format!("  {}", Printable(&failure.message))
+    let message = &failure.message;
+    let end = message.char_indices().nth(SAID).map(|(end, _)| end);
+    let message = message.get(..end.unwrap_or(message.len()));
+    let more = if end.is_some() { " …" } else { "" };
+    text + &format!("  {}{more}", Printable(message.unwrap_or_default()))
+}
+
+fn filled(full: &FullFilesystem) -> String {
+    let FullFilesystem {
+        path,
+        bytes,
+        bytes_free,
+        inodes,
+        inodes_free,
+    } = full;
+    format!(
+        "{}  {} of {} bytes, {} of {} inodes are free",
+        Printable(path.display()),
+        grouped(*bytes_free),
+        grouped(*bytes),
+        grouped(*inodes_free),
+        grouped(*inodes),
+    )
 }
 
 fn endpoint(endpoint: &Endpoint) -> String {

@@ -6,7 +6,7 @@ use crate::sink::escape::Printable;
 const FRAMES: usize = 6;
 
 /// A stack in one line: the innermost frames that tell one stack from another.
-pub(super) fn folded(stack: &[String]) -> String {
+pub(crate) fn folded(stack: &[String]) -> String {
     let names = stack
         .iter()
         .map(|frame| frame.split('+').next().unwrap_or(frame));

@@ -76,7 +76,7 @@ impl Painter {
 }
 
 /// A length of time, in the two units that matter.
-pub(super) fn length(time: Duration) -> String {
+pub(crate) fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

@@ -292,3 +292,16 @@ impl AddResult {
         ips
     }
 }
+
+/// What is in a file of the cache; its name is the first line.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n');
+    let (name, bytes) = data.split_at(end.unwrap_or(0));
+    let path = Path::new("/var/lib/cni/results").join(&*String::from_utf8_lossy(name));
+    let content = Content {
+        bytes: bytes.to_vec(),
+        modified: Timestamp::now(),
+    };
+    let _ = attachment(&path, &content);
+}

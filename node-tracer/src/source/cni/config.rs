@@ -303,3 +303,23 @@ impl Conf {
 fn brief(text: &str) -> String {
     text.chars().take(64).collect()
 }
+
+/// A configuration file; what it leads to is looked for where nothing is.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    if let (Ok(root), Ok(conf)) = (
+        Root::open(Path::new("/proc/self/task")),
+        serde_json::from_slice::<Conf>(data),
+    ) {
+        let mut config = Configuration::default();
+        let name = conf.name.clone().unwrap_or_default();
+        config.network(
+            &root,
+            Path::new("/etc/cni/net.d/10-x.conf"),
+            &conf,
+            &name,
+            0,
+        );
+        config.put_cluster_network_first();
+    }
+}

@@ -46,13 +46,13 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::report;
+    use crate::fault;
 
     fn of(content: &str) -> Result<Vec<String>, String> {
         let host = tempfile::tempdir().unwrap();
         fs::write(host.path().join("subnet.env"), content).unwrap();
         let root = Root::open(host.path()).unwrap();
-        subnets(&root, Path::new("/subnet.env")).map_err(|error| report::chain(&error))
+        subnets(&root, Path::new("/subnet.env")).map_err(|error| fault::chain(&error))
     }
 
     #[test]

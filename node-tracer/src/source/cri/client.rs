@@ -25,7 +25,7 @@ use tonic::{Code, Status, body::Body, client::Grpc};
 use tonic_prost::ProstCodec;
 
 use super::{CriError, Endpoint, api::Method};
-use crate::{report, source::root::Root};
+use crate::{fault, source::root::Root};
 
 /// Largest answer that is taken; gRPC's usual 4 MiB are too little for the
 /// lists of a large node.
@@ -89,7 +89,7 @@ impl Client {
             Err(error) => {
                 return Err(CriError::Protocol {
                     endpoint: endpoint.clone(),
-                    reason: report::chain(&error),
+                    reason: fault::chain(&error),
                 });
             }
         };
@@ -146,7 +146,7 @@ impl Client {
         if let Some(source) = std::error::Error::source(&status) {
             return CriError::Protocol {
                 endpoint,
-                reason: report::chain(source),
+                reason: fault::chain(source),
             };
         }
         let message = status.message().chars().take(MAX_MESSAGE).collect();

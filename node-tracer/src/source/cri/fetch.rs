@@ -21,7 +21,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{PodRef, RuntimeContainer, RuntimeSandbox},
-    report,
+    fault,
     source::{
         bundles::spec::{is_id, text},
         root::Root,
@@ -73,7 +73,7 @@ pub(super) async fn fetch(
             true
         }
         Ok(Err(error)) => {
-            partial.push(report::chain(&error.into_error(endpoint)));
+            partial.push(fault::chain(&error.into_error(endpoint)));
             false
         }
         // The task panicked.
@@ -165,7 +165,7 @@ async fn describe(
     if !undescribed.is_empty() {
         let (missing, all) = (undescribed.len(), sandboxes.len());
         let why = first_error
-            .map(|error| report::chain(&error))
+            .map(|error| fault::chain(&error))
             .unwrap_or_default();
         partial.push(format!(
             "{missing} of {all} sandboxes are not described: {why}"

@@ -192,13 +192,10 @@ fn nobody_there_is_said_at_once() {
     drop(UnixListener::bind(node.socket()).unwrap());
     let error = node.error();
     assert!(matches!(error, CriError::Connect { .. }), "{error}");
-    assert!(
-        crate::report::chain(&error).contains("refused"),
-        "{error:?}"
-    );
+    assert!(crate::fault::chain(&error).contains("refused"), "{error:?}");
     std::fs::remove_file(node.socket()).unwrap();
     std::fs::write(node.socket(), "").unwrap();
-    let text = crate::report::chain(&node.error());
+    let text = crate::fault::chain(&node.error());
     assert!(text.contains("no socket"), "{text}");
 }
 

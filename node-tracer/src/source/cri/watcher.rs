@@ -14,7 +14,7 @@ use super::{CriError, Endpoint, Known, Listing, Place, SOURCE, asker::Asker};
 use crate::{
     clock::Timestamp,
     event::{Event, RuntimeSandbox, What},
-    report,
+    fault,
     source::procfs::Procfs,
 };
 
@@ -119,7 +119,7 @@ impl Last {
             Err(error) => {
                 // That nothing is found is no failure of what was never there.
                 let silent = matches!(error, CriError::NoSocket) && self.sandboxes.is_none();
-                let error = report::chain(&error);
+                let error = fault::chain(&error);
                 // Told again only if it is another one.
                 if self.failure.replace(error.clone()).as_ref() == Some(&error) || silent {
                     return Vec::new();

@@ -11,8 +11,8 @@ use super::{
     probes::{LoadError, Probes},
 };
 use crate::{
+    fault,
     privileges::{self, CapabilitySet},
-    report,
 };
 
 /// How the programs are to be loaded.
@@ -61,7 +61,7 @@ impl Attached {
                 };
                 tracing::warn!(
                     "{}: what happens is seen by comparison of /proc alone, later or not at all",
-                    report::chain(&error)
+                    fault::chain(&error)
                 );
                 Ok(Self {
                     probes: None,
@@ -86,7 +86,7 @@ impl LoadError {
                     .map(ToString::to_string)
                     .unwrap_or_default()
             ),
-            other => report::chain(other),
+            other => fault::chain(other),
         }
     }
 }

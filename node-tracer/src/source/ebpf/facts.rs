@@ -45,6 +45,7 @@ const TRACEPOINTS: &[&str] = &[
     "workqueue_execute_start",
     "workqueue_execute_end",
     "notifier_run",
+    "mark_victim",
 ];
 
 /// Functions that stand for the targets of iterator programs.

@@ -36,11 +36,13 @@ pub(crate) enum Signal {
     CniResult,
     /// What is there at the start: tasks, namespaces, addresses.
     Inventory,
+    /// A task was killed, as memory is short.
+    OomKill,
 }
 
 impl Signal {
     /// All signals, in the order they are shown.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::NetnsCreated,
         Self::NetnsDying,
         Self::NetnsDestroyed,
@@ -49,6 +51,7 @@ impl Signal {
         Self::CniCall,
         Self::CniResult,
         Self::Inventory,
+        Self::OomKill,
     ];
 
     /// The name in records and in `check`.
@@ -62,6 +65,7 @@ impl Signal {
             Self::CniCall => "cni-call",
             Self::CniResult => "cni-result",
             Self::Inventory => "inventory",
+            Self::OomKill => "oom-kill",
         }
     }
 }

@@ -174,7 +174,7 @@ impl Probes {
         if plan.mechanism(Signal::CniResult) != Mechanism::None
             && let Err(error) = probes.find_pages()
         {
-            let reason = crate::report::chain(&error);
+            let reason = crate::fault::chain(&error);
             facts.refused.insert("page_probe", reason);
             // Nothing else needs it, and what is attached stays attached.
             plan = Plan::from_facts(&facts, limit);

@@ -31,6 +31,8 @@ pub(crate) enum Record {
     DeviceChanged(TaskRecord),
     /// A long stall has ended.
     TaskUnblocked(UnblockedRecord),
+    /// A task was chosen to be killed, as memory is short.
+    OomVictim(TaskRecord),
     /// A CNI plugin has started.
     CniExec(CniExec),
     /// A CNI plugin has ended.
@@ -109,6 +111,7 @@ impl Record {
             kind::TASK_UNBLOCKED => {
                 Self::TaskUnblocked(record::read::<UnblockedRecord>(bytes).ok_or(short(kind))?)
             }
+            kind::OOM_VICTIM => Self::OomVictim(task()?),
             kind::CNI_EXEC => Self::CniExec(cni_exec(bytes).ok_or(short(kind))?),
             kind::CNI_EXIT => Self::CniExit(cni_exit(bytes).ok_or(short(kind))?),
             kind::CNI_PEEK => Self::CniPeek(cni_exit(bytes).ok_or(short(kind))?),

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Largest reservation that is read; real ones have 70 to 90 bytes.
-pub(super) const MAX_FILE: usize = 4 << 10;
+pub(crate) const MAX_FILE: usize = 4 << 10;
 
 /// Foreign names that are told of one store.
 pub(super) const MAX_FOREIGN: usize = 256;
@@ -60,7 +60,7 @@ impl Name {
 }
 
 /// The name of an address's file: Go's `net.IP.String()`.
-pub(super) fn file_name(address: IpAddr) -> String {
+pub(crate) fn file_name(address: IpAddr) -> String {
     // Go prints an IPv4 address mapped into IPv6 as IPv4.
     address.to_canonical().to_string()
 }
@@ -176,7 +176,7 @@ fn last_reserved(folder: &Folder, entry: &Entry) -> Option<IpAddr> {
 /// The container ID and the interface in a reservation; old files have only
 /// the ID, and one whose writer was cut off has nothing. `None` if it is
 /// something else.
-pub(super) fn parse(content: &[u8]) -> Option<(String, Option<String>)> {
+pub(crate) fn parse(content: &[u8]) -> Option<(String, Option<String>)> {
     let text = std::str::from_utf8(content).ok()?.trim_end();
     let (id, ifname) = match text.split_once('\n') {
         Some((id, ifname)) => (id.trim(), Some(ifname.trim())),

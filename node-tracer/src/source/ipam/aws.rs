@@ -10,7 +10,7 @@ use super::{Answer, MAX_RESERVATIONS, label, time};
 use crate::{
     clock::Timestamp,
     event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
-    report,
+    fault,
     source::{
         cni::{is_ifname, is_name},
         root::{Content, Found, Root, Unread, UnreadList},
@@ -62,7 +62,7 @@ struct Metadata {
 pub(super) fn read(root: &Root) -> Vec<Answer> {
     let folder = Path::new(FOLDER);
     let answer = |path: &Path, store| Answer::new(StoreKind::Aws, path, store);
-    let failed = |path: &Path, error: Unread| answer(path, Err(report::chain(&error)));
+    let failed = |path: &Path, error: Unread| answer(path, Err(fault::chain(&error)));
     let opened = match root.folder(folder) {
         Ok(Some(opened)) => opened,
         Ok(None) => return Vec::new(),
@@ -174,6 +174,16 @@ fn allocation(
         modified: made.unwrap_or(modified),
     };
     Some(addresses.into_iter().map(one).collect())
+}
+
+/// A checkpoint.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    let content = Content {
+        bytes: data.to_vec(),
+        modified: Timestamp::now(),
+    };
+    let _ = store(Path::new("/var/run/aws-node/ipam.json"), &content);
 }
 
 #[cfg(test)]

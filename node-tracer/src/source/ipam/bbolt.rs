@@ -249,7 +249,9 @@ impl Meta {
             return Err(BoltError::NoDatabase);
         }
         let sum = meta.get(..SUMMED).map(fnv);
-        if sum.is_none() || sum != u64_at(meta, SUMMED) {
+        // Chance does not find sums.
+        let is_right = sum == u64_at(meta, SUMMED) || cfg!(fuzzing);
+        if sum.is_none() || !is_right {
             return Err(BoltError::NoMeta);
         }
         match u32_at(meta, 4) {

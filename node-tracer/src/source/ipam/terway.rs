@@ -251,5 +251,17 @@ fn address(text: &str) -> Option<IpAddr> {
     }
 }
 
+/// A database.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    if let Ok(db) = Db::open(data) {
+        let _ = store(
+            Path::new("/var/lib/cni/terway/ResRelation.db"),
+            &db,
+            Timestamp::now(),
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use super::{
     files::Files,
     kubeconfig::{Kubeconfig, Loaded, Plugins, load, service_account},
 };
-use crate::report;
+use crate::fault;
 
 /// The kubelet's own, by distribution: paths of the host.
 const KUBELET: [&str; 6] = [
@@ -129,7 +129,7 @@ impl Credentials {
             match Self::at(place) {
                 Ok(Some(credentials)) => return Ok(credentials),
                 Ok(None) => missing.push(name),
-                Err(error) => looked.push(report::chain(&error)),
+                Err(error) => looked.push(fault::chain(&error)),
             }
         }
         looked.push(format!("there is no {}", missing.join(", ")));

@@ -4,7 +4,7 @@ use super::{
     server::{Answer, Server, TOKEN, page, status},
     *,
 };
-use crate::{clock::Timestamp, report};
+use crate::{clock::Timestamp, fault};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -15,7 +15,7 @@ fn names(listing: &Listing) -> Vec<&str> {
 /// Why there is no list.
 fn refusal(server: &Server) -> String {
     let error = list_blocking(&server.credentials(), "node-1", SOON).unwrap_err();
-    let text = report::chain(&error);
+    let text = fault::chain(&error);
     assert!(!text.contains(TOKEN), "{text}");
     assert!(!text.contains('\n'), "{text}");
     let start = format!("API server {} (credentials: ", server.address);
@@ -216,7 +216,7 @@ fn as_user(server: &Server, scheme: &str, user: serde_json::Value) -> Result<Lis
     let url = format!("{scheme}://{}", server.address);
     std::fs::write(&path, server::kubeconfig(&url, user)).unwrap();
     let credentials = Credentials::find(&path, Some(&path)).unwrap();
-    list_blocking(&credentials, "node-1", SOON).map_err(|error| report::chain(&error))
+    list_blocking(&credentials, "node-1", SOON).map_err(|error| fault::chain(&error))
 }
 
 #[test]

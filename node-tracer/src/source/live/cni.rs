@@ -19,7 +19,6 @@ use crate::{
 };
 
 mod payload;
-mod redact;
 mod unseen;
 
 /// Programs that call CNI plugins, by the name of their executable.
@@ -195,6 +194,7 @@ impl CniTable {
             infra_container_id: argument(&env.get("CNI_ARGS"), "K8S_POD_INFRA_CONTAINER_ID"),
             trusted: distrust.is_none(),
             distrust,
+            log: false,
         };
         let same = self
             .running
@@ -420,6 +420,19 @@ fn argument(args: &str, key: &str) -> Option<String> {
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What plugins are given and what they say.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    NetworkConfig::parse(data);
+    for command in ["ADD", "DEL", "VERSION"] {
+        Answer::parse(command, data.len() % 2 == 0, 0, data);
+    }
+    let environment = Environment::parse(data);
+    environment.finds(&environment.get("CNI_COMMAND"));
+    pod_of(&environment.get("CNI_ARGS"));
+    redact::redact(&lossy(data));
 }
 
 #[cfg(test)]

@@ -177,11 +177,11 @@ impl Live {
                     }
                 }
                 for error in found.unread {
-                    tracing::debug!("{}", crate::report::chain(&error));
+                    tracing::debug!("{}", crate::fault::chain(&error));
                 }
             }
             Err(error) => {
-                tracing::warn!("{}", crate::report::chain(&error));
+                tracing::warn!("{}", crate::fault::chain(&error));
                 self.drop("mounts-unreadable", 1);
             }
         }
@@ -301,7 +301,7 @@ impl FdSearch {
             .name(String::from("fd-search"))
             .spawn(search)
         {
-            tracing::debug!("{}", crate::report::chain(&error));
+            tracing::debug!("{}", crate::fault::chain(&error));
         }
         self.running = Some(Running {
             since: now(),
@@ -324,7 +324,7 @@ impl FdSearch {
             Err(TryRecvError::Empty) => return,
             Err(TryRecvError::Disconnected) => None,
             Ok(Err(error)) => {
-                tracing::debug!("{}", crate::report::chain(&error));
+                tracing::debug!("{}", crate::fault::chain(&error));
                 None
             }
             Ok(Ok(FdHolders { holders, complete })) => {

@@ -132,7 +132,7 @@ impl Live {
             }
         }
         if let Some(error) = failed {
-            tracing::debug!("{}", crate::report::chain(&error));
+            tracing::debug!("{}", crate::fault::chain(&error));
         }
         BTreeSet::new()
     }

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask};
+use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask, TaskRecord};
 
 use super::{
     AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::monotonic_now as now,
-    event::{Address, Event, Netns, What},
+    event::{Address, Event, Netns, OomKill, Task, What},
     source::ebpf::records::{CniExec, DecodeError, Record},
 };
 
@@ -87,6 +87,7 @@ impl Live {
                 let event = self.unblocked(&record.task, record.since, record.header.time);
                 out.push(event);
             }
+            Record::OomVictim(victim) => self.oom_victim(&victim, out),
             Record::CniExec(exec) => self.cni_exec(&exec, changes, out),
             Record::CniPeek(peek) => {
                 if let Some(call) = self.cni.peek(&peek).cloned() {
@@ -120,6 +121,34 @@ impl Live {
         });
         self.due.walk_at(time);
         self.due.holders_at(time + HOLDERS_AFTER);
+    }
+
+    /// A task that is about to be killed. It is still there, as a rule: its
+    /// cgroup and, where the kernel tells its ID alone, its name are read at
+    /// once.
+    fn oom_victim(&mut self, victim: &TaskRecord, out: &mut Vec<Event>) {
+        let owner = self.owners.of(&victim.task);
+        let mut task = tasks::task(&victim.task, owner, self.clock);
+        if task.pid == 0
+            && let Some(found) = self.procfs.task(task.tid)
+        {
+            task = Task {
+                pod_uid: task.pod_uid,
+                container_id: task.container_id,
+                ..found.task
+            };
+        }
+        if task.pid == 0 {
+            task.pid = task.tid;
+        }
+        let kill = OomKill {
+            task,
+            ..OomKill::default()
+        };
+        out.push(Event {
+            time: self.time(victim.header.time),
+            what: What::OomKilled { kill },
+        });
     }
 
     /// Looks after the calls that have not ended, for all that is known.
@@ -239,7 +268,7 @@ impl Live {
     }
 
     /// Without a look at its cgroup: the tasks of storms are gone at once.
-    fn task(&self, task: &KernelTask) -> crate::event::Task {
+    fn task(&self, task: &KernelTask) -> Task {
         tasks::task(task, None, self.clock)
     }
 }

@@ -1,27 +1,276 @@
-//! What `kubectl describe pod` and `kubectl get events` print.
+//! What `kubectl describe pod` and `kubectl get events` print: as kubectl of
+//! all ages prints it, as a terminal or a web page has wrapped it, with the
+//! numbers that a page may put before lines.
+//!
+//! ```text
+//! Name:       web-0                       the pod that what follows is of
+//! ...
+//!     State:  Waiting                     a container that is not started,
+//!       Reason: ImagePullBackOff          and why
+//! ...
+//! Events:
+//!   Type     Reason       Age                 From     Message
+//!   Warning  FailedMount  2m (x10 over 3m)    kubelet  MountVolume.SetUp ...
+//! ```
 
-use crate::{clock::Timestamp, event::Event};
+mod age;
+mod object;
+mod row;
+
+use self::{
+    object::Object,
+    row::{Form, Row},
+};
+use super::failures::{Verdict, Whose, kept, of_reason, recorded::of_event};
+use crate::{
+    clock::Timestamp,
+    event::{Event, PodRef, StartFailure, What},
+};
+
+/// Lines at most that one message is wrapped into.
+const MAX_WRAPPED: u8 = 32;
+/// A terminal that breaks lines is at least so wide.
+const MIN_WIDTH: usize = 72;
 
 /// Such a text, being read.
 #[derive(Debug)]
 pub(crate) struct Kubectl {
     /// When it was printed, as near as that is known: ages count from there.
-    _printed: Timestamp,
+    printed: Timestamp,
+    /// The pod that is being described.
+    pod: PodRef,
+    /// A container's state is being told.
+    waits: bool,
+    /// How the events' columns stand.
+    form: Form,
+    /// An event whose message may go on.
+    open: Option<Wrapped>,
+    /// An event as an object.
+    object: Object,
+    /// The last line was part of such a text.
+    took: bool,
+}
+
+/// An event whose message may go on in the next line.
+#[derive(Debug)]
+struct Wrapped {
+    row: Row,
+    /// Lines so far.
+    lines: u8,
+    /// The length of the last of them.
+    width: usize,
+    /// The page numbers its lines.
+    numbered: bool,
+    /// What ends a message that stands in quotes (`-o yaml`).
+    quote: Option<char>,
 }
 
 impl Kubectl {
     /// From its beginning.
     pub(crate) fn new(printed: Timestamp) -> Self {
-        Self { _printed: printed }
+        Self {
+            printed,
+            pod: PodRef::default(),
+            waits: false,
+            form: Form::default(),
+            open: None,
+            object: Object::default(),
+            took: false,
+        }
+    }
+
+    /// Whether the last line was part of such a text: nobody else need read it.
+    pub(crate) fn took(&self) -> bool {
+        self.took
     }
 
     /// Takes a line in; what it tells.
-    pub(crate) fn line(&mut self, _line: &str) -> Vec<Event> {
-        Vec::new()
+    pub(crate) fn line(&mut self, line: &str) -> Vec<Event> {
+        let (line, numbered) = without_number(line.trim_end());
+        let text = line.trim_start();
+        self.took = true;
+        let status = || self.status(text);
+        let row = Row::read(text, self.form).map(|row| (row, None));
+        if let Some((row, quote)) = row.or_else(status) {
+            let before = self.close();
+            self.open = Some(Wrapped {
+                row,
+                lines: 1,
+                width: line.chars().count(),
+                numbered,
+                quote,
+            });
+            return before.into_iter().collect();
+        }
+        self.form.learn(text);
+        if self.goes_on(line, text, numbered) {
+            return Vec::new();
+        }
+        let before = self.close();
+        let told = self.head(line, text).or_else(|| self.object(text));
+        before.into_iter().chain(told).collect()
     }
 
     /// What is left when the text has ended.
     pub(crate) fn end(&mut self) -> Vec<Event> {
-        Vec::new()
+        let before = self.close();
+        let told = self.object.end();
+        let told = told.and_then(|row| self.event(row));
+        before.into_iter().chain(told).collect()
+    }
+
+    /// The message of a container's state, as `kubectl get pod -o yaml` prints
+    /// it: in quotes, as it has some of its own.
+    fn status(&self, text: &str) -> Option<(Row, Option<char>)> {
+        let text = text.strip_prefix("message: ")?;
+        let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let is_whole = text.len() > 1 && text.ends_with(quote);
+        if self.object.is_open() {
+            return None;
+        }
+        let row = Row {
+            message: text.trim_matches(quote).to_owned(),
+            ..Row::default()
+        };
+        Some((row, Some(quote).filter(|_| !is_whole)))
+    }
+
+    /// Whether a line is the rest of the message before it.
+    fn goes_on(&mut self, line: &str, text: &str, numbered: bool) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let is_other = || {
+            text.is_empty()
+                || key_of(line).is_some()
+                || text.starts_with(['$', '#', '{', '}'])
+                || text.starts_with("----")
+                || Form::is_header(text)
+                // What somebody has written about it.
+                || (!text.is_ascii() && open.row.message.is_ascii())
+        };
+        let ended = open.lines >= MAX_WRAPPED || open.numbered != numbered;
+        if ended || (open.quote.is_none() && is_other()) {
+            return false;
+        }
+        if let Some(quote) = open.quote {
+            open.row.message.push(' ');
+            open.row.message.push_str(text.trim_end_matches(quote));
+            open.lines += 1;
+            if text.ends_with(quote) && !text.ends_with("''") {
+                open.lines = MAX_WRAPPED;
+            }
+            return true;
+        }
+        // A terminal breaks in the middle of a word; whoever indents what
+        // follows has broken between two.
+        let indented = line.len() > text.len();
+        if indented || open.width < MIN_WIDTH {
+            open.row.message.push(' ');
+        }
+        open.row.message.push_str(text);
+        open.lines += 1;
+        open.width = line.chars().count();
+        true
+    }
+
+    fn close(&mut self) -> Option<Event> {
+        let open = self.open.take()?;
+        self.event(open.row)
+    }
+
+    /// The description's head and its containers.
+    fn head(&mut self, line: &str, text: &str) -> Option<Event> {
+        let Some((key, value)) = key_of(line) else {
+            self.took = Form::is_header(text) || text.starts_with("----");
+            return None;
+        };
+        let indented = line.len() > text.len();
+        match (key, indented) {
+            ("Name", false) => {
+                *self = Self::new(self.printed);
+                self.took = true;
+                self.pod.name = Some(value.to_owned());
+            }
+            ("Namespace", false) if self.pod.name.is_some() => {
+                self.pod.namespace = Some(value.to_owned());
+            }
+            ("UID", false) if self.pod.name.is_some() => self.pod.uid = Some(value.to_owned()),
+            ("State", true) => self.waits = value == "Waiting",
+            ("Last State", true) => self.waits = false,
+            ("Reason", true) if self.waits => {
+                self.waits = false;
+                if of_reason(value) == Verdict::Failure {
+                    return self.event(Row {
+                        reason: value.to_owned(),
+                        message: format!("a container is waiting: {value}"),
+                        ..Row::default()
+                    });
+                }
+            }
+            // Of such keys there are many, in logs, too.
+            _ => self.took = self.pod.name.is_some(),
+        }
+        None
+    }
+
+    fn object(&mut self, text: &str) -> Option<Event> {
+        let row = self.object.line(text);
+        self.took |= self.object.is_open();
+        row.and_then(|row| self.event(row))
+    }
+
+    /// What an event tells, if it is of a pod that does not start.
+    fn event(&self, row: Row) -> Option<Event> {
+        if !of_event(row.normal, &row.reason, &row.message) {
+            return None;
+        }
+        let mut whose = Whose {
+            pod: row.pod.clone(),
+            ..Whose::default()
+        };
+        if whose.pod == PodRef::default() {
+            whose.pod = self.pod.clone();
+        }
+        whose.read(&row.message);
+        let time = row.at.unwrap_or(self.printed);
+        let time = row.last.map_or(time, |age| self.printed.minus(age));
+        let first = row.first.map(|age| self.printed.minus(age));
+        let failure = StartFailure {
+            source: String::from("events"),
+            reason: Some(row.reason).filter(|reason| !reason.is_empty()),
+            message: kept(&row.message),
+            count: row.count,
+            first: first.or(row.began).filter(|first| *first < time),
+            ..whose.failure()
+        };
+        let what = What::SandboxFailed { failure };
+        Some(Event { time, what })
     }
 }
+
+/// A line without the number that a page puts before it: `12. `, `12: `; and
+/// whether it had one.
+fn without_number(line: &str) -> (&str, bool) {
+    let text = line.trim_start().trim_start_matches(['\u{2022}', '>', '|']);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let rest = text.get(digits..).unwrap_or_default();
+    match rest.strip_prefix(". ").or_else(|| rest.strip_prefix(": ")) {
+        Some(rest) if (1..=4).contains(&digits) => (rest, true),
+        _ => (line, false),
+    }
+}
+
+/// `Key:   value`, where the key is one or two words.
+fn key_of(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.trim_start().split_once(':')?;
+    let is_key = key.len() <= 24
+        && key.starts_with(|c: char| c.is_ascii_uppercase())
+        && key.chars().all(|c| c.is_ascii_alphabetic() || c == ' ')
+        && key.split(' ').count() <= 2
+        && (value.is_empty() || value.starts_with([' ', '\t']));
+    is_key.then(|| (key, value.trim()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -283,5 +283,14 @@ fn mac(value: &[u8]) -> Option<String> {
     Some(digits.join(":"))
 }
 
+/// What the kernel would not send.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    link(data);
+    address(data);
+    route(data);
+    neighbour(data);
+}
+
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use super::{
     fds::{add, descriptors, is_namespace, name},
     namespace_inode, read_file, read_link, status_field,
 };
-use crate::{event::FdHolder, report};
+use crate::{event::FdHolder, fault};
 
 /// What the descriptors of processes lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Procfs {
             found
         });
         let mut all = Descriptors {
-            unread: answers.hung.as_ref().map(|error| report::chain(error)),
+            unread: answers.hung.as_ref().map(|error| fault::chain(error)),
             ..Descriptors::default()
         };
         for (pid, found) in pids.into_iter().zip(answers.each) {
@@ -139,7 +139,7 @@ impl Descriptors {
     }
 
     fn failed(&mut self, error: &ProcfsError) {
-        self.unread.get_or_insert_with(|| report::chain(error));
+        self.unread.get_or_insert_with(|| fault::chain(error));
     }
 }
 

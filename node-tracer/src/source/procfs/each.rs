@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{NoAnswer, Procfs, ProcfsError};
-use crate::report;
+use crate::fault;
 
 /// Tasks of one walk that may hang before the rest is given up.
 pub(super) const MAX_HUNG: usize = 2;
@@ -49,7 +49,7 @@ impl Missed {
     pub(super) fn add_all(&mut self, count: usize, error: Option<&ProcfsError>) {
         self.count += count;
         if count > 0 && self.why.is_none() {
-            self.why = error.map(|error| report::chain(error));
+            self.why = error.map(|error| fault::chain(error));
         }
     }
 

@@ -264,5 +264,11 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// A line of mountinfo.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    nsfs_mount(data);
+}
+
 #[cfg(test)]
 mod tests;

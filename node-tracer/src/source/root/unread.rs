@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::report;
+use crate::fault;
 
 /// Texts that are kept of one source.
 const MAX_UNREAD: usize = 256;
@@ -67,7 +67,7 @@ impl UnreadList {
 
     /// One text each.
     pub(crate) fn texts(&self) -> Vec<String> {
-        let mut texts: Vec<String> = self.first.iter().map(|each| report::chain(each)).collect();
+        let mut texts: Vec<String> = self.first.iter().map(|each| fault::chain(each)).collect();
         if self.more > 0 {
             texts.push(format!("{} more could not be read", self.more));
         }

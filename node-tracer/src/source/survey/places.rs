@@ -8,7 +8,7 @@ use std::{
 use super::holders;
 use crate::{
     event::FdHolder,
-    report,
+    fault,
     source::{
         netlink::{Target, Way},
         procfs::{NsfsMount, Procfs, TaskEntry},
@@ -151,7 +151,7 @@ impl Stray {
             // One that was opened by its mount says so only in its fdinfo.
             match procfs.fd_holders(pinned) {
                 Ok(found) => stray.fds.extend(found.holders),
-                Err(error) => stray.unread.push(report::chain(&error)),
+                Err(error) => stray.unread.push(fault::chain(&error)),
             }
         }
         let found = procfs.socket_holders(&descriptors, inhabited, SOCKETS);

@@ -9,7 +9,7 @@ use super::{holders::Owners, say_owners};
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now},
     event::{Event, Netns, What},
-    report,
+    fault,
     source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry},
 };
 
@@ -115,7 +115,7 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
         found.events.push(Event { time, what });
     }
     if let Some(error) = failed {
-        found.unread.push(report::chain(&error));
+        found.unread.push(fault::chain(&error));
     }
     if unplaced > 0 {
         found.unread.push(format!(

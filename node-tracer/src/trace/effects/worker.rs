@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     clock::Timestamp,
-    report,
+    fault,
     source::{
         hostlocal::{Lookup, Stores},
         netlink::{self, Target, Visit},
@@ -111,7 +111,7 @@ fn look(job: Job, stores: Option<&Arc<Stores>>, visits: &Bounded, files: &Bounde
     let at = Timestamp::now();
     let seen = inodes.into_iter().zip(outcomes).map(|(inode, outcome)| {
         if let Err(error) = &outcome {
-            tracing::debug!("netns {inode}: {}", report::chain(error));
+            tracing::debug!("netns {inode}: {}", fault::chain(error));
         }
         (inode, outcome.ok().flatten())
     });
@@ -127,7 +127,7 @@ fn look(job: Job, stores: Option<&Arc<Stores>>, visits: &Bounded, files: &Bounde
     let lookups = match lookups {
         Some(Ok(lookups)) => lookups,
         Some(Err(error)) => {
-            tracing::debug!("reservations: {}", report::chain(&error));
+            tracing::debug!("reservations: {}", fault::chain(&error));
             BTreeMap::new()
         }
         None => BTreeMap::new(),

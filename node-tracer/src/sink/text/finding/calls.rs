@@ -17,6 +17,7 @@ impl Block<'_> {
             old_container_id,
             new_container_id,
             cause,
+            earlier_cause,
             error,
             ..
         } = &self.finding.detail;
@@ -35,7 +36,11 @@ impl Block<'_> {
             self.line("newer", &short_id(id));
         }
         if let Some(cause) = cause {
-            self.line("cause", &Printable(cause).to_string());
+            let mut text = Printable(cause).to_string();
+            if let Some(earlier) = earlier_cause {
+                text += &format!(", which follows from {}", Printable(earlier));
+            }
+            self.line("cause", &text);
         }
         if let Some(error) = error {
             let code = error.code.map(|code| format!("code {code}  "));

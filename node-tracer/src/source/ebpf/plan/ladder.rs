@@ -60,6 +60,7 @@ pub(super) fn of(signal: Signal) -> &'static [Rung] {
             (Iterator, inventory_iterator),
             (Comparison, inventory_comparison),
         ],
+        Signal::OomKill => &[(RawTracepoint, oom_raw), (Mechanism::None, oom_none)],
     }
 }
 
@@ -456,3 +457,20 @@ fn inventory_comparison(facts: &Facts) -> Result<Step, Obstacle> {
 
 const UNREACHED: &str =
     "namespaces that only a socket holds or that are being taken down, and their addresses";
+
+// A task was killed, as memory is short.
+
+/// The raw tracepoint: it takes no types, and unlike the classic one no
+/// tracefs. What kernels hand out there has changed; the program tells.
+fn oom_raw(facts: &Facts) -> Result<Step, Obstacle> {
+    let victim = raw_tp(facts, "mark_victim")?;
+    members!(facts, task_pid, task_tgid)?;
+    step(vec![attach("oom_victim", victim)], &[])
+}
+
+fn oom_none(_: &Facts) -> Result<Step, Obstacle> {
+    step(
+        Vec::new(),
+        &["tasks that are killed as memory is short, other than by the kernel's log"],
+    )
+}

@@ -38,7 +38,7 @@ impl Drop for Option<BTreeSet<&'static str>> {
 }
 
 /// The mechanisms in the order of [`Signal::ALL`].
-fn mechanisms(plan: &Plan) -> [Mechanism; 8] {
+fn mechanisms(plan: &Plan) -> [Mechanism; 9] {
     Signal::ALL.map(|signal| plan.mechanism(signal))
 }
 
@@ -67,7 +67,8 @@ fn reason(plan: &Plan, signal: Signal, mechanism: Mechanism) -> Option<&Obstacle
 
 use Mechanism::{Comparison, Fentry, Iterator, Kprobe, RawTracepoint, TpBtf};
 use Signal::{
-    Address, CniCall, CniResult, Inventory, NetnsCreated, NetnsDestroyed, NetnsDying, TaskBlocked,
+    Address, CniCall, CniResult, Inventory, NetnsCreated, NetnsDestroyed, NetnsDying, OomKill,
+    TaskBlocked,
 };
 
 #[test]
@@ -76,7 +77,15 @@ fn a_capable_kernel_gets_the_best_of_each_ladder_and_knows_everything() {
     assert_eq!(
         mechanisms(&plan),
         [
-            Fentry, Fentry, Fentry, Fentry, TpBtf, TpBtf, TpBtf, Iterator
+            Fentry,
+            Fentry,
+            Fentry,
+            Fentry,
+            TpBtf,
+            TpBtf,
+            TpBtf,
+            Iterator,
+            RawTracepoint
         ]
     );
     for choice in &plan.choices {

@@ -14,7 +14,7 @@ use super::{
     super::{Answer, IN_API, ask, changes::Last, place},
     Event, Expected, Root, Timestamp, What,
 };
-use crate::{report, source::kube::Credentials};
+use crate::{fault, source::kube::Credentials};
 
 /// Pause between questions.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
@@ -111,9 +111,9 @@ impl ApiLook {
         let find = move |_: &Root| Credentials::find(&folder, given.as_deref());
         let credentials = match self.expected.bounded(find) {
             Ok(Ok(credentials)) => credentials,
-            Ok(Err(error)) => return (Answer::failed(kind, report::chain(&error)), 0),
+            Ok(Err(error)) => return (Answer::failed(kind, fault::chain(&error)), 0),
             Err(error) => {
-                let why = format!("the credentials: {}", report::chain(&error));
+                let why = format!("the credentials: {}", fault::chain(&error));
                 return (Answer::failed(kind, why), 0);
             }
         };

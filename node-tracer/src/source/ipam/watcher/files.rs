@@ -7,7 +7,7 @@ use super::{
     super::{Answer, FILES, changes::Last, files, stamp::Stamp},
     Expected, Root, StoreKind, What,
 };
-use crate::report;
+use crate::fault;
 
 /// What was found by the last look.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl FileLook {
                         .remove(&kind)
                         .is_some_and(|(stamp, _)| !stamp.is_bare());
                     if known || named.contains_key(&kind) {
-                        let why = format!("its files: {}", report::chain(&error));
+                        let why = format!("its files: {}", fault::chain(&error));
                         let failed = Answer::failed(kind, why);
                         changes.extend(self.last.changes_of(kind, std::slice::from_ref(&failed)));
                         answers.push(failed);
@@ -73,7 +73,7 @@ impl FileLook {
                 }
                 Err(error) => {
                     self.stamps.remove(&kind);
-                    let why = format!("its files: {}", report::chain(&error));
+                    let why = format!("its files: {}", fault::chain(&error));
                     vec![Answer::failed(kind, why)]
                 }
             };

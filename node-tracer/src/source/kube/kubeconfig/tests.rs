@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{report, source::kube::server::kubeconfig};
+use crate::{fault, source::kube::server::kubeconfig};
 
 /// A certificate, as far as anybody looks here.
 fn certificate(common_name: &str) -> String {
@@ -20,7 +20,7 @@ fn load_text(text: &str, plugins: Plugins) -> Result<Loaded, String> {
     std::fs::write(&path, text).unwrap();
     let loaded = Kubeconfig::read(&[path], &Files::Own)
         .and_then(|kubeconfig| load(&kubeconfig.unwrap(), "the-file", &Files::Own, plugins));
-    loaded.map_err(|error| report::chain(&error))
+    loaded.map_err(|error| fault::chain(&error))
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_kubelets_files_are_looked_up_below_the_hosts_root() {
     assert_eq!(loaded.identity.certificate, loaded.identity.key);
 
     std::fs::remove_file(at("var/lib/kubelet/pki/1.pem")).unwrap();
-    let error = report::chain(&found(&host).err().unwrap());
+    let error = fault::chain(&found(&host).err().unwrap());
     assert!(
         error.starts_with("cannot read /var/lib/kubelet/pki/current.pem: "),
         "{error}"

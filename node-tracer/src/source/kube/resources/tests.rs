@@ -4,7 +4,7 @@ use super::{
     super::server::{Answer, Server, TOKEN, status},
     *,
 };
-use crate::report;
+use crate::fault;
 
 const SOON: Duration = Duration::from_secs(5);
 const THINGS: Resource = Resource {
@@ -41,7 +41,7 @@ fn list(server: &Server, after: Duration) -> Result<Vec<u64>, String> {
             assert!(size > 10);
             taken
         })
-        .map_err(|error| report::chain(&error))
+        .map_err(|error| fault::chain(&error))
 }
 
 #[test]

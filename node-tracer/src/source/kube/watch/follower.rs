@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    report,
+    fault,
     source::kube::{
         client::{Client, Lines},
         credentials::Credentials,
@@ -237,7 +237,7 @@ impl Follower {
 
     fn tell_failure(&mut self, error: &KubeError) -> Result<(), Unheard> {
         let (since, told) = self.failing.take().unwrap_or((Instant::now(), None));
-        let text = report::chain(error);
+        let text = fault::chain(error);
         let known = told.as_ref() == Some(&text);
         let at_once = self.listed.is_none();
         if known || !(at_once || since.elapsed() >= self.timing.grace) {

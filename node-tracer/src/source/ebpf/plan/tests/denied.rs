@@ -12,7 +12,7 @@ fn without_any_program_all_is_compared_and_the_reason_is_said() {
     assert!(plan.attachments().is_empty());
     for choice in &plan.choices {
         let last = match choice.signal {
-            CniCall | CniResult => Mechanism::None,
+            CniCall | CniResult | OomKill => Mechanism::None,
             _ => Comparison,
         };
         assert_eq!(choice.mechanism, last, "{}", choice.signal);

@@ -13,11 +13,12 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     source!("address.rs"),
     source!("cni.rs"),
     source!("netns.rs"),
     source!("notifier.rs"),
+    source!("oom.rs"),
     source!("pipe.rs"),
     source!("task.rs"),
     source!("walk.rs"),

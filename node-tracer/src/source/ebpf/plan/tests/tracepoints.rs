@@ -213,6 +213,7 @@ fn each_missing_tracepoint_moves_what_needs_it() {
         ("sched_waking", vec![(TaskBlocked, Iterator)]),
         ("sched_process_exec", NO_CALLS.to_vec()),
         ("sched_process_exit", NO_CALLS.to_vec()),
+        ("mark_victim", vec![(OomKill, Mechanism::None)]),
     ] {
         let full = without(tracepoints_only);
         let plan = without(|facts| {

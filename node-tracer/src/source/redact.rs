@@ -1,4 +1,4 @@
-//! Takes secrets out of what plugins say: an error of the API server's client
+//! Takes secrets out of what plugins and logs say: an error of the API server's client
 //! can quote the token or the certificate that was refused.
 
 /// What stands in a secret's place.
@@ -7,7 +7,7 @@ const REDACTED: &str = "[redacted]";
 const MIN_TOKEN: usize = 16;
 
 /// The text without what looks like a token, a key or a certificate.
-pub(super) fn redact(text: &str) -> String {
+pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     // PEM (RFC 7468) first, as it spans words and lines.
@@ -70,7 +70,8 @@ impl After {
     fn of(word: &str) -> Self {
         let lower = word.to_ascii_lowercase();
         match lower.strip_suffix([':', '=']) {
-            Some(name) if is_secrets_name(name) => Self::Name,
+            // What ends a path is no name: `.../token: no such file`.
+            Some(name) if is_secrets_name(name) && !name.starts_with('/') => Self::Name,
             _ if matches!(lower.as_str(), "bearer" | "basic") => Self::Scheme,
             _ => Self::Anything,
         }
@@ -208,6 +209,7 @@ mod tests {
             "veth a5f3e8eyJ already exists \u{1f600} \u{e9}",
             "Get \"https://10.0.0.1:443/api/v1/pods?limit=5\": dial tcp 10.0.0.1:443: refused",
             "basic auth is off: token",
+            "open /var/run/secrets/token: no such file",
             "container 5f3eyJ0a1b2c3d4e5f6a7b8c9d0e1f2",
         ] {
             assert_eq!(redact(text), text);

@@ -1,0 +1,208 @@
+//! A pod that does not start, in words.
+
+use super::{Cause, Leader, MANY, Stuck, Told};
+use crate::{
+    detect::{
+        View,
+        calls::{clipped, pace},
+        evidence, kubectl_words,
+        leaked_reservation::is_plain,
+        short_id,
+    },
+    event::FullFilesystem,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    words::counted,
+};
+
+/// How much of a message is claimed.
+const SAID: usize = 600;
+/// How much of one whose cause is not known.
+const SAID_WHOLE: usize = 2_000;
+/// And in a title.
+const TITLED: usize = 120;
+/// Messages at most.
+const CLAIMS: usize = 8;
+
+impl Stuck<'_> {
+    pub(super) fn finding(&self, view: &View<'_>, leader: Option<&Leader>) -> Finding {
+        let cause = self.cause();
+        let told = self.told.iter().map(|told| told.times).max().unwrap_or(1);
+        // The first sandbox is attempt 0.
+        let counted = self.attempt.map_or(0, |attempt| u64::from(attempt) + 1);
+        let times = told.max(counted);
+        let follows_another = leader.filter(|leader| leader.id != self.id);
+        Finding {
+            rule: Rule::SandboxCreateFailed,
+            severity: match times >= MANY {
+                true => Severity::Critical,
+                false => Severity::Warning,
+            },
+            id: self.finding_id(view, &self.id),
+            since: self.since(),
+            title: format!("{} does not start: {}", self.label(), self.why()),
+            pod: (self.pod != Default::default()).then(|| self.pod.clone()),
+            sandbox_id: self.sandbox_id.clone(),
+            netns: None,
+            addresses: Vec::new(),
+            holders: Vec::new(),
+            evidence: self.evidence(view, leader),
+            unknown: self.unknown(),
+            advice: match follows_another {
+                Some(leader) => vec![format!(
+                    "as of {}: finding {}",
+                    leader.label,
+                    self.finding_id(view, &leader.id)
+                )],
+                None => self.advice(),
+            },
+            detail: Detail {
+                cause: Some(cause.as_str().to_owned()),
+                earlier_cause: self.earlier().map(|cause| cause.as_str().to_owned()),
+                attempts: Some(times),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn finding_id(&self, view: &View<'_>, id: &str) -> String {
+        finding_id(&view.settings.boot_id, Rule::SandboxCreateFailed, id)
+    }
+
+    fn why(&self) -> String {
+        let Some(told) = self.decisive() else {
+            return Cause::Unknown.clause().to_owned();
+        };
+        match (told.cause, self.earlier()) {
+            (Cause::Unknown, _) => format!("unknown cause; {}", clipped(&told.text, TITLED)),
+            (cause, Some(earlier)) => {
+                format!("{}; before that, {}", cause.clause(), earlier.clause())
+            }
+            (cause, None) => cause.clause().to_owned(),
+        }
+    }
+
+    /// Causes in the order in which they came, each with what said so last.
+    fn evidence(&self, view: &View<'_>, leader: Option<&Leader>) -> Vec<Evidence> {
+        let mut claims = Vec::new();
+        for told in self.last_of_each().into_iter().take(CLAIMS) {
+            let length = match told.cause {
+                Cause::Unknown => SAID_WHOLE,
+                _ => SAID,
+            };
+            let pace = match told.times {
+                0 | 1 => None,
+                times => pace(told.first, told.last, times),
+            };
+            let pace = pace.map(|pace| format!(", {pace}")).unwrap_or_default();
+            let text = clipped(&told.text, length);
+            let claim = format!("{}{pace}: {text}", told.cause.as_str());
+            claims.push(evidence(claim, told.teller, told.last));
+        }
+        for (at, full) in view.model.starts.full() {
+            if *at >= self.since() {
+                claims.push(evidence(words_of(full), "kernel", *at));
+            }
+        }
+        if let Some(leader) = leader.filter(|leader| leader.id == self.id) {
+            let more = match leader.more {
+                0 => String::new(),
+                more => format!(" and {} more", counted(more.next_multiple_of(10), "pod")),
+            };
+            let more = more.replacen("and ", "and up to ", 1);
+            let claim = format!(
+                "it is the node's matter: the same cause keeps {}{more}",
+                leader.others.join(", ")
+            );
+            claims.push(evidence(claim, "node-tracer", self.since()));
+        }
+        claims
+    }
+
+    /// Of messages with one cause the one that says most of it, or else the
+    /// last; of those without any, each.
+    fn last_of_each(&self) -> Vec<&Told<'_>> {
+        let mut all: Vec<&Told<'_>> = Vec::new();
+        for told in &self.told {
+            let known = all
+                .iter_mut()
+                .find(|known| known.cause == told.cause && told.cause != Cause::Unknown);
+            match known {
+                Some(known) if told.weight() >= known.weight() => *known = told,
+                Some(_) => {}
+                None => all.push(told),
+            }
+        }
+        // What is not known says little where something is.
+        if self.cause() != Cause::Unknown {
+            all.retain(|told| told.cause != Cause::Unknown);
+        }
+        all
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if self.cause() == Cause::Unknown {
+            unknown.push(String::from(
+                "why: the message is none of those whose cause is known",
+            ));
+        }
+        if self.cause().follows() && self.earlier().is_none() {
+            unknown.push(String::from(
+                "what went wrong first: it follows from something before, as a rule, of which \
+                 nothing was told",
+            ));
+        }
+        if self.pod.name.is_none() && self.pod.uid.is_none() {
+            unknown.push(String::from("which pod: it is not named"));
+        }
+        unknown
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        if self.has_calls {
+            advice.push(String::from(
+                "see the finding add-failed of the same pod: it has the plugin's own words and \
+                 what to do about them",
+            ));
+        } else {
+            advice.push(self.cause().advice().to_owned());
+        }
+        if let Some(earlier) = self.earlier() {
+            advice.push(format!("and first: {}", earlier.advice()));
+        }
+        if let Some(words) = kubectl_words(&self.pod) {
+            advice.push(format!(
+                "what Kubernetes says of it: kubectl describe pod {words}"
+            ));
+        }
+        if let Some(id) = self.sandbox_id.as_deref().filter(|id| is_plain(id)) {
+            advice.push(format!(
+                "the story of the last try: journalctl -u kubelet -u containerd -u crio | grep {}",
+                short_id(id)
+            ));
+        }
+        advice
+    }
+}
+
+/// What of a file system is used up.
+fn words_of(full: &FullFilesystem) -> String {
+    let FullFilesystem {
+        path,
+        bytes,
+        bytes_free,
+        inodes,
+        inodes_free,
+    } = full;
+    const MIB: u64 = 1 << 20;
+    let path = path.display();
+    match *inodes > 0 && *inodes_free == 0 {
+        true => format!("the file system of {path} has none of its {inodes} inodes free"),
+        false => format!(
+            "the file system of {path} has {} MiB of its {} MiB free",
+            bytes_free / MIB,
+            bytes / MIB
+        ),
+    }
+}

@@ -1,0 +1,139 @@
+//! One thing that keeps a pod from starting, whoever tells of it.
+
+use super::Cause;
+use crate::{
+    clock::Timestamp,
+    detect::{calls::failure, task_label},
+    event::OomKill,
+    model::{
+        Model,
+        calls::{End, Failing, PodCalls},
+        starts::{Failed, gist},
+    },
+    phrase::Said,
+};
+
+/// A runtime that has waited for so long has killed the plugin itself, ms.
+const KILLED_FOR_TIME: f64 = 15_000.0;
+
+/// See the module's documentation.
+pub(super) struct Told<'a> {
+    pub(super) cause: Cause,
+    /// Its own words.
+    pub(super) text: String,
+    /// Who said so first.
+    pub(super) teller: &'a str,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    pub(super) times: u64,
+    /// It only sums up what others say in full.
+    sums_up: bool,
+}
+
+impl<'a> Told<'a> {
+    /// By a log, or by an event.
+    pub(super) fn said(failed: &'a Failed) -> Self {
+        let failure = &failed.failure;
+        let cause = *failed.judged.get_or_init(|| Cause::of(failure));
+        Self {
+            cause,
+            text: gist(&failure.message),
+            teller: failed.tellers().next().unwrap_or("log"),
+            first: failed.first,
+            last: failed.last,
+            times: failed.times(),
+            sums_up: cause == Cause::VolumeMount && sums_up(&failure.message),
+        }
+    }
+
+    /// By its own CNI calls.
+    pub(super) fn called(model: &Model, pod: &PodCalls, failing: &Failing) -> Self {
+        let own = of_end(&failing.end);
+        let attachments = pod
+            .made
+            .iter()
+            .filter(|made| made.container_id == failing.last_id);
+        let attachments = attachments.flat_map(|made| model.calls.of_container(&made.container_id));
+        let children = attachments.flat_map(|each| &each.plugins);
+        let children = children.filter(|plugin| plugin.delegated);
+        let mut causes = children
+            .filter_map(|plugin| plugin.add.as_ref()?.failure())
+            .map(of_end);
+        let cause = match own {
+            Cause::CniPluginError => causes.find(|cause| *cause != own).unwrap_or(own),
+            own => own,
+        };
+        Self {
+            cause,
+            text: format!("CNI ADD in {} {}", failing.plugin, failure(&failing.end)),
+            teller: "cni",
+            first: failing.since,
+            last: failing.end.at,
+            times: failing.times,
+            sums_up: false,
+        }
+    }
+
+    /// By the kernel.
+    pub(super) fn killed(at: Timestamp, kill: &OomKill) -> Self {
+        let of_limit = kill.limited.unwrap_or(kill.memcg.is_some());
+        let whose = match (&kill.memcg, of_limit) {
+            (Some(memcg), _) => format!("the limit of {memcg} was reached"),
+            (None, true) => String::from("its cgroup's limit was reached"),
+            (None, false) => String::from("memory was short"),
+        };
+        let text = format!("the kernel killed {}, as {whose}", task_label(&kill.task));
+        Self {
+            // Of a node without memory anything is killed, but a pause process
+            // last of all: its score is the lowest.
+            cause: match kill.limited {
+                Some(false) => Cause::NodeMemory,
+                _ => Cause::SandboxOom,
+            },
+            text,
+            teller: "kernel",
+            first: at,
+            last: at,
+            times: 1,
+            sums_up: false,
+        }
+    }
+
+    /// How much it decides.
+    pub(super) fn weight(&self) -> u8 {
+        match (self.cause, self.sums_up) {
+            (Cause::Unknown, _) => 0,
+            (_, true) => 1,
+            (_, false) => 2,
+        }
+    }
+}
+
+/// The kubelet's summary of what each volume's own message says.
+fn sums_up(message: &str) -> bool {
+    Said::new(message).has_one(&[
+        "unmounted volumes",
+        "unattached volumes",
+        "unattached/unmounted volumes",
+    ])
+}
+
+/// Why a call failed.
+fn of_end(end: &End) -> Cause {
+    if end.signal.is_some() {
+        return match end.duration_ms >= KILLED_FOR_TIME {
+            true => Cause::CniTimeout,
+            false => Cause::CniPluginError,
+        };
+    }
+    let Some(error) = &end.error else {
+        return Cause::CniPluginError;
+    };
+    let details = error.details.as_deref().unwrap_or_default();
+    let text = format!("CNI ADD failed: {}: {details}", error.msg);
+    match (Cause::of_text(None, &text), error.code) {
+        // CNI: the plugin is not available.
+        (Cause::CniPluginError, Some(50 | 51)) => Cause::CniNotReady,
+        (cause, _) => cause,
+    }
+}

@@ -1,0 +1,68 @@
+//! What is done in a store by the thread that may write: opening it, taking its
+//! lock, removing one file.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use crate::{
+    privileges::Starter,
+    repair::plan::Release,
+    source::{
+        hostlocal::hand::{Hand, Lock, LockError},
+        root::Root,
+    },
+};
+
+/// How long the lock is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How removing one went.
+pub(super) enum Removed {
+    /// It is gone.
+    Yes,
+    /// It is not what was planned.
+    Changed(String),
+    /// The system does not do it.
+    Failed(String),
+}
+
+/// Removes one, if it is what was planned at this very moment.
+pub(super) fn release(hand: &Hand, lock: &Lock, planned: &Release) -> Removed {
+    let name = planned.name();
+    match hand.read(&name) {
+        Ok(Some(exact)) if planned.is(&exact) => match hand.remove(lock, &name) {
+            Ok(()) => Removed::Yes,
+            Err(error) => Removed::Failed(format!("it cannot be removed: {error}")),
+        },
+        Ok(Some(exact)) => Removed::Changed(planned.difference(&exact).to_owned()),
+        Ok(None) => Removed::Changed(String::from("it is gone: somebody else has released it")),
+        Err(error) => Removed::Failed(format!("it cannot be read: {error}")),
+    }
+}
+
+/// Opens a store by the thread that may.
+pub(in crate::repair) fn open(
+    hands: &Starter,
+    root: &Path,
+    store: &Path,
+) -> anyhow::Result<Arc<Hand>> {
+    let (root, path) = (root.to_owned(), store.to_owned());
+    let opened =
+        hands.run(move || -> anyhow::Result<_> { Ok(Hand::open(&Root::open(&root)?, &path)?) })?;
+    match opened {
+        Ok(Some(hand)) => Ok(Arc::new(hand)),
+        Ok(None) => anyhow::bail!(
+            "{} is gone: nothing is left to be released",
+            store.display()
+        ),
+        Err(error) => Err(error.context(format!("cannot open the store {}", store.display()))),
+    }
+}
+
+/// The lock of a store by the thread that may.
+pub(in crate::repair) fn lock(
+    hands: &Starter,
+    hand: &Arc<Hand>,
+) -> anyhow::Result<Result<Lock, LockError>> {
+    let hand = Arc::clone(hand);
+    Ok(hands.run(move || hand.lock(LOCK_PATIENCE))?)
+}

@@ -1,0 +1,74 @@
+//! A backup as it is read again, whenever the tool was killed.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+};
+
+use super::{BackupError, Header, Line, MANIFEST, Saved, VERSION};
+use crate::record::SCHEMA;
+
+/// Largest manifest that is read.
+const MAX_MANIFEST: u64 = 256 << 20;
+
+/// A backup as it is read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// Whose it is.
+    pub(crate) header: Header,
+    /// What may have been released.
+    pub(crate) released: Vec<Saved>,
+    /// Lines that could not be understood, such as the last one of a run that
+    /// was killed.
+    pub(crate) ignored: usize,
+}
+
+/// Reads a backup.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn read(folder: &Path) -> Result<Read, BackupError> {
+    let no_backup = |why: String| BackupError::NoBackup {
+        path: folder.to_owned(),
+        why,
+    };
+    let path = folder.join(MANIFEST);
+    let file = File::open(&path).map_err(|error| no_backup(format!("{MANIFEST}: {error}")))?;
+    let mut lines = BufReader::new(file.take(MAX_MANIFEST)).split(b'\n');
+    let first = lines.next().and_then(Result::ok).unwrap_or_default();
+    let header = match serde_json::from_slice(&first) {
+        Ok(Line::Backup(header)) => header,
+        _ => return Err(no_backup(format!("{MANIFEST} does not begin as one"))),
+    };
+    if header.schema != SCHEMA || header.version != VERSION {
+        return Err(no_backup(format!(
+            "it is of another version ({} {})",
+            header.schema, header.version
+        )));
+    }
+    let mut saved: BTreeMap<PathBuf, Saved> = BTreeMap::new();
+    let mut released: BTreeMap<PathBuf, Saved> = BTreeMap::new();
+    let mut ignored = 0;
+    for line in lines {
+        let line = line.map_err(|error| no_backup(format!("{MANIFEST}: {error}")))?;
+        match serde_json::from_slice(&line) {
+            Ok(Line::Saved(one)) if one.is_possible() => {
+                saved.insert(one.path.clone(), one);
+            }
+            Ok(Line::Releasing { path } | Line::Released { path }) => {
+                if let Some(one) = saved.get(&path) {
+                    released.insert(path, one.clone());
+                }
+            }
+            Ok(Line::Kept { path, .. }) => drop(released.remove(&path)),
+            Ok(Line::Saved(_) | Line::Backup(_)) | Err(_) => ignored += 1,
+        }
+    }
+    Ok(Read {
+        header,
+        released: released.into_values().collect(),
+        ignored,
+    })
+}

@@ -1,0 +1,290 @@
+//! A plan as it is read again, and what speaks against carrying it out before
+//! the node is even looked at.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::plan::{Plan, VERSION};
+use crate::{
+    clock::{Timestamp, uptime},
+    config::{Applying, LEAST_GRACE, Node},
+    record::SCHEMA,
+    source::root::Root,
+};
+
+/// Largest plan that is read: a /16 full of leaks fits.
+const MAX_PLAN: u64 = 256 << 20;
+/// The wall clock may have been corrected by so much since.
+const CLOCK_ERROR: Duration = Duration::from_secs(1);
+
+/// Why a plan, or a backup, is not carried out. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Others could have written it.
+    #[error("{} {why}: make the plan anew, as root and where nobody else can write", path.display())]
+    Untrusted {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// It is none, or is damaged.
+    #[error(
+        "{} is no plan, or is damaged: {why}; a plan is what `node-tracer repair --plan FILE` \
+         writes, or prints with -o json",
+        path.display()
+    )]
+    NoPlan {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// It was written by another version.
+    #[error(
+        "the plan is of version {found}, and this program carries out version {VERSION}: make the \
+         plan with the program that is to carry it out"
+    )]
+    Version {
+        /// The plan's.
+        found: u64,
+    },
+    /// No look at a node can have brought it.
+    #[error("the plan has been changed in a way that no look at a node gives: {0}; make it anew")]
+    Impossible(String),
+    /// It is another node's.
+    #[error("the plan is of node {planned}, and this is {this}: carry it out there")]
+    OtherNode {
+        /// The plan's.
+        planned: String,
+        /// This one.
+        this: String,
+    },
+    /// The node was started again.
+    #[error(
+        "the node was started again since the plan was made, and nothing that was seen then is \
+         so now: make the plan anew"
+    )]
+    OtherBoot,
+    /// The root is another folder.
+    #[error(
+        "the plan was made for the root {planned}, which is not {}: give the same --root",
+        this.display()
+    )]
+    OtherRoot {
+        /// The plan's.
+        planned: String,
+        /// The one that was given.
+        this: PathBuf,
+    },
+    /// It is too old.
+    #[error(
+        "the plan is {} old and was valid for {} (--valid-for): make it anew",
+        rounded(*age),
+        rounded(*valid_for)
+    )]
+    Expired {
+        /// Its age.
+        age: Duration,
+        /// How old it may be.
+        valid_for: Duration,
+    },
+    /// It is younger than now.
+    #[error(
+        "the plan is from the future ({made}, and it is {now}): the clock was set; make it anew"
+    )]
+    Future {
+        /// When it was made.
+        made: Timestamp,
+        /// Now.
+        now: Timestamp,
+    },
+    /// It cannot be written.
+    #[error(
+        "stores of reservations belong to root, and only root may change them: run it with sudo \
+         (in a pod: as root, securityContext.privileged)"
+    )]
+    NotRoot,
+    /// The node does not answer.
+    #[error("nothing was released: {}", .0.join("; "))]
+    Hindered(Vec<String>),
+}
+
+fn rounded(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(time.as_secs()))
+}
+
+/// Reads a plan and refuses what cannot be carried out here and now.
+///
+/// # Errors
+/// See [`Refusal`].
+pub(crate) fn load(node: &Node, applying: &Applying) -> Result<Plan, Refusal> {
+    let (frame, plan) = parse(&applying.plan, &read(&applying.plan)?)?;
+    check(&plan, &frame, node, applying)?;
+    Ok(plan)
+}
+
+/// What is around a plan's own keys.
+#[derive(Debug)]
+struct Frame {
+    node: String,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
+    let failed = |source| Refusal::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    let untrusted = |why| Refusal::Untrusted {
+        path: path.to_owned(),
+        why,
+    };
+    if !found.is_file() {
+        return Err(untrusted("is no regular file"));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() != 0 && found.uid() != own {
+        return Err(untrusted("belongs to another user"));
+    }
+    if found.mode() & 0o002 != 0 {
+        return Err(untrusted("can be written by everybody"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_PLAN)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok(bytes)
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Frame, Plan), Refusal> {
+    let no_plan = |why: String| Refusal::NoPlan {
+        path: path.to_owned(),
+        why,
+    };
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| no_plan(error.to_string()))?;
+    let Value::Object(mut object) = value else {
+        return Err(no_plan(String::from("it is no JSON object")));
+    };
+    let mut take = |key: &str| object.remove(key).unwrap_or_default();
+    let (schema, kind) = (take("schema"), take("type"));
+    let (node, _time) = (take("node"), take("time"));
+    if schema != SCHEMA || kind != "plan" {
+        return Err(no_plan(format!("it is of schema {schema} and type {kind}")));
+    }
+    match object.get("version").and_then(Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(found) => return Err(Refusal::Version { found }),
+        None => return Err(no_plan(String::from("it has no version"))),
+    }
+    let Value::String(node) = node else {
+        return Err(no_plan(String::from("it names no node")));
+    };
+    let plan = serde_json::from_value(Value::Object(object));
+    let plan = plan.map_err(|error| no_plan(error.to_string()))?;
+    Ok((Frame { node }, plan))
+}
+
+fn check(plan: &Plan, frame: &Frame, node: &Node, applying: &Applying) -> Result<(), Refusal> {
+    if frame.node != node.name {
+        return Err(Refusal::OtherNode {
+            planned: frame.node.clone(),
+            this: node.name.clone(),
+        });
+    }
+    if plan.boot_id != node.boot_id {
+        return Err(Refusal::OtherBoot);
+    }
+    same_root(&plan.root, node)?;
+    possible(plan, applying)?;
+    in_time(plan, Timestamp::now(), uptime())
+}
+
+/// Whether a root is the one that something was made for.
+pub(crate) fn same_root(planned: &super::plan::RootFolder, node: &Node) -> Result<(), Refusal> {
+    let this = Root::open(&node.root)
+        .ok()
+        .and_then(|root| root.identity().ok());
+    match this == Some((planned.device, planned.inode)) {
+        true => Ok(()),
+        false => Err(Refusal::OtherRoot {
+            planned: planned.path.clone(),
+            this: node.root.clone(),
+        }),
+    }
+}
+
+fn possible(plan: &Plan, applying: &Applying) -> Result<(), Refusal> {
+    let not = |why: String| Err(Refusal::Impossible(why));
+    let [first, second] = plan.observed;
+    let valid_for = Duration::from_millis(plan.valid_for_ms);
+    if plan.expires != second.plus(valid_for) {
+        return not(String::from("expires and valid_for_ms do not fit"));
+    }
+    if plan.grace() < LEAST_GRACE && !applying.hurried {
+        return not(format!("grace_ms is less than {}", LEAST_GRACE.as_millis()));
+    }
+    if plan.releases.is_empty() {
+        return Ok(());
+    }
+    if second.since(first) < plan.grace() {
+        return not(String::from("its two looks are less than the grace apart"));
+    }
+    if !plan.refused.is_empty() {
+        return not(String::from(
+            "it has releases, although nothing could be released",
+        ));
+    }
+    let mut paths = BTreeSet::new();
+    for release in &plan.releases {
+        if let Some(why) = release.impossible() {
+            return not(why);
+        }
+        if !paths.insert(&release.path) {
+            return not(format!("{} is in it twice", release.path.display()));
+        }
+        if first < release.modified.plus(plan.grace()) {
+            return not(format!(
+                "{} is younger than the grace",
+                release.path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// By the wall clock, and by the node's own, which nobody sets.
+fn in_time(plan: &Plan, now: Timestamp, up: Duration) -> Result<(), Refusal> {
+    let made = plan.observed[1];
+    let valid_for = Duration::from_millis(plan.valid_for_ms);
+    let since = Duration::from_millis(plan.uptime_ms);
+    if now.plus(CLOCK_ERROR) < made || up < since {
+        return Err(Refusal::Future { made, now });
+    }
+    let age = now.since(made).max(up.saturating_sub(since));
+    if age > valid_for {
+        return Err(Refusal::Expired { age, valid_for });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

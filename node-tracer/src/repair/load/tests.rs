@@ -1,0 +1,107 @@
+//! Plans that are not carried out.
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    record::Record,
+    repair::testing::{at, plan, release},
+};
+
+fn applying() -> Applying {
+    Applying {
+        plan: PathBuf::from("/plan.json"),
+        backup: None,
+        hurried: false,
+    }
+}
+
+fn printed(plan: &Plan) -> Value {
+    let record = Record::plan("node-1", plan.observed[1], plan, None);
+    serde_json::to_value(record).unwrap()
+}
+
+fn read(value: &Value) -> Result<(Frame, Plan), Refusal> {
+    parse(Path::new("/plan.json"), value.to_string().as_bytes())
+}
+
+#[test]
+fn a_plan_is_read_as_it_was_printed() {
+    let plan = plan(vec![release("10.0.0.5"), release("fd00::5")]);
+    let printed = printed(&plan);
+    assert_eq!(
+        (&printed["schema"], &printed["type"], &printed["node"]),
+        (&json!("node-tracer/1"), &json!("plan"), &json!("node-1"))
+    );
+    let (frame, read) = read(&printed).unwrap();
+    assert_eq!((frame.node.as_str(), read), ("node-1", plan));
+}
+
+#[test]
+fn what_is_no_plan_is_refused_whatever_it_is() {
+    let good = printed(&plan(vec![release("10.0.0.5")]));
+    let without = |key: &str| {
+        let mut other = good.clone();
+        other.as_object_mut().unwrap().remove(key);
+        other
+    };
+    for key in [
+        "schema", "type", "node", "version", "releases", "expires", "refused",
+    ] {
+        assert!(
+            matches!(read(&without(key)), Err(Refusal::NoPlan { .. })),
+            "{key}"
+        );
+    }
+    let mut newer = good.clone();
+    newer["version"] = json!(2);
+    assert!(matches!(read(&newer), Err(Refusal::Version { found: 2 })));
+    let mut more = good.clone();
+    more["also"] = json!("/etc/passwd");
+    let error = read(&more).unwrap_err().to_string();
+    assert!(error.contains("unknown field `also`"), "{error}");
+    for text in ["", "[]", "{}", "{", "\0", "null"] {
+        let refused = parse(Path::new("/plan.json"), text.as_bytes());
+        assert!(matches!(refused, Err(Refusal::NoPlan { .. })), "{text:?}");
+    }
+}
+
+#[test]
+fn looks_that_are_too_near_or_files_too_young_are_no_plan() {
+    assert!(possible(&plan(vec![release("10.0.0.5")]), &applying()).is_ok());
+    let refused = |edit: fn(&mut Plan)| {
+        let mut edited = plan(vec![release("10.0.0.5")]);
+        edit(&mut edited);
+        let refused = possible(&edited, &applying());
+        assert!(matches!(refused, Err(Refusal::Impossible(_))), "{edited:?}");
+    };
+    refused(|it| it.observed[0] = at(-59));
+    refused(|it| it.observed.reverse());
+    refused(|it| it.expires = at(601));
+    refused(|it| it.refused.push(String::from("CRI does not answer")));
+    refused(|it| it.releases.push(it.releases[0].clone()));
+    refused(|it| it.releases[0].modified = at(-100));
+    refused(|it| it.grace_ms = 29_999);
+    let mut hurried = plan(vec![release("10.0.0.5")]);
+    hurried.grace_ms = 1;
+    let tests = Applying {
+        hurried: true,
+        ..applying()
+    };
+    assert!(possible(&hurried, &tests).is_ok());
+}
+
+#[test]
+fn a_plan_is_for_its_time_by_both_clocks() {
+    let plan = plan(Vec::new());
+    let up = |seconds: u64| Duration::from_secs(5_000 + seconds);
+    let checked = |wall: i64, since: u64| in_time(&plan, at(wall), up(since));
+    assert!(checked(0, 0).is_ok());
+    assert!(checked(600, 600).is_ok());
+    // Old by one of them is old: the other one was set.
+    assert!(matches!(checked(601, 1), Err(Refusal::Expired { .. })));
+    assert!(matches!(checked(1, 601), Err(Refusal::Expired { .. })));
+    assert!(matches!(checked(-2, 1), Err(Refusal::Future { .. })));
+    let before = in_time(&plan, at(1), Duration::from_secs(4_999));
+    assert!(matches!(before, Err(Refusal::Future { .. })));
+}

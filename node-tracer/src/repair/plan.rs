@@ -1,0 +1,318 @@
+//! A plan: which reservations are to be released, what was seen of them, and
+//! for how long that holds. It is what `repair -o json` prints and `--apply`
+//! takes.
+//!
+//! The body of the contract's `type: "plan"` record. A plan that has a key
+//! that is not known here is refused: whoever wrote it meant something that
+//! would not be done.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::judge::Reason;
+use crate::{
+    clock::Timestamp,
+    finding::{Evidence, Holder, Rule, Severity},
+    source::hostlocal::{file_name, hand::Exact},
+};
+
+/// The form of plans that this program writes and takes.
+pub(crate) const VERSION: u32 = 1;
+
+/// The plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    /// [`VERSION`]
+    pub(crate) version: u32,
+    /// The program's version.
+    pub(crate) tool: String,
+    /// The boot that it holds for.
+    pub(crate) boot_id: String,
+    /// The folder that was the host's root.
+    pub(crate) root: RootFolder,
+    /// When the node was looked at: the beginnings of both looks. They are the
+    /// same if there was nothing to look at again.
+    pub(crate) observed: [Timestamp; 2],
+    /// How long the node was up at the second look, ms.
+    pub(crate) uptime_ms: u64,
+    /// How far the looks were apart, and how old a reservation had to be, ms.
+    pub(crate) grace_ms: u64,
+    /// How long it may be applied, counted from the second look, ms.
+    pub(crate) valid_for_ms: u64,
+    /// The same as a point in time.
+    pub(crate) expires: Timestamp,
+    /// What is to be released.
+    pub(crate) releases: Vec<Release>,
+    /// What is left alone, and why.
+    pub(crate) withheld: Vec<Withheld>,
+    /// The stores that were looked at.
+    pub(crate) stores: Vec<StoreSeen>,
+    /// Why nothing can be released at all; empty if that is not so.
+    pub(crate) refused: Vec<String>,
+    /// What only a person can do.
+    pub(crate) by_hand: Vec<ByHand>,
+    /// What could not be found out.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// A root folder by what it is, whatever its path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RootFolder {
+    /// As it was given.
+    pub(crate) path: String,
+    /// Its device.
+    pub(crate) device: u64,
+    /// Its inode.
+    pub(crate) inode: u64,
+}
+
+/// One reservation that is to be released.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Release {
+    /// The folder.
+    pub(crate) store: PathBuf,
+    /// The file in it.
+    pub(crate) path: PathBuf,
+    /// The address that it reserves.
+    pub(crate) address: IpAddr,
+    /// For whom; empty if the file is empty.
+    pub(crate) container_id: String,
+    /// For which interface; old files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
+    /// The network, by the CNI configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<String>,
+    /// All of the file, base64.
+    #[serde(with = "bytes")]
+    pub(crate) content: Vec<u8>,
+    /// Its length.
+    pub(crate) size: u64,
+    /// The file's device.
+    pub(crate) device: u64,
+    /// The file's inode.
+    pub(crate) inode: u64,
+    /// When it was written.
+    pub(crate) modified: Timestamp,
+    /// When anything about it was last changed.
+    pub(crate) changed: Timestamp,
+    /// Why it is leaked.
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// One reservation that is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Withheld {
+    /// The file.
+    pub(crate) path: String,
+    /// The address, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) address: Option<IpAddr>,
+    /// For whom it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) container_id: String,
+    /// For which interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
+    /// In one word.
+    pub(crate) reason: Reason,
+    /// In words.
+    pub(crate) why: String,
+}
+
+/// A store, as it was at the second look.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoreSeen {
+    /// The folder.
+    pub(crate) path: String,
+    /// The network, by the CNI configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<String>,
+    /// How many reservations it has.
+    pub(crate) reservations: usize,
+    /// What its leaks were told from: the finding's evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// A finding that the tool does nothing about, and what a person can do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ByHand {
+    /// What kind of trouble it is.
+    pub(crate) kind: String,
+    /// The rule that found it.
+    pub(crate) rule: Rule,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// The finding's ID.
+    pub(crate) finding: String,
+    /// Its title.
+    pub(crate) title: String,
+    /// The pod, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<String>,
+    /// The addresses that it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Which process, mount or descriptor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) holders: Vec<Holder>,
+    /// What to do, in order.
+    pub(crate) steps: Vec<String>,
+}
+
+impl Plan {
+    /// The least time between looks, and the least age of a reservation.
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+
+    /// Whether there is anything that anybody could do.
+    pub(crate) fn asks_for_something(&self) -> bool {
+        let bad = |each: &ByHand| each.severity >= Severity::Warning;
+        !self.releases.is_empty() || self.by_hand.iter().any(bad)
+    }
+}
+
+impl Release {
+    /// The file's name in its store.
+    pub(crate) fn name(&self) -> String {
+        file_name(self.address)
+    }
+
+    /// Whether a file is, to the last byte and with the same inode and times,
+    /// what was looked at.
+    pub(crate) fn is(&self, found: &Exact) -> bool {
+        self.content == found.content
+            && (self.device, self.inode) == (found.device, found.inode)
+            && (self.modified, self.changed) == (found.modified, found.changed)
+    }
+
+    /// What differs, in words.
+    pub(crate) fn difference(&self, found: &Exact) -> &'static str {
+        match () {
+            () if self.content != found.content => "its content has changed",
+            () if (self.device, self.inode) != (found.device, found.inode) => {
+                "it is another file with the same content"
+            }
+            () => "it was written or changed again",
+        }
+    }
+
+    /// What no look can have brought.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        let path = self.path.display();
+        if self.path != self.store.join(self.name()) {
+            return Some(format!(
+                "{path} is not the file of {} in its store",
+                self.address
+            ));
+        }
+        if !is_plain(&self.store) {
+            return Some(format!(
+                "{} is no plain absolute path (.. and . are never in a plan)",
+                self.store.display()
+            ));
+        }
+        if self.size != self.content.len() as u64 {
+            return Some(format!("{path}: size and content do not fit"));
+        }
+        let parsed = crate::source::hostlocal::parse(&self.content);
+        if parsed != Some((self.container_id.clone(), self.ifname.clone())) {
+            return Some(format!("{path}: container and content do not fit"));
+        }
+        None
+    }
+}
+
+/// An absolute path of names alone, as it would be written.
+pub(crate) fn is_plain(path: &Path) -> bool {
+    let Some(text) = path.to_str() else {
+        return false;
+    };
+    let mut parts = text.split('/');
+    parts.next() == Some("")
+        && text.len() > 1
+        && parts.all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// Bytes as base64 (RFC 4648).
+pub(crate) mod bytes {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        STANDARD.decode(text).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repair::testing::release;
+
+    #[test]
+    fn what_no_look_can_have_brought_is_named() {
+        assert_eq!(release("10.0.0.5").impossible(), None);
+        let edited = |edit: fn(&mut Release)| {
+            let mut release = release("10.0.0.5");
+            edit(&mut release);
+            release.impossible().expect("it is possible")
+        };
+        edited(|it| it.path = PathBuf::from("/etc/passwd"));
+        edited(|it| it.store = PathBuf::from("/etc"));
+        edited(|it| {
+            it.store = PathBuf::from("/var/lib/../../etc");
+            it.path = it.store.join("10.0.0.5");
+        });
+        edited(|it| it.content = b"other\r\neth0".to_vec());
+        edited(|it| it.size += 1);
+        edited(|it| it.container_id = String::from("x"));
+        edited(|it| it.address = "10.0.0.6".parse().unwrap());
+    }
+
+    #[test]
+    fn a_path_is_plain_or_it_is_not() {
+        for plain in ["/a", "/var/lib/cni/networks/x.y"] {
+            assert!(is_plain(Path::new(plain)), "{plain}");
+        }
+        for other in [
+            "", "/", "a", "/a/", "/a//b", "/a/./b", "/a/../b", "//a", "/..",
+        ] {
+            assert!(!is_plain(Path::new(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn any_difference_of_a_file_is_seen() {
+        let release = release("10.0.0.5");
+        let exact = crate::repair::testing::exact(&release);
+        assert!(release.is(&exact));
+        let differs = |edit: fn(&mut Exact)| {
+            let mut other = exact.clone();
+            edit(&mut other);
+            assert!(!release.is(&other), "{other:?}");
+        };
+        differs(|it| it.content.push(b'\n'));
+        differs(|it| it.inode += 1);
+        differs(|it| it.device += 1);
+        differs(|it| it.modified = it.modified.plus(Duration::from_nanos(1)));
+        differs(|it| it.changed = it.changed.plus(Duration::from_nanos(1)));
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether a message is about a pod that does not start.
+//!
+//! It is if it names a part of a pod's start and says that something is wrong
+//! with it. Words that occur everywhere (a full disk, a time-out) count only
+//! beside those of what makes up a node. What is about a container that has
+//! started once, about its end, or about tearing a pod down, is not.
+
+mod words;
+
+use self::words::{ANYWHERE, ENDING, MAKING, OF_A_NODE, OF_A_POD, PARTS, PROBLEMS, RUNNING, SLOW};
+use crate::phrase::Said;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source::logs) enum Verdict {
+    /// It tells of a pod that does not start.
+    Failure,
+    /// It may; its words decide.
+    Perhaps,
+    /// It does not.
+    Nothing,
+}
+
+/// By the reason of a Kubernetes event.
+pub(in crate::source::logs) fn of_reason(reason: &str) -> Verdict {
+    match reason {
+        "FailedCreatePodSandBox"
+        | "FailedCreatePodSandbox"
+        | "FailedCreatePodContainer"
+        | "FailedMount"
+        | "FailedMapVolume"
+        | "FailedAttachVolume"
+        | "NetworkNotReady"
+        | "InspectFailed"
+        | "ErrImageNeverPull"
+        | "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "CreateContainerConfigError"
+        | "FailedToRetrieveImagePullSecret" => Verdict::Failure,
+        "Failed" | "FailedSync" | "BackOff" => Verdict::Perhaps,
+        "Unhealthy"
+        | "FailedScheduling"
+        | "Killing"
+        | "FailedKillPod"
+        | "Evicted"
+        | "Pulling"
+        | "Pulled"
+        | "Created"
+        | "Started"
+        | "Scheduled"
+        | "SandboxChanged"
+        | "Preempted"
+        | "FailedPreStopHook"
+        | "FailedPostStartHook"
+        | "NodeNotReady"
+        | "TaintManagerEviction"
+        | "SuccessfulAttachVolume"
+        | "SuccessfulMountVolume"
+        | "CrashLoopBackOff"
+        | "FailedBinding"
+        | "ProvisioningFailed"
+        | "FailedCreate"
+        | "OOMKilling"
+        | "ImageGCFailed"
+        | "ContainerGCFailed"
+        | "FreeDiskSpaceFailed" => Verdict::Nothing,
+        _ => Verdict::Perhaps,
+    }
+}
+
+/// Who writes such messages, as envelopes name them.
+pub(super) fn writer(ident: &str) -> Option<&'static str> {
+    const WRITERS: [(&str, &str); 18] = [
+        ("kubelet", "kubelet"),
+        ("kubelite", "kubelet"),
+        ("hyperkube", "kubelet"),
+        ("k3s", "kubelet"),
+        ("rke2", "kubelet"),
+        ("k0s", "kubelet"),
+        ("origin-node", "kubelet"),
+        ("openshift-node", "kubelet"),
+        ("cri-dockerd", "dockerd"),
+        ("cri-docker", "dockerd"),
+        ("dockerd", "dockerd"),
+        ("docker", "dockerd"),
+        ("containerd", "containerd"),
+        ("crio", "cri-o"),
+        ("cri-o", "cri-o"),
+        ("kernel", "kernel"),
+        ("multus", "cni"),
+        ("calico", "cni"),
+    ];
+    let ident = ident.to_ascii_lowercase();
+    let known = WRITERS.iter().find(|(name, _)| ident.contains(name));
+    known.map(|(_, source)| *source)
+}
+
+/// A quick look: most messages of a healthy node hold none of these.
+pub(super) fn may_be_a_problem(text: &str) -> bool {
+    const PARTS_OF_WORDS: [&str; 44] = [
+        "ail",
+        "rror",
+        "unable",
+        "Unable",
+        "annot",
+        "an't",
+        "an not",
+        "ould",
+        "not ",
+        "o such",
+        "o space",
+        "o IP",
+        "o ip",
+        "efused",
+        "enied",
+        "nauthor",
+        "orbidden",
+        "imed out",
+        "imeout",
+        "xceeded",
+        "nvalid",
+        "in use",
+        "eserved",
+        "onflict",
+        "issing",
+        "xhausted",
+        "OOM",
+        "oom",
+        "illed",
+        "reset",
+        "roken",
+        "shutting",
+        "clos",
+        "vailable",
+        "exist",
+        "ack-",
+        "ackOff",
+        "ttach",
+        "oes",
+        "nitialized",
+        "caused",
+        "EOF",
+        "o networks",
+        "nknown",
+    ];
+    PARTS_OF_WORDS.iter().any(|part| text.contains(part))
+}
+
+/// What a message is, by its words, by who wrote it, and by whether that found
+/// it worth a warning.
+pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
+    let is_wrong = warns || PROBLEMS.are_in(said);
+    if !is_wrong {
+        return Verdict::Nothing;
+    }
+    let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);
+    if !MAKING.are_in(said) && is_over() {
+        return Verdict::Nothing;
+    }
+    if PARTS.are_in(said) {
+        return Verdict::Failure;
+    }
+    let is_known = ident.is_none_or(|ident| writer(ident).is_some());
+    let used_up = || ANYWHERE.are_in(said) && OF_A_NODE.are_in(said);
+    // The kubelet says so of a container, and names it only beside it.
+    let of_container = || {
+        said.as_str()
+            .starts_with("error: context deadline exceeded")
+    };
+    let slow = || SLOW.are_in(said) && (OF_A_POD.are_in(said) || of_container());
+    match is_known && (used_up() || slow()) {
+        true => Verdict::Failure,
+        false => Verdict::Nothing,
+    }
+}

@@ -1,0 +1,303 @@
+use std::time::Duration;
+
+use super::*;
+use crate::model::story::s;
+
+fn read(text: &str) -> Vec<(Timestamp, StartFailure)> {
+    let mut kubectl = Kubectl::new(s(100_000));
+    let mut events: Vec<Event> = text.lines().flat_map(|line| kubectl.line(line)).collect();
+    events.extend(kubectl.end());
+    let failures = events.into_iter().filter_map(|event| match event.what {
+        What::SandboxFailed { failure } => Some((event.time, failure)),
+        _ => None,
+    });
+    failures.collect()
+}
+
+fn only(text: &str) -> (Timestamp, StartFailure) {
+    let mut all = read(text);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all.remove(0)
+}
+
+fn ago(seconds: u64) -> Timestamp {
+    s(100_000).minus(Duration::from_secs(seconds))
+}
+
+const DESCRIBED: &str = "\
+Name:           web-0
+Namespace:      shop
+Priority:       0
+Node:           node-b/10.0.0.4
+Start Time:     Tue, 10 May 2022 09:23:56 +0100
+Labels:         app=web
+Status:         Pending
+IP:
+Containers:
+  web:
+    Container ID:
+    Image:          registry.local/web:1
+    State:          Waiting
+      Reason:       ContainerCreating
+    Ready:          False
+    Restart Count:  0
+    Mounts:
+      /data from data (rw)
+Conditions:
+  Type              Status
+  Initialized       True
+  Ready             False
+Volumes:
+  kube-api-access-8v93k:
+    Type:                    Projected (a volume that contains injected data from multiple sources)
+    ConfigMapName:           kube-root-ca.crt
+Events:
+  Type     Reason                  Age                From               Message
+  ----     ------                  ----               ----               -------
+  Normal   Scheduled               3m                 default-scheduler  Successfully assigned shop/web-0 to node-b
+  Warning  FailedCreatePodSandBox  2m (x10 over 3m)   kubelet            Failed to create pod sandbox: rpc error: code = Unknown desc = no way
+  Normal   SandboxChanged          1m (x12 over 3m)   kubelet            Pod sandbox changed, it will be killed and re-created.
+";
+
+#[test]
+fn a_described_pod_is_named_by_its_head() {
+    let (time, told) = only(DESCRIBED);
+    assert_eq!(told.pod.label(), "shop/web-0");
+    assert_eq!(
+        told.message,
+        "Failed to create pod sandbox: rpc error: code = Unknown desc = no way"
+    );
+    assert_eq!((time, told.first), (ago(120), Some(ago(180))));
+    assert_eq!(told.count, Some(10));
+    assert_eq!(told.source, "events");
+}
+
+#[test]
+fn of_two_pods_each_has_its_own() {
+    let other = DESCRIBED.replace("web-0", "db-1");
+    let all = read(&format!("{DESCRIBED}\n\n{other}"));
+    let names: Vec<_> = all.iter().map(|(_, told)| told.pod.label()).collect();
+    assert_eq!(names, ["shop/web-0", "shop/db-1"]);
+}
+
+#[test]
+fn a_container_that_waits_for_its_image_says_so() {
+    let text = DESCRIBED.replace("ContainerCreating", "ImagePullBackOff");
+    let all = read(&text);
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert_eq!(all[0].1.reason.as_deref(), Some("ImagePullBackOff"));
+    assert_eq!(all[0].1.pod.label(), "shop/web-0");
+}
+
+#[test]
+fn rows_of_every_kubectl_are_read() {
+    const MESSAGE: &str = "MountVolume.SetUp failed for volume \"a\" : no way";
+    for (row, pod) in [
+        (
+            format!("Warning  FailedMount  4m2s (x9 over 1h)  kubelet  {MESSAGE}"),
+            "",
+        ),
+        (
+            format!("Warning FailedMount 4m2s (x9 over 1h) kubelet, node-b {MESSAGE}"),
+            "",
+        ),
+        (
+            format!("  7. Warning FailedMount 4m2s (x9 over 1h) kubelet, node-b {MESSAGE}"),
+            "",
+        ),
+        (
+            format!("1h\t4m2s\t9\tkubelet, node-b\t\tWarning\tFailedMount\t{MESSAGE}"),
+            "",
+        ),
+        (
+            format!(
+                "1h 4m2s 9 {{kubelet node-b}} spec.containers{{a}} Warning FailedMount {MESSAGE}"
+            ),
+            "",
+        ),
+        (
+            format!("4m2s        Warning   FailedMount   pod/web-0   {MESSAGE}"),
+            "web-0",
+        ),
+        (
+            format!("shop   4m2s   Warning   FailedMount   pod/web-0   {MESSAGE}"),
+            "shop/web-0",
+        ),
+        (
+            format!(
+                "shop 4m2s 1h 9 web-0.15c9d8e1a2b3c4d5 Pod Warning FailedMount kubelet, node-b {MESSAGE}"
+            ),
+            "shop/web-0",
+        ),
+        (
+            format!(
+                "4m2s 1h 9 web-0.15c9d8e1a2b3c4d5 Pod spec.containers{{a}} Warning FailedMount kubelet, node-b {MESSAGE}"
+            ),
+            "web-0",
+        ),
+        (
+            format!(
+                "LAST SEEN TYPE REASON OBJECT SUBOBJECT SOURCE MESSAGE FIRST SEEN COUNT NAME\n4m2s   Warning   FailedMount   pod/web-0      kubelet, node-b   {MESSAGE}   1h   9   web-0.15c9d8e1a2b3c4d5"
+            ),
+            "web-0",
+        ),
+    ] {
+        let (time, told) = only(&row);
+        assert_eq!(told.message, MESSAGE, "{row}");
+        assert_eq!(time, ago(242), "{row}");
+        let label = match told.pod == PodRef::default() {
+            true => String::new(),
+            false => told.pod.label(),
+        };
+        assert_eq!(label, pod, "{row}");
+        if row.contains("1h") {
+            assert_eq!(
+                (told.count, told.first),
+                (Some(9), Some(ago(3_600))),
+                "{row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn wrapped_messages_are_one() {
+    let (_, told) = only(
+        "Events:\n  Type Reason Age From Message\n  ---- ------ ---- ---- -------\n  Warning  \
+         FailedCreatePodSandBox  2m (x4307 over 16h)  kubelet, node-b  (combined from similar \
+         events): Failed create pod sandbox: rpc error: code = Unknown\n    desc = failed to create\n  \
+           a sandbox: no space\n\nName of something else",
+    );
+    assert_eq!(
+        told.message,
+        "Failed create pod sandbox: rpc error: code = Unknown desc = failed to create a sandbox: no \
+         space"
+    );
+    let (_, told) = only(
+        "  Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume \"config\" : configm\n\
+         ap \"web-env\" not found",
+    );
+    assert!(
+        told.message.ends_with("configmap \"web-env\" not found"),
+        "{}",
+        told.message
+    );
+}
+
+#[test]
+fn what_a_page_says_around_it_is_no_part_of_it() {
+    let (_, told) = only(
+        "  4. Warning FailedMount 2m kubelet MountVolume.SetUp failed for volume \"a\" : no way\n\
+         The next paragraph begins here\n",
+    );
+    assert!(told.message.ends_with(" : no way"), "{}", told.message);
+    let (_, told) = only(
+        "Warning FailedMount 2m kubelet MountVolume.SetUp failed for volume \"a\" : no way\n\
+         \u{5904}\u{7406}\n",
+    );
+    assert!(told.message.ends_with(" : no way"), "{}", told.message);
+}
+
+#[test]
+fn the_message_of_a_containers_state_is_read_whole() {
+    let text = "\
+    1. lastState: terminated
+    2. exitCode: 128
+    3. message: 'failed to create containerd task: OCI runtime create failed: container_linux.go:345:
+    4. starting container process caused \"process_linux.go:424: container init
+    5. caused \\\"rootfs_linux.go:58: mounting x to rootfs\\\"\": unknown'
+    6. reason: StartError
+";
+    let (_, told) = only(text);
+    assert!(told.message.starts_with("failed to create containerd task"));
+    assert!(told.message.ends_with("unknown"), "{}", told.message);
+}
+
+#[test]
+fn events_as_objects_are_read() {
+    let yaml = "\
+apiVersion: v1
+items:
+- apiVersion: v1
+  count: 7
+  eventTime: null
+  firstTimestamp: \"2025-11-21T04:00:00Z\"
+  involvedObject:
+    apiVersion: v1
+    kind: Pod
+    name: web-0
+    namespace: shop
+    uid: 0a1b2c3d-0000-4000-8000-000000000001
+  kind: Event
+  lastTimestamp: \"2025-11-21T05:00:00Z\"
+  message: 'MountVolume.SetUp failed for volume \"a\" :
+    no way'
+  metadata:
+    name: web-0.17aa
+    namespace: shop
+  reason: FailedMount
+  source:
+    component: kubelet
+  type: Warning
+- apiVersion: v1
+  involvedObject:
+    kind: Node
+    name: node-b
+  message: no
+  reason: FailedMount
+  type: Warning
+";
+    let json = r#"{
+    "apiVersion": "v1",
+    "items": [
+        {
+            "apiVersion": "v1",
+            "count": 7,
+            "firstTimestamp": "2025-11-21T04:00:00Z",
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "web-0",
+                "namespace": "shop",
+                "uid": "0a1b2c3d-0000-4000-8000-000000000001"
+            },
+            "kind": "Event",
+            "lastTimestamp": "2025-11-21T05:00:00Z",
+            "message": "MountVolume.SetUp failed for volume \"a\" : no way",
+            "metadata": {
+                "name": "web-0.17aa"
+            },
+            "reason": "FailedMount",
+            "type": "Warning"
+        }
+    ]
+}"#;
+    for text in [yaml, json] {
+        let (time, told) = only(text);
+        assert_eq!(
+            told.message,
+            "MountVolume.SetUp failed for volume \"a\" : no way"
+        );
+        assert_eq!(told.pod.label(), "shop/web-0");
+        assert!(told.pod.uid.is_some());
+        assert_eq!(time, Timestamp::parse("2025-11-21T05:00:00Z").unwrap());
+        assert_eq!(told.first, Timestamp::parse("2025-11-21T04:00:00Z"));
+        assert_eq!(told.count, Some(7));
+    }
+}
+
+#[test]
+fn logs_are_not_taken_for_it() {
+    let mut kubectl = Kubectl::new(s(0));
+    for line in [
+        "E0628 02:10:04.339971    2890 kuberuntime_manager.go:688] createPodSandbox failed",
+        "time=\"2024-03-02T10:11:12Z\" level=error msg=\"no\"",
+        "Jul 14 15:22:06 slave-97 kernel: device-mapper: thin: Deletion of thin device 65 failed.",
+        "Error: failed to create container",
+        "Warning: this is no event",
+        "",
+    ] {
+        assert!(kubectl.line(line).is_empty(), "{line}");
+        assert!(!kubectl.took(), "{line}");
+    }
+}

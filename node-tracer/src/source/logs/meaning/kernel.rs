@@ -1,0 +1,281 @@
+//! What the kernel says: tasks that hang, devices that it cannot remove, tasks
+//! that it kills as memory is short.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use crate::{
+    clock::Timestamp,
+    event::{Event, OomKill, Task, What},
+    source::{cgroup, logs::entry::Entry},
+};
+
+use super::words::{after, between, number};
+
+/// Words of which one is in each of its lines that count. Frames of stacks
+/// have an offset.
+pub(super) const NEEDLES: &[&str] = &[
+    "INFO: task ",
+    "unregister_netdevice: waiting for ",
+    "oom-kill:constraint=",
+    "Killed process ",
+    "Task in /",
+    "Call Trace",
+    "+0x",
+];
+
+/// Frames that are kept of one stack.
+const MAX_FRAMES: usize = 64;
+/// Tasks whose stalls are remembered.
+const MAX_STALLS: usize = 256;
+/// A stack follows its task within this time.
+const STACK: Duration = Duration::from_secs(3);
+/// The lines about one kill come within this time.
+const KILL: Duration = Duration::from_secs(10);
+/// The longest name of a task or device that is kept.
+const MAX_NAME: usize = 64;
+
+/// What the kernel is about to say in several lines.
+#[derive(Debug, Default)]
+pub(super) struct Kernel {
+    /// A task that hangs, with as much of its stack as was told.
+    hung: Option<Hung>,
+    /// Since when tasks hang, by process and name: when it was last told, too.
+    stalls: BTreeMap<(u32, String), (Timestamp, Timestamp)>,
+    /// The last kills.
+    killed: VecDeque<(Timestamp, u32)>,
+    /// The cgroup that the next kill is of.
+    memcg: Option<(Timestamp, String, String)>,
+}
+
+#[derive(Debug)]
+struct Hung {
+    at: Timestamp,
+    since: Timestamp,
+    task: Task,
+    stack: Vec<String>,
+    traced: bool,
+}
+
+impl Kernel {
+    /// Takes a message in; what it tells.
+    pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, out: &mut Vec<Event>) {
+        let text = entry.message.trim();
+        if let Some(rest) = after(text, "INFO: task ") {
+            self.settle(out);
+            self.hangs(time, rest);
+        } else if text.starts_with("Call Trace") {
+            if let Some(hung) = &mut self.hung {
+                hung.traced = true;
+            }
+        } else if let Some(rest) = after(text, "unregister_netdevice: waiting for ") {
+            waits(time, rest, out);
+        } else if text.contains("oom-kill:constraint=") {
+            self.kill(time, text, out);
+        } else if let Some(rest) = after(text, "Killed process ") {
+            self.killed(time, rest, text, out);
+        } else if let Some(rest) = text.strip_prefix("Task in ") {
+            if let Some((task, limit)) = rest.split_once(" killed as a result of limit of ") {
+                self.memcg = Some((time, task.to_owned(), limit.trim().to_owned()));
+            }
+        } else if text.contains("+0x") {
+            self.frame(time, text, out);
+        }
+    }
+
+    /// Tells what was being told.
+    pub(super) fn settle(&mut self, out: &mut Vec<Event>) {
+        let Some(hung) = self.hung.take() else {
+            return;
+        };
+        let stack = hung.stack;
+        let what = What::TaskBlocked {
+            task: hung.task,
+            since: hung.since,
+            // It may have slept a while longer.
+            found: true,
+            netns: None,
+            wchan: None,
+            stack,
+        };
+        let time = hung.at;
+        out.push(Event { time, what });
+    }
+
+    /// The same if nothing more can belong to it.
+    pub(super) fn passes(&mut self, now: Timestamp, out: &mut Vec<Event>) {
+        let over = |hung: &Hung| now.since(hung.at).max(hung.at.since(now)) > STACK;
+        if self.hung.as_ref().is_some_and(over) {
+            self.settle(out);
+        }
+    }
+
+    /// `name:pid blocked for more than 120 seconds.`
+    fn hangs(&mut self, time: Timestamp, rest: &str) {
+        let Some((subject, long)) = rest.split_once(" blocked for more than ") else {
+            return;
+        };
+        let Some((name, pid)) = subject.rsplit_once(':') else {
+            return;
+        };
+        let (Some(pid), Some(seconds)) = (number::<u32>(pid), number::<u64>(long)) else {
+            return;
+        };
+        let comm: String = name.chars().take(MAX_NAME).collect();
+        let least = time.minus(Duration::from_secs(seconds));
+        // Older kernels say the same number each time.
+        let key = (pid, comm.clone());
+        let again = Duration::from_secs(2 * seconds + 10);
+        let before = self.stalls.get(&key);
+        let before = before.filter(|(_, told)| time.since(*told) <= again && *told <= time);
+        let since = before.map_or(least, |(since, _)| least.min(*since));
+        if self.stalls.len() >= MAX_STALLS && !self.stalls.contains_key(&key) {
+            let oldest = self.stalls.iter().min_by_key(|(_, (_, told))| *told);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.stalls.remove(&oldest);
+            }
+        }
+        self.stalls.insert(key, (since, time));
+        self.hung = Some(Hung {
+            at: time,
+            since,
+            task: Task {
+                pid,
+                tid: pid,
+                comm,
+                state: Some('D'),
+                ..Task::default()
+            },
+            stack: Vec::new(),
+            traced: false,
+        });
+    }
+
+    /// ` function+0x12/0x34 [module]`, before 4.9 with its address; one with a
+    /// question mark may be none.
+    fn frame(&mut self, time: Timestamp, text: &str, out: &mut Vec<Event>) {
+        self.passes(time, out);
+        let Some(hung) = self.hung.as_mut().filter(|hung| hung.traced) else {
+            return;
+        };
+        let text = match text.strip_prefix("[<") {
+            Some(rest) => rest.split_once(">]").map_or("", |(_, rest)| rest.trim()),
+            None => text,
+        };
+        let word = text.split_whitespace().next().unwrap_or_default();
+        let Some((function, offset)) = word.split_once("+0x") else {
+            return;
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.$".contains(c);
+        let is_function = !function.is_empty() && function.chars().all(is_plain);
+        let offset = offset.split('/').next().unwrap_or_default();
+        // The scheduler's own say nothing, as in /proc/PID/stack.
+        let scheduler = function.trim_start_matches('_').starts_with("schedule")
+            || function.starts_with("io_schedule");
+        let first = hung.stack.is_empty();
+        if is_function && !(first && scheduler) && hung.stack.len() < MAX_FRAMES {
+            hung.stack.push(format!("{function}+0x{offset}"));
+        }
+    }
+
+    /// `oom-kill:constraint=C,...,oom_memcg=A,task_memcg=B,task=n,pid=1,uid=0`
+    fn kill(&mut self, time: Timestamp, text: &str, out: &mut Vec<Event>) {
+        let part = |name: &str| {
+            let value = after(text, name)?;
+            value.split(',').next()
+        };
+        // A task's name may hold a comma.
+        let name = between(text, ",task=", ",pid=").unwrap_or_default();
+        let Some(pid) = after(text, ",pid=").and_then(number::<u32>) else {
+            return;
+        };
+        let limited = part("constraint=") == Some("CONSTRAINT_MEMCG");
+        let memcg = part("oom_memcg=").map(str::to_owned);
+        let task = task(pid, name, part("task_memcg="));
+        self.tell(time, task, memcg.filter(|_| limited), Some(limited), out);
+    }
+
+    /// `1 (name) total-vm:...`, or with a comma after the number.
+    fn killed(&mut self, time: Timestamp, rest: &str, text: &str, out: &mut Vec<Event>) {
+        let Some(pid) = number::<u32>(rest) else {
+            return;
+        };
+        let close = |(at, other): &(Timestamp, u32)| {
+            *other == pid && time.since(*at).max(at.since(time)) <= KILL
+        };
+        if self.killed.iter().any(close) {
+            return;
+        }
+        let before = self.memcg.take();
+        let before = before.filter(|(at, ..)| time.since(*at) <= KILL);
+        let limited = match text.contains("Memory cgroup out of memory") || before.is_some() {
+            true => Some(true),
+            false => text.contains("Out of memory").then_some(false),
+        };
+        let name = rest.split_once('(').map(|(_, rest)| rest);
+        let end = |rest: &str| {
+            rest.find(") ")
+                .or_else(|| rest.find("),"))
+                .or_else(|| rest.rfind(')'))
+        };
+        let name = name.and_then(|rest| rest.get(..end(rest)?));
+        let (own, limit) = match before {
+            Some((_, own, limit)) => (Some(own), Some(limit)),
+            None => (None, None),
+        };
+        let task = task(pid, name.unwrap_or_default(), own.as_deref());
+        self.tell(time, task, limit, limited, out);
+    }
+
+    fn tell(
+        &mut self,
+        time: Timestamp,
+        task: Task,
+        memcg: Option<String>,
+        limited: Option<bool>,
+        out: &mut Vec<Event>,
+    ) {
+        self.memcg = None;
+        self.killed.push_back((time, task.pid));
+        if self.killed.len() > 64 {
+            self.killed.pop_front();
+        }
+        let kill = OomKill {
+            task,
+            memcg,
+            limited,
+        };
+        let what = What::OomKilled { kill };
+        out.push(Event { time, what });
+    }
+}
+
+/// `eth0 to become free. Usage count = 1`
+fn waits(time: Timestamp, rest: &str, out: &mut Vec<Event>) {
+    let Some((device, count)) = rest.split_once(" to become free") else {
+        return;
+    };
+    let device: String = device.chars().take(MAX_NAME).collect();
+    let references = after(count, "Usage count = ").and_then(number);
+    let what = What::DeviceWaiting { device, references };
+    out.push(Event { time, what });
+}
+
+/// A task that was killed, with the pod and the container of its cgroup.
+fn task(pid: u32, name: &str, cgroup: Option<&str>) -> Task {
+    let owner = cgroup.and_then(cgroup::owner_of_path);
+    let (pod_uid, container_id) = match owner {
+        Some(owner) => (Some(owner.pod_uid), owner.container_id),
+        None => (None, None),
+    };
+    Task {
+        pid,
+        tid: pid,
+        comm: name.chars().take(MAX_NAME).collect(),
+        pod_uid,
+        container_id,
+        ..Task::default()
+    }
+}

@@ -1,0 +1,109 @@
+//! `key=value key="value"`, as logrus, klog and Go's slog write it, and as
+//! Calico did: Go's structs for values, with spaces and without quotes.
+
+use std::borrow::Cow;
+
+use super::{peel::Fields, quote};
+
+/// More fields than this has no line that anybody wrote.
+const MOST: usize = 64;
+/// The longest name of one.
+const LONGEST: usize = 64;
+
+/// Takes all pairs of a text; what is left is what is no pair.
+pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
+    let mut rest = text;
+    let mut balanced = true;
+    while fields.len() < MOST {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        let Some(key) = key(rest) else {
+            break;
+        };
+        let value = rest.get(key.len() + 1..).unwrap_or_default();
+        let (value, after) = if let Some(quoted) = value.strip_prefix('"') {
+            let (once, after) = quote::quoted(quoted);
+            let twice = quote::wholly_quoted(&once).map(Cow::into_owned);
+            (twice.map_or(once, Cow::Owned), after)
+        } else if let Some(block) = value.strip_prefix("<\n") {
+            block_of(block)
+        } else {
+            let end = end(value, &mut balanced);
+            let (value, after) = value.split_at_checked(end).unwrap_or((value, ""));
+            (Cow::Borrowed(value.trim_end()), after)
+        };
+        fields.push((Cow::Borrowed(key), value));
+        rest = after;
+    }
+    rest.trim_start()
+}
+
+/// klog's form of a value of several lines, from behind its `<`.
+fn block_of(text: &str) -> (Cow<'_, str>, &str) {
+    let (block, after) = match text.find("\n >") {
+        Some(end) => (text.get(..end), text.get(end + 3..)),
+        None => (Some(text), None),
+    };
+    let lines = block.unwrap_or_default().split('\n');
+    let lines: Vec<&str> = lines
+        .map(|line| line.trim_start_matches(['\t', ' ']))
+        .collect();
+    (Cow::Owned(lines.join("\n")), after.unwrap_or_default())
+}
+
+/// The name of the pair that begins here.
+fn key(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let first = bytes.first()?;
+    if !first.is_ascii_alphabetic() && !b"_@".contains(first) {
+        return None;
+    }
+    let name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/@".contains(byte);
+    let length = bytes
+        .iter()
+        .take(LONGEST + 1)
+        .take_while(|b| name(b))
+        .count();
+    (length <= LONGEST && bytes.get(length) == Some(&b'=')).then(|| text.get(..length))?
+}
+
+/// Where an unquoted value ends: before the next pair that is in no brackets.
+/// `balanced`: brackets mean something. Once they do not close (structs that
+/// were mangled on their way here), they are letters like others.
+fn end(text: &str, balanced: &mut bool) -> usize {
+    if *balanced {
+        if let Some(end) = end_outside(text) {
+            return end;
+        }
+        *balanced = false;
+    }
+    let mut spaces = memchr::memchr_iter(b' ', text.as_bytes());
+    let next = |at: &usize| text.get(at + 1..).is_some_and(|rest| key(rest).is_some());
+    spaces.find(next).unwrap_or(text.len())
+}
+
+/// The same by brackets; `None` if they do not close.
+fn end_outside(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut depth, mut at) = (0_u32, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' | b'(' => depth += 1,
+            b'}' | b']' | b')' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let (_, rest) = quote::quoted(text.get(at + 1..)?);
+                // One without an end is a letter.
+                if text.ends_with('"') || !rest.is_empty() {
+                    at = text.len() - rest.len();
+                    continue;
+                }
+            }
+            b' ' if depth == 0 && key(text.get(at + 1..)?).is_some() => return Some(at),
+            _ => {}
+        }
+        at += 1;
+    }
+    (depth == 0).then_some(text.len())
+}
+
+#[cfg(test)]
+mod tests;

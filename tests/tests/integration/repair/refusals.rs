@@ -1,0 +1,216 @@
+//! What a repair refuses, with the reason and what to do.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::ensure;
+use node_tracer_tests::cgroup::Cgroup;
+use node_tracer_tests::look::run;
+use node_tracer_tests::scratch::{container_id, pod_uid};
+use node_tracer_tests::scripted_cri::Mood;
+use serde_json::{Value, json};
+
+use super::{GRACE, Stage, expect_refusal, planned};
+
+pub(super) fn silent_sources() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    // Of a container that runs, so that a runtime that lists nothing shows.
+    let live = stage.live()?;
+    let cgroup = Cgroup::create(&pod_uid()?, &live.id)?;
+    stage.grow_old()?;
+    let grace = format!("{}ms", GRACE.as_millis());
+    let file = stage.scratch.path().join("none.json").display().to_string();
+    let args = ["--grace", &grace, "--plan", &file];
+    for (mood, says) in [
+        (Mood::Silent, "does not answer"),
+        (
+            Mood::InPart,
+            "CRI does not answer, or not for all sandboxes",
+        ),
+        (Mood::Empty, "lists 0 sandboxes, and none of the"),
+    ] {
+        stage.cri.be(mood);
+        let look = stage.repair(&args)?;
+        expect_refusal(&look, says)?;
+        let plan = &look.ended.records[0];
+        ensure!(
+            planned(plan).is_empty() && plan["refused"][0].is_string(),
+            "{plan:#}"
+        );
+        ensure!(!std::path::Path::new(&file).exists(), "a plan was written");
+    }
+    stage.cri.be(Mood::Well);
+    let look = stage.repair(&[&args[..], &["--cri", "none"]].concat())?;
+    expect_refusal(&look, "--cri none")?;
+    // Nor is a plan carried out then.
+    let look = stage.repair(&args)?;
+    ensure!(
+        planned(&look.ended.records[0]) == [leaked.address],
+        "{}",
+        look.brief()
+    );
+    for mood in [Mood::Silent, Mood::InPart, Mood::Empty] {
+        stage.cri.be(mood);
+        let look = stage.repair(&["--apply", &file])?;
+        expect_refusal(&look, "nothing was released")?;
+        ensure!(stage.has(&leaked), "{}", look.brief());
+    }
+    drop(cgroup);
+    Ok(())
+}
+
+/// A plan, changed.
+fn edited(plan: &Value, edit: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let mut plan = plan.clone();
+    edit(&mut plan);
+    plan.to_string().into_bytes()
+}
+
+impl Stage {
+    fn expect_refused(&self, plan: &[u8], says: &str) -> anyhow::Result<()> {
+        let file = self.scratch.path().join("edited.json");
+        fs::write(&file, plan)?;
+        let look = self.apply(&file, &[])?;
+        expect_refusal(&look, says)?;
+        ensure!(look.ended.records.is_empty(), "{}", look.brief());
+        Ok(())
+    }
+}
+
+pub(super) fn plans() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    stage.grow_old()?;
+    let (plan, file) = stage.plan(&[])?;
+    let cases: [(&str, Value, &str); 6] = [
+        (
+            "/node",
+            json!("worker-9"),
+            "is of node worker-9, and this is",
+        ),
+        ("/boot_id", json!("x"), "started again since the plan"),
+        ("/root/inode", json!(4_242_424), "give the same --root"),
+        ("/version", json!(2), "is of version 2"),
+        ("/type", json!("finding"), "is no plan, or is damaged"),
+        (
+            "/schema",
+            json!("node-tracer/2"),
+            "is no plan, or is damaged",
+        ),
+    ];
+    for (key, value, says) in cases {
+        let text = edited(&plan, |plan| {
+            if let Some(place) = plan.pointer_mut(key) {
+                *place = value;
+            }
+        });
+        stage.expect_refused(&text, says)?;
+    }
+    // Of yesterday, and of tomorrow.
+    let up = plan["uptime_ms"].as_u64().unwrap_or_default();
+    stage.expect_refused(
+        &edited(&plan, |plan| plan["uptime_ms"] = json!(up + 90_000)),
+        "future",
+    )?;
+    let before = json!(up.saturating_sub(700_000));
+    if up > 700_000 {
+        stage.expect_refused(
+            &edited(&plan, |plan| plan["uptime_ms"] = before),
+            "valid for 10m",
+        )?;
+    }
+    let (_, short) = stage.plan(&["--valid-for", "100ms"])?;
+    node_tracer_tests::wait::pause(Duration::from_millis(200))?;
+    expect_refusal(&stage.apply(&short, &[])?, "make it anew")?;
+    // Another root, and one that others could have written.
+    let mut line = node_tracer_tests::tracer::command(&["repair", "--pods", "none", "--apply"])?;
+    expect_refusal(
+        &run(line.arg(&file).arg("--hurried"))?,
+        "give the same --root",
+    )?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
+    expect_refusal(&stage.apply(&file, &[])?, "can be written by everybody")?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    // Not root, whatever else it may do.
+    let copy = stage.scratch.path().join("node-tracer");
+    fs::copy(node_tracer_tests::tracer::binary()?, &copy)?;
+    fs::set_permissions(stage.scratch.path(), fs::Permissions::from_mode(0o755))?;
+    if node_tracer_tests::stage::in_path("setpriv").is_some() {
+        let caps = "+sys_ptrace,+sys_admin,+dac_read_search,+net_admin";
+        let mut line = Command::new("setpriv");
+        line.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(["--inh-caps", caps, "--ambient-caps", caps])
+            .arg(&copy)
+            .args(["repair", "--pods", "none", "--hurried", "--root"])
+            .arg(stage.node.root())
+            .arg("--apply")
+            .arg(&file);
+        expect_refusal(&run(&mut line)?, "only root may change them")?;
+    }
+    // A grace in which nothing is certain is taken from tests alone.
+    let mut line = node_tracer_tests::tracer::command(&["repair", "--grace", "5s"])?;
+    expect_refusal(&run(&mut line)?, "--grace 5s: at least 30s")?;
+    ensure!(stage.has(&leaked));
+    stage.apply(&file, &[])?.expect_code(0)
+}
+
+pub(super) fn impossible() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    let victim = stage.node.host_path("/etc/198.19.65.9");
+    fs::write(&victim, format!("{}\r\neth0", container_id()?))?;
+    stage.grow_old()?;
+    let (plan, file) = stage.plan(&[])?;
+    ensure!(planned(&plan) == [leaked.address], "{plan:#}");
+    let of_first = |key: &str, value: Value| edited(&plan, |plan| plan["releases"][0][key] = value);
+    let said = "changed in a way that no look at a node gives";
+    stage.expect_refused(&of_first("path", json!("/etc/passwd")), said)?;
+    stage.expect_refused(&of_first("address", json!("198.19.65.9")), said)?;
+    stage.expect_refused(&of_first("content", json!("eA==")), said)?;
+    stage.expect_refused(&of_first("content", json!("%")), "damaged")?;
+    stage.expect_refused(&of_first("wish", json!(1)), "unknown field `wish`")?;
+    let at = |store: &str, address: &str| {
+        edited(&plan, |plan| {
+            let release = &mut plan["releases"][0];
+            release["store"] = json!(store);
+            release["address"] = json!(address);
+            release["path"] = json!(format!("{store}/{address}"));
+        })
+    };
+    let address = leaked.address.to_string();
+    stage.expect_refused(
+        &at("/var/lib/cni/networks/../networks/stage", &address),
+        said,
+    )?;
+    stage.expect_refused(&at("var/lib/cni/networks/stage", &address), said)?;
+    stage.expect_refused(&at("/etc", "198.19.65.9"), "is in no store of host-local's")?;
+    // A store that is a link to the real one.
+    let link = stage.node.host_path("/var/lib/cni/networks/link");
+    symlink("stage", &link)?;
+    let look = {
+        let file = stage.scratch.path().join("link.json");
+        fs::write(&file, at("/var/lib/cni/networks/link", &address))?;
+        stage.apply(&file, &[])?
+    };
+    ensure!(look.ended.code == Some(2), "{}", look.brief());
+    let twice = edited(&plan, |plan| {
+        let release = plan["releases"][0].clone();
+        if let Some(all) = plan["releases"].as_array_mut() {
+            all.push(release);
+        }
+    });
+    stage.expect_refused(&twice, "is in it twice")?;
+    stage.expect_refused(
+        &edited(&plan, |plan| plan["grace_ms"] = json!(600_000)),
+        said,
+    )?;
+    let mut cut = plan.to_string().into_bytes();
+    cut.truncate(cut.len() / 2);
+    stage.expect_refused(&cut, "is no plan, or is damaged")?;
+    stage.expect_refused(b"", "is no plan, or is damaged")?;
+    ensure!(victim.exists() && stage.has(&leaked));
+    stage.apply(&file, &[])?.expect_code(0)
+}

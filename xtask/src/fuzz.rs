@@ -1,0 +1,211 @@
+//! `fuzz`: whatever the tool reads from others, made of chance and of what was
+//! read before, by libFuzzer. On the stable toolchain: the coverage is LLVM's,
+//! asked for by the compiler's flags; no sanitizer, as what is read is read in
+//! safe Rust.
+//!
+//! Targets are the folders of `node-tracer/fuzz/`; what is in them are the
+//! seeds, which are kept. What is found beyond them is below the target folder.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::Context as _;
+use clap::Args;
+use node_tracer_tests::stage::in_path;
+
+use crate::cargo::{cargo, root};
+
+/// Longest input, bytes.
+const LONGEST: u32 = 64 << 10;
+/// Longest that one input may take, seconds.
+const PATIENCE: u32 = 10;
+/// Most memory, MiB.
+const MEMORY: u32 = 2048;
+/// The triple must be named, so that build scripts are built without coverage.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+/// What the compiler is to add.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
+                     -Coverflow-checks -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                     -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// What to fuzz, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct Fuzz {
+    /// Targets; all without any
+    targets: Vec<String>,
+    /// How long for each
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    seconds: u32,
+    /// Where there is no C++ compiler for libFuzzer, say so and end with 0
+    #[arg(long)]
+    if_possible: bool,
+    /// Afterwards add what was found to the seeds, as little as covers all
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs each target. A crash, a hang or too much memory is told with the input
+/// that does it, and ends with 1.
+pub(crate) fn run(asked: &Fuzz) -> anyhow::Result<ExitCode> {
+    if in_path("g++").is_none() && in_path("c++").is_none() {
+        let why = "no C++ compiler, which libFuzzer needs: cargo xtask setup";
+        anyhow::ensure!(asked.if_possible, "{why}");
+        println!("── fuzz: skipped: {why}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let seeds = root().join("node-tracer/fuzz");
+    let targets = match asked.targets.as_slice() {
+        [] => folders(&seeds)?,
+        named => named.to_vec(),
+    };
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| root().join("target"), PathBuf::from);
+    let out = std::path::absolute(target.join("fuzz"))?;
+    let binary = build(&out)?;
+    println!(
+        "── fuzz: {} targets, {} s each",
+        targets.len(),
+        asked.seconds
+    );
+    let mut failed = Vec::new();
+    for target in &targets {
+        let place = Place::new(&seeds, &out, target)?;
+        if !place.fuzz(&binary, asked.seconds)? {
+            failed.push(target.as_str());
+        } else if asked.keep {
+            place.keep(&binary)?;
+        }
+    }
+    match failed.as_slice() {
+        [] => {
+            println!("── fuzz: {} targets, nothing found", targets.len());
+            Ok(ExitCode::SUCCESS)
+        }
+        failed => {
+            let out = out.join("found");
+            println!(
+                "── fuzz: FAILED {}: see {}",
+                failed.join(", "),
+                out.display()
+            );
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn folders(path: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect::<anyhow::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// Builds the tool as what libFuzzer runs.
+fn build(out: &Path) -> anyhow::Result<PathBuf> {
+    println!("── fuzz: build");
+    let built = cargo(&[
+        "build",
+        "--quiet",
+        "--profile",
+        "guest",
+        "--package",
+        "node-tracer",
+    ])?
+    .args(["--bin", "node-tracer", "--target", TRIPLE, "--target-dir"])
+    .arg(out)
+    .env("RUSTFLAGS", FLAGS)
+    .status()?;
+    anyhow::ensure!(built.success(), "the build for fuzzing failed");
+    Ok(out.join(TRIPLE).join("guest/node-tracer"))
+}
+
+/// Where a target's inputs are.
+struct Place {
+    target: String,
+    /// What is kept in the repository.
+    seeds: PathBuf,
+    /// What was found to lead somewhere else.
+    corpus: PathBuf,
+    /// What does harm.
+    found: PathBuf,
+}
+
+impl Place {
+    fn new(seeds: &Path, out: &Path, target: &str) -> anyhow::Result<Self> {
+        let this = Self {
+            target: target.to_owned(),
+            seeds: seeds.join(target),
+            corpus: out.join("corpus").join(target),
+            found: out.join("found").join(target),
+        };
+        anyhow::ensure!(this.seeds.is_dir(), "there is no {}", this.seeds.display());
+        for folder in [&this.corpus, &this.found] {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        Ok(this)
+    }
+
+    fn command(&self, binary: &Path) -> Command {
+        let mut command = Command::new(binary);
+        let mut found = self.found.clone().into_os_string();
+        found.push("/");
+        let mut artifacts = OsStr::new("-artifact_prefix=").to_owned();
+        artifacts.push(found);
+        command
+            .env("NODE_TRACER_FUZZ", &self.target)
+            .arg(format!("-max_len={LONGEST}"))
+            .arg(format!("-timeout={PATIENCE}"))
+            .arg(format!("-rss_limit_mb={MEMORY}"))
+            .arg(artifacts);
+        command
+    }
+
+    /// Whether nothing was found. What libFuzzer says is shown if something
+    /// was; it is much.
+    fn fuzz(&self, binary: &Path, seconds: u32) -> anyhow::Result<bool> {
+        let output = self
+            .command(binary)
+            .args([
+                format!("-max_total_time={seconds}").as_str(),
+                "-verbosity=0",
+            ])
+            .args(["-print_final_stats=1", "-use_value_profile=1"])
+            .args([&self.corpus, &self.seeds])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| binary.display().to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            println!("{said}");
+            return Ok(false);
+        }
+        let figure = |name: &str| {
+            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or("?").trim().to_owned()
+        };
+        println!(
+            "   {:<16} {:>10} runs, {:>6} inputs kept, {:>4} MB, slowest {} s",
+            self.target,
+            figure("stat::number_of_executed_units:"),
+            figure("stat::new_units_added:"),
+            figure("stat::peak_rss_mb:"),
+            figure("stat::slowest_unit_time_sec:"),
+        );
+        Ok(true)
+    }
+
+    fn keep(&self, binary: &Path) -> anyhow::Result<()> {
+        let kept = self
+            .command(binary)
+            .args(["-merge=1", "-verbosity=0", "-max_len=2048"])
+            .args([&self.seeds, &self.corpus])
+            .status()?;
+        anyhow::ensure!(kept.success(), "{}: merging failed", self.target);
+        Ok(())
+    }
+}
