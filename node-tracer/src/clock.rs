@@ -1,8 +1,10 @@
 //! Points in time: RFC 3339 in UTC outside, nanoseconds since 1970 inside.
 //!
-//! Kernel records carry `CLOCK_MONOTONIC`; [`KernelClock`] converts them with
-//! an offset that is measured anew each time, so that a clock step shows in
-//! later records and does not bend earlier ones.
+//! Inside, time is [`steady`]: a wall clock that is set changes no duration and
+//! no order. Kernel records carry `CLOCK_MONOTONIC`; [`KernelClock`] converts
+//! them.
+
+pub(crate) mod steady;
 
 use std::{
     fmt,
@@ -11,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A point in time, UTC.
+/// A point in time, UTC: steady inside, the wall clock's in any text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Timestamp(i64);
 
@@ -23,7 +25,7 @@ impl Timestamp {
 
     /// The present.
     pub(crate) fn now() -> Self {
-        SystemTime::now().into()
+        Self(read(libc::CLOCK_MONOTONIC).saturating_add(steady::anchor()))
     }
 
     /// From nanoseconds since 1970.
@@ -34,7 +36,7 @@ impl Timestamp {
 
     /// Seconds since 1970.
     pub(crate) fn seconds(self) -> f64 {
-        self.0 as f64 / SECOND as f64
+        self.0.saturating_add(steady::shift()) as f64 / SECOND as f64
     }
 
     /// How long after `earlier` this is; zero if it is before.
@@ -50,6 +52,11 @@ impl Timestamp {
         )
     }
 
+    /// This much earlier; later, if it is negative. Milliseconds.
+    pub(crate) fn minus_ms(self, by: i64) -> Self {
+        Self(self.0.saturating_sub(by.saturating_mul(SECOND / 1_000)))
+    }
+
     /// This much earlier.
     pub(crate) fn minus(self, by: Duration) -> Self {
         let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
@@ -58,12 +65,14 @@ impl Timestamp {
 
     /// From seconds since 1970 and nanoseconds, as the system has them.
     pub(crate) fn from_parts(seconds: i64, nanos: i64) -> Self {
-        Self(seconds.saturating_mul(SECOND).saturating_add(nanos))
+        let shown = seconds.saturating_mul(SECOND).saturating_add(nanos);
+        Self(shown.saturating_sub(steady::shift()))
     }
 
     /// Seconds since 1970 and nanoseconds, as the system takes them.
     pub(crate) fn parts(self) -> (i64, i64) {
-        (self.0.div_euclid(SECOND), self.0.rem_euclid(SECOND))
+        let shown = self.0.saturating_add(steady::shift());
+        (shown.div_euclid(SECOND), shown.rem_euclid(SECOND))
     }
 
     /// Reads RFC 3339; `None` if it is not.
@@ -80,8 +89,9 @@ impl Timestamp {
 
     /// For the file system.
     pub(crate) fn system_time(self) -> SystemTime {
-        let nanos = Duration::from_nanos(self.0.unsigned_abs());
-        if self.0 >= 0 {
+        let shown = self.0.saturating_add(steady::shift());
+        let nanos = Duration::from_nanos(shown.unsigned_abs());
+        if shown >= 0 {
             UNIX_EPOCH + nanos
         } else {
             UNIX_EPOCH - nanos
@@ -92,10 +102,11 @@ impl Timestamp {
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let nanos = |d: Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Self(nanos(after)),
-            Err(before) => Self(-nanos(before.duration())),
-        }
+        let shown = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => nanos(after),
+            Err(before) => -nanos(before.duration()),
+        };
+        Self(shown.saturating_sub(steady::shift()))
     }
 }
 
@@ -151,21 +162,20 @@ pub(crate) fn uptime() -> Duration {
 /// Turns the kernel's monotonic clock into [`Timestamp`]s.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelClock {
-    /// Realtime less monotonic, ns.
+    /// Steady time less monotonic, ns.
     monotonic_offset: i64,
-    /// Realtime less boottime, ns.
+    /// Steady time less boottime, ns: a machine that is suspended changes it.
     boottime_offset: i64,
 }
 
 impl KernelClock {
-    /// Measures the offset now.
+    /// Measures the offsets now.
     pub(crate) fn now() -> Self {
-        let monotonic = read(libc::CLOCK_MONOTONIC);
-        let boottime = read(libc::CLOCK_BOOTTIME);
-        let real = read(libc::CLOCK_REALTIME);
+        let anchor = steady::anchor();
+        let suspended = steady::suspended();
         Self {
-            monotonic_offset: real - monotonic,
-            boottime_offset: real - boottime,
+            monotonic_offset: anchor,
+            boottime_offset: anchor - suspended,
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     next: Option<Timestamp>,
     /// No evaluation before that.
     pause: Option<Timestamp>,
+    /// The last tick's time.
+    ticked: Option<Timestamp>,
     watch: Watch,
     gaps: Vec<String>,
     summary: Summary,
@@ -105,6 +107,7 @@ impl Engine {
             stale: true,
             next: None,
             pause: None,
+            ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
             summary: Summary::default(),
@@ -120,6 +123,9 @@ impl Engine {
             return Vec::new();
         }
         let now = event.time;
+        if self.ticked.replace(now).is_some_and(|last| now < last) {
+            self.go_back(now);
+        }
         let due = self.stale || self.next.is_some_and(|next| now >= next);
         if !due || self.pause.is_some_and(|pause| now < pause) {
             return Vec::new();
@@ -184,6 +190,16 @@ impl Engine {
         Summary {
             lost: self.model.losses.by_cause.clone(),
             ..self.summary.clone()
+        }
+    }
+
+    /// Time that goes back, as in the log of a node whose clock was set, makes
+    /// nobody wait until it has caught up.
+    fn go_back(&mut self, now: Timestamp) {
+        self.stale = true;
+        self.pause = None;
+        for open in self.open.values_mut() {
+            open.told_at = open.told_at.min(now);
         }
     }
 

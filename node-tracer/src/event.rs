@@ -342,6 +342,16 @@ pub(crate) enum What {
         /// How many, since the last such event of the cause.
         count: u64,
     },
+    /// The wall clock was set, or the machine was suspended. Durations leave
+    /// it out; times are the new clock's from here on, this event's too, also
+    /// of what was before.
+    ClockStepped {
+        /// What was added to the clock, ms.
+        by_ms: i64,
+        /// The machine was suspended meanwhile.
+        #[serde(default, skip_serializing_if = "is_false")]
+        suspended: bool,
+    },
     /// Nothing happened; time has passed. Rules are applied at these.
     Tick,
 }
@@ -383,6 +393,7 @@ impl What {
             Self::SourceFailed { .. } => "source-failed",
             Self::SourceRecovered { .. } => "source-recovered",
             Self::EventsLost { .. } => "events-lost",
+            Self::ClockStepped { .. } => "clock-stepped",
             Self::Tick => "tick",
         }
     }

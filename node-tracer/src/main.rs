@@ -16,6 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
+//! | [`log`] | what the tool says about itself |
 //! | [`notify`] | what a service manager is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
@@ -43,6 +44,7 @@ mod fault;
 mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
+mod log;
 mod look;
 mod looks;
 mod model;
@@ -69,7 +71,6 @@ mod words;
 use std::{io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
-use tracing_subscriber::{filter::Targets, prelude::*};
 
 use crate::{
     cli::{Cli, Command},
@@ -87,16 +88,19 @@ const FAILED: u8 = 2;
 #[cfg(not(fuzzing))]
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr();
-    match run(&cli.command) {
+    log::to_stderr();
+    let code = match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
-            let _ = writeln!(std::io::stderr(), "node-tracer: {}", Printable(text));
+            let line = format!("node-tracer: {}\n", Printable(text));
+            let _ = log::Stderr.write_all(line.as_bytes());
             ExitCode::from(FAILED)
         }
-    }
+    };
+    log::flush();
+    code
 }
 
 fn run(command: &Command) -> anyhow::Result<u8> {
@@ -144,22 +148,4 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             repair::run(&config, &repair)
         }
     }
-}
-
-/// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more; what
-/// its libraries say stays unsaid, as it can hold what is nobody's business.
-fn log_to_stderr() {
-    let level = std::env::var("NODE_TRACER_LOG").ok();
-    let level = level
-        .and_then(|level| level.parse().ok())
-        .unwrap_or(tracing::Level::WARN);
-    let own = Targets::new()
-        .with_default(tracing::Level::WARN)
-        .with_target(env!("CARGO_CRATE_NAME"), level);
-    let to_stderr = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    tracing_subscriber::registry()
-        .with(to_stderr.with_filter(own))
-        .init();
 }

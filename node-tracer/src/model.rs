@@ -314,7 +314,7 @@ impl Model {
             What::DeviceWaiting { device, references } => {
                 self.waiting.waits(device, *references, time)
             }
-            What::Tick => false,
+            What::ClockStepped { .. } | What::Tick => false,
         }
     }
 

@@ -1,15 +1,19 @@
 //! From the outputs that were asked for to sinks.
 
+mod stdout;
+
 use std::{
     io::{self, IsTerminal as _},
     path::Path,
 };
 
+use self::stdout::Stdout;
+
 use crate::{
     cli::Output,
     config::Config,
     record::Record,
-    sink::{JournaldSink, JsonSink, Sink, SinkError, TextSink, journald},
+    sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald},
 };
 
 /// One sink for each output; a `stream` keeps its preliminaries short.
@@ -39,6 +43,51 @@ pub(crate) fn sinks_of(
         });
     }
     Ok(sinks)
+}
+
+/// A sink that keeps nobody waiting, and the queue that it puts into. Text and
+/// JSON on standard output have one queue, so that they stay in order.
+pub(crate) struct Patient {
+    /// The sink.
+    pub(crate) sink: Box<dyn Sink>,
+    /// Its queue.
+    pub(crate) outlet: Outlet,
+}
+
+/// As [`sinks`], for a stream that must go on whatever its readers do.
+///
+/// # Errors
+/// journald was asked for and is not there; there can be no thread.
+pub(crate) fn patient_sinks(config: &Config) -> anyhow::Result<Vec<Patient>> {
+    let mut stdout: Option<Outlet> = None;
+    let mut sinks = Vec::new();
+    for output in &config.outputs {
+        let (sink, outlet): (Box<dyn Sink>, _) = match output {
+            Output::Text | Output::Json => {
+                let outlet = match &stdout {
+                    Some(outlet) => outlet.clone(),
+                    None => stdout.insert(to_stdout()?).clone(),
+                };
+                let to = outlet.clone();
+                match output {
+                    Output::Json => (Box::new(JsonSink::new(to)), outlet),
+                    _ => (Box::new(TextSink::new(to, coloured()).brief()), outlet),
+                }
+            }
+            Output::Journald => {
+                let path = journald::socket(&config.node.root);
+                let (sink, outlet) = JournaldSink::connect(&path)?.patient()?;
+                (Box::new(sink), outlet)
+            }
+        };
+        sinks.push(Patient { sink, outlet });
+    }
+    Ok(sinks)
+}
+
+fn to_stdout() -> io::Result<Outlet> {
+    let mut lines = Lines::new(Stdout::new()?);
+    Outlet::start("standard output", move |record| lines.put(record))
 }
 
 /// Colours go to terminals only, or where they are forced

@@ -19,7 +19,10 @@ use std::{
 
 use self::run::Run;
 use crate::{
-    config, fault, output,
+    clock::steady,
+    config,
+    event::{Event, What},
+    fault, output,
     recording::{Line, ReadError, Recording},
     sink::{Sink, SinkError, escape::Printable},
     source::logs::read::{Input, LogError, LogOptions},
@@ -170,6 +173,7 @@ impl From<SinkError> for Failure {
 }
 
 fn one(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Told, Failure> {
+    steady::forget_steps();
     let name = input.name().to_owned();
     let recording = Recording::new(name, BufReader::with_capacity(BUFFER, input))?;
     tell(recording, sinks)
@@ -193,7 +197,7 @@ fn tell<R: BufRead>(
             }
         };
         match line {
-            Line::Event(event) => run.event(&event)?,
+            Line::Event(event) => run.event(&after_step(event))?,
             Line::Note(note) => run.note(note)?,
             Line::Unknown(kind) => run.unknown(&kind),
             Line::Damaged { line, why } => run.damaged(line, &why)?,
@@ -207,6 +211,16 @@ fn tell<R: BufRead>(
     Ok(Told::Whole {
         found: run.finish()?,
     })
+}
+
+/// Where the recorded node's clock was set, so is the one that times are read
+/// and written by; the event itself was written by the new one.
+fn after_step(mut event: Event) -> Event {
+    if let What::ClockStepped { by_ms, .. } = event.what {
+        event.time = event.time.minus_ms(by_ms);
+        steady::shift_by(by_ms);
+    }
+    event
 }
 
 /// A recording.

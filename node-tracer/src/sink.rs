@@ -4,7 +4,8 @@
 //! A sink decides how a record looks and whether it is worth printing there;
 //! it never judges. Text and JSON write to whatever [`Write`](io::Write) they
 //! are given, one record with one write, so that a reader sees whole lines
-//! only. What to do about a sink that fails is main's decision.
+//! only. What to do about a sink that fails is main's decision. A stream's
+//! sinks write into an [`Outlet`], so that no reader keeps it waiting.
 
 use std::{borrow::Cow, io, path::PathBuf};
 
@@ -16,9 +17,15 @@ mod golden;
 pub(crate) mod journald;
 pub(crate) mod json;
 pub(crate) mod metrics;
+pub(crate) mod outlet;
 pub(crate) mod text;
 
-pub(crate) use {journald::JournaldSink, json::JsonSink, text::TextSink};
+pub(crate) use {
+    journald::JournaldSink,
+    json::JsonSink,
+    outlet::{Outlet, Weight},
+    text::TextSink,
+};
 
 /// Takes records.
 pub(crate) trait Sink {
@@ -49,6 +56,9 @@ pub(crate) enum SinkError {
     /// nothing is left to do.
     #[error("the reader of the output is gone")]
     Closed,
+    /// It is not read fast enough, and no more can wait.
+    #[error("the output is not read, or too slowly")]
+    Slow,
     /// The output cannot be written: disk full, device error.
     #[error("cannot write the output")]
     Write(#[source] io::Error),
@@ -70,20 +80,22 @@ impl From<io::Error> for SinkError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
+            io::ErrorKind::WouldBlock => Self::Slow,
             _ => Self::Write(error),
         }
     }
 }
 
 /// Writes whole lines.
-struct Lines<W> {
+pub(crate) struct Lines<W> {
     out: W,
     /// A write failed in the middle of a line.
     torn: bool,
 }
 
 impl<W: io::Write> Lines<W> {
-    fn new(out: W) -> Self {
+    /// Writes to `out`.
+    pub(crate) fn new(out: W) -> Self {
         Self { out, torn: false }
     }
 
@@ -91,7 +103,7 @@ impl<W: io::Write> Lines<W> {
     ///
     /// After a write that failed half-way (disk full), the next one begins on
     /// a line of its own, so that one record is lost and not two.
-    fn put(&mut self, lines: &[u8]) -> Result<(), SinkError> {
+    pub(crate) fn put(&mut self, lines: &[u8]) -> Result<(), SinkError> {
         let whole = if self.torn {
             Cow::Owned([b"\n", lines].concat())
         } else {

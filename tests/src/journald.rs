@@ -114,6 +114,29 @@ impl Journald {
         Ok(())
     }
 
+    /// Stops it in its tracks: its socket's queue fills up. It is to be let go
+    /// on before it is to end.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
+        let helper = self.helper.as_ref().context("journald does not run")?.id();
+        let path = format!("/proc/{helper}/task/{helper}/children");
+        let children = fs::read_to_string(&path).with_context(|| path.clone())?;
+        let pid: libc::pid_t = children.trim().parse().with_context(|| path)?;
+        // SAFETY: kill takes no pointers; the helper reaps it only at its end.
+        match unsafe { libc::kill(pid, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context("signal journald"),
+        }
+    }
+
     /// Where it takes entries by the native protocol.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("sockets/socket")

@@ -17,11 +17,14 @@
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
+//! | [`calls`] | programs with a plugin's variables, many of them |
+//! | [`small_disk`] | a disk that is soon full |
 //! | [`bare`], [`scripted_cri`] | a node without a runtime, and the socket of one by script |
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
+//! | [`links`] | BPF links of a process, and what others can do to them |
 //! | [`rights`] | programs with fewer rights than root has |
 //! | [`harness`] | runs the integration tests |
 //! | [`guest`] | what runs in the guests of `cargo xtask vm` |
@@ -36,6 +39,7 @@
 )]
 
 pub mod bare;
+pub mod calls;
 pub mod cgroup;
 pub mod cni;
 pub mod containerd;
@@ -52,6 +56,7 @@ pub mod journald;
 pub mod keeper;
 pub mod kube;
 pub mod kubepods;
+pub mod links;
 pub mod look;
 pub mod memory;
 pub mod netns;
@@ -66,6 +71,7 @@ pub mod runtime;
 pub mod scratch;
 pub mod scripted;
 pub mod scripted_cri;
+pub mod small_disk;
 pub mod stage;
 mod syscall;
 pub mod terway;

@@ -8,6 +8,7 @@ pub(crate) mod crictl;
 mod measure;
 mod replay;
 mod scan;
+mod storm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ use crate::cargo;
 pub(crate) enum Bench {
     /// One look at a node with many pods, and one question, beside crictl
     Scan(scan::Options),
+    /// All that a tracer looks at, as fast as the machine can, and rest after it
+    Storm(storm::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
 }
@@ -54,17 +57,25 @@ fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
 pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let missing = stage::missing(match what {
         Bench::Scan(_) => scan::NEEDS,
+        Bench::Storm(_) => storm::NEEDS,
         Bench::Replay(_) => replay::NEEDS,
     });
     missing.iter().for_each(|line| eprintln!("bench {line}"));
     if !missing.is_empty() {
         return Ok(ExitCode::from(2));
     }
-    let tracer = cargo::build_tracer(&["--release", "--package", "node-tracer"])?;
+    let tracer = match what {
+        Bench::Storm(storm::Options {
+            binary: Some(binary),
+            ..
+        }) => binary.clone(),
+        _ => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
+    };
     wait::catch_signals()?;
     stage::sweep();
     let done = match what {
         Bench::Scan(options) => scan::run(options, &tracer),
+        Bench::Storm(options) => storm::run(options, &tracer),
         Bench::Replay(options) => replay::run(options, &tracer),
     };
     // All guards are gone here.

@@ -261,3 +261,34 @@ fn in_whatever_order_events_come_findings_are_about_what_is_there() {
         assert_eq!(open, node.0.open.keys().cloned().collect());
     }
 }
+
+#[test]
+fn time_that_goes_back_stops_no_verdict() {
+    let told = |steps: &[(i64, &[Event])]| {
+        let mut node = Node::default();
+        let mut rules = Vec::new();
+        for (time, events) in steps {
+            for event in *events {
+                node.0.apply(event);
+            }
+            let found = node.tick(*time);
+            rules.extend(
+                found
+                    .into_iter()
+                    .map(|(finding, state)| (finding.rule, state)),
+            );
+        }
+        rules
+    };
+    let lost = |time, count| {
+        let cause = String::from("ring-full");
+        [at(time, What::EventsLost { cause, count })]
+    };
+    let (first, second) = (lost(5_000, 1), lost(100, 2));
+    let steps: [(i64, &[Event]); 3] = [(5_000, &first), (100, &second), (102, &[])];
+    let expected = [
+        (Rule::EventsLost, State::Open),
+        (Rule::EventsLost, State::Updated),
+    ];
+    assert_eq!(told(&steps), expected);
+}

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, BufWriter, Write as _},
+    io::{self, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -22,11 +22,19 @@ pub(crate) struct RecordingError {
     source: io::Error,
 }
 
-/// A recording being written.
+/// Bytes that are written together.
+const TOGETHER: usize = 64 << 10;
+
+/// A recording being written. Whatever goes wrong, the file ends with a whole
+/// line, unless the process is killed.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     path: PathBuf,
-    out: BufWriter<File>,
+    file: File,
+    /// Lines that are not in the file yet.
+    waiting: Vec<u8>,
+    /// Bytes in the file: whole lines.
+    length: u64,
 }
 
 impl Recorder {
@@ -49,7 +57,9 @@ impl Recorder {
             .open(path);
         let mut recorder = Self {
             path: path.to_owned(),
-            out: BufWriter::new(file.map_err(failed)?),
+            file: file.map_err(failed)?,
+            waiting: Vec::new(),
+            length: 0,
         };
         recorder.line(&Header::new(command, node, stall_threshold))?;
         recorder.flush()?;
@@ -68,25 +78,57 @@ impl Recorder {
 
     /// Hands all to the system.
     pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
-        let result = self.out.flush();
-        result.map_err(|source| RecordingError {
-            path: self.path.clone(),
-            source,
-        })
+        let (written, result) = write_all(&mut self.file, &self.waiting);
+        let whole = match result {
+            Ok(()) => written,
+            Err(_) => after_newline(&self.waiting[..written]),
+        };
+        self.waiting.clear();
+        self.length += whole as u64;
+        if result.is_err() {
+            // Only if this fails too is the last line torn.
+            let _ = self.file.set_len(self.length);
+        }
+        result.map_err(|source| self.failed(source))
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
-        let result = serde_json::to_vec(value)
-            .map_err(io::Error::other)
-            .and_then(|mut line| {
-                line.push(b'\n');
-                self.out.write_all(&line)
-            });
-        result.map_err(|source| RecordingError {
+        let line = serde_json::to_vec(value);
+        let line = line.map_err(|error| self.failed(io::Error::other(error)))?;
+        self.waiting.extend_from_slice(&line);
+        self.waiting.push(b'\n');
+        match self.waiting.len() < TOGETHER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> RecordingError {
+        RecordingError {
             path: self.path.clone(),
             source,
-        })
+        }
     }
+}
+
+/// Writes, and says how much of it was written also if not all was.
+fn write_all(out: &mut impl Write, data: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < data.len() {
+        match out.write(&data[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+/// How much of it is whole lines.
+fn after_newline(data: &[u8]) -> usize {
+    let last = data.iter().rposition(|byte| *byte == b'\n');
+    last.map_or(0, |at| at + 1)
 }
 
 #[cfg(test)]
@@ -140,6 +182,15 @@ mod tests {
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    #[test]
+    fn lines_that_are_written_in_part_are_told_from_whole_ones() {
+        let mut room = [0; 10];
+        let (written, result) = write_all(&mut &mut room[..], b"one\ntwo\nthree\n");
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WriteZero);
+        assert_eq!(after_newline(&room[..written]), 8);
+        assert_eq!(after_newline(b"none"), 0);
     }
 
     #[test]

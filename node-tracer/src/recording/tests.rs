@@ -153,6 +153,13 @@ fn of_logs() -> Vec<Event> {
         ),
         at(2, What::OomKilled { kill }),
         at(2, waiting),
+        at(
+            2,
+            What::ClockStepped {
+                by_ms: -3_600_000,
+                suspended: true,
+            },
+        ),
         at(3, What::FilesystemFull { full }),
     ]
 }
@@ -276,6 +283,7 @@ fn kind(what: &What) -> usize {
         What::EndpointKept { .. } => 31,
         What::Tick => 32,
         What::FilesystemFull { .. } => 33,
+        What::ClockStepped { .. } => 34,
     }
 }
 
@@ -283,7 +291,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..34).collect(), "one of each");
+    assert_eq!(kinds, (0..35).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Shown, Sink, SinkError, escape::Printable, json};
+use super::{Outlet, Shown, Sink, SinkError, escape::Printable, json};
 use crate::{
     event::PodRef,
     finding::{Finding, Holder, Severity, State},
@@ -35,7 +35,15 @@ const VALUES: usize = 128;
 
 /// Sends records to journald.
 pub(crate) struct JournaldSink {
-    socket: wire::Socket,
+    to: To,
+}
+
+/// How records get there.
+enum To {
+    /// At once.
+    Socket(wire::Socket),
+    /// Through a queue.
+    Outlet(Outlet),
 }
 
 /// Where journald listens on a host whose root is at `root`.
@@ -58,8 +66,42 @@ impl JournaldSink {
         let mut socket = wire::Socket::new(path).map_err(failed)?;
         // journald ignores an empty datagram.
         socket.send(&[]).map_err(failed)?;
-        Ok(Self { socket })
+        Ok(Self {
+            to: To::Socket(socket),
+        })
     }
+
+    /// The same with a queue before it, so that a journald that hangs keeps
+    /// nobody waiting.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub(crate) fn patient(self) -> io::Result<(Self, Outlet)> {
+        let outlet = match self.to {
+            To::Outlet(outlet) => outlet,
+            To::Socket(mut socket) => {
+                socket.be_patient();
+                Outlet::start("journald", move |entry| match send(&mut socket, entry) {
+                    // Its queue is full: it may be stopped, or very busy.
+                    Err(SinkError::Journal { source, .. })
+                        if source.kind() == io::ErrorKind::WouldBlock =>
+                    {
+                        Err(SinkError::Slow)
+                    }
+                    sent => sent,
+                })?
+            }
+        };
+        let to = To::Outlet(outlet.clone());
+        Ok((Self { to }, outlet))
+    }
+}
+
+fn send(socket: &mut wire::Socket, entry: &[u8]) -> Result<(), SinkError> {
+    socket.send(entry).map_err(|source| SinkError::Journal {
+        path: socket.path().to_owned(),
+        source,
+    })
 }
 
 impl Sink for JournaldSink {
@@ -67,12 +109,11 @@ impl Sink for JournaldSink {
         let Some(entry) = entry(record)? else {
             return Ok(Shown::No);
         };
-        self.socket
-            .send(&entry.encoded())
-            .map_err(|source: io::Error| SinkError::Journal {
-                path: self.socket.path().to_owned(),
-                source,
-            })?;
+        let entry = entry.encoded();
+        match &mut self.to {
+            To::Socket(socket) => send(socket, &entry)?,
+            To::Outlet(outlet) => outlet.put(&entry)?,
+        }
         Ok(Shown::Yes)
     }
 

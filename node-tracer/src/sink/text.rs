@@ -266,14 +266,23 @@ impl<W: io::Write> Sink for TextSink<W> {
             Body::RepairSummary(totals) => (repair::summary(self.paint, totals), true),
         };
         let first = self.date.is_empty();
+        let date = self.date.clone();
         let day = self.day(record);
         let apart = if !first && (is_block || self.after_block) {
             "\n"
         } else {
             ""
         };
+        if let Err(error) = self.lines.put(format!("{apart}{day}{text}").as_bytes()) {
+            // The reader has not seen it: what builds on it is told in full.
+            self.date = date;
+            if let Body::Finding { finding, .. } = record.body {
+                self.memory.take(&finding.id);
+                self.memory.forget(&finding.id);
+            }
+            return Err(error);
+        }
         self.after_block = is_block;
-        self.lines.put(format!("{apart}{day}{text}").as_bytes())?;
         Ok(Shown::Yes)
     }
 

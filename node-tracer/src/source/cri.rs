@@ -25,11 +25,13 @@ use crate::{
 };
 
 pub(crate) use self::{
+    asker::Place,
     endpoint::{Endpoint, endpoints},
     watcher::Watcher,
 };
 
 mod api;
+mod asker;
 mod client;
 mod endpoint;
 #[cfg(test)]
@@ -52,6 +54,9 @@ pub(crate) enum CriError {
     /// The host's root cannot be opened.
     #[error(transparent)]
     Root(#[from] RootError),
+    /// There is none, as far as can be seen.
+    #[error("no socket of a container runtime was found; if there is one, name it with --cri")]
+    NoSocket,
     /// Nobody listens there.
     #[error(
         "cannot connect to {endpoint}; is the container runtime running, and is this its socket?"

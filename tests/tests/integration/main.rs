@@ -12,6 +12,7 @@ mod cause;
 mod cni;
 mod command_line;
 mod explain;
+mod faults;
 mod hostile;
 mod hostile_cni;
 mod incident;
@@ -66,6 +67,7 @@ fn main() -> std::process::ExitCode {
         scan::TESTS,
         explain::TESTS,
         kube::TESTS,
+        faults::TESTS,
         cause::TESTS,
         repair::TESTS,
     ];

@@ -173,6 +173,7 @@ impl Lanes {
             | What::ContainersListed { .. }
             | What::NetworksListed { .. }
             | What::NetnsDevices { .. }
+            | What::ClockStepped { .. }
             | What::Tick => {}
         }
     }

@@ -91,6 +91,8 @@ pub(super) struct Socket {
     /// The last send found journald's queue full. Until one gets through,
     /// none waits, or a stopped journald would stop the tracer too.
     full: bool,
+    /// Each send waits all the same.
+    patient: bool,
 }
 
 impl Socket {
@@ -102,7 +104,13 @@ impl Socket {
             socket,
             path: path.to_owned(),
             full: false,
+            patient: false,
         })
+    }
+
+    /// From now on each send may wait.
+    pub(super) fn be_patient(&mut self) {
+        self.patient = true;
     }
 
     /// Where it sends to.
@@ -148,7 +156,7 @@ impl Socket {
         control: &mut SendAncillaryBuffer<'_, '_, '_>,
     ) -> Result<(), Errno> {
         let address = SocketAddrUnix::new(&self.path)?;
-        let flags = match self.full {
+        let flags = match self.full && !self.patient {
             true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             false => SendFlags::NOSIGNAL,
         };

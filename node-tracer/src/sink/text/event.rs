@@ -141,6 +141,17 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}  {}", grouped(*count), Printable(cause));
             loud("events-lost", text, Style::Warning)
         }
+        What::ClockStepped { by_ms, suspended } => {
+            let by = length(Duration::from_millis(by_ms.unsigned_abs()));
+            let way = if *by_ms < 0 { "back" } else { "forward" };
+            let why = match suspended {
+                true => "the machine was suspended",
+                false => "the clock was set",
+            };
+            let text =
+                format!("{why}: {by} {way}; times are the new clock's, durations are as they were");
+            loud("clock-stepped", text, Style::Plain)
+        }
         What::SandboxFailed { failure } => quiet("sandbox-failed", start_failure(failure)),
         What::EndpointWritten { endpoint } => quiet("endpoint-written", self::endpoint(endpoint)),
         What::EndpointDeleted { endpoint } => quiet("endpoint-deleted", self::endpoint(endpoint)),

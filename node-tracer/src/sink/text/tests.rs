@@ -222,3 +222,41 @@ fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
     let text = print(&ghost, State::Resolved);
     assert!(text.ends_with("  id g  fd00::1 is held\n"), "{text}");
 }
+
+/// A reader that takes nothing at times.
+#[derive(Default)]
+struct Picky {
+    refuses: bool,
+    data: Vec<u8>,
+}
+
+impl io::Write for Picky {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.refuses {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.data.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_not_taken_counts_as_not_printed() {
+    let mut sink = TextSink::new(Picky::default(), false);
+    let now = time("2025-11-21T05:54:00Z");
+    let (first, second) = (finding("f", &["one"]), finding("f", &["one", "two"]));
+    sink.lines.out.refuses = true;
+    let refused = sink.write(&Record::finding("n", now, &first, State::Open));
+    assert!(matches!(refused, Err(SinkError::Slow)));
+    sink.lines.out.refuses = false;
+    sink.write(&Record::finding("n", now, &second, State::Updated))
+        .unwrap();
+    let text = String::from_utf8(std::mem::take(&mut sink.lines.out.data)).unwrap();
+    assert!(text.starts_with("2025-11-21, times are UTC"), "{text}");
+    assert!(text.contains("one") && text.contains("stuck"), "{text}");
+    assert_eq!(sink.memory.len(), 1);
+}

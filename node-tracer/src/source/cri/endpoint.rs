@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -34,6 +34,10 @@ const CONFIGURATION: [(&str, &str); 3] = [
 
 /// Largest configuration that is read.
 const MAX_FILE: usize = 256 << 10;
+
+/// How often a path is looked up: a rename anywhere at the same time can
+/// disturb that.
+const TRIES: usize = 5;
 
 /// Longest path that the kernel takes.
 const MAX_PATH: usize = 4096;
@@ -100,8 +104,9 @@ impl fmt::Display for Endpoint {
 }
 
 /// The runtimes' sockets below a root folder, each once, the kubelet's first.
-/// If there is none, the one that the kubelet is to use: that it is missing is
-/// worth telling. Nothing is connected to.
+/// If there is none, the one that the kubelet is to use, or else the first
+/// that cannot be looked at: why that one does not answer is worth telling.
+/// Nothing is connected to.
 ///
 /// Blocks as long as the file system does.
 pub(crate) fn endpoints(root: &Path) -> Vec<Endpoint> {
@@ -117,23 +122,45 @@ pub(crate) fn endpoints(root: &Path) -> Vec<Endpoint> {
         .collect();
     let usual = USUAL.into_iter().map(|path| Endpoint(PathBuf::from(path)));
     let mut seen = BTreeSet::new();
-    let mut found: Vec<Endpoint> = configured
-        .iter()
-        .cloned()
-        .chain(usual)
-        .filter(|endpoint| socket(&root, endpoint).is_some_and(|id| seen.insert(id)))
-        .collect();
+    let (mut found, mut hidden) = (Vec::new(), None);
+    for endpoint in configured.iter().cloned().chain(usual) {
+        match socket(&root, &endpoint) {
+            Ok(Some(id)) if seen.insert(id) => found.push(endpoint),
+            Ok(_) => {}
+            Err(_) => hidden = hidden.or(Some(endpoint)),
+        }
+    }
     if found.is_empty() {
-        found.extend(configured.into_iter().next());
+        found.extend(configured.into_iter().next().or(hidden));
     }
     found
 }
 
-/// What a socket is known by, whatever its path: /var/run is /run.
-fn socket(root: &Root, endpoint: &Endpoint) -> Option<(u64, u64)> {
-    let stat = fstat(root.handle(endpoint.path()).ok()?).ok()?;
-    (FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
-        .then_some((stat.st_dev, stat.st_ino))
+/// What a socket is known by, whatever its path: /var/run is /run. `None` if
+/// there is none.
+///
+/// # Errors
+/// There may be one, and it cannot be looked at.
+fn socket(root: &Root, endpoint: &Endpoint) -> io::Result<Option<(u64, u64)>> {
+    let mut tries = 1..TRIES;
+    let handle = loop {
+        match root.handle(endpoint.path()) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries.next().is_some() => {}
+            result => break result?,
+        }
+    };
+    let stat = fstat(handle)?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    Ok(is_socket.then_some((stat.st_dev, stat.st_ino)))
+}
+
+/// Nothing is at the path, or nothing can be.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// The endpoint after a word, in a file of lines.
@@ -274,6 +301,24 @@ mod tests {
         assert_eq!(found(&files), ["unix:///run/gone.sock"]);
         let files = [files[0], ("/run/crio/crio.sock", None)];
         assert_eq!(found(&files), ["unix:///run/crio/crio.sock"]);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_named_if_there_is_nothing_else() {
+        let root = root(&[("/run/k0s/other", Some(""))]);
+        let folder = root.path().join("run/crio");
+        fs::create_dir(&folder).unwrap();
+        // Two links that lead to each other: neither missing nor a socket.
+        for (from, to) in [("crio.sock", "other"), ("other", "crio.sock")] {
+            std::os::unix::fs::symlink(to, folder.join(from)).unwrap();
+        }
+        let texts = || -> Vec<String> {
+            let found = endpoints(root.path());
+            found.iter().map(Endpoint::to_string).collect()
+        };
+        assert_eq!(texts(), ["unix:///run/crio/crio.sock"]);
+        drop(UnixListener::bind(root.path().join("run/k0s/containerd.sock")).unwrap());
+        assert_eq!(texts(), ["unix:///run/k0s/containerd.sock"]);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::{
 use prost::Message as _;
 
 use super::{api::*, fake::*, *};
-use crate::source::procfs::Bounded;
+use crate::{
+    event::{Event, What},
+    source::procfs::Bounded,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);
@@ -401,4 +404,72 @@ fn a_namespace_is_found_by_its_process_where_nothing_is_mounted() {
         .map(|each| each.netns.map(|it| it.inode))
         .collect();
     assert_eq!(netns, [Some(4_026_532_246), None]);
+}
+
+/// A watcher of a node that asks often.
+fn watch(node: &Node, place: Place) -> Watcher {
+    let procfs = Procfs::new(node.root.path(), Bounded::default());
+    let (pause, patience) = (Duration::from_millis(20), SHORT);
+    Watcher::start(place, node.root.path().to_owned(), procfs, pause, patience).unwrap()
+}
+
+/// Waits for so many events; their kinds.
+fn told(watcher: &mut Watcher, count: usize) -> Vec<String> {
+    let (start, mut events) = (Instant::now(), Vec::new());
+    while events.len() < count && start.elapsed() < LONG {
+        watcher.poll(&mut events);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kind = |event: &Event| match &event.what {
+        What::SandboxesListed { endpoint, .. } => format!("listed by {endpoint}"),
+        What::SourceFailed { error, .. } => format!("failed: {error}"),
+        What::SourceRecovered { .. } => String::from("recovered"),
+        other => format!("{other:?}"),
+    };
+    events.iter().map(kind).collect()
+}
+
+#[test]
+fn a_runtime_that_comes_later_or_moves_is_found() {
+    let node = Node::new();
+    for folder in ["run/crio", "run/containerd"] {
+        std::fs::create_dir(node.root.path().join(folder)).unwrap();
+    }
+    let mut watcher = watch(&node, Place::Search(Vec::new()));
+    std::thread::sleep(Duration::from_millis(100));
+    let crio = node.root.path().join("run/crio/crio.sock");
+    serve(&crio, |method, request| healthy(&["aa"], method, request));
+    let at = |path: &str| format!("listed by unix:///run/{path}");
+    assert_eq!(
+        told(&mut watcher, 2),
+        ["recovered", at("crio/crio.sock").as_str()]
+    );
+    std::fs::remove_file(&crio).unwrap();
+    let failed = told(&mut watcher, 1);
+    assert!(failed[0].contains("crio.sock"), "{failed:?}");
+    let other = node.root.path().join("run/containerd/containerd.sock");
+    serve(&other, |method, request| healthy(&["bb"], method, request));
+    assert_eq!(
+        told(&mut watcher, 2),
+        ["recovered", at("containerd/containerd.sock").as_str()]
+    );
+}
+
+#[test]
+fn one_that_was_given_is_waited_for_and_no_other_taken() {
+    let node = Node::new();
+    std::fs::create_dir(node.root.path().join("run/crio")).unwrap();
+    let crio = node.root.path().join("run/crio/crio.sock");
+    serve(&crio, |method, request| healthy(&["aa"], method, request));
+    let endpoint = Endpoint::parse("/run/x.sock").unwrap();
+    let mut watcher = watch(&node, Place::Given(endpoint));
+    let failed = told(&mut watcher, 1);
+    assert!(failed[0].contains("x.sock"), "{failed:?}");
+    serve(&node.socket(), |method, request| {
+        healthy(&["aa"], method, request)
+    });
+    assert_eq!(
+        told(&mut watcher, 2),
+        ["recovered", "listed by unix:///run/x.sock"]
+    );
 }

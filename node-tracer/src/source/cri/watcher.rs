@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{CriError, Endpoint, Known, Listing, SOURCE, list_changes};
+use super::{CriError, Endpoint, Known, Listing, Place, SOURCE, asker::Asker};
 use crate::{
     clock::Timestamp,
     event::{Event, RuntimeSandbox, What},
@@ -22,6 +22,9 @@ use crate::{
 /// asking.
 const MAX_WAITING: usize = 4096;
 
+/// Pause after no answer: a runtime that is started again is back soon.
+const RETRY: Duration = Duration::from_secs(2);
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Watcher {
@@ -32,13 +35,13 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Asks at once, and then `interval` after each answer, each time for at
-    /// most `timeout`.
+    /// Asks at once, and then `interval` after each answer, or sooner if there
+    /// was none; each time for at most `timeout`.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(
-        endpoint: Endpoint,
+        place: Place,
         root: PathBuf,
         procfs: Procfs,
         interval: Duration,
@@ -46,7 +49,8 @@ impl Watcher {
     ) -> io::Result<Self> {
         let (sender, events) = mpsc::sync_channel(MAX_WAITING);
         let (alive, ended) = mpsc::channel::<()>();
-        let ask = move |known| list_changes(&endpoint, &root, &procfs, timeout, known);
+        let mut asker = Asker::new(place, root, procfs, timeout);
+        let ask = move |known| asker.ask(known);
         thread::Builder::new()
             .name(String::from("cri-watcher"))
             .spawn(move || watch(ask, interval, &sender, &ended))?;
@@ -61,7 +65,7 @@ impl Watcher {
 }
 
 fn watch(
-    ask: impl Fn(Known) -> Result<Listing, CriError>,
+    mut ask: impl FnMut(Known) -> Result<Listing, CriError>,
     interval: Duration,
     sender: &SyncSender<Event>,
     ended: &Receiver<()>,
@@ -71,12 +75,17 @@ fn watch(
         // What is answered may be of any moment since.
         let time = Timestamp::now();
         let answer = ask(last.described());
+        let pause = match answer {
+            // A node without a runtime is not to be searched all the time.
+            Ok(_) | Err(CriError::NoSocket) => interval,
+            Err(_) => interval.min(RETRY),
+        };
         for what in last.changes(answer) {
             if sender.send(Event { time, what }).is_err() {
                 return;
             }
         }
-        match ended.recv_timeout(interval) {
+        match ended.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -88,6 +97,8 @@ fn watch(
 struct Last {
     /// `None` before the first list.
     sandboxes: Option<BTreeMap<String, RuntimeSandbox>>,
+    /// Whose they are.
+    endpoint: Option<Endpoint>,
     /// Those of them that were told whole.
     described: Known,
     /// The error that was told.
@@ -106,9 +117,11 @@ impl Last {
         let listing = match answer {
             Ok(listing) => listing,
             Err(error) => {
+                // That nothing is found is no failure of what was never there.
+                let silent = matches!(error, CriError::NoSocket) && self.sandboxes.is_none();
                 let error = fault::chain(&error);
                 // Told again only if it is another one.
-                if self.failure.replace(error.clone()).as_ref() == Some(&error) {
+                if self.failure.replace(error.clone()).as_ref() == Some(&error) || silent {
                     return Vec::new();
                 }
                 return vec![What::SourceFailed {
@@ -121,7 +134,10 @@ impl Last {
         if self.failure.take().is_some() {
             changes.push(What::SourceRecovered { source: source() });
         }
-        let before = self.sandboxes.take();
+        // Another runtime's list is another list.
+        let same =
+            self.endpoint.replace(listing.endpoint.clone()) == Some(listing.endpoint.clone());
+        let before = self.sandboxes.take().filter(|_| same);
         let now = complete(&listing, before.as_ref());
         match before {
             None => changes.push(What::SandboxesListed {
@@ -262,6 +278,22 @@ mod tests {
             tell(Ok(listing(&[sandbox("b", 1)]))),
             ["recovered cri", "removed a", "added b"]
         );
+    }
+
+    #[test]
+    fn no_socket_is_told_by_its_end_alone_and_another_runtime_by_its_whole_list() {
+        let mut last = Last::default();
+        let mut tell = |answer| words(&last.changes(answer));
+        assert!(tell(Err(CriError::NoSocket)).is_empty());
+        assert!(tell(Err(CriError::NoSocket)).is_empty());
+        let first = listing(&[sandbox("a", 1)]);
+        assert_eq!(tell(Ok(first.clone())), ["recovered cri", "listed 1"]);
+        let elsewhere = Listing {
+            endpoint: Endpoint::parse("/run/y.sock").unwrap(),
+            ..first
+        };
+        assert_eq!(tell(Ok(elsewhere)), ["listed 1"]);
+        assert_eq!(tell(Err(CriError::NoSocket)), ["failed cri"]);
     }
 
     #[test]

@@ -216,7 +216,10 @@ fn address_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     let [tasks, walk] = walk(facts)?;
     let step = step(
         vec![notified, tasks, walk],
-        &["IPv6 address changes until the next walk (after a CNI call, or a second)"],
+        &[
+            "an address that is removed again before the walk that follows its adding",
+            "IPv6 address changes until the next walk (after a CNI call, or a second)",
+        ],
     )?;
     Ok(without_inet6(facts, step))
 }

@@ -1,0 +1,278 @@
+//! Events on their way out: through the engine, into sinks and recording.
+//!
+//! Nobody who reads is waited for while the stream runs: sinks put into queues
+//! ([`Outlet`]), and at the end they have a moment to empty them.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    clock::{Timestamp, steady},
+    config::{Config, Node},
+    engine::{Engine, Settings, Watch},
+    event::{Event, What},
+    fault,
+    output::{self, Patient},
+    privileges::Starter,
+    record::{Body, CoverageItem, Record, Summary},
+    recording::{self, Note, Recorder, RecordingError},
+    sink::{Outlet, SinkError, Weight, metrics::Metrics},
+    summary,
+};
+
+/// Rules are applied at most this often, and at least once a second.
+const TICK: Duration = Duration::from_millis(10);
+const SLOW_TICK: Duration = Duration::from_secs(1);
+/// How long the end waits for a reader that takes nothing, and for one that
+/// does; twice, the second time for the summary.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// See the module's documentation.
+pub(super) struct Out<'a> {
+    node: &'a Node,
+    engine: Engine,
+    sinks: Vec<SinkState>,
+    /// Their queues, each once.
+    outlets: Vec<Outlet>,
+    /// Counts what goes to the sinks; it keeps nobody waiting, and nobody
+    /// waits for it.
+    metrics: Option<Metrics>,
+    recorder: Option<Recorder>,
+    started: Instant,
+    last_tick: Instant,
+    dirty: bool,
+    /// To be told with the next tick.
+    lost: Vec<(&'static str, u64)>,
+}
+
+/// A sink, and whether its reader has gone.
+struct SinkState {
+    to: Patient,
+    closed: bool,
+}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(config: &'a Config, starter: &Starter) -> anyhow::Result<Self> {
+        let sinks = output::patient_sinks(config)?;
+        let mut outlets: Vec<Outlet> = Vec::new();
+        for sink in &sinks {
+            if !outlets.iter().any(|known| known.is(&sink.outlet)) {
+                outlets.push(sink.outlet.clone());
+            }
+        }
+        let recorder = config.record.clone().map(|path| {
+            let (node, threshold) = (config.node.clone(), config.stall_threshold);
+            let command = recording::Command::Trace;
+            // The folder may be closed to who has given up root's rights.
+            starter.run(move || Recorder::create(&path, command, &node, threshold))
+        });
+        let recorder = recorder.transpose()?;
+        Ok(Self {
+            node: &config.node,
+            engine: Engine::new(Settings {
+                boot_id: config.node.boot_id.clone(),
+                node: config.node.name.clone(),
+                stall_threshold: config.stall_threshold,
+            }),
+            sinks: sinks
+                .into_iter()
+                .map(|to| SinkState { to, closed: false })
+                .collect(),
+            outlets,
+            metrics: None,
+            recorder: recorder.transpose()?,
+            started: Instant::now(),
+            last_tick: Instant::now(),
+            dirty: false,
+            lost: Vec::new(),
+        })
+    }
+
+    /// Counts what is written as well.
+    pub(super) fn count_in(&mut self, metrics: Metrics) {
+        self.metrics = Some(metrics);
+    }
+
+    pub(super) fn coverage(&mut self, items: &[CoverageItem]) {
+        let signals = items.to_vec();
+        self.record(|recorder| recorder.note(&Note::Coverage { signals }));
+        let node = self.node.name.clone();
+        self.write(&Record::coverage(&node, Timestamp::now(), items));
+    }
+
+    pub(super) fn take(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.dirty = true;
+            self.one(&event);
+        }
+    }
+
+    /// When rules should be applied next.
+    pub(super) fn until_tick(&self) -> Duration {
+        let pause = if self.dirty { TICK } else { SLOW_TICK };
+        let regular = (self.last_tick + pause).saturating_duration_since(Instant::now());
+        let now = Timestamp::now();
+        // Never more often than TICK, whatever is pending.
+        let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
+        let pending = self
+            .engine
+            .pending()
+            .map(|time| time.since(now).max(soonest));
+        pending.map_or(regular, |pending| regular.min(pending))
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.last_tick = Instant::now();
+        self.dirty = false;
+        self.tell_step();
+        self.tell_lost();
+        self.one(&Event {
+            time: Timestamp::now(),
+            what: What::Tick,
+        });
+        self.record(Recorder::flush);
+    }
+
+    /// Tells that the wall clock was set.
+    fn tell_step(&mut self) {
+        if let Some(steady::Step { by_ms, suspended }) = steady::step() {
+            self.one(&Event {
+                time: Timestamp::now(),
+                what: What::ClockStepped { by_ms, suspended },
+            });
+        }
+    }
+
+    fn one(&mut self, event: &Event) {
+        self.record(|recorder| recorder.write(event));
+        let node = self.node;
+        self.write(&Record::event(&node.name, event));
+        for (finding, state) in self.engine.apply(event) {
+            self.write(&Record::finding(&node.name, event.time, &finding, state));
+        }
+    }
+
+    fn write(&mut self, record: &Record<'_>) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.count(record);
+        }
+        let weight = match record.body {
+            Body::Event(_) => Weight::Event,
+            _ => Weight::Finding,
+        };
+        for state in self.sinks.iter_mut().filter(|state| !state.closed) {
+            state.to.outlet.next_are(weight);
+            match state.to.sink.write(record) {
+                // What there is no room for, the queue has counted.
+                Ok(_) | Err(SinkError::Slow) => {}
+                Err(SinkError::Closed) => state.closed = true,
+                Err(error) => {
+                    tracing::warn!("{}", fault::chain(&error));
+                    self.lost.push(("output-failed", 1));
+                }
+            }
+        }
+    }
+
+    /// Whether there is nobody left to write to.
+    pub(super) fn is_closed(&self) -> bool {
+        self.recorder.is_none() && self.outlets.iter().all(Outlet::is_closed)
+    }
+
+    /// What is to be looked at again and again.
+    pub(super) fn watched(&self) -> &Watch {
+        self.engine.watched()
+    }
+
+    /// Writes to the recording; one that cannot be written is given up, and
+    /// that is told.
+    fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), RecordingError>) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = write(recorder)
+        {
+            tracing::warn!("{}; it ends here", fault::chain(&error));
+            self.recorder = None;
+            self.lost.push(("recording-failed", 1));
+        }
+    }
+
+    /// Records that an output did not take, once it takes some again.
+    fn tell_lost(&mut self) {
+        for outlet in &self.outlets {
+            let lost = outlet.take_lost();
+            self.lost.push(("output-slow", lost.slow));
+            self.lost.push(("output-failed", lost.failed));
+        }
+        for (cause, count) in std::mem::take(&mut self.lost) {
+            if count > 0 {
+                let what = What::EventsLost {
+                    cause: cause.to_owned(),
+                    count,
+                };
+                self.one(&Event {
+                    time: Timestamp::now(),
+                    what,
+                });
+            }
+        }
+    }
+
+    /// How things stand, in one line.
+    pub(super) fn status(&self) -> String {
+        summary::status(&self.engine)
+    }
+
+    /// The run in numbers.
+    fn summary(&self) -> Summary {
+        let mut summary = summary::of_stream(&self.engine, self.started.elapsed());
+        // What no tick has told: an output that never took anything again.
+        for outlet in &self.outlets {
+            let untold = outlet.untold();
+            for (cause, count) in [
+                ("output-slow", untold.slow),
+                ("output-failed", untold.failed),
+            ] {
+                if count > 0 {
+                    *summary.events_lost.entry(cause.to_owned()).or_default() += count;
+                }
+            }
+        }
+        summary
+    }
+
+    /// Ends in bounded time, whoever does not read.
+    pub(super) fn finish(mut self) {
+        drain(&self.outlets);
+        let summary = self.summary();
+        let now = Timestamp::now();
+        self.write(&Record::summary(&self.node.name, now, &summary));
+        self.record(|recorder| recorder.note(&Note::Ended { time: now }));
+        self.record(Recorder::flush);
+        let before: Vec<u64> = self.outlets.iter().map(unwritten).collect();
+        drain(&self.outlets);
+        for (outlet, before) in self.outlets.iter().zip(before) {
+            let (slow, all) = (outlet.untold().slow, unwritten(outlet));
+            if all > before || slow > 0 {
+                tracing::warn!(
+                    "{all} records, the summary {}among them, did not get to {}",
+                    if all > before { "" } else { "not " },
+                    outlet.name()
+                );
+            }
+        }
+    }
+}
+
+fn unwritten(outlet: &Outlet) -> u64 {
+    let lost = outlet.untold();
+    lost.slow + lost.failed
+}
+
+/// All at the same time: one that is not read takes nothing from the others.
+fn drain(outlets: &[Outlet]) {
+    std::thread::scope(|scope| {
+        for outlet in outlets {
+            scope.spawn(|| outlet.drain(PATIENCE, LAST_WORDS));
+        }
+    });
+}

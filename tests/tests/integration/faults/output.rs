@@ -1,0 +1,251 @@
+//! Outputs that are not read, and disks that are full.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::calls::Calls;
+use node_tracer_tests::netns::Netns;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::small_disk::SmallDisk;
+use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
+use node_tracer_tests::wait;
+use serde_json::Value;
+
+use super::piped::Piped;
+use super::{recorded, whole_lines};
+
+/// Calls: more than the queue and the pipe hold.
+const MANY: usize = 3_500;
+/// Longer than the end may take, on a busy machine too.
+const BOUNDED: Duration = Duration::from_secs(8);
+
+/// A size from /proc/PID/status, KiB.
+fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.trim_matches(':').split_whitespace().next());
+    Ok(number.context(key.to_owned())?.parse()?)
+}
+
+/// Waits until a namespace that is made now is in the recording.
+fn goes_on(recording: &Path) -> anyhow::Result<()> {
+    let marker = Netns::create()?;
+    let name = format!("\"inode\":{}", marker.inode());
+    wait::until("the recording to go on", SOON, || {
+        let text = fs::read_to_string(recording)?;
+        let told = |line: &str| line.contains("netns-created") && line.contains(&name);
+        Ok(text.lines().any(told).then_some(()))
+    })
+}
+
+pub(super) fn stopped_reader() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let recording = folder.path().join("run.jsonl");
+    let named = recording.display().to_string();
+    let calls = Calls::create()?;
+    let mut tracer = Piped::start(&["--record", &named], Some(folder.path()))?;
+    let before = memory(tracer.pid(), "VmRSS")?;
+    calls.make(MANY)?;
+    goes_on(&recording)?;
+    let grown = memory(tracer.pid(), "VmHWM")?.saturating_sub(before) / 1024;
+    println!("        nobody reads: {grown} MiB more at most");
+    ensure!(grown < 24, "{grown} MiB more");
+    let said = tracer.stderr()?;
+    ensure!(said.contains("standard output is not read"), "{said}");
+
+    tracer.signal(libc::SIGTERM);
+    let (status, took) = tracer.end()?;
+    println!("        ended {} ms after SIGTERM", took.as_millis());
+    ensure!(took < BOUNDED, "{took:?}");
+    let said = tracer.stderr()?;
+    ensure!(status.code() == Some(0), "{status}: {said}");
+    ensure!(
+        said.contains("did not get to standard output"),
+        "what did not get out is not said: {said}"
+    );
+    // What did get out is whole.
+    let read = tracer.read()?.join();
+    let read = read.map_err(|_| anyhow::anyhow!("panicked"))?;
+    let printed = whole_lines(&read)?;
+    let lines = whole_lines(&fs::read_to_string(&recording)?)?;
+    let last = lines.last().context("nothing recorded")?;
+    ensure!(last["type"] == "ended", "the last line recorded: {last}");
+    let all: Vec<&Value> = recorded(&lines).collect();
+    let events = printed.iter().filter(|line| line["type"] == "event");
+    for (event, expected) in events.zip(&all) {
+        ensure!(
+            event["time"] == expected["time"] && event["event"] == expected["event"],
+            "out of order: {event}, not {expected}"
+        );
+    }
+    ensure!(all.len() > MANY / 2, "{} recorded", all.len());
+    Ok(())
+}
+
+pub(super) fn slow_reader() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let recording = folder.path().join("run.jsonl");
+    let named = recording.display().to_string();
+    let calls = Calls::create()?;
+    let mut tracer = Piped::start(&["--record", &named], Some(folder.path()))?;
+    calls.make(MANY)?;
+    goes_on(&recording)?;
+    // The pager goes on.
+    let reading = tracer.read()?;
+    wait::until("the loss to be told", SOON, || {
+        let text = fs::read_to_string(&recording)?;
+        Ok(text.contains("\"output-slow\"").then_some(()))
+    })?;
+    goes_on(&recording)?;
+    tracer.signal(libc::SIGTERM);
+    let (status, _) = tracer.end()?;
+    ensure!(status.code() == Some(0), "{status}: {}", tracer.stderr()?);
+    let read = reading.join().map_err(|_| anyhow::anyhow!("panicked"))?;
+    let printed = whole_lines(&read)?;
+    let summary = printed.last().context("nothing printed")?;
+    ensure!(summary["type"] == "summary", "the last line: {summary}");
+    let lost = summary["events_lost"]["output-slow"].as_u64();
+    let lost = lost.with_context(|| format!("nothing lost: {summary}"))?;
+    ensure!(
+        printed.iter().any(|line| is_finding(line, "events-lost")),
+        "no finding"
+    );
+    // The number that is told is the number that is missing.
+    let lines = whole_lines(&fs::read_to_string(&recording)?)?;
+    let all = recorded(&lines).count() as u64;
+    let events = printed.iter().filter(|line| line["type"] == "event");
+    let events = events.count() as u64;
+    println!("        {all} recorded, {events} read, {lost} counted as lost");
+    ensure!(lost > 0 && events + lost == all, "{all}, {events}, {lost}");
+    Ok(())
+}
+
+pub(super) fn stopped_reader_of_both() -> anyhow::Result<()> {
+    let calls = Calls::create()?;
+    let mut tracer = Piped::start(&[], None)?;
+    calls.make(MANY)?;
+    tracer.signal(libc::SIGINT);
+    let (status, took) = tracer.end()?;
+    ensure!(
+        took < BOUNDED && status.code() == Some(0),
+        "{status}, {took:?}"
+    );
+    Ok(())
+}
+
+/// Makes an event, and returns the namespace that it names.
+fn event() -> anyhow::Result<u64> {
+    Ok(Netns::create()?.inode())
+}
+
+pub(super) fn full_disk() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let disk = SmallDisk::mount(512)?;
+    let path = disk.path().join("out.jsonl");
+    let args = ["trace", "-o", "json", "--cri", "none", "--pods", "none"];
+    let stderr = folder.path().join("stderr");
+    let mut child = command(&args)?
+        .stdout(fs::File::create(&path)?)
+        .stderr(fs::File::create(&stderr)?)
+        .spawn()?;
+    let outcome = fill_and_free(&path, &stderr, &disk);
+    // SAFETY: kill takes no pointers; the child is not reaped yet.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    let status = wait::until("the tracer to end", SOON, || Ok(child.try_wait()?));
+    if status.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    outcome?;
+    ensure!(
+        status?.code() == Some(0),
+        "{}",
+        fs::read_to_string(&stderr)?
+    );
+    // One line was torn when the disk was full; all others are whole.
+    let text = fs::read_to_string(&path)?;
+    ensure!(text.ends_with('\n'), "the last line is torn");
+    let torn = text
+        .lines()
+        .filter(|line| serde_json::from_str::<Value>(line).is_err());
+    let torn = torn.count();
+    ensure!(torn <= 1, "{torn} torn lines");
+    let whole: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let told = whole
+        .iter()
+        .any(|line| is_event(line, "events-lost") && line["cause"] == "output-failed");
+    ensure!(told, "the loss is not told");
+    let last = whole.last().context("empty")?;
+    ensure!(last["type"] == "summary", "the last line: {last}");
+    Ok(())
+}
+
+fn fill_and_free(out: &Path, stderr: &Path, disk: &SmallDisk) -> anyhow::Result<()> {
+    let names = |inode: u64| format!("\"inode\":{inode}");
+    let is_told = |inode: u64| -> anyhow::Result<()> {
+        wait::until("an event on the disk", SOON, || {
+            Ok(fs::read_to_string(out)?
+                .contains(&names(inode))
+                .then_some(()))
+        })
+    };
+    wait::until("the first record", SOON, || {
+        Ok(fs::read_to_string(out)?.contains("coverage").then_some(()))
+    })?;
+    is_told(event()?)?;
+    disk.fill()?;
+    wait::until("the failure to be said", SOON, || {
+        event()?;
+        let said = fs::read_to_string(stderr)?;
+        Ok(said.contains("cannot write the output").then_some(()))
+    })?;
+    disk.free()?;
+    is_told(event()?)?;
+    wait::until("the loss to be told", SOON, || {
+        let told = fs::read_to_string(out)?.contains("\"output-failed\"");
+        Ok(told.then_some(()))
+    })
+}
+
+pub(super) fn full_recording() -> anyhow::Result<()> {
+    let disk = SmallDisk::mount(512)?;
+    let path = disk.path().join("run.jsonl");
+    let mut tracer = Tracer::trace(&["--record", &path.display().to_string()])?;
+    disk.fill()?;
+    let end = Instant::now() + SOON;
+    let is_told =
+        |record: &Value| is_event(record, "events-lost") && record["cause"] == "recording-failed";
+    while !tracer.records().iter().any(is_told) && Instant::now() < end {
+        event()?;
+    }
+    tracer.wait_for("the end of the recording", SOON, is_told)?;
+    disk.free()?;
+    // The stream goes on.
+    let inode = event()?;
+    tracer.wait_for("a later event", SOON, |record| {
+        netns_of(record) == Some(inode)
+    })?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    ensure!(ended.stderr.contains("run.jsonl"), "{}", ended.stderr);
+    let lines = whole_lines(&fs::read_to_string(&path)?)?;
+    ensure!(
+        lines
+            .first()
+            .is_some_and(|line| line["type"] == "recording")
+    );
+    let last = lines.last().context("empty")?;
+    ensure!(last["type"] != "ended", "it says that it is complete");
+    let replayed = command(&["replay", &path.display().to_string()])?.output()?;
+    ensure!(
+        matches!(replayed.status.code(), Some(0 | 1)),
+        "{}",
+        String::from_utf8_lossy(&replayed.stderr)
+    );
+    Ok(())
+}
