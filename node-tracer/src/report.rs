@@ -14,7 +14,7 @@
 //! | [`story`], [`prose`] | the incident in words |
 //! | [`timeline`], [`axis`] | the incident as a drawing |
 //! | [`page`], [`shown`] | what the template is given |
-//! | [`file`] | where it goes |
+//! | [`mod@file`] | where it goes |
 //!
 //! The page loads nothing and runs nothing: there is no script, and a content
 //! security policy forbids any. All text that is not the template's own gets
