@@ -213,7 +213,7 @@ fn is_default(path: &Path) -> bool {
 /// What is in a reservation's file.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(data: &[u8]) {
-    store::parse(data);
+    parse(data);
 }
 
 #[cfg(test)]

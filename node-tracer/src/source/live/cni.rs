@@ -432,7 +432,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     let environment = Environment::parse(data);
     environment.finds(&environment.get("CNI_COMMAND"));
     pod_of(&environment.get("CNI_ARGS"));
-    redact::redact(&lossy(data));
+    crate::source::redact::redact(&lossy(data));
 }
 
 #[cfg(test)]
