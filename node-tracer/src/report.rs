@@ -42,8 +42,12 @@ pub(crate) fn run(config: &config::Report) -> anyhow::Result<bool> {
     let pen = Pen::default();
     let told = replay::into_sink(&config.recording, Box::new(pen.clone()));
     let sheet = pen.lift();
-    // What was read by then is told all the same.
-    if sheet.summary.is_some() {
+    // What was read by then is told all the same; of nothing there is no page.
+    let events = sheet
+        .summary
+        .as_ref()
+        .map(|(_, summary)| summary.events_seen);
+    if events.is_some_and(|events| events > 0 || told.is_ok()) {
         out.write(Page::new(&sheet).html()?.as_bytes())?;
     }
     told
