@@ -163,7 +163,7 @@ fn mechanisms_are_labels_and_paths_are_not() {
     let items = [
         item("cni-call", Some("tp_btf")),
         item("cri", None),
-        item("pods", Some("/root/pods.json")),
+        item("pods", Some("/etc/pods.json")),
     ];
     metrics.count(&Record::coverage("node-1", Timestamp::now(), &items));
     let info = |signal: &str, mechanism: &str| {
