@@ -28,6 +28,8 @@ static SETTINGS: Settings = Settings {
     state_ignore: 0,
     sys_unshare: 0,
     host_pid_ns: 0,
+    contributes_mask: 0,
+    pad: 0,
 };
 
 /// What happens. The tracer may set another size when it loads the programs.

@@ -46,6 +46,9 @@ layout! {
     task_real_parent,
     /// `task_struct.start_boottime`, ns since boot.
     task_start_boottime,
+    /// The word of `task_struct.sched_contributes_to_load`: see
+    /// [`Settings::contributes_mask`].
+    task_contributes,
     /// `task_struct.se.exec_start`: when it last ran, by the scheduler's clock.
     task_exec_start,
     /// `task_struct.thread_info.cpu` (5.16+) or `task_struct.cpu`
@@ -207,6 +210,12 @@ pub struct Settings {
     /// Inode number of the tracer's PID namespace, which must be the host's: a
     /// program outside it is no CNI plugin that anybody believes.
     pub host_pid_ns: u32,
+    /// The bit of `task_struct.sched_contributes_to_load` in its word, which
+    /// the scheduler sets if the task's last sleep was in state D; 0 if the
+    /// kernel has no such bit.
+    pub contributes_mask: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
-const _: () = assert!(size_of::<Settings>() == 48);
+const _: () = assert!(size_of::<Settings>() == 56);

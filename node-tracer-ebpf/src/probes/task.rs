@@ -1,7 +1,7 @@
 //! Tasks in uninterruptible sleep.
 //!
 //! A task that goes to sleep in state D is written down with the time; one
-//! that is woken is struck out. The tracer looks at the table when the oldest
+//! that runs again is struck out. The tracer looks at the table when the oldest
 //! entry may have passed the threshold, and takes stacks then (`task_rows`):
 //! nothing is sent, and no stack is taken, for the short sleeps of ordinary
 //! disk I/O.
@@ -57,7 +57,7 @@ fn goes_to_sleep(tid: u32) {
 }
 
 #[inline(always)]
-fn is_woken(tid: u32, task: u64) {
+fn sleeps_no_more(tid: u32, task: u64) {
     let Some(entry) = BLOCKED.get_ptr(tid) else {
         return;
     };
@@ -78,6 +78,12 @@ fn is_woken(tid: u32, task: u64) {
 }
 
 /// The hottest of the programs: every switch on every CPU.
+///
+/// It sees both ends of a sleep, so that nothing need be attached to wake-ups,
+/// of which there are as many: of the task that is about to run, the scheduler
+/// remembers whether its last sleep was in state D. (It counts these for the
+/// load average; the bit stays until the next sleep.) So no table is asked
+/// about the many others.
 #[btf_tracepoint(function = "sched_switch")]
 fn task_switch(ctx: BtfTracePointContext) -> i32 {
     // (preempt, prev, next, prev_state); the last since 5.18.
@@ -93,19 +99,12 @@ fn task_switch(ctx: BtfTracePointContext) -> i32 {
         // SAFETY: the context's own pointer.
         goes_to_sleep(unsafe { direct(prev, offset!(task_pid)) });
     }
-    0
-}
-
-/// At `sched_waking` the task still has the state that it sleeps in, so that
-/// no table need be asked about the many others.
-#[btf_tracepoint(function = "sched_waking")]
-fn task_waking(ctx: BtfTracePointContext) -> i32 {
-    let task: *const c_void = ctx.arg(0);
+    let next: *const c_void = ctx.arg(2);
     // SAFETY: the context's own pointer.
-    let state = unsafe { direct(task, offset!(task_state)) };
-    if state & TASK_UNINTERRUPTIBLE != 0 {
-        // SAFETY: the context's own pointer.
-        is_woken(unsafe { direct(task, offset!(task_pid)) }, task as u64);
+    let last_sleep = unsafe { direct(next, offset!(task_contributes)) };
+    if last_sleep & setting!(contributes_mask) != 0 {
+        // SAFETY: as above.
+        sleeps_no_more(unsafe { direct(next, offset!(task_pid)) }, next as u64);
     }
     0
 }
@@ -124,11 +123,14 @@ fn task_switch_raw(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// Where the scheduler's bit cannot be read in one instruction, the end of a
+/// sleep is seen here: at `sched_waking` the task still has the state that it
+/// sleeps in, so that no table need be asked about the many others.
 #[raw_tracepoint(tracepoint = "sched_waking")]
 fn task_waking_raw(ctx: RawTracePointContext) -> i32 {
     let task: u64 = ctx.arg(0);
     if load::<u32>(task, offset!(task_state)) & TASK_UNINTERRUPTIBLE != 0 {
-        is_woken(load(task, offset!(task_pid)), task);
+        sleeps_no_more(load(task, offset!(task_pid)), task);
     }
     0
 }

@@ -141,6 +141,17 @@ impl Type {
     }
 }
 
+/// A member of a struct or union.
+#[derive(Clone, Copy)]
+struct Member {
+    /// Offset in bits.
+    bits: u32,
+    /// Bits of a bit-field; 0 of anything else.
+    width: u32,
+    /// The number of its type.
+    ty: u32,
+}
+
 /// Type information over borrowed bytes: an index of 4 bytes a type and one
 /// entry a named struct, union, function and typedef. Drop it with the bytes
 /// as soon as the questions are answered.
@@ -232,11 +243,21 @@ impl<'a> Btf<'a> {
         let mut bits = 0_u32;
         let mut budget = MAX_MEMBERS;
         for name in path.split('.').filter(|name| !name.is_empty()) {
-            let (offset, id) = self.member(ty?, name.as_bytes(), MAX_DEPTH, &mut budget)?;
-            bits = bits.checked_add(offset)?;
-            ty = self.resolve(id);
+            let found = self.member(ty?, name.as_bytes(), MAX_DEPTH, &mut budget)?;
+            bits = bits.checked_add(found.bits)?;
+            ty = self.resolve(found.ty);
         }
         bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    /// Where a bit-field of one bit lies: the byte offset of the aligned word
+    /// that has it, and its mask there (little-endian). `None` if there is no
+    /// such member, or if it is anything else.
+    pub(crate) fn bit_of(&self, aggregate: &str, name: &str) -> Option<(u32, u32)> {
+        let ty = self.find(Space::Aggregate, aggregate)?;
+        let mut budget = MAX_MEMBERS;
+        let found = self.member(ty, name.as_bytes(), MAX_DEPTH, &mut budget)?;
+        (found.width == 1).then_some((found.bits / 32 * 4, 1 << (found.bits % 32)))
     }
 
     /// Bytes of a struct or union.
@@ -295,14 +316,8 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Offset in bits and type of a member.
-    fn member(
-        &self,
-        aggregate: Type,
-        name: &[u8],
-        depth: u32,
-        budget: &mut u32,
-    ) -> Option<(u32, u32)> {
+    /// Looks a member up.
+    fn member(&self, aggregate: Type, name: &[u8], depth: u32, budget: &mut u32) -> Option<Member> {
         let depth = depth.checked_sub(1)?;
         if !aggregate.is_aggregate() {
             return None;
@@ -311,20 +326,31 @@ impl<'a> Btf<'a> {
             *budget = budget.checked_sub(1)?;
             let at = aggregate.data + 12 * index;
             let id = word(self.types, at + 4)?;
-            let mut offset = word(self.types, at + 8)?;
-            if aggregate.flag {
-                offset &= 0x00ff_ffff;
-            }
+            let offset = word(self.types, at + 8)?;
+            let (bits, width) = if aggregate.flag {
+                (offset & 0x00ff_ffff, offset >> 24)
+            } else {
+                (offset, 0)
+            };
             match word(self.types, at)? {
                 0 => {
                     let inner = self.resolve(id);
-                    if let Some((inner, id)) =
+                    if let Some(inner) =
                         inner.and_then(|inner| self.member(inner, name, depth, budget))
                     {
-                        return Some((offset.checked_add(inner)?, id));
+                        return Some(Member {
+                            bits: bits.checked_add(inner.bits)?,
+                            ..inner
+                        });
                     }
                 }
-                at if self.string(at) == Some(name) => return Some((offset, id)),
+                at if self.string(at) == Some(name) => {
+                    return Some(Member {
+                        bits,
+                        width,
+                        ty: id,
+                    });
+                }
                 _ => {}
             }
         }

@@ -105,6 +105,8 @@ pub(crate) struct Facts {
     pub(crate) raw_tracepoints: Option<BTreeSet<&'static str>>,
     /// `sched_switch` hands over the state of the task that leaves.
     pub(crate) switch_has_state: Option<bool>,
+    /// The bit of `sched_contributes_to_load` in its word.
+    pub(crate) contributes_mask: Option<u32>,
     /// Frozen tasks have the state of blocked ones, plain
     /// `TASK_UNINTERRUPTIBLE`, and only `PF_FROZEN` in `task_struct.flags`
     /// marks them.
@@ -145,6 +147,7 @@ impl Facts {
         symbols: None,
         raw_tracepoints: None,
         switch_has_state: None,
+        contributes_mask: None,
         frozen_looks_blocked: None,
         kprobes: None,
         fentry: None,
@@ -216,6 +219,7 @@ impl Facts {
         self.switch_has_state = tracepoints
             .get("sched_switch")
             .map(|&arguments| arguments >= 4);
+        self.contributes_mask = contributes(btf).map(|(_, mask)| mask);
         self.tracepoints = Some(tracepoints);
         self.frozen_looks_blocked = Some(frozen_looks_blocked(btf));
         self.iterators = Some(ITERATORS.iter().all(|target| btf.has_func(target)));
@@ -264,6 +268,8 @@ impl Facts {
             state_ignore: STATE_IGNORE,
             sys_unshare: libc::SYS_unshare as u32,
             host_pid_ns,
+            contributes_mask: self.contributes_mask.unwrap_or(0),
+            pad: 0,
         }
     }
 }
@@ -318,6 +324,12 @@ fn frozen_looks_blocked(btf: &Btf<'_>) -> bool {
         || btf.has_func("__refrigerator") && !btf.has_func("__set_task_frozen")
 }
 
+/// What the scheduler remembers of a task's last sleep: where it was in state
+/// D, and neither `TASK_NOLOAD` nor `TASK_FROZEN` (`kernel/sched/core.c`).
+fn contributes(btf: &Btf<'_>) -> Option<(u32, u32)> {
+    btf.bit_of("task_struct", "sched_contributes_to_load")
+}
+
 /// Where the system call's number and first argument are in `pt_regs`.
 const REGS: (&str, &str) = if cfg!(target_arch = "aarch64") {
     ("syscallno", "orig_x0")
@@ -346,6 +358,7 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         task_exit_code: at("task_struct", "exit_code"),
         task_real_parent: at("task_struct", "real_parent"),
         task_start_boottime: at("task_struct", "start_boottime"),
+        task_contributes: contributes(btf).map_or(ABSENT, |(word, _)| word),
         task_exec_start: at("task_struct", "se.exec_start"),
         task_cpu: first("task_struct", &["thread_info.cpu", "cpu"]),
         task_signal: at("task_struct", "signal"),

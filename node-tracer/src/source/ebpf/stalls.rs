@@ -1,7 +1,7 @@
 //! The table of blocked tasks, seen from the tracer.
 //!
 //! The kernel side writes each sleep in state D into a table and strikes it
-//! out at the wake-up. A sleep that begins after a look at the table cannot
+//! out when it is over. A sleep that begins after a look at the table cannot
 //! pass the threshold earlier than one threshold after that look; so the next
 //! look is due then, or when the oldest entry passes, and a node where
 //! nothing is stuck is looked at once in that time.

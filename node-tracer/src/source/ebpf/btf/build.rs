@@ -67,6 +67,17 @@ impl Builder {
         self.aggregate(kind::STRUCT, name, members)
     }
 
+    /// A struct with bit-fields, of `(name, offset in bits, width)`; width 0 is
+    /// no bit-field.
+    pub(crate) fn flags(&mut self, name: &str, of: u32, members: &[(&str, u32, u32)]) -> u32 {
+        let mut data = Vec::new();
+        for &(name, bits, width) in members {
+            data.extend([self.name(name), of, width << 24 | bits]);
+        }
+        let info = 1 << 31 | kind::STRUCT << 24 | members.len() as u32;
+        self.raw(name, info, 0, &data)
+    }
+
     pub(crate) fn proto(&mut self, params: u32) -> u32 {
         let data = vec![0; 2 * params as usize];
         self.raw("", kind::FUNC_PROTO << 24 | params, 0, &data)

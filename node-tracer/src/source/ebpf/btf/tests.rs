@@ -21,10 +21,17 @@ fn sample() -> Vec<u8> {
             ("parent", pointer, 2048),
         ],
     );
-    let bits = [3_u32, 8, 16].map(|offset| 1 << 24 | offset);
-    let names = ["odd", "even", "plain"].map(|name| b.name(name));
-    let data: Vec<u32> = (0..3).flat_map(|i| [names[i], int, bits[i]]).collect();
-    b.raw("flags", 1 << 31 | kind::STRUCT << 24 | 3, 4, &data);
+    b.flags(
+        "flags",
+        int,
+        &[
+            ("odd", 3, 1),
+            ("even", 8, 1),
+            ("plain", 16, 0),
+            ("far", 67, 1),
+            ("two", 68, 2),
+        ],
+    );
     b.func("copy_net_ns", 3);
     b.tracepoint("sched_switch", 4);
     b.raw("array", kind::ARRAY << 24, 0, &[int, int, 4]);
@@ -70,6 +77,18 @@ fn a_bit_field_has_an_offset_only_on_a_byte_boundary() {
     assert_eq!(btf.offset_of("flags", "odd"), None);
     assert_eq!(btf.offset_of("flags", "even"), Some(1));
     assert_eq!(btf.offset_of("flags", "plain"), Some(2));
+}
+
+#[test]
+fn a_single_bit_lies_in_an_aligned_word() {
+    let bytes = sample();
+    let btf = Btf::parse(&bytes).unwrap();
+    assert_eq!(btf.bit_of("flags", "odd"), Some((0, 1 << 3)));
+    assert_eq!(btf.bit_of("flags", "even"), Some((0, 1 << 8)));
+    assert_eq!(btf.bit_of("flags", "far"), Some((8, 1 << 3)));
+    for no_bit in ["plain", "two", "absent"] {
+        assert_eq!(btf.bit_of("flags", no_bit), None, "{no_bit}");
+    }
 }
 
 #[test]
@@ -182,6 +201,10 @@ fn the_running_kernel_is_understood() {
     let ns = btf.offset_of("net", "ns").unwrap();
     let common = btf.offset_of("ns_common", "inum").unwrap();
     assert_eq!(btf.offset_of("net", "ns.inum"), Some(ns + common));
+    assert!(
+        btf.bit_of("task_struct", "sched_contributes_to_load")
+            .is_some()
+    );
     // In an anonymous struct since 2.6.
     assert!(btf.offset_of("mm_struct", "env_start").is_some());
     assert_eq!(btf.func_params("copy_net_ns"), Some(3));

@@ -94,6 +94,8 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
         if *name == "task_struct" {
             fields.push(("se", entity, 64 * fields.len() as u32));
             fields.push(("cpu", int, 64 * fields.len() as u32));
+            let bits = b.flags("", int, &[("sched_contributes_to_load", 5, 1)]);
+            fields.push(("", bits, 64 * fields.len() as u32));
         }
         b.structure(name, &fields);
     }
@@ -147,6 +149,7 @@ impl Facts {
             symbols: Some(FUNCTIONS.iter().copied().collect()),
             raw_tracepoints: Some(TRACEPOINTS.iter().copied().collect()),
             switch_has_state: Some(true),
+            contributes_mask: Some(1 << 5),
             frozen_looks_blocked: Some(false),
             kprobes: Some(true),
             fentry: Some(true),
@@ -243,6 +246,7 @@ fn types_tell_functions_tracepoints_and_iterators() {
     assert_eq!(tracepoints.get("sched_waking"), Some(&1));
     assert!(!tracepoints.contains_key("notifier_run"));
     assert_eq!(facts.switch_has_state, Some(true));
+    assert_eq!(facts.contributes_mask, Some(1 << 5));
     assert_eq!(facts.iterators, Some(true));
 }
 

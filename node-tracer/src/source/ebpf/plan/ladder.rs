@@ -278,18 +278,14 @@ const FROZEN: &str = "tasks frozen by a cgroup v1 freezer look blocked on this k
 
 fn blocked_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     let switch = tp_btf(facts, "sched_switch")?;
-    // Here the task still has its old state, which the wake-up replaces.
-    let waking = tp_btf(facts, "sched_waking")?;
     blocked_members(facts)?;
-    blocked(
-        facts,
-        vec![attach("task_switch", switch), attach("task_waking", waking)],
-        &[],
-    )
+    members!(facts, task_contributes)?;
+    blocked(facts, vec![attach("task_switch", switch)], &[])
 }
 
 fn blocked_raw(facts: &Facts) -> Result<Step, Obstacle> {
     let switch = raw_tp(facts, "sched_switch")?;
+    // Here the task still has its old state, which the wake-up replaces.
     let waking = raw_tp(facts, "sched_waking")?;
     blocked_members(facts)?;
     blocked(

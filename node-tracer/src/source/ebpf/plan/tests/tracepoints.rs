@@ -210,7 +210,8 @@ fn each_missing_tracepoint_moves_what_needs_it() {
             "workqueue_execute_end",
             vec![(NetnsDying, Comparison), (NetnsDestroyed, Comparison)],
         ),
-        ("sched_waking", vec![(TaskBlocked, Iterator)]),
+        ("sched_switch", vec![(TaskBlocked, Iterator)]),
+        ("sched_waking", vec![]),
         ("sched_process_exec", NO_CALLS.to_vec()),
         ("sched_process_exit", NO_CALLS.to_vec()),
         ("mark_victim", vec![(OomKill, Mechanism::None)]),
@@ -238,6 +239,18 @@ fn a_tracepoint_without_types_is_used_raw() {
         programs(&plan, TaskBlocked),
         ["task_switch_raw", "task_waking_raw"]
     );
+}
+
+#[test]
+fn without_the_schedulers_bit_wake_ups_are_hooked() {
+    let plan = without(|facts| facts.layout.task_contributes = ABSENT);
+    assert_eq!(degraded(&plan), [(TaskBlocked, RawTracepoint)]);
+    let plan = without(|facts| {
+        facts.layout.task_contributes = ABSENT;
+        facts.tracepoints.drop("sched_waking");
+        facts.raw_tracepoints.drop("sched_waking");
+    });
+    assert_eq!(degraded(&plan), [(TaskBlocked, Iterator)]);
 }
 
 #[test]
