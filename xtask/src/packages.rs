@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use node_tracer_tests::stage::{Need, in_path};
 
 use crate::setup::{installing, missing, ok};
+use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
 const PACKAGES: [(&str, &str); 21] = [
@@ -89,6 +90,49 @@ impl Drop for NoServices {
     }
 }
 
+const INSTALL: [&str; 4] = ["install", "-y", "--no-install-recommends", "--no-remove"];
+
+/// Tries again with the release's backports, and keeps what fails again. A
+/// machine that has parts of a package from there (qemu-utils, say) can take
+/// the others (qemu-system-x86) from nowhere else.
+///
+/// The machine's own list of sources is left as it is.
+fn from_backports(packages: &mut Vec<&'static str>) {
+    const SOURCES: &str = "/etc/apt/sources.list";
+    let Some((release, mirror)) = fs::read_to_string("/etc/os-release")
+        .ok()
+        .as_deref()
+        .and_then(codename)
+        .zip(Mirror::find(None).ok())
+    else {
+        return;
+    };
+    let own = fs::read_to_string(SOURCES).unwrap_or_default();
+    let suite = format!("{release}-backports");
+    let list = std::env::temp_dir().join(format!("node-tracer-{}.list", std::process::id()));
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&list)
+        .and_then(|mut file| write!(file, "{own}\n{}", mirror.main_line(&suite)));
+    if written.is_ok() {
+        let source = format!("Dir::Etc::sourcelist={}", list.display());
+        if apt_get(&["-o", &source, "update"]) {
+            let install = [&["-o", &source, "-t", &suite][..], &INSTALL].concat();
+            packages.retain(|package| !apt_get(&[&install[..], &[package]].concat()));
+        }
+    }
+    // Nothing can be done about one that cannot be removed.
+    let _ = fs::remove_file(&list);
+}
+
+/// What this release of Debian is called.
+fn codename(os_release: &str) -> Option<String> {
+    let value = |key: &str| os_release.lines().find_map(|line| line.strip_prefix(key));
+    let name = value("VERSION_CODENAME=")?.trim_matches('"');
+    (value("ID=")? == "debian" && !name.is_empty()).then(|| name.to_owned())
+}
+
 /// Installs what is missing, where that is possible.
 pub(crate) fn bring() {
     if in_path("dpkg-query").is_none() || in_path("apt-get").is_none() {
@@ -124,16 +168,29 @@ pub(crate) fn bring() {
     let updated = apt_get(&["update"]);
     // One by one, and never at another's cost: Docker's containerd.io, say,
     // and Debian's containerd exclude each other.
-    let install = ["install", "-y", "--no-install-recommends", "--no-remove"];
-    let failed: Vec<&str> = absent
-        .into_iter()
-        .filter(|package| !updated || !apt_get(&[&install[..], &[package]].concat()))
-        .collect();
+    let mut failed = absent;
+    failed.retain(|package| !updated || !apt_get(&[&INSTALL[..], &[package]].concat()));
+    if updated && !failed.is_empty() {
+        from_backports(&mut failed);
+    }
     if !failed.is_empty() {
         let names = failed.join(" ");
         missing(
             "packages",
             &format!("apt-get could not install {names}; tests that need them are skipped"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::codename;
+
+    #[test]
+    fn only_debians_releases_have_debians_backports() {
+        let debian = "ID=debian\nVERSION_CODENAME=bookworm\n";
+        assert_eq!(codename(debian).as_deref(), Some("bookworm"));
+        assert_eq!(codename("ID=ubuntu\nVERSION_CODENAME=noble\n"), None);
+        assert_eq!(codename("ID=debian\n"), None);
     }
 }

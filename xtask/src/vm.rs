@@ -18,7 +18,7 @@
 
 mod disk;
 mod initramfs;
-mod kernel;
+pub(crate) mod kernel;
 mod modules;
 mod programs;
 mod qemu;

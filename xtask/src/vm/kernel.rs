@@ -111,6 +111,11 @@ impl Mirror {
         &self.main
     }
 
+    /// A line for apt's list of sources, of the main archive.
+    pub(crate) fn main_line(&self, suite: &str) -> String {
+        self.line(Archive::Main, suite)
+    }
+
     fn line(&self, archive: Archive, suite: &str) -> String {
         let url = match archive {
             Archive::Main => &self.main,
