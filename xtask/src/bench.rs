@@ -6,6 +6,7 @@
 
 pub(crate) mod crictl;
 mod measure;
+mod process;
 mod replay;
 mod scan;
 mod storm;
