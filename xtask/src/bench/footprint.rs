@@ -229,7 +229,7 @@ fn node(
     let (tracer, started) = starts(&crowd, setting, times)?;
     let mut whos = vec![("node-tracer", started)];
     let mut watchers = Vec::new();
-    for peer in Peer::here(&PEERS) {
+    for peer in Peer::here(&PEERS)? {
         let watcher = peer.start()?;
         whos.push((peer.name(), Sample::of(vec![watcher.took().as_secs_f64()])?));
         watchers.push(watcher);

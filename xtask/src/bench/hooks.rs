@@ -109,7 +109,7 @@ impl Row {
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
     let rounds = setting.number(options.rounds, 2, 9);
     let length = Duration::from_millis(setting.number(options.length, 300, 2_000));
-    let peers = Peer::here(&PEERS);
+    let peers = Peer::here(&PEERS)?;
     let mut amounts = Vec::new();
     for work in WORKS {
         amounts.push((work, work.amount_for(length)?));
@@ -307,12 +307,12 @@ fn budget(rows: &[Row], hook: &str, limited: bool) -> anyhow::Result<Budget> {
     let ratio = tracer.ratio.as_ref();
     let ratio = ratio.with_context(|| format!("there was no empty program on {hook}"))?;
     let script = all().find(|row| row.who == Who::Peer(Peer::Sleeps));
-    let below = script.is_none_or(|script| tracer.mean.median() <= script.mean.median());
+    let above = script.is_some_and(|script| tracer.mean.is_above(&script.mean));
     let others = all().filter(|row| row.who != Who::Tracer);
     Ok(Budget {
         what: format!("run time on {hook} under {}", tracer.work.name()),
         limit: match limited {
-            true => format!("≤ {LIMIT} × empty, and not above bpftrace"),
+            true => format!("≤ {LIMIT} × empty, not above bpftrace"),
             false => String::new(),
         },
         measured: format!("{ratio:.2} × empty, {:.0} ns", tracer.mean),
@@ -320,7 +320,7 @@ fn budget(rows: &[Row], hook: &str, limited: bool) -> anyhow::Result<Budget> {
             .map(|row| format!("{} {:.0} ns", row.who.name(), row.mean))
             .collect(),
         verdict: match limited {
-            true => Verdict::of(ratio.median() <= LIMIT && below),
+            true => Verdict::of(ratio.median() <= LIMIT && !above),
             false => Verdict::NoLimit,
         },
     })

@@ -129,7 +129,7 @@ impl Rows {
 
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
     let times = setting.number(options.times, 5, 100);
-    let peers = Peer::here(&[Peer::Namespaces, Peer::Execs]);
+    let peers = Peer::here(&[Peer::Namespaces, Peer::Execs])?;
     let has = |peer: Peer| peers.contains(&peer).then_some(peer);
     let mut rows = Rows(Vec::new());
     let mut command = Command::new(&setting.tracer);

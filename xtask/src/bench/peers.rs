@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::wait;
 
+use super::say;
 use super::watcher::Watcher;
 
 /// One of them.
@@ -42,7 +44,7 @@ tracepoint:syscalls:sys_exit_unshare /@asked[tid]/ {
     delete(@asked[tid]);
 }";
 
-/// Where bpftrace looks for tracepoints.
+/// Where all of them look for tracepoints.
 const TRACEFS: &str = "/sys/kernel/debug/tracing/events";
 
 impl Peer {
@@ -74,32 +76,29 @@ impl Peer {
 
     /// How it is started.
     pub(crate) fn command(self) -> Command {
-        let script = match self {
-            Self::OffCpu => {
-                let mut command = Command::new("offcputime");
-                command.args(["--state", "2"]);
-                return command;
-            }
-            Self::ExecSnoop => return Command::new("execsnoop"),
-            Self::Sleeps => SLEEPS,
-            Self::Execs => EXECS,
-            Self::Namespaces => NAMESPACES,
+        let (program, args): (&str, &[&str]) = match self {
+            Self::OffCpu => ("offcputime", &["--state", "2"]),
+            Self::ExecSnoop => ("execsnoop", &[]),
+            Self::Sleeps => ("bpftrace", &["-B", "line", "-e", SLEEPS]),
+            Self::Execs => ("bpftrace", &["-B", "line", "-e", EXECS]),
+            Self::Namespaces => ("bpftrace", &["-B", "line", "-e", NAMESPACES]),
         };
         let mut command;
         if Path::new(TRACEFS).is_dir() {
-            command = Command::new("bpftrace");
+            command = Command::new(program);
         } else {
             // In a mount namespace of its own: the machine's stay as they are.
-            let mount = "mount -t debugfs debugfs /sys/kernel/debug && exec bpftrace \"$@\"";
+            let mount = "mount -t debugfs debugfs /sys/kernel/debug && exec \"$@\"";
             command = Command::new("unshare");
-            command.args(["-m", "sh", "-c", mount, "bpftrace"]);
+            command.args(["-m", "sh", "-c", mount, "sh", program]);
         }
-        command.args(["-B", "line", "-e", script]);
+        command.args(args);
         command
     }
 
-    /// Those of them that are here. How the others are brought is said.
-    pub(crate) fn here(all: &[Self]) -> Vec<Self> {
+    /// Those of them that work here: they are started once. Of the others it is
+    /// said why they do not, and how they are brought.
+    pub(crate) fn here(all: &[Self]) -> anyhow::Result<Vec<Self>> {
         let is_here = |peer: &Self| peer.need().missing().is_none();
         let (here, absent): (Vec<Self>, Vec<Self>) = all.iter().copied().partition(is_here);
         if !absent.is_empty() {
@@ -111,12 +110,20 @@ impl Peer {
                     _ => None,
                 })
                 .collect();
-            super::say(&format!(
+            say(&format!(
                 "not measured: {} (Debian: apt-get install {})",
                 names.join(", "),
                 packages.into_iter().collect::<Vec<_>>().join(" ")
             ));
         }
-        here
+        let mut work = Vec::new();
+        for peer in here {
+            match peer.start().and_then(Watcher::stop) {
+                Ok(()) => work.push(peer),
+                Err(error) if wait::interrupted() => return Err(error),
+                Err(error) => say(&format!("not measured: {error:#}")),
+            }
+        }
+        Ok(work)
     }
 }

@@ -38,6 +38,20 @@ impl Sample {
         self.quantile(1.0)
     }
 
+    /// Standard error of the median, by what is between the quartiles (as of a
+    /// normal distribution: 1.349 standard deviations are between them, and the
+    /// median's error is 1.2533 times the mean's).
+    pub(crate) fn error(&self) -> f64 {
+        let between = self.quantile(0.75) - self.quantile(0.25);
+        1.2533 * between / 1.349 / (self.0.len() as f64).sqrt()
+    }
+
+    /// Whether it is above another by more than both medians' errors allow: of
+    /// two that are the same, one is always above.
+    pub(crate) fn is_above(&self, other: &Self) -> bool {
+        self.median() - other.median() > self.error().hypot(other.error()) * 2.0
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
@@ -86,5 +100,14 @@ mod tests {
         assert_eq!((one.median(), one.quantile(0.99)), (7.0, 7.0));
         assert!(Sample::of(Vec::new()).is_err());
         assert!(Sample::of(vec![1.0, f64::NAN]).is_err());
+    }
+    #[test]
+    fn two_samples_of_the_same_are_not_above_each_other() {
+        let sample = |shift: f64| {
+            let numbers = (0..15_u32).map(|n| f64::from(n * 7 % 15) + shift);
+            Sample::of(numbers.collect()).unwrap()
+        };
+        assert!(!sample(0.5).is_above(&sample(0.0)) && !sample(0.0).is_above(&sample(0.5)));
+        assert!(sample(9.0).is_above(&sample(0.0)) && !sample(0.0).is_above(&sample(9.0)));
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
             wanted.push(*peer);
         }
     }
-    let here = Peer::here(&wanted);
+    let here = Peer::here(&wanted)?;
     let (mut rows, mut budgets) = (Vec::new(), Vec::new());
     for (work, peers, limited) in ALL {
         let amount = work.amount_for(length)?;
@@ -215,19 +215,21 @@ fn budget(rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
     let tracer = rows.iter().find(|row| row.who == Who::Tracer);
     let tracer = tracer.context("the tracer was not measured")?;
     let median = tracer.slowdown.median();
-    let peers = || rows.iter().filter(|row| matches!(row.who, Who::Peer(_)));
-    let below = peers().all(|row| median <= row.slowdown.median());
+    // The others tell of something else.
+    let rival = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
+    let mut rivals = rows.iter().filter(rival);
+    let above = rivals.any(|row| tracer.slowdown.is_above(&row.slowdown));
     let others = rows.iter().filter(|row| row.who != Who::Tracer);
     Ok(Budget {
         what: format!("slowdown of {}", tracer.work.name()),
         limit: match limited {
-            true => format!("≤ {LIMIT} %, and not above the others"),
+            true => format!("≤ {LIMIT} %, not above bpftrace (sleeps), offcputime"),
             false => String::new(),
         },
         measured: format!("{:.1} %", tracer.slowdown),
         peers: others.map(Row::told).collect(),
         verdict: match limited {
-            true => Verdict::of(median <= LIMIT && below),
+            true => Verdict::of(median <= LIMIT && !above),
             false => Verdict::NoLimit,
         },
     })
