@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// How often each thing is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How long the log is, in MB [default: 1000, quick 100]
+    /// How long the log is, in MB [default: 1000, quick 20]
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=100_000))]
     size: Option<u64>,
 }
@@ -98,7 +98,7 @@ impl Row {
 }
 
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let size = setting.number(options.size, 100, 1_000);
+    let size = setting.number(options.size, 20, 1_000);
     let scratch = Scratch::create()?;
     let (plain, packed) = (
         scratch.path().join("kubelet.log"),

@@ -33,10 +33,10 @@ const CALM: Duration = Duration::from_millis(300);
 /// Options of `bench sched`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often each watcher is measured beside each work [default: 15, quick 2]
+    /// How often each watcher is measured beside each work [default: 15, quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long a work takes, in milliseconds [default: 1000, quick 200]
+    /// How long a work takes, in milliseconds [default: 1000, quick 100]
     #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
     length: Option<u64>,
 }
@@ -118,8 +118,8 @@ impl Row {
 }
 
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let rounds = setting.number(options.rounds, 2, 15);
-    let length = Duration::from_millis(setting.number(options.length, 200, 1_000));
+    let rounds = setting.number(options.rounds, 1, 15);
+    let length = Duration::from_millis(setting.number(options.length, 100, 1_000));
     let mut wanted: Vec<Peer> = Vec::new();
     for peer in ALL.iter().flat_map(|(_, peers, _)| *peers) {
         if !wanted.contains(peer) {
@@ -226,7 +226,7 @@ fn budget(rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
             true => format!("≤ {LIMIT} %, not above bpftrace (sleeps), offcputime"),
             false => String::new(),
         },
-        measured: format!("{:.1} %", tracer.slowdown),
+        measured: format!("{:.1} %, ± {:.1}", tracer.slowdown, tracer.slowdown.error()),
         peers: others.map(Row::told).collect(),
         verdict: match limited {
             true => Verdict::of(median <= LIMIT && !above),
