@@ -46,6 +46,9 @@ const CALM: Duration = Duration::from_secs(3);
 /// For all namespaces to be found.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Of the events that are to come, so many must.
+const ENOUGH: f64 = 0.9;
+
 const PEERS: [Peer; 3] = [Peer::Sleeps, Peer::OffCpu, Peer::Execs];
 
 /// Options of `bench footprint`.
@@ -346,7 +349,11 @@ fn budgets(rows: &[Row], netns: u32, rate: f64) -> anyhow::Result<Vec<Budget>> {
                 tracer.busy.memory, tracer.rest.memory
             ),
             peers: beside(&|row| format!("{:.0} MB", row.busy.memory)),
-            verdict: Verdict::of(tracer.busy.memory <= MEMORY),
+            verdict: match rate >= f64::from(load::EVENTS) * ENOUGH {
+                true => Verdict::of(tracer.busy.memory <= MEMORY),
+                // This machine had no time for more.
+                false => Verdict::NotMeasured,
+            },
         },
         Budget {
             what: format!("CPU at rest, {netns} pods"),
@@ -396,10 +403,12 @@ mod tests {
     #[test]
     fn budgets_are_the_tracers_and_not_its_neighbours() {
         let rows = [row("node-tracer", 19.0, 0.1), row("other", 300.0, 50.0)];
-        let verdicts = |rows: &[Row]| -> Vec<Verdict> {
-            let budgets = budgets(rows, 250, 999.6).unwrap();
+        let verdicts_at = |rows: &[Row], rate: f64| -> Vec<Verdict> {
+            let budgets = budgets(rows, 250, rate).unwrap();
             budgets.iter().map(|budget| budget.verdict).collect()
         };
+        let verdicts = |rows: &[Row]| verdicts_at(rows, 999.6);
+        assert_eq!(verdicts_at(&rows, 500.0)[1], Verdict::NotMeasured);
         assert_eq!(
             verdicts(&rows),
             [Verdict::Met, Verdict::Met, Verdict::Met, Verdict::NoLimit]
