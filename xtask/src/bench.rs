@@ -9,7 +9,7 @@
 //! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
 //! | [`size`] | the binary |
 //! | [`budget`] | what each may take, and the table of all |
-//! | [`machine`], [`sample`], [`measure`], [`process`] | what is measured on, and how |
+//! | [`machine`], [`sample`], [`mod@measure`], [`process`] | what is measured on, and how |
 //! | [`work`], [`load`], [`watcher`], [`peers`], [`programs`] | what is done, and what looks on |
 //!
 //! What is measured on is real and made here ([`node_tracer_tests`]); all of it
@@ -223,6 +223,11 @@ fn lost(whole: bool) -> anyhow::Result<Budget> {
             Some(format!("{rate}/s {}", row["what"].as_str()?))
         })
         .collect();
+    let causes: Vec<String> = causes
+        .iter()
+        .filter(|(_, count)| count.as_u64() != Some(0))
+        .map(|(cause, count)| format!("{count} {cause}, "))
+        .collect();
     let silent = if whole {
         ""
     } else {
@@ -234,7 +239,7 @@ fn lost(whole: bool) -> anyhow::Result<Budget> {
             numbers["seconds"]
         ),
         limit: String::from("0"),
-        measured: format!("{count}{silent} ({})", rates.join(", ")),
+        measured: format!("{count}{silent} ({}{})", causes.concat(), rates.join(", ")),
         peers: Vec::new(),
         verdict: Verdict::of(count == 0 && whole),
     })
