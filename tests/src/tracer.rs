@@ -221,6 +221,12 @@ impl Tracer {
         )
     }
 
+    /// How many events it has told so far.
+    pub fn count(&self) -> usize {
+        let is_event = |(_, record): &&(Instant, Value)| record["type"] == "event";
+        lock(&self.said).records.iter().filter(is_event).count()
+    }
+
     /// All records so far.
     pub fn records(&self) -> Vec<Value> {
         lock(&self.said)

@@ -1,35 +1,113 @@
 //! `bench`: measures the tracer, beside what an engineer would use instead.
 //!
+//! | module | what |
+//! |---|---|
+//! | [`hooks`] | what a run of each kernel program takes, beside an empty one |
+//! | [`sched`] | what the tracer slows down, and by how much |
+//! | [`latency`] | from what happens in the kernel to the record of it |
+//! | [`footprint`] | start, memory and time on a CPU on a node with many pods |
+//! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
+//! | [`size`] | the binary |
+//! | [`budget`] | what each may take, and the table of all |
+//! | [`machine`], [`sample`], [`mod@measure`], [`process`] | what is measured on, and how |
+//! | [`work`], [`load`], [`watcher`], [`peers`], [`programs`] | what is done, and what looks on |
+//!
 //! What is measured on is real and made here ([`node_tracer_tests`]); all of it
 //! is removed at the end, after a failure and after Ctrl-C. Tables go to
 //! stdout, numbers to `target/bench/`.
 
+mod budget;
 pub(crate) mod crictl;
+mod footprint;
+mod hooks;
+mod latency;
+mod load;
+mod machine;
 mod measure;
+mod peers;
+mod process;
+mod programs;
 mod replay;
+mod sample;
 mod scan;
+mod sched;
+mod size;
 mod storm;
+mod watcher;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{Args, Parser, Subcommand};
 use node_tracer_tests::stage;
 use node_tracer_tests::wait::{self, Interrupted};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cargo;
+use self::budget::{Budget, Verdict};
+use self::machine::Machine;
+use crate::{cargo, readme};
+
+/// What `bench` is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What is measured [default: all of it]
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Measure this tracer instead of the one of this source
+    #[arg(long, global = true, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Seconds instead of minutes: to see that it works
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Measure nothing; put what the last whole run said into README.md
+    #[arg(long)]
+    readme: bool,
+}
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+enum What {
+    /// What a run of each kernel program takes, beside an empty one
+    Hooks(hooks::Options),
+    /// What the tracer slows down, beside bpftrace and libbpf-tools
+    Sched(sched::Options),
+    /// From what happens in the kernel to the record of it
+    Latency(latency::Options),
+    /// Start, memory and time on a CPU on a node with many pods
+    Footprint(footprint::Options),
     /// One look at a node with many pods, and one question, beside crictl
     Scan(scan::Options),
     /// All that a tracer looks at, as fast as the machine can, and rest after it
     Storm(storm::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
+    /// The static binary
+    Size,
+}
+
+/// A command line of one bench, for the defaults of its options.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What all benches are told.
+#[derive(Clone, Debug)]
+struct Setting {
+    tracer: PathBuf,
+    quick: bool,
+}
+
+impl Setting {
+    /// How often, or how long: as it was asked for, or else by what there is time for.
+    fn number<T: Copy>(&self, asked: Option<T>, quick: T, usual: T) -> T {
+        asked.unwrap_or(if self.quick { quick } else { usual })
+    }
 }
 
 fn say(line: &str) {
@@ -44,50 +122,295 @@ fn folder() -> PathBuf {
         .join("bench")
 }
 
+/// Writes a file of that folder.
+fn keep(name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let file = folder().join(name);
+    std::fs::create_dir_all(folder())
+        .and_then(|()| std::fs::write(&file, text))
+        .with_context(|| format!("write {}", file.display()))?;
+    Ok(file)
+}
+
 /// Writes the numbers of one bench.
 fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
-    let file = folder().join(name).with_extension("json");
-    std::fs::create_dir_all(folder())
-        .and_then(|()| std::fs::write(&file, format!("{numbers:#}\n")))
-        .with_context(|| format!("write {}", file.display()))?;
+    let file = keep(&format!("{name}.json"), &format!("{numbers:#}\n"))?;
     say(&format!("numbers are in {}", file.display()));
     Ok(())
 }
 
-pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
-    let missing = stage::missing(match what {
-        Bench::Scan(_) => scan::NEEDS,
-        Bench::Storm(_) => storm::NEEDS,
-        Bench::Replay(_) => replay::NEEDS,
-    });
-    missing.iter().for_each(|line| eprintln!("bench {line}"));
-    if !missing.is_empty() {
-        return Ok(ExitCode::from(2));
+/// The last table, where the README takes it from.
+const TABLE: &str = "table.md";
+
+impl What {
+    /// All of them, in the order in which they are run.
+    fn all(quick: bool) -> anyhow::Result<Vec<Self>> {
+        let storm: &[&str] = match quick {
+            true => &["storm", "--seconds", "5"],
+            false => &["storm"],
+        };
+        let lines: [&[&str]; 8] = [
+            &["hooks"],
+            &["sched"],
+            &["latency"],
+            &["footprint"],
+            &["scan"],
+            storm,
+            &["replay"],
+            &["size"],
+        ];
+        let parsed = lines.map(|line| Ok(Line::try_parse_from(line)?.what));
+        parsed.into_iter().collect()
     }
-    let tracer = match what {
-        Bench::Storm(storm::Options {
-            binary: Some(binary),
-            ..
-        }) => binary.clone(),
-        _ => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Hooks(_) => "hooks",
+            Self::Sched(_) => "sched",
+            Self::Latency(_) => "latency",
+            Self::Footprint(_) => "footprint",
+            Self::Scan(_) => "scan",
+            Self::Storm(_) => "storm",
+            Self::Replay(_) => "replay",
+            Self::Size => "size",
+        }
+    }
+
+    fn missing(&self) -> Vec<String> {
+        stage::missing(match self {
+            Self::Hooks(_) => hooks::NEEDS,
+            Self::Sched(_) => sched::NEEDS,
+            Self::Latency(_) => latency::NEEDS,
+            Self::Footprint(_) => footprint::NEEDS,
+            Self::Scan(_) => scan::NEEDS,
+            Self::Storm(_) => storm::NEEDS,
+            Self::Replay(_) => replay::NEEDS,
+            Self::Size => &[],
+        })
+    }
+
+    fn measure(&self, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+        match self {
+            Self::Hooks(options) => hooks::run(options, setting),
+            Self::Sched(options) => sched::run(options, setting),
+            Self::Latency(options) => latency::run(options, setting),
+            Self::Footprint(options) => footprint::run(options, setting),
+            Self::Scan(options) => scan::run(options, setting),
+            Self::Storm(options) => {
+                let whole = storm::run(options, &setting.tracer)?;
+                Ok(vec![lost(whole)?])
+            }
+            Self::Replay(options) => replay::run(options, setting),
+            Self::Size => size::run(setting),
+        }
+    }
+}
+
+/// The budget of the storm, by the numbers that it has written; `whole`: nothing
+/// was lost without a word.
+fn lost(whole: bool) -> anyhow::Result<Budget> {
+    let file = folder().join("storm.json");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let numbers: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let causes = numbers["lost"].as_object().context("storm.json: lost")?;
+    let count: u64 = causes.values().filter_map(Value::as_u64).sum();
+    let rates: Vec<String> = numbers["rows"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|row| {
+            let seconds = numbers["seconds"].as_u64()?.max(1);
+            let rate = row["made"].as_u64()? / seconds;
+            Some(format!("{rate}/s {}", row["what"].as_str()?))
+        })
+        .collect();
+    let causes: Vec<String> = causes
+        .iter()
+        .filter(|(_, count)| count.as_u64() != Some(0))
+        .map(|(cause, count)| format!("{count} {cause}, "))
+        .collect();
+    let silent = if whole {
+        ""
+    } else {
+        ", and some without a word"
+    };
+    Ok(Budget {
+        what: format!(
+            "events lost, storm of {} s at full speed",
+            numbers["seconds"]
+        ),
+        limit: String::from("0"),
+        measured: format!("{count}{silent} ({}{})", causes.concat(), rates.join(", ")),
+        peers: Vec::new(),
+        verdict: Verdict::of(count == 0 && whole),
+    })
+}
+
+pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
+    if asked.readme {
+        anyhow::ensure!(asked.what.is_none(), "--readme takes a whole run's table");
+        let file = folder().join(TABLE);
+        let table = std::fs::read_to_string(&file)
+            .with_context(|| format!("{}: run `cargo xtask bench` first", file.display()))?;
+        readme::write("bench", &table)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(what) = &asked.what {
+        let missing = what.missing();
+        missing.iter().for_each(|line| eprintln!("bench {line}"));
+        if !missing.is_empty() {
+            return Ok(ExitCode::from(2));
+        }
+    }
+    let given = match &asked.what {
+        Some(What::Storm(options)) => asked.binary.clone().or_else(|| options.binary.clone()),
+        _ => asked.binary.clone(),
+    };
+    let tracer = match given {
+        Some(binary) => std::path::absolute(binary)?,
+        None if matches!(asked.what, Some(What::Size)) => PathBuf::new(),
+        None => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
+    };
+    let setting = Setting {
+        tracer,
+        quick: asked.quick,
     };
     wait::catch_signals()?;
-    stage::sweep();
-    let done = match what {
-        Bench::Scan(options) => scan::run(options, &tracer),
-        Bench::Storm(options) => storm::run(options, &tracer),
-        Bench::Replay(options) => replay::run(options, &tracer),
-    };
+    let swept = stage::sweep();
+    for path in swept {
+        say(&format!(
+            "removed, of a run that was killed: {}",
+            path.display()
+        ));
+    }
+    let done = measure(asked, &setting);
     // All guards are gone here.
     let left = stage::leftovers();
     anyhow::ensure!(left.is_empty(), "left behind: {}", left.join(", "));
     match done {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::FAILURE),
         Err(error) if error.is::<Interrupted>() || wait::interrupted() => {
             say("interrupted; everything that was made is removed");
             Ok(ExitCode::FAILURE)
         }
-        Err(error) => Err(error),
+        done => done,
+    }
+}
+
+fn measure(asked: &Bench, setting: &Setting) -> anyhow::Result<ExitCode> {
+    let machine = Machine::look()?;
+    say(&machine.to_string());
+    let warning = machine.warning();
+    warning.iter().for_each(|warning| say(warning));
+    let Some(what) = &asked.what else {
+        return all(setting, &machine);
+    };
+    let budgets = what.measure(setting)?;
+    println!("{}", budget::table(&budgets));
+    warning.iter().for_each(|warning| say(warning));
+    Ok(verdict(&budgets))
+}
+
+/// 1 if a budget is missed.
+fn verdict(budgets: &[Budget]) -> ExitCode {
+    let missed = |budget: &Budget| budget.verdict == Verdict::Missed;
+    match budgets.iter().any(missed) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// All benches. One that cannot be run here does not end the others.
+fn all(setting: &Setting, machine: &Machine) -> anyhow::Result<ExitCode> {
+    let begin = Instant::now();
+    let mut budgets = Vec::new();
+    let mut failed = false;
+    for what in What::all(setting.quick)? {
+        let name = what.name();
+        say(&format!("═══ {name}"));
+        let missing = what.missing();
+        if !missing.is_empty() {
+            missing.iter().for_each(|line| eprintln!("bench {line}"));
+            budgets.push(Budget::not_measured(name, &missing.join("; ")));
+            continue;
+        }
+        let start = Instant::now();
+        match what.measure(setting) {
+            Ok(more) => budgets.extend(more),
+            Err(error) if error.is::<Interrupted>() || wait::interrupted() => return Err(error),
+            Err(error) => {
+                failed = true;
+                eprintln!("error: bench {name}: {error:#}");
+                budgets.push(Budget::not_measured(name, &format!("{error:#}")));
+            }
+        }
+        say(&format!("{name}: {:.0} s", start.elapsed().as_secs_f64()));
+    }
+    let table = budget::table(&budgets);
+    let mut remarks = vec![machine.to_string()];
+    remarks.extend(machine.warning());
+    if setting.quick {
+        remarks.push(String::from(
+            "--quick: to see that it works, not to be quoted",
+        ));
+    }
+    let list: String = remarks.iter().map(|line| format!("* {line}\n")).collect();
+    println!("\n{table}\n{list}");
+    keep(TABLE, &format!("{table}\n{list}"))?;
+    let seconds = begin.elapsed().as_secs_f64();
+    write(
+        "all",
+        &json!({
+            "machine": machine.json(), "quick": setting.quick, "seconds": seconds,
+            "budgets": budgets.iter().map(Budget::json).collect::<Vec<_>>(),
+        }),
+    )?;
+    say(&format!("{:.0} minutes in all", seconds / 60.0));
+    Ok(match failed {
+        true => ExitCode::from(2),
+        false => verdict(&budgets),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Outer {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    #[test]
+    fn all_benches_can_be_asked_for_at_once_and_one_by_one() {
+        Outer::command().debug_assert();
+        for quick in [true, false] {
+            let all = What::all(quick).unwrap();
+            let names: Vec<&str> = all.iter().map(What::name).collect();
+            for (name, what) in names.iter().zip(&all) {
+                let one = Outer::try_parse_from(["bench", name, "--quick"]).unwrap();
+                assert!(one.bench.quick);
+                assert_eq!(one.bench.what.unwrap().name(), what.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_binary_may_be_named_before_and_after() {
+        for line in [
+            ["bench", "--binary", "/x", "scan"],
+            ["bench", "scan", "--binary", "/x"],
+        ] {
+            let asked = Outer::try_parse_from(line).unwrap();
+            assert_eq!(asked.bench.binary, Some(PathBuf::from("/x")));
+        }
+        // It has an option of its own.
+        let asked = Outer::try_parse_from(["bench", "storm", "--binary", "/x"]).unwrap();
+        let storm = match asked.bench.what {
+            Some(What::Storm(options)) => options.binary,
+            _ => None,
+        };
+        assert_eq!(asked.bench.binary.or(storm), Some(PathBuf::from("/x")));
     }
 }

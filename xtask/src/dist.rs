@@ -42,7 +42,7 @@ use crate::cargo;
 pub(crate) use binary::act_if_called;
 
 /// What the binary may have, in bytes (design.md, section 9).
-const BUDGET: usize = 12_000_000;
+pub(crate) const BUDGET: usize = 12_000_000;
 
 /// What `dist` is asked for.
 #[derive(Debug, clap::Args)]
@@ -209,6 +209,17 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
     }
     println!("dist: in {}", out.display());
     Ok(())
+}
+
+/// The static binary of this source; without `build` the one of the last build,
+/// if there is any.
+pub(crate) fn static_binary(build: bool) -> anyhow::Result<Option<PathBuf>> {
+    let folders = binary::Folders::find()?;
+    if build {
+        return binary::build(&folders, &folders.build, &Release::current()?).map(Some);
+    }
+    let built = Path::new(binary::TARGET).join("release/node-tracer");
+    Ok(Some(folders.build.join(built)).filter(|binary| binary.exists()))
 }
 
 fn within_budget(binary: &[u8]) -> anyhow::Result<()> {

@@ -26,6 +26,7 @@ mod dist;
 mod fuzz;
 mod lint;
 mod packages;
+mod readme;
 mod run;
 mod setup;
 mod test;
@@ -56,11 +57,8 @@ enum Command {
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Measure, beside what one would use instead (scan: root)
-    Bench {
-        #[command(subcommand)]
-        what: bench::Bench,
-    },
+    /// Measure, beside what one would use instead (root)
+    Bench(bench::Bench),
     /// Feed what the tool reads from others with what nobody would write
     Fuzz(fuzz::Fuzz),
     /// Run the tracer on Debian's kernels, in QEMU
@@ -85,7 +83,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run().map(|()| ExitCode::SUCCESS),
         Command::Demo => demo::run(),
         Command::Test { filter } => test::run(&filter),
-        Command::Bench { what } => bench::run(&what),
+        Command::Bench(asked) => bench::run(&asked),
         Command::Fuzz(asked) => fuzz::run(&asked),
         Command::Vm(asked) => vm::run(&asked),
         Command::Dist(asked) => dist::run(&asked),

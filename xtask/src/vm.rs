@@ -10,7 +10,6 @@
 //! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
 //! | [`reports`], [`table`] | what came of it |
-//! | [`readme`] | the same in the README |
 //!
 //! What runs in the guest, from its first process on, is
 //! `node_tracer_tests::guest`. It reports on its second serial line, one JSON
@@ -22,7 +21,6 @@ pub(crate) mod kernel;
 mod modules;
 mod programs;
 mod qemu;
-mod readme;
 mod reports;
 mod suite;
 mod table;
@@ -36,7 +34,7 @@ use node_tracer_tests::stage::in_path;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
-use crate::setup;
+use crate::{readme, setup};
 use kernel::{Kernel, Wanted};
 use programs::Programs;
 use qemu::{End, Files};
@@ -95,7 +93,11 @@ fn cache() -> anyhow::Result<PathBuf> {
 pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     if asked.readme {
         let (table, remarks) = reports::all(&cache()?);
-        readme::write(&table, &remarks)?;
+        let mut text = format!("{table}\n");
+        for remark in &remarks {
+            text += &format!("* {remark}\n");
+        }
+        readme::write("vm", &text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernels: Vec<Wanted> = match (asked.all, asked.kernels.as_slice()) {

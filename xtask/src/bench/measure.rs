@@ -136,6 +136,17 @@ impl Series {
         self.runs[self.runs.len() / 2].wall
     }
 
+    /// The median, and from the fastest to the slowest.
+    pub(crate) fn spread(&self) -> String {
+        let seconds = |time: Duration| time.as_secs_f64();
+        format!(
+            "{:.3} s ({:.3}–{:.3})",
+            seconds(self.median()),
+            seconds(self.runs[0].wall),
+            seconds(self.runs[self.runs.len() - 1].wall)
+        )
+    }
+
     /// The columns of a table: median, fastest, slowest, CPU time, memory.
     pub(crate) fn columns(&self) -> String {
         let seconds = |time: Duration| format!("{:>8.3}", time.as_secs_f64());

@@ -16,8 +16,9 @@ use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
+use super::budget::{Budget, Verdict};
 use super::measure::{self, Run, Series};
-use super::say;
+use super::{Setting, say};
 
 /// All that it needs.
 pub(super) const NEEDS: &[Need] = &[Need::Program("grep", "grep"), Need::Program("zcat", "gzip")];
@@ -35,9 +36,9 @@ pub(crate) struct Options {
     /// How often each thing is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How long the log is, in MB
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=100_000))]
-    size: u64,
+    /// How long the log is, in MB [default: 1000, quick 20]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    size: Option<u64>,
 }
 
 /// One line of the result.
@@ -62,6 +63,28 @@ impl Row {
             && (self.memory).is_none_or(|limit| self.series.memory() <= limit << 10)
     }
 
+    fn told(&self) -> String {
+        let (core, memory) = (self.core, self.series.memory() as f64 / 1024.0);
+        format!("{} {core:.0} MB/s, {memory:.0} MiB", self.what)
+    }
+
+    /// In the last table.
+    fn budget(&self, size: u64, peers: Vec<String>) -> Budget {
+        let limits = [
+            self.limit
+                .map(|limit| format!("≥ {limit:.0} MB/s of one core")),
+            self.memory.map(|limit| format!("≤ {limit} MiB")),
+        ];
+        let (core, memory) = (self.core, self.series.memory() as f64 / 1024.0);
+        Budget {
+            what: format!("{}, log of {size} MB", self.what),
+            limit: limits.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            measured: format!("{core:.0} MB/s, {memory:.0} MiB"),
+            peers,
+            verdict: Verdict::of(self.holds()),
+        }
+    }
+
     fn json(&self) -> Value {
         let mut all = self.series.json();
         all["what"] = json!(self.what);
@@ -74,15 +97,15 @@ impl Row {
     }
 }
 
-/// Returns whether all limits hold.
-pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
+pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+    let size = setting.number(options.size, 20, 1_000);
     let scratch = Scratch::create()?;
     let (plain, packed) = (
         scratch.path().join("kubelet.log"),
         scratch.path().join("kubelet.log.gz"),
     );
     let begin = Instant::now();
-    let lines = write(&plain, options.size * 1_000_000)?;
+    let lines = write(&plain, size * 1_000_000)?;
     pack(&plain, &packed)?;
     let bytes = plain.metadata()?.len();
     say(&format!(
@@ -93,7 +116,7 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
     ));
 
     let replay = |output: &str, log: &Path| -> anyhow::Result<Run> {
-        let mut command = Command::new(tracer);
+        let mut command = Command::new(&setting.tracer);
         command.args(["replay", "-o", output]).arg(log);
         told(measure::run_watched(&mut command)?)
     };
@@ -177,7 +200,17 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
         "replay",
         &json!({ "runs": options.runs, "bytes": bytes, "lines": lines, "rows": numbers }),
     )?;
-    Ok(rows.iter().all(Row::holds))
+    let (peers, replays): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().partition(|row| row.what.contains("grep"));
+    let beside = |replay: &Row| -> Vec<String> {
+        let packed = replay.what.contains("gzip");
+        let same = |peer: &&Row| peer.what.contains("zcat") == packed;
+        peers.iter().filter(same).map(Row::told).collect()
+    };
+    Ok(replays
+        .iter()
+        .map(|row| row.budget(size, beside(row)))
+        .collect())
 }
 
 /// Writes the log; how many lines it has.

@@ -18,8 +18,9 @@ use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
+use super::budget::{Budget, Verdict};
 use super::measure::{self, Run, Series};
-use super::{crictl, say};
+use super::{Setting, crictl, say};
 
 /// All that it needs; that of [`Crowd`] is part of it.
 pub(super) const NEEDS: &[Need] = containerd::NEEDS;
@@ -31,19 +32,22 @@ const EXPLAIN: f64 = 2.0;
 /// What engineers type today. (xargs passes the table's header on, too.)
 const LINE: &str =
     "crictl pods | awk '{print $1}' | xargs -n1 -I{} bash -c 'crictl inspectp {} | grep IP'";
+/// The same on a node whose runtime does not answer: all addresses, and all
+/// tasks in state D. `$1` is the node's root.
+const BY_HAND: &str = "for n in \"$1\"/run/netns/*; do nsenter --net=\"$n\" ip -o addr; done; \
+    ps -eLo pid,tid,stat,comm | awk '$3 ~ /^D/'";
+/// How often that is measured, at most: it takes long.
+const BY_HAND_RUNS: u32 = 3;
 
 /// Options of `bench scan`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often each thing is measured
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    /// How often each thing is measured [default: 9, quick 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
     /// Sandboxes on the node with a runtime
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=200))]
     sandboxes: u32,
-    /// Only the smaller crowd
-    #[arg(long)]
-    quick: bool,
 }
 
 /// One line of the result.
@@ -55,12 +59,37 @@ struct Row {
     /// What shows that the work was done.
     saw: String,
     more: Value,
+    /// The shell line, not the tracer.
+    is_peer: bool,
 }
 
 impl Row {
     fn holds(&self) -> bool {
         self.limit
             .is_none_or(|limit| self.series.median().as_secs_f64() <= limit)
+    }
+
+    fn seconds(&self) -> String {
+        format!("{} {:.3} s", self.what, self.series.median().as_secs_f64())
+    }
+
+    /// In the last table.
+    fn budget(&self, peer: Option<&str>) -> Budget {
+        let asks = self.what.starts_with("explain");
+        Budget {
+            what: self.what.clone(),
+            limit: match self.limit {
+                Some(_) if asks => format!("≤ {EXPLAIN} s, and faster than the line"),
+                Some(limit) => format!("≤ {limit:.1} s"),
+                None => String::new(),
+            },
+            measured: self.series.spread(),
+            peers: peer.into_iter().map(str::to_owned).collect(),
+            verdict: match self.limit {
+                Some(_) => Verdict::of(self.holds()),
+                None => Verdict::NoLimit,
+            },
+        }
     }
 
     fn json(&self) -> Value {
@@ -73,17 +102,30 @@ impl Row {
     }
 }
 
-/// Returns whether all limits hold.
-pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
-    let crowds = match options.quick {
+/// What is asked for, as it is run.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    tracer: &'a Path,
+    runs: u32,
+    sandboxes: u32,
+}
+
+/// Quickly: the smaller crowd alone.
+pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+    let asked = Asked {
+        tracer: &setting.tracer,
+        runs: setting.number(options.runs, 3, 9),
+        sandboxes: options.sandboxes,
+    };
+    let crowds = match setting.quick {
         true => &CROWDS[..1],
         false => &CROWDS[..],
     };
     let mut rows = Vec::new();
     for &(netns, tasks, limit) in crowds {
-        rows.push(crowd(options, tracer, netns, tasks, limit)?);
+        rows.extend(crowd(asked, netns, tasks, limit)?);
     }
-    rows.extend(question(options, tracer)?);
+    rows.extend(question(asked)?);
 
     println!("\n{:<40} {}  limit  saw", "seconds", Series::HEADER);
     for row in &rows {
@@ -99,8 +141,16 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
     }
     println!();
     let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
-    super::write("scan", &json!({ "runs": options.runs, "rows": numbers }))?;
-    Ok(rows.iter().all(Row::holds))
+    super::write("scan", &json!({ "runs": asked.runs, "rows": numbers }))?;
+    // Each peer comes before those that it is measured beside.
+    let (mut budgets, mut peer) = (Vec::new(), None);
+    for row in &rows {
+        match row.is_peer {
+            true => peer = Some(row.seconds()),
+            false => budgets.push(row.budget(peer.as_deref())),
+        }
+    }
+    Ok(budgets)
 }
 
 /// A run that did its job: exit code 0 or 1.
@@ -115,13 +165,7 @@ fn done(run: Run, what: &str) -> anyhow::Result<Run> {
 }
 
 /// `scan` of a node with so many pods.
-fn crowd(
-    options: &Options,
-    tracer: &Path,
-    netns: u32,
-    tasks: u32,
-    limit: f64,
-) -> anyhow::Result<Row> {
+fn crowd(asked: Asked<'_>, netns: u32, tasks: u32, limit: f64) -> anyhow::Result<[Row; 2]> {
     let crowd = Crowd::build(netns, tasks)?;
     let build = crowd.build_time();
     say(&format!(
@@ -129,7 +173,7 @@ fn crowd(
         build.as_secs_f64()
     ));
     let scan = |more: &[&str]| -> anyhow::Result<Run> {
-        let mut command = crowd.command(tracer)?;
+        let mut command = crowd.command(asked.tracer)?;
         command
             .args([
                 "scan", "-o", "json", "--cri", "none", "--pods", "none", "--root",
@@ -149,9 +193,26 @@ fn crowd(
         "scan saw {seen} of {netns} namespaces: a time would mean nothing"
     );
 
-    let mut runs = Vec::new();
-    for _ in 0..options.runs {
+    let by_hand = || -> anyhow::Result<Run> {
+        let mut command = crowd.command(Path::new("bash"))?;
+        command.args(["-c", BY_HAND, "bash"]).arg(crowd.root());
+        let run = measure::run(&mut command)?;
+        // Each of them has lo and its own.
+        let lines = run.stdout.lines().count();
+        anyhow::ensure!(
+            lines >= netns as usize,
+            "{lines} lines: {}",
+            run.stderr.trim()
+        );
+        Ok(run)
+    };
+
+    let (mut runs, mut runs_by_hand) = (Vec::new(), Vec::new());
+    for turn in 0..asked.runs {
         wait::pause(Duration::ZERO)?;
+        if turn < BY_HAND_RUNS {
+            runs_by_hand.push(by_hand()?);
+        }
         let run = scan(&[])?;
         let summary = run.stdout.lines().last().is_some_and(|line| {
             serde_json::from_str::<Value>(line).is_ok_and(|record| record["type"] == "summary")
@@ -163,7 +224,15 @@ fn crowd(
     drop(crowd);
     let removal = begin.elapsed();
     say(&format!("removed in {:.1} s", removal.as_secs_f64()));
-    Ok(Row {
+    let by_hand = Row {
+        what: format!("nsenter ip addr and ps, {netns} netns"),
+        series: Series::of(runs_by_hand)?,
+        limit: None,
+        saw: String::new(),
+        more: Value::Null,
+        is_peer: true,
+    };
+    let scan = Row {
         what: format!("scan, {netns} netns, {tasks} tasks"),
         series: Series::of(runs)?,
         limit: Some(limit),
@@ -172,7 +241,9 @@ fn crowd(
             "build_s": build.as_secs_f64(), "removal_s": removal.as_secs_f64(),
             "netns_seen": seen, "tasks_recorded": recorded_tasks,
         }),
-    })
+        is_peer: false,
+    };
+    Ok([by_hand, scan])
 }
 
 /// Of these inodes, how many a recording names; and how many tasks it has.
@@ -207,11 +278,11 @@ fn collect(value: &Value, inodes: &mut BTreeSet<u64>, tasks: &mut BTreeSet<u64>)
 }
 
 /// The same question, by the line and by `explain`, in turn.
-fn question(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Row>> {
+fn question(asked: Asked<'_>) -> anyhow::Result<Vec<Row>> {
     let node = Containerd::start()?;
     let begin = Instant::now();
     let mut sandboxes = Vec::new();
-    for index in 0..options.sandboxes {
+    for index in 0..asked.sandboxes {
         wait::pause(Duration::ZERO)?;
         let pod = Pod::new("shop", &format!("web-{index}"))?;
         let sandbox = node.run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false)?;
@@ -220,12 +291,12 @@ fn question(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Row>> {
     }
     say(&format!(
         "{} sandboxes made by containerd in {:.1} s",
-        options.sandboxes,
+        asked.sandboxes,
         begin.elapsed().as_secs_f64()
     ));
     // Any; the line asks for all of them.
-    let asked = &sandboxes[sandboxes.len() / 2];
-    let ip = asked
+    let wanted = &sandboxes[sandboxes.len() / 2];
+    let ip = wanted
         .ip
         .context("a sandbox without an address")?
         .to_string();
@@ -261,17 +332,17 @@ fn question(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Row>> {
         Ok(run)
     };
     let explain = |cri: &str| -> anyhow::Result<Run> {
-        let mut command = node.command(tracer)?;
+        let mut command = node.command(asked.tracer)?;
         command
             .args(["explain", &ip, "--pods", "none", "--cri", cri, "--root"])
             .arg(node.root());
         let run = done(measure::run(&mut command)?, "explain")?;
-        told(&run, asked, cri)?;
+        told(&run, wanted, cri)?;
         Ok(run)
     };
 
     let (mut by_line, mut by_explain, mut without_cri) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..options.runs {
+    for _ in 0..asked.runs {
         wait::pause(Duration::ZERO)?;
         by_line.push(line()?);
         by_explain.push(explain("auto")?);
@@ -282,12 +353,14 @@ fn question(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Row>> {
             what,
             series: Series::of(runs)?,
             limit,
-            saw: format!("{ip} of {} sandboxes", options.sandboxes),
+            saw: format!("{ip} of {} sandboxes", asked.sandboxes),
             more: Value::Null,
+            is_peer: false,
         })
     };
     // `explain` has to be faster than the line, too.
-    let by_line = row(format!("{name} pods | xargs inspectp"), by_line, None)?;
+    let mut by_line = row(format!("{name} pods | xargs inspectp"), by_line, None)?;
+    by_line.is_peer = true;
     let limit = Some(by_line.series.median().as_secs_f64().min(EXPLAIN));
     Ok(vec![
         by_line,

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -22,6 +22,7 @@ use node_tracer_tests::tracer::{Tracer, is_event};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
+use super::process::{at_rest, forget_peak, memory};
 use super::say;
 
 /// All that it needs.
@@ -48,43 +49,6 @@ const REST: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_secs(20);
 /// Addresses in one batch.
 const BATCH: usize = 2_000;
-
-/// The tracer's own use of the machine.
-#[derive(Debug)]
-struct Rest {
-    /// Of one core, percent.
-    cpu: f64,
-    /// VmRSS, KiB.
-    resident: u64,
-}
-
-/// A number from /proc/PID/status, KiB.
-fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let number = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
-    Ok(number.context(key.to_owned())?.parse()?)
-}
-
-/// Processor time that it has used, in clock ticks of a hundredth second.
-fn ticks(pid: u32) -> anyhow::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(')').context("/proc/PID/stat")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let number =
-        |at: usize| -> anyhow::Result<u64> { Ok(fields.get(at).context("stat")?.parse()?) };
-    Ok(number(11)? + number(12)?)
-}
-
-fn at_rest(pid: u32) -> anyhow::Result<Rest> {
-    let (before, start) = (ticks(pid)?, Instant::now());
-    wait::pause(REST)?;
-    let used = (ticks(pid)? - before) as f64 / 100.0;
-    Ok(Rest {
-        cpu: used / start.elapsed().as_secs_f64() * 100.0,
-        resident: memory(pid, "VmRSS")?,
-    })
-}
 
 /// Killed when it is dropped.
 struct Running(Child);
@@ -174,14 +138,14 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
     tracer.wait_until_ready()?;
     let pid = tracer.pid();
     say("at rest");
-    let before = at_rest(pid)?;
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("clear_refs")?;
+    let before = at_rest(pid, REST)?;
+    forget_peak(pid)?;
     say(&format!("{} s of storm", options.seconds));
     let made = storm(Duration::from_secs(options.seconds))?;
     let peak = memory(pid, "VmHWM")?;
     wait::pause(CALM)?;
     say("at rest again");
-    let after = at_rest(pid)?;
+    let after = at_rest(pid, REST)?;
     let ended = tracer.stop()?;
     anyhow::ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
 

@@ -1,0 +1,247 @@
+//! `bench sched`: what the tracer, and what one would run instead, slow down.
+//!
+//! How long the same work takes changes from minute to minute on a machine, by
+//! more than what is looked for. So what is compared is neighbours: each run
+//! beside a watcher stands between two with nothing, and is divided by their
+//! mean; the median of these ratios is what counts. One of the "watchers" is
+//! nobody at all: what that slows down is what cannot be told from nothing.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::wait;
+use serde_json::{Value, json};
+
+use super::budget::{Budget, Verdict};
+use super::peers::Peer;
+use super::sample::Sample;
+use super::watcher::Watcher;
+use super::work::{self, Work};
+use super::{Setting, say};
+
+/// All that it needs, but for the peers.
+pub(super) const NEEDS: &[Need] = work::NEEDS;
+
+/// What the tracer may slow down, percent.
+const LIMIT: f64 = 2.0;
+/// After a watcher has come or gone, and namespaces are let go.
+const CALM: Duration = Duration::from_millis(300);
+
+/// Options of `bench sched`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How often each watcher is measured beside each work [default: 15, quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long a work takes, in milliseconds [default: 1000, quick 100]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
+    length: Option<u64>,
+}
+
+/// Who looks on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Nobody,
+    Tracer,
+    Peer(Peer),
+}
+
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "nothing, again",
+            Self::Tracer => "node-tracer trace -o json",
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+
+    fn start(self, setting: &Setting) -> anyhow::Result<Option<Watcher>> {
+        match self {
+            Self::Nobody => Ok(None),
+            Self::Tracer => tracer(setting).map(Some),
+            Self::Peer(peer) => peer.start().map(Some),
+        }
+    }
+}
+
+/// The tracer as it runs beside work: everything attached, nobody asked but the
+/// kernel.
+pub(super) fn tracer(setting: &Setting) -> anyhow::Result<Watcher> {
+    let mut command = Command::new(&setting.tracer);
+    command.args(["trace", "-o", "json", "--cri", "none", "--pods", "none"]);
+    Watcher::start("node-tracer", &mut command, true)
+}
+
+/// Each work, who looks on, and whether there is a limit.
+const ALL: [(Work, &[Peer], bool); 5] = [
+    (Work::Pipe, &[Peer::Sleeps, Peer::OffCpu], true),
+    (Work::PipeOnOneCpu, &[Peer::Sleeps, Peer::OffCpu], false),
+    (Work::Messaging, &[Peer::Sleeps, Peer::OffCpu], false),
+    (
+        Work::Unshare,
+        &[Peer::Sleeps, Peer::OffCpu, Peer::Execs],
+        true,
+    ),
+    (
+        Work::Exec,
+        &[Peer::Sleeps, Peer::OffCpu, Peer::Execs, Peer::ExecSnoop],
+        false,
+    ),
+];
+
+/// One work beside one watcher.
+struct Row {
+    work: Work,
+    who: Who,
+    /// Percent that it takes longer than with nothing, round by round.
+    slowdown: Sample,
+    /// Seconds.
+    with: Sample,
+    without: Sample,
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        json!({
+            "work": self.work.name(), "beside": self.who.name(),
+            "slowdown_percent": self.slowdown.json(),
+            "seconds": self.with.json(), "seconds_with_nothing": self.without.json(),
+        })
+    }
+
+    fn told(&self) -> String {
+        format!("{} {:.1} %", self.who.name(), self.slowdown)
+    }
+}
+
+pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+    let rounds = setting.number(options.rounds, 1, 15);
+    let length = Duration::from_millis(setting.number(options.length, 100, 1_000));
+    let mut wanted: Vec<Peer> = Vec::new();
+    for peer in ALL.iter().flat_map(|(_, peers, _)| *peers) {
+        if !wanted.contains(peer) {
+            wanted.push(*peer);
+        }
+    }
+    let here = Peer::here(&wanted)?;
+    let (mut rows, mut budgets) = (Vec::new(), Vec::new());
+    for (work, peers, limited) in ALL {
+        let amount = work.amount_for(length)?;
+        say(&format!("{}, {amount} of it", work.name()));
+        let peers = peers.iter().filter(|peer| here.contains(peer));
+        let all: Vec<Who> = [Who::Nobody, Who::Tracer]
+            .into_iter()
+            .chain(peers.map(|peer| Who::Peer(*peer)))
+            .collect();
+        let of_work = beside(work, amount, &all, rounds, setting)?;
+        budgets.push(budget(&of_work, limited)?);
+        rows.extend(of_work);
+    }
+    println!(
+        "\n{:<28} {:<28} {:>26} {:>12} {:>12}",
+        "work", "beside", "slower by %, half of them", "s", "s, nothing"
+    );
+    for row in &rows {
+        println!(
+            "{:<28} {:<28} {:>26} {:>12.3} {:>12.3}",
+            row.work.name(),
+            row.who.name(),
+            format!("{:.1}", row.slowdown),
+            row.with.median(),
+            row.without.median()
+        );
+    }
+    println!();
+    let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
+    super::write("sched", &json!({ "rounds": rounds, "rows": numbers }))?;
+    Ok(budgets)
+}
+
+/// The same work beside all of them, in turn: nothing, the first, nothing, the
+/// second, nothing, ...; who is first is another in each round.
+fn beside(
+    work: Work,
+    amount: u64,
+    all: &[Who],
+    rounds: u32,
+    setting: &Setting,
+) -> anyhow::Result<Vec<Row>> {
+    let once = || {
+        wait::pause(CALM)?;
+        work.run(amount)
+    };
+    // (before, beside, after), by watcher.
+    let mut times = vec![Vec::new(); all.len()];
+    for round in 0..rounds as usize {
+        let mut before = once()?;
+        for turn in 0..all.len() {
+            let index = (round + turn) % all.len();
+            let who = all[index];
+            let watcher = who.start(setting)?;
+            let with = once()?;
+            if let Some(watcher) = watcher {
+                watcher.stop()?;
+            }
+            let after = once()?;
+            times[index].push((before, with, after));
+            before = after;
+        }
+    }
+    let rows = all.iter().zip(times).map(|(who, times)| {
+        let of = |number: &dyn Fn(&(f64, f64, f64)) -> f64| {
+            Sample::of(times.iter().map(number).collect())
+        };
+        Ok(Row {
+            work,
+            who: *who,
+            slowdown: of(&|(before, with, after)| slower(*before, *with, *after))?,
+            with: of(&|(_, with, _)| *with)?,
+            without: of(&|(before, _, after)| f64::midpoint(*before, *after))?,
+        })
+    });
+    rows.collect()
+}
+
+/// Percent.
+fn slower(before: f64, with: f64, after: f64) -> f64 {
+    (with / f64::midpoint(before, after) - 1.0) * 100.0
+}
+
+/// What becomes of one work in the last table.
+fn budget(rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
+    let tracer = rows.iter().find(|row| row.who == Who::Tracer);
+    let tracer = tracer.context("the tracer was not measured")?;
+    let median = tracer.slowdown.median();
+    // The others tell of something else.
+    let rival = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
+    let mut rivals = rows.iter().filter(rival);
+    let above = rivals.any(|row| tracer.slowdown.is_above(&row.slowdown));
+    let others = rows.iter().filter(|row| row.who != Who::Tracer);
+    Ok(Budget {
+        what: format!("slowdown of {}", tracer.work.name()),
+        limit: match limited {
+            true => format!("≤ {LIMIT} %, not above bpftrace (sleeps), offcputime"),
+            false => String::new(),
+        },
+        measured: format!("{:.1} %, ± {:.1}", tracer.slowdown, tracer.slowdown.error()),
+        peers: others.map(Row::told).collect(),
+        verdict: match limited {
+            true => Verdict::of(median <= LIMIT && !above),
+            false => Verdict::NoLimit,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_gets_slower_all_the_time_is_not_the_watchers_fault() {
+        assert!(slower(1.0, 1.1, 1.2).abs() < 1e-9);
+        assert!((slower(1.0, 1.02, 1.0) - 2.0).abs() < 1e-9);
+    }
+}
