@@ -195,7 +195,7 @@ impl<'a> Looker<'a> {
             Cri::Auto => {
                 let inner = root.clone();
                 let find = move || cri::endpoints(&inner);
-                match self.procfs.bounded_reads().run(FILES_PATIENCE, find) {
+                match self.procfs.bounded_reads().read(FILES_PATIENCE, find) {
                     Ok(endpoints) => endpoints,
                     Err(error) => return Asked::Not(answers::not_asked(&fault::chain(&error))),
                 }
@@ -307,7 +307,7 @@ impl<'a> Looker<'a> {
     ) {
         let (root, procfs) = (Arc::clone(&self.root), self.procfs.clone());
         let reads = self.procfs.bounded_reads();
-        match reads.run(FILES_PATIENCE, move || read(&root, &procfs)) {
+        match reads.read(FILES_PATIENCE, move || read(&root, &procfs)) {
             Ok(events) => {
                 looked.items.push(answers::of_cni(source, &events));
                 looked.events.extend(events);
@@ -321,7 +321,7 @@ impl<'a> Looker<'a> {
         let (root, procfs) = (Arc::clone(&self.root), self.procfs.clone());
         let path = path.to_owned();
         let find = move || netns_at(&root, &procfs, &path);
-        let found = self.procfs.bounded_reads().run(FILES_PATIENCE, find);
+        let found = self.procfs.bounded_reads().read(FILES_PATIENCE, find);
         found.ok().flatten()
     }
 
@@ -368,7 +368,7 @@ pub(crate) fn credentials(
 ) -> Result<Result<kube::Credentials, kube::KubeError>, NoAnswer> {
     let (root, given) = (config.node.root.clone(), config.kubeconfig.clone());
     let find = move || kube::Credentials::find(&root, given.as_deref());
-    procfs.bounded_reads().run(FILES_PATIENCE, find)
+    procfs.bounded_reads().read(FILES_PATIENCE, find)
 }
 
 /// The namespace at a path of the host; that of a process needs no following

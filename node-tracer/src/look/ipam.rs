@@ -32,7 +32,7 @@ impl Looker<'_> {
             let by = expected.get(&kind).cloned();
             let (root, named) = (Arc::clone(&self.root), by.is_some());
             let read = move || ipam::files(&root, kind, by.as_deref());
-            match self.procfs.bounded_reads().run(FILES_PATIENCE, read) {
+            match self.procfs.bounded_reads().read(FILES_PATIENCE, read) {
                 Ok(found) => answers.extend(found),
                 // Not even whether there is one is known.
                 Err(error) if named => {

@@ -301,7 +301,7 @@ impl Observation {
             move || read_all(&root, &wanted)
         };
         let bounded = Bounded::default();
-        let files = bounded.run(FILES_PATIENCE, read).unwrap_or_else(|error| {
+        let files = bounded.read(FILES_PATIENCE, read).unwrap_or_else(|error| {
             let why = format!("the store does not answer: {}", fault::chain(&error));
             wanted
                 .iter()

@@ -127,7 +127,7 @@ struct Bundle {
 pub(crate) fn list(root: &Path, procfs: &Procfs) -> Result<Vec<Listing>, BundlesError> {
     let root = root.to_owned();
     let inner = procfs.clone();
-    procfs.bounded_reads().run(PATIENCE, move || {
+    procfs.bounded_reads().read(PATIENCE, move || {
         let root = Root::open(&root)?;
         let mut left = MAX_BUNDLES;
         let lists = LAYOUTS.iter();

@@ -86,7 +86,7 @@ pub(crate) struct Existing {
 pub(crate) fn in_cgroups(root: &Path, procfs: &Procfs) -> Result<Existing, ContainersError> {
     let root = root.to_owned();
     let walk = move || walk_cgroups(&Root::open(&root)?);
-    match procfs.bounded_reads().run(PATIENCE, walk) {
+    match procfs.bounded_reads().read(PATIENCE, walk) {
         Ok(result) => result,
         Err(source) => Err(ContainersError::NoAnswer {
             what: "the cgroups",
@@ -177,7 +177,7 @@ pub(crate) fn named_in_cgroups(
 ) -> Result<Existing, ContainersError> {
     let root = root.to_owned();
     let walk = move || search(&Root::open(&root)?, &ids);
-    match procfs.bounded_reads().run(PATIENCE, walk) {
+    match procfs.bounded_reads().read(PATIENCE, walk) {
         Ok(result) => result,
         Err(source) => Err(ContainersError::NoAnswer {
             what: "the cgroups",
@@ -258,7 +258,7 @@ pub(crate) fn of_shims(
             .filter_map(|pid| fs::read_link(proc.join(pid.to_string()).join("cwd")).ok());
         links.filter_map(|folder| watched(&folder)).collect()
     };
-    match procfs.bounded_reads().run(PATIENCE, read) {
+    match procfs.bounded_reads().read(PATIENCE, read) {
         Ok(ids) => Ok(Existing { ids, partial: None }),
         Err(source) => Err(ContainersError::NoAnswer {
             what: "the shims' folders",

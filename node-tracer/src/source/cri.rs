@@ -186,7 +186,7 @@ fn list_changes(
             Ok(listing)
         }
     };
-    match procfs.bounded_reads().run(timeout, ask) {
+    match procfs.bounded_reads().read(timeout, ask) {
         Ok(result) => result,
         Err(NoAnswer::TimedOut { after }) => Err(CriError::TimedOut {
             endpoint: endpoint.clone(),

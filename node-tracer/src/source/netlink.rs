@@ -216,7 +216,7 @@ pub(crate) fn addresses(
             addresses: contents.addresses,
         })
     };
-    match bounded.run(timeout, read) {
+    match bounded.run_apart(timeout, read) {
         Ok(result) => result,
         Err(source) => Err(NetlinkError::NoAnswer { path, source }),
     }

@@ -300,7 +300,7 @@ impl Procfs {
         read: impl FnOnce(&Path) -> Result<T, ProcfsError> + Send + 'static,
     ) -> Result<T, ProcfsError> {
         let of = path.clone();
-        match self.bounded.run(timeout, move || read(&path)) {
+        match self.bounded.read(timeout, move || read(&path)) {
             Ok(result) => result,
             Err(source) => Err(ProcfsError::NoAnswer { path: of, source }),
         }

@@ -38,7 +38,7 @@ impl Runtime {
             Cri::Auto => {
                 let inner = root.clone();
                 let find = move || cri::endpoints(&inner);
-                match procfs.bounded_reads().run(PATIENCE, find) {
+                match procfs.bounded_reads().read(PATIENCE, find) {
                     Ok(found) if found.is_empty() => {
                         let why = "no socket of a container runtime was found yet";
                         (Some(Place::Search(found)), Some(String::from(why)))

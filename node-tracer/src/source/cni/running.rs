@@ -154,7 +154,7 @@ fn ask(procfs: &Procfs, pid: u32) -> Option<Called> {
     for _ in 0..TRIES {
         let file = path.clone();
         let read = move || read(&file);
-        match procfs.bounded_reads().run(PATIENCE, read).ok()? {
+        match procfs.bounded_reads().read(PATIENCE, read).ok()? {
             Some(Called::Empty) => thread::sleep(PAUSE),
             other => return other,
         }

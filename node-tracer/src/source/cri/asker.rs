@@ -96,7 +96,7 @@ impl Asker {
     fn search(&self) -> Vec<Endpoint> {
         let root = self.root.clone();
         let find = move || endpoints(&root);
-        let found = self.procfs.bounded_reads().run(self.timeout, find);
+        let found = self.procfs.bounded_reads().read(self.timeout, find);
         found.unwrap_or_default()
     }
 }

@@ -195,7 +195,7 @@ impl Expected {
         read: impl FnOnce(&Root) -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
         let root = Arc::clone(&self.root);
-        self.reads.run(FILES_PATIENCE, move || read(&root))
+        self.reads.read(FILES_PATIENCE, move || read(&root))
     }
 }
 

@@ -99,7 +99,7 @@ impl<T: Send + 'static> Rounds<T> {
             let rounds = Arc::clone(self);
             let at = Arc::new(AtomicUsize::new(usize::MAX));
             let under_way = Arc::clone(&at);
-            let answer = bounded.run(patience, move || rounds.round(&at, patience / 2));
+            let answer = bounded.run_apart(patience, move || rounds.round(&at, patience / 2));
             let Err(source) = answer else {
                 continue;
             };

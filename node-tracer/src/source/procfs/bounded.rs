@@ -7,7 +7,10 @@
 //! must be somebody who can be left behind.
 //!
 //! The policy:
-//! * each read has a thread of its own, started for it and ended with it;
+//! * each read has a thread of its own. One that has answered is kept for the
+//!   next read, if that leaves a thread as it found it ([`Bounded::read`]; to
+//!   start one costs more than most reads), or has ended
+//!   ([`Bounded::run_apart`]);
 //! * after the time-out the thread is abandoned: its answer, should it ever
 //!   come, is dropped, and nothing waits for the thread, not even exit;
 //! * abandoned threads are counted, and those that end are counted off again.
@@ -18,7 +21,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
@@ -57,10 +60,36 @@ pub(crate) enum NoAnswer {
     Panicked,
 }
 
-/// Starts reads and counts those that hang. Clones share the count.
+/// Starts reads and counts those that hang. Clones share the count, and the
+/// thread that is kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounded {
     abandoned: Arc<AtomicUsize>,
+    idle: Arc<Mutex<Option<Reader>>>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that reads one after the other, and ends when this is dropped.
+#[derive(Debug)]
+struct Reader {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Reader {
+    fn start() -> io::Result<Self> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        spawn(move || queue.into_iter().for_each(|job| job()))?;
+        Ok(Self { jobs })
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new()
+        .name(String::from("bounded-read"))
+        .stack_size(STACK_SIZE)
+        .spawn(work)
+        .map(drop)
 }
 
 const RUNNING: u8 = 0;
@@ -87,11 +116,53 @@ impl Bounded {
         self.abandoned.load(SeqCst)
     }
 
-    /// Runs `read` in a thread of its own and waits at most `timeout` for it.
+    /// Runs `read` and waits at most `timeout` for it. It must leave its thread
+    /// as it found it: the next read has the same.
     ///
     /// # Errors
     /// See [`NoAnswer`].
-    pub(crate) fn run<T, F>(&self, timeout: Duration, read: F) -> Result<T, NoAnswer>
+    pub(crate) fn read<T, F>(&self, timeout: Duration, read: F) -> Result<T, NoAnswer>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let kept = self.idle().take();
+        let reader = kept.map_or_else(Reader::start, Ok);
+        let reader = reader.map_err(|source| NoAnswer::Thread { source })?;
+        let answer = self.wait(timeout, read, |job| {
+            let gone = |_| io::Error::other("the thread has ended");
+            reader.jobs.send(job).map_err(gone)
+        })?;
+        // Of several at once one is kept.
+        *self.idle() = Some(reader);
+        Ok(answer)
+    }
+
+    /// As [`read`](Self::read), in a thread that ends with it; for what may
+    /// change the thread, such as its namespace.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub(crate) fn run_apart<T, F>(&self, timeout: Duration, read: F) -> Result<T, NoAnswer>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.wait(timeout, read, spawn)
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Option<Reader>> {
+        // Nothing that panics runs under the lock.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `start` start the read, and waits for its answer.
+    fn wait<T, F>(
+        &self,
+        timeout: Duration,
+        read: F,
+        start: impl FnOnce(Job) -> io::Result<()>,
+    ) -> Result<T, NoAnswer>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
@@ -105,15 +176,12 @@ impl Bounded {
             abandoned: Arc::clone(&self.abandoned),
         };
         let (sender, answer) = mpsc::sync_channel(1);
-        thread::Builder::new()
-            .name(String::from("bounded-read"))
-            .stack_size(STACK_SIZE)
-            .spawn(move || {
-                let _running = running;
-                // Nobody listens any more if it was abandoned.
-                let _ = sender.send(read());
-            })
-            .map_err(|source| NoAnswer::Thread { source })?;
+        let job = move || {
+            let _running = running;
+            // Nobody listens any more if it was abandoned.
+            let _ = sender.send(read());
+        };
+        start(Box::new(job)).map_err(|source| NoAnswer::Thread { source })?;
         match answer.recv_timeout(timeout) {
             Ok(value) => return Ok(value),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(NoAnswer::Panicked),
@@ -154,8 +222,32 @@ mod tests {
     #[test]
     fn an_answer_in_time_is_returned_and_counts_for_nothing() {
         let bounded = Bounded::default();
-        assert_eq!(bounded.run(LONG, || 7).unwrap(), 7);
+        assert_eq!(bounded.read(LONG, || 7).unwrap(), 7);
+        assert_eq!(bounded.run_apart(LONG, || 8).unwrap(), 8);
         assert_eq!(bounded.abandoned(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_has_answered_is_kept_and_one_that_hangs_is_not() {
+        let bounded = Bounded::default();
+        let id = || thread::current().id();
+        let first = bounded.read(LONG, id).unwrap();
+        assert_eq!(bounded.clone().read(LONG, id).unwrap(), first);
+        assert_ne!(bounded.run_apart(LONG, id).unwrap(), first);
+        let (release, wait) = mpsc::channel::<()>();
+        let hang = bounded.read(SOON, move || wait.recv().is_ok());
+        assert!(matches!(hang, Err(NoAnswer::TimedOut { .. })));
+        assert_ne!(bounded.read(LONG, id).unwrap(), first);
+        drop(release);
+        wait_until(|| bounded.abandoned() == 0);
+    }
+
+    #[test]
+    fn reads_do_not_wait_for_each_other() {
+        let bounded = Bounded::default();
+        let other = bounded.clone();
+        let inner = bounded.read(LONG, move || other.read(LONG, || 7).unwrap());
+        assert_eq!(inner.unwrap(), 7);
     }
 
     #[test]
@@ -165,14 +257,14 @@ mod tests {
         for n in 0..MAX_ABANDONED {
             let (release, wait) = mpsc::channel::<()>();
             stuck.push(release);
-            let hang = bounded.run(SOON, move || wait.recv().is_ok());
+            let hang = bounded.read(SOON, move || wait.recv().is_ok());
             assert!(matches!(hang, Err(NoAnswer::TimedOut { .. })));
             assert_eq!(bounded.abandoned(), n + 1);
         }
-        assert!(matches!(bounded.run(LONG, || ()), Err(NoAnswer::Refused)));
+        assert!(matches!(bounded.read(LONG, || ()), Err(NoAnswer::Refused)));
         stuck.pop();
         wait_until(|| bounded.abandoned() == MAX_ABANDONED - 1);
-        bounded.run(LONG, || ()).unwrap();
+        bounded.read(LONG, || ()).unwrap();
         drop(stuck);
         wait_until(|| bounded.abandoned() == 0);
     }
@@ -180,16 +272,17 @@ mod tests {
     #[test]
     fn a_read_that_panics_is_an_error_of_its_own() {
         let bounded = Bounded::default();
-        let result = bounded.run(LONG, || std::panic::resume_unwind(Box::new("test")));
+        let result = bounded.read(LONG, || std::panic::resume_unwind(Box::new("test")));
         assert!(matches!(result, Err::<(), _>(NoAnswer::Panicked)));
         assert_eq!(bounded.abandoned(), 0);
+        assert_eq!(bounded.read(LONG, || 7).unwrap(), 7);
     }
 
     #[test]
     fn the_count_stays_true_when_answers_come_just_at_the_time_out() {
         let bounded = Bounded::default();
         for _ in 0..50 {
-            let _ = bounded.run(Duration::from_millis(1), || {
+            let _ = bounded.read(Duration::from_millis(1), || {
                 thread::sleep(Duration::from_millis(1));
             });
         }

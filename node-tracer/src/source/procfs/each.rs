@@ -128,7 +128,7 @@ impl Procfs {
             let (shared, proc) = (Arc::clone(&walk), self.proc.clone());
             let run = self
                 .bounded
-                .run(patience, move || shared.go(&proc, patience / 2));
+                .read(patience, move || shared.go(&proc, patience / 2));
             let Err(source) = run else { continue };
             count += 1;
             let goes_on = matches!(source, NoAnswer::TimedOut { .. } | NoAnswer::Panicked);

@@ -122,7 +122,7 @@ fn look(job: Job, stores: Option<&Arc<Stores>>, visits: &Bounded, files: &Bounde
             each.map(|address| (address, stores.holder(address)))
                 .collect()
         };
-        files.run(STORES, ask)
+        files.read(STORES, ask)
     });
     let lookups = match lookups {
         Some(Ok(lookups)) => lookups,
