@@ -32,6 +32,7 @@ use crate::{
     look::Looker,
     notify::Notify,
     privileges::{self, ATTACH, Starter, WRITE},
+    progress,
     reservations::Reservations,
     sink::metrics::{Metrics, server},
     source::{
@@ -66,7 +67,10 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
     let (mut pods, no_server) = PodsSource::find(config)?;
-    let listed = pods.first()?;
+    let listed = {
+        let _shown = progress::waiting("the list of pods");
+        pods.first()?
+    };
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config, &starter)?;
     if let Some(address) = config.metrics {
@@ -76,6 +80,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         out.count_in(metrics);
     }
 
+    let shown = progress::doing("attaching and taking stock");
     // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
     let looked = looker.look_back();
@@ -99,6 +104,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     items.extend(looked.items);
     items.push(runtime.coverage());
     items.push(effects.coverage(config.privileges.may_enter()));
+    drop(shown);
+    progress::end();
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
