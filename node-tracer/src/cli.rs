@@ -47,7 +47,7 @@ pub(crate) enum Command {
         node-tracer trace --quiet                 # findings, without single events\n  \
         node-tracer trace --pods pods.json        # kubectl get pods -A -o json\n  \
         node-tracer trace -o journald --record /var/tmp/run.jsonl\n  \
-        node-tracer trace -o json --metrics 9464\n  \
+        node-tracer trace -o json --metrics 9464 --kube-events=critical\n  \
         node-tracer trace -o json | jq 'select(.type == \"finding\")'")]
     Trace(Trace),
     /// One look at the node, without eBPF: everything that is wrong now
@@ -167,6 +167,23 @@ pub(crate) struct Trace {
     /// 0.0.0.0:PORT.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address, help_heading = HOW)]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Also write findings as Kubernetes Events, on their pod and on the node
+    ///
+    /// `kubectl describe` shows them there. Without a value these are warnings
+    /// and what is critical, with --kube-events=critical the latter alone. The
+    /// credentials are those that pods are listed with; they must allow create
+    /// and patch on events.events.k8s.io. What the API server does not take is
+    /// told once and counted; the trace never waits for it.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SEVERITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "warning",
+        help_heading = HOW
+    )]
+    pub(crate) kube_events: Option<Floor>,
     /// Where mechanisms end.
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -397,6 +414,15 @@ pub(crate) struct Node {
     /// This node's name in records [default: the host name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true, help_heading = WHERE)]
     pub(crate) node_name: Option<String>,
+}
+
+/// From which severity on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Floor {
+    /// Warnings, and what is critical
+    Warning,
+    /// What is critical
+    Critical,
 }
 
 /// Forms of output.

@@ -34,9 +34,13 @@ use crate::{
     privileges::{self, ATTACH, Starter, WRITE},
     progress,
     reservations::Reservations,
-    sink::metrics::{Metrics, server},
+    sink::{
+        kube_events::KubeEvents,
+        metrics::{Metrics, server},
+    },
     source::{
         ebpf::{self, Attached, symbols::Symbols},
+        kube::Credentials,
         live::{self, Live},
         procfs::{Bounded, Procfs},
     },
@@ -73,11 +77,18 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     };
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config, &starter)?;
+    let kube_events = kube_events(config)?;
     if let Some(address) = config.metrics {
         let metrics = Metrics::new();
+        if let Some(events) = &kube_events {
+            metrics.show_kube_events(events.counts());
+        }
         let at = server::serve(address, metrics.shelf()).await?;
         tracing::info!("metrics are at http://{at}/metrics");
         out.count_in(metrics);
+    }
+    if let Some(events) = kube_events {
+        out.tell_kubernetes(events);
     }
 
     let shown = progress::doing("attaching and taking stock");
@@ -172,6 +183,20 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     out.tick();
     out.finish();
     Ok(())
+}
+
+/// Who tells Kubernetes of findings, if that is asked for.
+///
+/// # Errors
+/// There is nothing to ask the API server with.
+fn kube_events(config: &Config) -> anyhow::Result<Option<KubeEvents>> {
+    let Some(floor) = config.kube_events else {
+        return Ok(None);
+    };
+    let credentials = Credentials::find(&config.node.root, config.kubeconfig.as_deref())
+        .context("--kube-events needs the API server")?;
+    let events = KubeEvents::start(credentials, &config.node.name, floor);
+    Ok(Some(events.context("cannot start a thread")?))
 }
 
 /// Attaches the programs, and reads the kernel's symbols while that is allowed.
