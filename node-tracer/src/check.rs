@@ -8,6 +8,7 @@ use crate::{
     look::Looker,
     output,
     privileges::{self, ATTACH},
+    progress,
     record::{CoverageItem, Record},
     source::ebpf::{
         Attached, Probes,
@@ -21,11 +22,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     privileges::keep(ATTACH | look);
     let mut sinks = output::sinks(config, false)?;
     let proc = std::path::Path::new("/proc");
+    let shown = progress::doing("loading the kernel programs");
     let Attached {
         mut probes,
         plan,
         warnings,
     } = Attached::new(proc, &config.wanted())?;
+    drop(shown);
     privileges::keep(look);
     for warning in warnings {
         tracing::info!("{warning}");

@@ -11,16 +11,28 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// Columns of help, at most.
+const COLUMNS: usize = 100;
+/// Headings of options.
+const WHERE: &str = "Where to look";
+const HOW: &str = "Output";
+const TERMINAL: &str = "Terminal";
+
 /// Finds Kubernetes pod sandboxes whose network namespace outlives the pod and
 /// still holds its IP.
 #[derive(Debug, Parser)]
 #[command(
     name = "node-tracer",
     version,
+    max_term_width = COLUMNS,
     after_help = "Exit codes: 0 nothing of severity warning or above, 1 something, 2 the job could \
-                  not be done.\n`trace` ends with 0 when it is stopped."
+                  not be done.\n`trace` ends with 0 when it is stopped.\n\n\
+                  Begin with `node-tracer check`; `node-tracer COMMAND --help` has examples."
 )]
 pub(crate) struct Cli {
+    /// How much is said, and how it looks.
+    #[command(flatten)]
+    pub(crate) manner: Manner,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -31,16 +43,19 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Attach, take stock, then stream events and findings until stopped
     #[command(after_help = "Examples:\n  \
-        kubectl get pods -A -o json > pods.json\n  \
-        node-tracer trace --pods pods.json\n  \
-        node-tracer trace -o journald --pods pods.json --record /var/tmp/run.jsonl\n  \
-        node-tracer trace -o journald --metrics 9464\n  \
-        node-tracer trace -o json --duration 60s | jq 'select(.type == \"finding\")'")]
+        node-tracer trace\n  \
+        node-tracer trace --quiet                 # findings, without single events\n  \
+        node-tracer trace --pods pods.json        # kubectl get pods -A -o json\n  \
+        node-tracer trace -o journald --record /var/tmp/run.jsonl\n  \
+        node-tracer trace -o json --metrics 9464 --kube-events=critical\n  \
+        node-tracer trace -o json | jq 'select(.type == \"finding\")'")]
     Trace(Trace),
     /// One look at the node, without eBPF: everything that is wrong now
     #[command(after_help = "Examples:\n  \
         node-tracer scan\n  \
+        node-tracer scan --duration 30s           # leave ordinary deletions out\n  \
         node-tracer scan --pods pods.json --cri none\n  \
+        node-tracer scan -q || echo something is wrong\n  \
         node-tracer scan -o json | jq 'select(.type == \"finding\")'")]
     Scan(Scan),
     /// Everything known about one address, pod, sandbox, container, network
@@ -48,18 +63,17 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  \
         node-tracer explain 10.0.3.7\n  \
         node-tracer explain shop/checkout-5b7d9c-x8k2p\n  \
-        node-tracer explain d6fe7d73           # a sandbox or container, by the beginning of its ID\n  \
-        node-tracer explain 4026532246         # a network namespace\n  \
-        node-tracer explain /run/netns/cni-1   # the same by its path\n  \
-        node-tracer explain 26310              # a process")]
+        node-tracer explain d6fe7d73              # a sandbox's or container's ID\n  \
+        node-tracer explain 4026532246            # a network namespace\n  \
+        node-tracer explain /run/netns/cni-1      # the same by its path\n  \
+        node-tracer explain 26310                 # a process")]
     Explain(Explain),
     /// What a rule means, how it decides, what to do; without one, all rules
     #[command(after_help = "Examples:\n  \
         node-tracer explain-rule\n  \
         node-tracer explain-rule ghost-sandbox")]
     ExplainRule(ExplainRule),
-    /// Recorded runs again, or logs that nobody traced, through the same
-    /// engine
+    /// Recorded runs again, or logs that nobody traced, through the same engine
     #[command(after_help = "Examples:\n  \
         node-tracer replay run.jsonl\n  \
         node-tracer replay kubelet.log containerd.log kern.log.gz\n  \
@@ -72,21 +86,64 @@ pub(crate) enum Command {
     /// evidence, and what was not seen
     #[command(after_help = "Examples:\n  \
         node-tracer report run.jsonl -o report.html\n  \
-        ssh worker-3 cat /var/tmp/run.jsonl | node-tracer report - -o report.html")]
+        ssh worker-3 cat run.jsonl | node-tracer report - -o report.html")]
     Report(Report),
     /// What this node lets the tool see, by which mechanism, and what is
     /// therefore unknown
+    #[command(after_help = "Examples:\n  \
+        node-tracer check\n  \
+        node-tracer check --root /host            # in a container\n  \
+        node-tracer check -o json | jq '.signals[] | select(.mechanism == null)'")]
     Check(Check),
     /// Give leaked reservations of host-local back: print a plan, which changes
     /// nothing; then carry exactly that out; and undo it
     #[command(after_help = "Examples:\n  \
-        node-tracer repair                       # what could be done; changes nothing\n  \
-        node-tracer repair --plan plan.json      # the same, and keep the plan\n  \
-        node-tracer repair --apply plan.json     # carry it out, with a backup\n  \
+        node-tracer repair                        # a plan; changes nothing\n  \
+        node-tracer repair --plan plan.json       # the same, and keep the plan\n  \
+        node-tracer repair --apply plan.json      # carry it out, with a backup\n  \
         node-tracer repair --undo /var/lib/node-tracer/backup/20261122T031510.123456Z\n\n\
         Exit codes: 0 nothing to do, or all done; 1 something to do, or some was left alone as it had \
-        changed;\n2 the job could not be done.")]
+        changed; 2 the job could not be done.")]
     Repair(Repair),
+}
+
+/// How much is said, and how it looks.
+#[derive(Debug, Args)]
+pub(crate) struct Manner {
+    /// Say only what was found, or why the job could not be done
+    ///
+    /// On standard error there are errors alone: no progress, no notes and no
+    /// warnings. Text on standard output is findings, or the answer that was
+    /// asked for: no single events, no list of what is seen and what is not, no
+    /// summary; where nothing is found there is nothing. JSON and the journal
+    /// have all of it as ever.
+    #[arg(short, long, global = true, help_heading = TERMINAL)]
+    pub(crate) quiet: bool,
+    /// When text is coloured
+    ///
+    /// auto: on a terminal that is not dumb, unless NO_COLOR is set or CLICOLOR
+    /// is 0; anywhere if CLICOLOR_FORCE is set. NO_COLOR counts more.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = TERMINAL
+    )]
+    pub(crate) color: Color,
+}
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
 }
 
 /// Options of `trace`.
@@ -102,12 +159,31 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Write every event to a file, for replay; it must not exist
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = HOW)]
     pub(crate) record: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDR/metrics; a port alone is
-    /// this machine's own (127.0.0.1), for others give 0.0.0.0:PORT
-    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
+    /// Serve metrics for Prometheus at http://ADDR/metrics
+    ///
+    /// A port alone is this machine's own (127.0.0.1); for others give
+    /// 0.0.0.0:PORT.
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address, help_heading = HOW)]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Also write findings as Kubernetes Events, on their pod and on the node
+    ///
+    /// `kubectl describe` shows them there. Without a value these are warnings
+    /// and what is critical, with --kube-events=critical the latter alone. The
+    /// credentials are those that pods are listed with; they must allow create
+    /// and patch on events.events.k8s.io. What the API server does not take is
+    /// told once and counted; the trace never waits for it.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SEVERITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "warning",
+        help_heading = HOW
+    )]
+    pub(crate) kube_events: Option<Floor>,
     /// Where mechanisms end.
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -122,12 +198,14 @@ pub(crate) struct Scan {
     /// What counts as stuck.
     #[command(flatten)]
     pub(crate) stall: Stall,
-    /// Look again and again for this time: tells leftovers from deletions that
-    /// are still under way (these take up to 30 s)
+    /// Look again and again for this time
+    ///
+    /// That tells leftovers from deletions that are still under way, which take
+    /// up to 30 s.
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Write every event to a file, for replay; it must not exist
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = HOW)]
     pub(crate) record: Option<PathBuf>,
 }
 
@@ -157,26 +235,35 @@ pub(crate) struct ExplainRule {
 /// Options of `replay`.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// What trace --record or scan --record has written, or logs: of the
-    /// kubelet, a container runtime, CNI plugins, the kernel, as files or as
-    /// journalctl prints them, gzip and zstd too; - for standard input. Several
-    /// recordings are replayed one after the other; all logs are one story,
-    /// merged by time
+    /// What --record has written, or logs, packed or not; - for standard input
+    ///
+    /// Logs of the kubelet, a container runtime, CNI plugins or the kernel, as
+    /// files or as journalctl prints them, gzip and zstd too. Several recordings
+    /// are replayed one after the other; all logs are one story, merged by time.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Where and how to write; may be given several times [default: text]
-    #[arg(short, long = "output", value_enum, value_name = "FORM")]
+    #[arg(
+        short,
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        help_heading = HOW
+    )]
     pub(crate) output: Vec<Output>,
     /// The host's root directory, when run in a container (for -o journald)
     #[arg(
         long,
         value_name = "DIR",
         env = "NODE_TRACER_ROOT",
-        default_value = "/"
+        hide_env_values = true,
+        default_value = "/",
+        help_heading = WHERE
     )]
     pub(crate) root: PathBuf,
-    /// The year of the first line of logs whose times have none [default: the
-    /// year in which the file was last written]
+    /// The year of the first line of logs whose times have none
+    ///
+    /// By default the year in which the file was last written.
     #[arg(long, value_name = "YEAR", value_parser = clap::value_parser!(i16).range(1970..=9999))]
     pub(crate) year: Option<i16>,
     /// The time zone of logs whose times have none, as +08:00, -0330 or Z
@@ -222,8 +309,10 @@ pub(crate) struct Repair {
     /// What counts as stuck.
     #[command(flatten)]
     pub(crate) stall: Stall,
-    /// How far the two looks are apart that have to agree, and how old a
-    /// reservation must be: the runtime's own deletions take up to 30 s
+    /// How far the two looks are apart that have to agree
+    ///
+    /// So old a reservation must be, too: the runtime's own deletions take up to
+    /// 30 s.
     #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration,
           conflicts_with_all = ["apply", "undo"])]
     pub(crate) grace: Duration,
@@ -234,12 +323,14 @@ pub(crate) struct Repair {
     /// Write the plan to a file, for --apply; it must not exist
     #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "undo"])]
     pub(crate) plan: Option<PathBuf>,
-    /// Carry out a plan: exactly what is in it, and of that what is still as it
-    /// was
+    /// Carry out a plan
+    ///
+    /// Exactly what is in it, and of that what is still as it was.
     #[arg(long, value_name = "PLAN", conflicts_with = "undo")]
     pub(crate) apply: Option<PathBuf>,
-    /// Where to keep a copy of what is released; it must not exist [default:
-    /// /var/lib/node-tracer/backup/TIME on the host]
+    /// Where to keep a copy of what is released; it must not exist
+    ///
+    /// By default /var/lib/node-tracer/backup/TIME on the host.
     #[arg(long, value_name = "DIR", requires = "apply")]
     pub(crate) backup: Option<PathBuf>,
     /// Put back what a repair has released, as far as it is still free
@@ -270,19 +361,37 @@ pub(crate) struct Limit {
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// Where and how to write; may be given several times [default: text]
-    #[arg(short, long = "output", value_enum, value_name = "FORM")]
+    #[arg(
+        short,
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        help_heading = HOW
+    )]
     pub(crate) output: Vec<Output>,
-    /// Pods that the API server knows: from the API server itself (auto, with
-    /// the credentials of a kubeconfig, of the pod that this runs in, or of
-    /// the kubelet), a file as `kubectl get pods -A -o json` prints it (read
-    /// again when it changes), - for standard input, none
-    #[arg(long, value_name = "auto|none|FILE|-", default_value = "auto")]
+    /// Where the list of pods comes from: the API server (auto), or a file
+    ///
+    /// auto: from the API server, with the first credentials that are there: of
+    /// --kubeconfig, of the pod that this runs in, of KUBECONFIG, of
+    /// ~/.kube/config, of the kubelet. A file is as `kubectl get pods -A -o json`
+    /// prints it, and read again when it changes; - is standard input.
+    #[arg(
+        long,
+        value_name = "auto|none|FILE|-",
+        default_value = "auto",
+        help_heading = WHERE
+    )]
     pub(crate) pods: String,
     /// Credentials for the API server
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = WHERE)]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The container runtime's CRI socket
-    #[arg(long, value_name = "auto|none|ENDPOINT", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "auto|none|ENDPOINT",
+        default_value = "auto",
+        help_heading = WHERE
+    )]
     pub(crate) cri: String,
     /// Where the tool runs.
     #[command(flatten)]
@@ -297,12 +406,23 @@ pub(crate) struct Node {
         long,
         value_name = "DIR",
         env = "NODE_TRACER_ROOT",
-        default_value = "/"
+        hide_env_values = true,
+        default_value = "/",
+        help_heading = WHERE
     )]
     pub(crate) root: PathBuf,
     /// This node's name in records [default: the host name]
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true, help_heading = WHERE)]
     pub(crate) node_name: Option<String>,
+}
+
+/// From which severity on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Floor {
+    /// Warnings, and what is critical
+    Warning,
+    /// What is critical
+    Critical,
 }
 
 /// Forms of output.

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     cli,
+    finding::Severity,
     privileges::Privileges,
     source::ebpf::{Wanted, plan::Mechanism},
 };
@@ -29,7 +30,7 @@ pub(crate) enum ConfigError {
     #[error("--root {}: no process file system in it; give the host's root directory", .0.display())]
     Root(PathBuf),
     /// Credentials that nobody is to use.
-    #[error("--kubeconfig goes with --pods auto; leave one of the two out")]
+    #[error("--kubeconfig goes with --pods auto (or with --kube-events); leave one of the two out")]
     Kubeconfig,
     /// An explanation is no journal entry.
     #[error("explain writes text or json, not to journald")]
@@ -117,6 +118,8 @@ pub(crate) struct Config {
     pub(crate) record: Option<PathBuf>,
     /// Where metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
+    /// From which severity on findings become Events of Kubernetes.
+    pub(crate) kube_events: Option<Severity>,
     /// No better mechanism than this.
     pub(crate) limit: Option<Mechanism>,
 }
@@ -246,6 +249,7 @@ impl Config {
             duration,
             record,
             metrics,
+            kube_events,
             limit,
         } = cli;
         Ok(Self {
@@ -253,8 +257,12 @@ impl Config {
             duration: *duration,
             record: record.clone(),
             metrics: *metrics,
+            kube_events: kube_events.map(|floor| match floor {
+                cli::Floor::Warning => Severity::Warning,
+                cli::Floor::Critical => Severity::Critical,
+            }),
             limit: limit_from(limit)?,
-            ..Self::common(common)?
+            ..Self::common(common, kube_events.is_some())?
         })
     }
 
@@ -270,7 +278,7 @@ impl Config {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: record.clone(),
-            ..Self::common(common)?
+            ..Self::common(common, false)?
         })
     }
 
@@ -283,7 +291,7 @@ impl Config {
         } = cli;
         let config = Self {
             stall_threshold: stall.threshold,
-            ..Self::common(common)?
+            ..Self::common(common, false)?
         };
         match config.outputs.contains(&cli::Output::Journald) {
             true => Err(ConfigError::ExplainJournald),
@@ -306,7 +314,7 @@ impl Config {
         } = cli;
         let config = Self {
             stall_threshold: stall.threshold,
-            ..Self::common(common)?
+            ..Self::common(common, false)?
         };
         if config.outputs.contains(&cli::Output::Journald) {
             return Err(ConfigError::RepairJournald);
@@ -337,7 +345,7 @@ impl Config {
         let cli::Check { common, limit } = cli;
         Ok(Self {
             limit: limit_from(limit)?,
-            ..Self::common(common)?
+            ..Self::common(common, false)?
         })
     }
 
@@ -351,7 +359,8 @@ impl Config {
         }
     }
 
-    fn common(cli: &cli::Common) -> Result<Self, ConfigError> {
+    /// `writes`: credentials are for more than the list of pods.
+    fn common(cli: &cli::Common, writes: bool) -> Result<Self, ConfigError> {
         let cli::Common {
             output,
             pods,
@@ -360,7 +369,7 @@ impl Config {
             node,
         } = cli;
         let pods = pods_from(pods);
-        if kubeconfig.is_some() && pods != Pods::Auto {
+        if kubeconfig.is_some() && pods != Pods::Auto && !writes {
             return Err(ConfigError::Kubeconfig);
         }
         Ok(Self {
@@ -369,6 +378,7 @@ impl Config {
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
             metrics: None,
+            kube_events: None,
             limit: None,
             privileges: privileges()?,
             node: Node::new(node)?,

@@ -12,7 +12,7 @@ use std::{
 
 use tracing_subscriber::{filter::Targets, prelude::*};
 
-use crate::sink::Outlet;
+use crate::{progress, sink::Outlet, terminal};
 
 /// How long the end waits for a reader of stderr.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -20,15 +20,18 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The queue, if there is one.
 static QUEUE: OnceLock<Outlet> = OnceLock::new();
 
-/// Warnings of the tool about itself. `NODE_TRACER_LOG=debug` says more; what
+/// Warnings of the tool about itself, with --quiet only errors.
+/// `NODE_TRACER_LOG=debug` says more; what
 /// its libraries say stays unsaid, as it can hold what is nobody's business.
 pub(crate) fn to_stderr() {
     let level = std::env::var("NODE_TRACER_LOG").ok();
-    let level = level
-        .and_then(|level| level.parse().ok())
-        .unwrap_or(tracing::Level::WARN);
+    let usual = match terminal::is_quiet() {
+        true => tracing::Level::ERROR,
+        false => tracing::Level::WARN,
+    };
+    let level = level.and_then(|level| level.parse().ok()).unwrap_or(usual);
     let own = Targets::new()
-        .with_default(tracing::Level::WARN)
+        .with_default(usual)
         .with_target(env!("CARGO_CRATE_NAME"), level);
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_writer(|| Stderr)
@@ -45,7 +48,7 @@ pub(crate) fn to_stderr() {
 pub(crate) fn queue() -> io::Result<()> {
     let outlet = Outlet::start("stderr", |line| {
         // Nothing is left to do if even this cannot be written.
-        let _ = io::stderr().write_all(line);
+        let _ = progress::aside(|| io::stderr().write_all(line));
         Ok(())
     })?;
     // A second one would only be another thread.
@@ -70,7 +73,7 @@ impl Write for Stderr {
                 // What there is no room for is said to nobody.
                 let _ = outlet.put(lines);
             }
-            None => io::stderr().write_all(lines)?,
+            None => progress::aside(|| io::stderr().write_all(lines))?,
         }
         Ok(lines.len())
     }

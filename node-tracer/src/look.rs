@@ -24,7 +24,7 @@ use crate::{
     clock::Timestamp,
     config::{Config, Cri, Pods},
     event::{Event, Netns, Network, What},
-    fault,
+    fault, progress,
     record::CoverageItem,
     source::{
         bundles, cni, containers, cri,
@@ -121,7 +121,10 @@ impl<'a> Looker<'a> {
         let started = Instant::now();
         let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
         let mut looked = Looked::default();
-        let shims = self.kernel(&mut looked)?;
+        let shims = {
+            let _shown = progress::doing("reading tasks and network namespaces");
+            self.kernel(&mut looked)?
+        };
         // Only now: what they do not know of what was seen is left over, or
         // has gone meanwhile, which a second look shows.
         let asked = self.ask_runtime();
@@ -129,6 +132,7 @@ impl<'a> Looker<'a> {
         self.remains(shims, &mut looked);
         match asked {
             Asked::Thread(thread) => {
+                let _shown = progress::waiting("CRI");
                 let answers = thread.join().unwrap_or_default();
                 looked.events.extend(answers.events);
                 looked.items.push(answers.item);
@@ -137,7 +141,10 @@ impl<'a> Looker<'a> {
         }
         // After the runtime: a sandbox that was removed in between would look
         // as if it had left its reservations behind.
+        let shown = progress::doing("reading CNI's files");
         let networks = self.cni(true, &mut looked);
+        drop(shown);
+        let _shown = progress::waiting("the API server");
         self.ipam_api(&networks, started, &mut looked);
         self.pods(first, listed, &mut looked);
         Ok(looked)

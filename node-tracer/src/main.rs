@@ -16,7 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
-//! | [`log`] | what the tool says about itself |
+//! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
 //! | [`notify`] | what a service manager is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
@@ -54,6 +54,7 @@ mod output;
 mod packaging;
 mod phrase;
 mod privileges;
+mod progress;
 mod record;
 mod recording;
 mod repair;
@@ -65,6 +66,7 @@ mod scan;
 mod sink;
 mod source;
 mod summary;
+mod terminal;
 mod trace;
 mod words;
 
@@ -88,7 +90,9 @@ const FAILED: u8 = 2;
 #[cfg(not(fuzzing))]
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    terminal::set(&cli.manner);
     log::to_stderr();
+    progress::begin();
     let code = match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

@@ -2,18 +2,17 @@
 
 mod stdout;
 
-use std::{
-    io::{self, IsTerminal as _},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use self::stdout::Stdout;
 
 use crate::{
     cli::Output,
     config::Config,
+    progress,
     record::Record,
     sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald},
+    terminal,
 };
 
 /// One sink for each output; a `stream` keeps its preliminaries short.
@@ -36,9 +35,12 @@ pub(crate) fn sinks_of(
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     for output in outputs {
         sinks.push(match output {
-            Output::Text if stream => Box::new(TextSink::new(io::stdout(), coloured()).brief()),
-            Output::Text => Box::new(TextSink::new(io::stdout(), coloured())),
-            Output::Json => Box::new(JsonSink::new(io::stdout())),
+            Output::Text if stream => {
+                let quiet = terminal::is_quiet();
+                Box::new(text(progress::Stdout).brief().quiet(quiet))
+            }
+            Output::Text => Box::new(text(progress::Stdout)),
+            Output::Json => Box::new(JsonSink::new(progress::Stdout)),
             Output::Journald => Box::new(JournaldSink::connect(&journald::socket(root))?),
         });
     }
@@ -71,7 +73,10 @@ pub(crate) fn patient_sinks(config: &Config) -> anyhow::Result<Vec<Patient>> {
                 let to = outlet.clone();
                 match output {
                     Output::Json => (Box::new(JsonSink::new(to)), outlet),
-                    _ => (Box::new(TextSink::new(to, coloured()).brief()), outlet),
+                    _ => {
+                        let quiet = terminal::is_quiet();
+                        (Box::new(text(to).brief().quiet(quiet)), outlet)
+                    }
                 }
             }
             Output::Journald => {
@@ -90,14 +95,9 @@ fn to_stdout() -> io::Result<Outlet> {
     Outlet::start("standard output", move |record| lines.put(record))
 }
 
-/// Colours go to terminals only, or where they are forced
-/// (`CLICOLOR_FORCE`), and nowhere if they are unwanted (`NO_COLOR`).
-fn coloured() -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-    if set("NO_COLOR") {
-        return false;
-    }
-    set("CLICOLOR_FORCE") || io::stdout().is_terminal()
+/// Text as standard output shows it.
+fn text<W: io::Write>(out: W) -> TextSink<W> {
+    TextSink::new(out, terminal::colours()).wide(terminal::text_columns)
 }
 
 /// Writes to those who still listen; the others are let go.

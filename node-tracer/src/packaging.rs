@@ -11,7 +11,10 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::privileges::{ATTACH, CapabilitySet, LOOK};
+use crate::{
+    privileges::{ATTACH, CapabilitySet, LOOK},
+    sink::kube_events,
+};
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");
 const UNIT: &str = include_str!("../packaging/systemd/node-tracer.service");
@@ -159,7 +162,7 @@ fn the_image_is_of_this_version() {
 }
 
 #[test]
-fn the_role_allows_to_look_and_nothing_else() {
+fn the_role_allows_to_look_and_to_tell_by_events_and_nothing_else() {
     let rules = the::<ClusterRole>().rules.unwrap();
     let mut allowed = BTreeSet::new();
     for rule in rules {
@@ -175,5 +178,7 @@ fn the_role_allows_to_look_and_nothing_else() {
     let mut expected: BTreeSet<String> = ipam.map(|name| format!("list {name}")).collect();
     let core = ["get pods.", "list pods.", "watch pods.", "get nodes."];
     expected.extend(core.map(str::to_owned));
+    let events = kube_events::EVENTS.name;
+    expected.extend(["create", "patch"].map(|verb| format!("{verb} {events}")));
     assert_eq!(allowed, expected);
 }

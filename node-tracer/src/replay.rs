@@ -23,6 +23,7 @@ use crate::{
     config,
     event::{Event, What},
     fault, output,
+    progress::Tally,
     recording::{Line, ReadError, Recording},
     sink::{Sink, SinkError, escape::Printable},
     source::logs::read::{Input, LogError, LogOptions},
@@ -38,12 +39,15 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     let mut something = false;
     let mut failed = Failed::default();
     let mut logs = Vec::new();
+    let tally = Tally::default();
+    let _shown = tally.show(&config.files);
+    let sinks = || sinks(config, &tally);
     for path in &config.files {
-        let told = match Input::open(path) {
+        let told = match Input::open(path, &tally) {
             Ok(input) if logs::is_recording(input.beginning()) => {
                 // New ones for each: what one run has printed is not what the
                 // next has.
-                sinks(config).and_then(|sinks| one(input, sinks))
+                sinks().and_then(|sinks| one(input, sinks))
             }
             Ok(input) => {
                 logs.push(input);
@@ -66,7 +70,7 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             },
             node_name: config.node_name.clone(),
         };
-        match sinks(config).and_then(|sinks| logs::run(logs, &frame, sinks)) {
+        match sinks().and_then(|sinks| logs::run(logs, &frame, sinks)) {
             Ok(Told::Whole { found } | Told::Unheard { found }) => something |= found,
             Err(failure) => failed.note(failure)?,
         }
@@ -75,8 +79,11 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     Ok(something)
 }
 
-fn sinks(config: &config::Replay) -> Result<Vec<Box<dyn Sink>>, Failure> {
-    Ok(output::sinks_of(&config.outputs, &config.root, true)?)
+/// What is found is counted on its way to the first of them.
+fn sinks(config: &config::Replay, tally: &Tally) -> Result<Vec<Box<dyn Sink>>, Failure> {
+    let mut sinks = output::sinks_of(&config.outputs, &config.root, true)?.into_iter();
+    let first = sinks.next().map(|sink| tally.findings(sink));
+    Ok(first.into_iter().chain(sinks).collect())
 }
 
 /// What could not be replayed.
@@ -116,7 +123,10 @@ impl Failed {
 /// severity warning or above was found; a file that cannot be read to its end is
 /// told as far as it goes.
 pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool> {
-    let told = match Input::open(path) {
+    let tally = Tally::default();
+    let _shown = tally.show(&[path.to_owned()]);
+    let sink = tally.findings(sink);
+    let told = match Input::open(path, &tally) {
         Ok(input) if logs::is_recording(input.beginning()) => one(input, vec![sink]),
         Ok(input) => logs::run(vec![input], &logs::Frame::default(), vec![sink]),
         Err(error) => Err(Failure::Log(error)),

@@ -1,5 +1,5 @@
 //! Where records go: text for people, JSON lines for scripts, journald,
-//! metrics.
+//! Events of Kubernetes, metrics.
 //!
 //! A sink decides how a record looks and whether it is worth printing there;
 //! it never judges. Text and JSON write to whatever [`Write`](io::Write) they
@@ -16,6 +16,7 @@ pub(crate) mod escape;
 mod golden;
 pub(crate) mod journald;
 pub(crate) mod json;
+pub(crate) mod kube_events;
 pub(crate) mod metrics;
 pub(crate) mod outlet;
 pub(crate) mod text;

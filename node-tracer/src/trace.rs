@@ -32,10 +32,15 @@ use crate::{
     look::Looker,
     notify::Notify,
     privileges::{self, ATTACH, Starter, WRITE},
+    progress,
     reservations::Reservations,
-    sink::metrics::{Metrics, server},
+    sink::{
+        kube_events::KubeEvents,
+        metrics::{Metrics, server},
+    },
     source::{
         ebpf::{self, Attached, symbols::Symbols},
+        kube::Credentials,
         live::{self, Live},
         procfs::{Bounded, Procfs},
     },
@@ -66,16 +71,27 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
     let (mut pods, no_server) = PodsSource::find(config)?;
-    let listed = pods.first()?;
+    let listed = {
+        let _shown = progress::waiting("the list of pods");
+        pods.first()?
+    };
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config, &starter)?;
+    let kube_events = kube_events(config)?;
     if let Some(address) = config.metrics {
         let metrics = Metrics::new();
+        if let Some(events) = &kube_events {
+            metrics.show_kube_events(events.counts());
+        }
         let at = server::serve(address, metrics.shelf()).await?;
         tracing::info!("metrics are at http://{at}/metrics");
         out.count_in(metrics);
     }
+    if let Some(events) = kube_events {
+        out.tell_kubernetes(events);
+    }
 
+    let shown = progress::doing("attaching and taking stock");
     // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
     let looked = looker.look_back();
@@ -99,6 +115,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     items.extend(looked.items);
     items.push(runtime.coverage());
     items.push(effects.coverage(config.privileges.may_enter()));
+    drop(shown);
+    progress::end();
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
@@ -165,6 +183,20 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     out.tick();
     out.finish();
     Ok(())
+}
+
+/// Who tells Kubernetes of findings, if that is asked for.
+///
+/// # Errors
+/// There is nothing to ask the API server with.
+fn kube_events(config: &Config) -> anyhow::Result<Option<KubeEvents>> {
+    let Some(floor) = config.kube_events else {
+        return Ok(None);
+    };
+    let credentials = Credentials::find(&config.node.root, config.kubeconfig.as_deref())
+        .context("--kube-events needs the API server")?;
+    let events = KubeEvents::start(credentials, &config.node.name, floor);
+    Ok(Some(events.context("cannot start a thread")?))
 }
 
 /// Attaches the programs, and reads the kernel's symbols while that is allowed.

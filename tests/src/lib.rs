@@ -23,6 +23,7 @@
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
+//! | [`terminal`] | a pseudo terminal |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
 //! | [`links`] | BPF links of a process, and what others can do to them |
 //! | [`rights`] | programs with fewer rights than root has |
@@ -74,6 +75,7 @@ pub mod scripted_cri;
 pub mod small_disk;
 pub mod stage;
 mod syscall;
+pub mod terminal;
 pub mod terway;
 pub mod tracer;
 pub mod wait;

@@ -17,7 +17,9 @@ use crate::{
     clock::{Timestamp, uptime},
     config::{Config, Making},
     finding::{Evidence, Finding, Rule},
+    log, progress,
     source::{hostlocal::hand::Exact, root::Root},
+    terminal,
     words::counted,
 };
 
@@ -53,13 +55,19 @@ fn wait(making: &Making, leaked: usize) {
     let end = Instant::now() + making.grace;
     let at = Timestamp::now().plus(making.grace);
     // Nobody has to know; whoever waits wants to.
-    let _ = writeln!(
-        std::io::stderr(),
-        "node-tracer: {} may be leaked; looking again at {} UTC, {} from now (--grace)",
-        counted(leaked, "reservation"),
-        at.time_of_day().get(..8).unwrap_or_default(),
-        humantime::format_duration(making.grace),
-    );
+    if !terminal::is_quiet() {
+        let _ = writeln!(
+            log::Stderr,
+            "node-tracer: {} may be leaked; looking again at {} UTC, {} from now (--grace)",
+            counted(leaked, "reservation"),
+            at.time_of_day().get(..8).unwrap_or_default(),
+            humantime::format_duration(making.grace),
+        );
+    }
+    let _shown = progress::show(move |_| {
+        let left = end.saturating_duration_since(Instant::now());
+        format!("looking again in {} s…", left.as_secs() + 1)
+    });
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
 }
 

@@ -12,6 +12,7 @@
 //! | `node_tracer_cni_call_duration_seconds` | `command` | how long these took, from exec to exit |
 //! | `node_tracer_blocked_tasks` | | tasks that sleep uninterruptibly past the threshold |
 //! | `node_tracer_signal_info` | `signal`, `mechanism` | how each signal is seen; `none` for one that is not |
+//! | `node_tracer_kube_events_total` | `outcome` | with `--kube-events`: what became of Events of Kubernetes: `created`, `updated`; `forbidden`, `namespace-gone`, `refused`, `expired`, `dropped` |
 //! | `node_tracer_build_info` | `version` | 1 |
 //! | `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_start_time_seconds` | | the tracer's own, as is customary |
 //!
@@ -43,6 +44,7 @@ use crate::{
     event::{CniCall, Task, What},
     finding::{Finding, Phase, Rule, Severity, State},
     record::{Body, CoverageItem, Record},
+    sink::kube_events::Counts,
 };
 
 /// Plugins that are counted by name.
@@ -218,6 +220,16 @@ impl Metrics {
             let phase = phase.as_str();
             self.ghosts.get_or_create(&OfPhase { phase }).set(0);
         }
+    }
+
+    /// Shows what becomes of Events of Kubernetes as well.
+    pub(crate) fn show_kube_events(&self, counts: &Counts) {
+        let mut registry = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(
+            "node_tracer_kube_events",
+            "Events of Kubernetes, by what became of them",
+            counts.family(),
+        );
     }
 
     /// Counts a record.

@@ -19,6 +19,7 @@ use crate::{
     event::Event,
     finding::{Finding, Rule, Severity, State},
     record::{Body, Count, CoverageItem, Record, Summary},
+    terminal::COLUMNS,
 };
 
 mod event;
@@ -36,8 +37,12 @@ pub(crate) use self::{stack::folded, style::length};
 pub(crate) struct TextSink<W> {
     lines: Lines<W>,
     paint: Painter,
+    /// How wide a line is, now.
+    columns: fn() -> usize,
     /// Coverage is told in a few lines.
     brief: bool,
+    /// Findings and answers are told, and nothing else.
+    quiet: bool,
     /// The date that was last printed.
     date: String,
     /// The node that was last named.
@@ -52,7 +57,12 @@ impl<W: io::Write> TextSink<W> {
     pub(crate) fn new(out: W, colour: bool) -> Self {
         Self {
             lines: Lines::new(out),
-            paint: Painter { colour },
+            paint: Painter {
+                colour,
+                width: COLUMNS,
+            },
+            columns: || COLUMNS,
+            quiet: false,
             brief: false,
             date: String::new(),
             node: String::new(),
@@ -68,6 +78,17 @@ impl<W: io::Write> TextSink<W> {
             brief: true,
             ..self
         }
+    }
+
+    /// The same for an output that is as wide as this says whenever it is asked.
+    pub(crate) fn wide(self, columns: fn() -> usize) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The same without what is neither a finding nor an answer: single events,
+    /// what is seen and what is not, the run in numbers.
+    pub(crate) fn quiet(self, quiet: bool) -> Self {
+        Self { quiet, ..self }
     }
 
     /// The date and the node, if they are not those last printed.
@@ -133,16 +154,16 @@ impl<W: io::Write> TextSink<W> {
             .into_iter()
             .map(|(how, signals)| format!("{} ({})", signals.join(", "), Printable(how)))
             .collect();
-        let mut text = format!("sees   {}\n", wrap::hanging(&ways.join("; "), 7, 9));
+        let mut text = format!("sees   {}\n", self.paint.hanging(&ways.join("; "), 7, 9));
         for item in items.iter().filter(|item| item.mechanism.is_none()) {
             let signal = Printable(&item.signal);
             let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
             let why = item.reason.as_deref().unwrap_or("no mechanism");
             let begin = 9 + signal.to_string().chars().count();
-            let why = wrap::hanging(&Printable(why).to_string(), begin, 9);
+            let why = self.paint.hanging(&Printable(why).to_string(), begin, 9);
             text += &format!("{blind}: {why}\n");
             for unknown in &item.unknown {
-                let unknown = wrap::hanging(&Printable(unknown).to_string(), 16, 16);
+                let unknown = self.paint.hanging(&Printable(unknown).to_string(), 16, 16);
                 text += &format!("       unknown: {unknown}\n");
             }
         }
@@ -219,7 +240,7 @@ impl<W: io::Write> TextSink<W> {
             }
         };
         for unknown in unknown {
-            let unknown = wrap::hanging(&Printable(unknown).to_string(), 12, 14);
+            let unknown = self.paint.hanging(&Printable(unknown).to_string(), 12, 14);
             text += &format!("  unknown   {unknown}\n");
         }
         text
@@ -241,6 +262,14 @@ fn findings<'a, K: Copy + 'a>(
 
 impl<W: io::Write> Sink for TextSink<W> {
     fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
+        if self.quiet
+            && let Body::Event(_) | Body::Coverage(_) | Body::Summary(_) = record.body
+        {
+            return Ok(Shown::No);
+        }
+        if !matches!(record.body, Body::Event(_)) {
+            self.paint.width = (self.columns)();
+        }
         // Blocks have an empty line on both sides, and never two.
         let (text, is_block) = match record.body {
             Body::Event(event) => match self.event(event) {

@@ -2,9 +2,9 @@
 //! that goes on from it.
 //!
 //! Asked for are lists of pods with `spec.nodeName`, read as of now and not out
-//! of a cache, and watches of the same; nothing is written. A server that does
-//! not answer, or not this, leads to an error that says what to do; the pods
-//! are then unknown, never gone.
+//! of a cache, and watches of the same. Nothing is written but what a trace is
+//! told to write ([`Writer`]). A server that does not answer, or not this, leads
+//! to an error that says what to do; the pods are then unknown, never gone.
 //!
 //! Everything runs on a thread of its own, so that neither a name server nor a
 //! credential plugin can hold up who asks.
@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod kubeconfig;
 mod list;
+mod objects;
 mod plugin;
 mod resources;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use self::{
 pub(crate) use self::{
     credentials::Credentials,
     error::KubeError,
+    objects::{Objects, WriteError, Writer},
     resources::{ListedPage, Resource, list_resource_blocking},
     watch::{Told, Watch},
 };
@@ -112,7 +114,7 @@ fn failed(credentials: &Credentials, problem: Problem, timeout: Duration) -> Kub
 }
 
 /// Runs a future to its end, or until it is abandoned with its thread.
-fn on_this_thread<T>(future: impl Future<Output = T>) -> Result<T, KubeError> {
+pub(crate) fn on_this_thread<T>(future: impl Future<Output = T>) -> Result<T, KubeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -15,7 +15,7 @@ use crate::{
     privileges::Starter,
     record::{Body, CoverageItem, Record, Summary},
     recording::{self, Note, Recorder, RecordingError},
-    sink::{Outlet, SinkError, Weight, metrics::Metrics},
+    sink::{Outlet, SinkError, Weight, kube_events::KubeEvents, metrics::Metrics},
     summary,
 };
 
@@ -37,6 +37,8 @@ pub(super) struct Out<'a> {
     /// Counts what goes to the sinks; it keeps nobody waiting, and nobody
     /// waits for it.
     metrics: Option<Metrics>,
+    /// Findings go there, too; it keeps nobody waiting either.
+    kube_events: Option<KubeEvents>,
     recorder: Option<Recorder>,
     started: Instant,
     last_tick: Instant,
@@ -80,6 +82,7 @@ impl<'a> Out<'a> {
                 .collect(),
             outlets,
             metrics: None,
+            kube_events: None,
             recorder: recorder.transpose()?,
             started: Instant::now(),
             last_tick: Instant::now(),
@@ -91,6 +94,11 @@ impl<'a> Out<'a> {
     /// Counts what is written as well.
     pub(super) fn count_in(&mut self, metrics: Metrics) {
         self.metrics = Some(metrics);
+    }
+
+    /// Tells Kubernetes of findings as well.
+    pub(super) fn tell_kubernetes(&mut self, events: KubeEvents) {
+        self.kube_events = Some(events);
     }
 
     pub(super) fn coverage(&mut self, items: &[CoverageItem]) {
@@ -155,6 +163,10 @@ impl<'a> Out<'a> {
     fn write(&mut self, record: &Record<'_>) {
         if let Some(metrics) = &mut self.metrics {
             metrics.count(record);
+        }
+        if let (Some(events), Body::Finding { finding, state }) = (&self.kube_events, &record.body)
+        {
+            events.tell(record.time, finding, *state);
         }
         let weight = match record.body {
             Body::Event(_) => Weight::Event,
@@ -243,6 +255,9 @@ impl<'a> Out<'a> {
     /// Ends in bounded time, whoever does not read.
     pub(super) fn finish(mut self) {
         drain(&self.outlets);
+        if let Some(events) = self.kube_events.take() {
+            events.finish();
+        }
         let summary = self.summary();
         let now = Timestamp::now();
         self.write(&Record::summary(&self.node.name, now, &summary));

@@ -23,14 +23,14 @@ pub struct Account {
     kubeconfig: PathBuf,
 }
 
-fn named(kind: &str, version: &str) -> Value {
-    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": NAME } })
+fn named(kind: &str, version: &str, name: &str) -> Value {
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } })
 }
 
 impl Account {
     /// Creates it in the cluster, without any rights, and asks for a token.
     pub fn create(kube: &Kube) -> anyhow::Result<Self> {
-        kube.expect("POST", ACCOUNTS, Some(&named("ServiceAccount", "v1")))?;
+        kube.expect("POST", ACCOUNTS, Some(&named("ServiceAccount", "v1", NAME)))?;
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -49,18 +49,54 @@ impl Account {
 
     /// Lets it list and watch pods.
     pub fn grant(&self, kube: &Kube) -> anyhow::Result<()> {
-        let version = "rbac.authorization.k8s.io/v1";
-        let mut role = named("ClusterRole", version);
         let verbs = ["get", "list", "watch"];
-        role["rules"] = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
+        let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
+        self.allow(kube, NAME, &rules)
+    }
+
+    /// Has the account do this, by a role of this name.
+    fn allow(&self, kube: &Kube, name: &str, rules: &Value) -> anyhow::Result<()> {
+        let version = "rbac.authorization.k8s.io/v1";
+        let named = |kind| named(kind, version, name);
+        let mut role = named("ClusterRole");
+        role["rules"] = rules.clone();
         kube.expect("POST", &format!("{RBAC}/clusterroles"), Some(&role))?;
-        let mut binding = named("ClusterRoleBinding", version);
+        let mut binding = named("ClusterRoleBinding");
         binding["roleRef"] =
-            json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME });
+            json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
         binding["subjects"] =
             json!([{ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME }]);
         let bindings = format!("{RBAC}/clusterrolebindings");
         kube.expect("POST", &bindings, Some(&binding)).map(drop)
+    }
+
+    /// Lets it write Events, too.
+    pub fn grant_events(&self, kube: &Kube) -> anyhow::Result<()> {
+        self.allow(
+            kube,
+            "node-tracer-events",
+            &json!([{
+                "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"],
+            }]),
+        )
+    }
+
+    /// Whether the API server lets it, by now: roles take a moment.
+    pub fn may_write_events(&self, kube: &Kube) -> anyhow::Result<bool> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{NAMESPACE}:{NAME}"),
+                "resourceAttributes": {
+                    "group": "events.k8s.io", "resource": "events", "verb": "create",
+                    "namespace": "default",
+                },
+            },
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = kube.expect("POST", path, Some(&review))?;
+        Ok(answer["status"]["allowed"] == true)
     }
 
     /// The file for `--kubeconfig`.

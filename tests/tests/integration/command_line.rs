@@ -1,5 +1,7 @@
 //! Bad input and a node that lacks something: one clear message, exit code 2.
 
+mod terminal;
+
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
@@ -31,6 +33,41 @@ pub(crate) const TESTS: &[Test] = &[
         name: "every_listed_rule_has_its_page",
         needs: &[Need::Tracer],
         run: rule_pages,
+    },
+    Test {
+        name: "every_command_has_help_that_fits_the_terminal",
+        needs: &[Need::Tracer],
+        run: terminal::help,
+    },
+    Test {
+        name: "text_is_as_wide_as_the_terminal",
+        needs: &[Need::Tracer],
+        run: terminal::width,
+    },
+    Test {
+        name: "colours_are_for_terminals_and_who_wants_them",
+        needs: &[Need::Tracer],
+        run: terminal::colours,
+    },
+    Test {
+        name: "quiet_says_what_was_found_and_nothing_else",
+        needs: &[Need::Tracer],
+        run: terminal::quiet,
+    },
+    Test {
+        name: "quiet_trace_shows_no_single_events",
+        needs: ROOT,
+        run: terminal::quiet_trace,
+    },
+    Test {
+        name: "progress_of_a_slow_replay_is_shown_and_goes",
+        needs: &[Need::Tracer],
+        run: terminal::slow_replay,
+    },
+    Test {
+        name: "progress_names_what_is_waited_for",
+        needs: ROOT,
+        run: terminal::hanging_source,
     },
     Test {
         name: "unreadable_pods_file_is_named",

@@ -1,6 +1,7 @@
 //! The incident on a node of a real cluster: pods come and go by the API, and
 //! the tracer asks the API server with each kind of credentials.
 
+mod events;
 mod incident;
 
 use std::process::Command;
@@ -13,6 +14,7 @@ use node_tracer_tests::kube::{Account, Kube, PodSpec, Running, agent};
 use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::inode_of_process;
 use node_tracer_tests::process::state;
+use node_tracer_tests::stage::Need;
 use node_tracer_tests::tracer::{Tracer, binary, is_event, netns_of};
 use node_tracer_tests::{stage, wait};
 
@@ -31,6 +33,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "kube_pod_of_the_same_name_is_another_one",
         needs: look::KUBE,
         run: incident::same_name,
+    },
+    Test {
+        name: "kube_events_tell_of_the_incident_once_and_go_on",
+        needs: look::KUBE,
+        run: events::of_the_incident,
+    },
+    Test {
+        name: "kube_events_without_an_api_server_say_so",
+        needs: &[Need::Root, Need::Tracer],
+        run: events::without_a_server,
     },
     Test {
         name: "kube_ordinary_deletion_is_no_ghost",

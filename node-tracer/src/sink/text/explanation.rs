@@ -2,10 +2,7 @@
 //! runtime and the API server say, what happened, and last, next to the
 //! cursor, what to do.
 
-use super::{
-    style::{Painter, Style, date, grouped, moment},
-    wrap,
-};
+use super::style::{Painter, Style, date, grouped, moment};
 use crate::{
     clock::Timestamp,
     explain::{Explanation, FindingPart, Kind},
@@ -65,7 +62,7 @@ impl Page {
     fn answer(&mut self, node: &str, all: &Explanation) {
         let worst = all.findings.iter().map(|part| part.finding.severity).max();
         let style = worst.map_or(Style::Title, Style::from);
-        for line in wrap::lines(&Printable(&all.answer).to_string(), 0, 2) {
+        for line in self.paint.lines(&Printable(&all.answer).to_string(), 0, 2) {
             let indent = if self.text.is_empty() { "" } else { "  " };
             let line = self.paint.paint(style, line);
             self.text += &format!("{indent}{line}\n");
@@ -87,7 +84,7 @@ impl Page {
             Printable(node),
             Printable(&subject.asked),
         );
-        let line = wrap::hanging(&line, 0, 2);
+        let line = self.paint.hanging(&line, 0, 2);
         self.text += &format!("{}\n\n", self.paint.paint(Style::Quiet, line));
         let also = subject.also.iter().map(String::as_str);
         self.texts("or", also);
@@ -97,7 +94,7 @@ impl Page {
     /// any value's beginning, so that no name can look like the next line.
     fn line(&mut self, label: &str, indent: usize, value: &str) {
         let begin = LABEL + indent;
-        let value = wrap::hanging(value, begin, begin + 4);
+        let value = self.paint.hanging(value, begin, begin + 4);
         self.styled(label, indent, Style::Plain, &value);
     }
 
@@ -178,7 +175,9 @@ impl Page {
         for (at, by, what) in rows {
             let quiet = format!("{at:>times$}  {by:<sources$}  ");
             let begin = LABEL + width(&quiet);
-            let what = wrap::hanging(&Printable(what).to_string(), begin, begin);
+            let what = self
+                .paint
+                .hanging(&Printable(what).to_string(), begin, begin);
             let quiet = self.paint.paint(Style::Quiet, quiet);
             self.styled(label, 0, Style::Plain, &format!("{quiet}{what}"));
             label = "";

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::memory::{Memory, Printed};
 use super::style::{Painter, Style, length, moment, pod, short_id};
-use super::wrap;
 use crate::{
     clock::Timestamp,
     event::PodRef,
@@ -144,7 +143,7 @@ impl Block<'_> {
     fn wrapped(&mut self, label: &str, quiet: &str, value: &str) {
         let begin = VALUE + quiet.chars().count();
         let rest = if quiet.is_empty() { begin + 4 } else { begin };
-        let value = wrap::hanging(value, begin, rest);
+        let value = self.paint.hanging(value, begin, rest);
         let quiet = self.paint.paint(Style::Quiet, quiet);
         self.line(label, &format!("{quiet}{value}"));
     }

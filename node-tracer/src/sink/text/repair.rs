@@ -3,10 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use super::{
-    style::{Painter, Style, grouped, length, moment, short_id},
-    wrap,
-};
+use super::style::{Painter, Style, grouped, length, moment, short_id};
 use crate::{
     clock::Timestamp,
     finding::Holder,
@@ -67,7 +64,9 @@ impl Page {
         let label = self
             .paint
             .paint(style, format!("{label:<width$}", width = LABEL - 2));
-        let text = wrap::hanging(&Printable(text).to_string(), LABEL, LABEL);
+        let text = self
+            .paint
+            .hanging(&Printable(text).to_string(), LABEL, LABEL);
         self.text += &format!("  {label}{text}\n");
     }
 
@@ -224,7 +223,7 @@ impl Page {
         let kind = self.paint.paint(Style::from(each.severity), &each.kind);
         let title = Printable(&each.title).to_string();
         let begin = each.kind.chars().count() + 4;
-        self.text += &format!("  {kind}: {}\n", wrap::hanging(&title, begin, 4));
+        self.text += &format!("  {kind}: {}\n", self.paint.hanging(&title, begin, 4));
         for holder in each.holders.iter().take(HOLDERS) {
             self.value("held by", Style::Plain, &held_by(holder));
         }
@@ -334,7 +333,7 @@ pub(super) fn outcome(paint: Painter, one: &Outcome) -> String {
     let address = one.address.to_string();
     match &one.why {
         Some(why) => {
-            let why = wrap::hanging(&Printable(why).to_string(), LABEL, LABEL);
+            let why = paint.hanging(&Printable(why).to_string(), LABEL, LABEL);
             format!("{word}{address:<17}{whose}\n{:LABEL$}{why}\n", "")
         }
         None => format!("{word}{address:<17}{whose}\n"),
@@ -376,7 +375,7 @@ pub(super) fn summary(paint: Painter, totals: &Totals) -> String {
     }
     let mut text = format!("{}\n", paint.paint(style, parts.join("; ")));
     let mut value = |label: &str, value: &str| {
-        let value = wrap::hanging(&Printable(value).to_string(), LABEL, LABEL);
+        let value = paint.hanging(&Printable(value).to_string(), LABEL, LABEL);
         text += &format!("  {label:<width$}{value}\n", width = LABEL - 2);
     };
     for note in notes {

@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, time::Duration};
 
+use super::wrap;
 use crate::{
     clock::Timestamp,
     event::{PodRef, Task},
@@ -54,11 +55,13 @@ impl From<Severity> for Style {
     }
 }
 
-/// Colours text, or leaves it.
+/// Colours text, or leaves it; breaks it into lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Painter {
     /// The output is a terminal that shows colours.
     pub(super) colour: bool,
+    /// Columns of a line.
+    pub(super) width: usize,
 }
 
 impl Painter {
@@ -72,6 +75,16 @@ impl Painter {
             }
             _ => text,
         }
+    }
+
+    /// Text in lines, see [`wrap::lines`].
+    pub(super) fn lines(self, text: &str, first: usize, rest: usize) -> Vec<String> {
+        wrap::lines(text, self.width, first, rest)
+    }
+
+    /// Text in lines, see [`wrap::hanging`].
+    pub(super) fn hanging(self, text: &str, first: usize, rest: usize) -> String {
+        wrap::hanging(text, self.width, first, rest)
     }
 }
 
@@ -193,7 +206,8 @@ mod tests {
 
     #[test]
     fn there_is_no_colour_unless_asked_for() {
-        let paint = |colour| Painter { colour }.paint(Style::Critical, "x");
+        let width = 110;
+        let paint = |colour| Painter { colour, width }.paint(Style::Critical, "x");
         assert_eq!(paint(false), "x");
         assert_eq!(paint(true), "\x1b[1;31mx\x1b[0m");
     }

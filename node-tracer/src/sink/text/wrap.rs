@@ -4,10 +4,8 @@
 //! path stays whole. Commands stay whole, too, as far as they fit: half of one,
 //! pasted into a shell, is another command.
 
-/// Columns of a line.
-const WIDTH: usize = 110;
 /// Columns that text has, however far it is indented.
-const LEAST: usize = 40;
+const LEAST: usize = 28;
 /// Beginnings of commands.
 const COMMANDS: [&str; 10] = [
     "crictl",
@@ -22,10 +20,10 @@ const COMMANDS: [&str; 10] = [
     "umount",
 ];
 
-/// The lines of `text`, which must be escaped and without colours. The first
-/// begins at column `first`, the others at column `rest`.
-pub(super) fn lines(text: &str, first: usize, rest: usize) -> Vec<String> {
-    let room = |column: usize| WIDTH.saturating_sub(column).max(LEAST);
+/// The lines of `text`, which must be escaped and without colours, in so many
+/// columns. The first begins at column `first`, the others at column `rest`.
+pub(super) fn lines(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
+    let room = |column: usize| width.saturating_sub(column).max(LEAST);
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut length = 0;
@@ -47,8 +45,8 @@ pub(super) fn lines(text: &str, first: usize, rest: usize) -> Vec<String> {
 }
 
 /// The same, joined: the text of one value whose first line is begun.
-pub(super) fn hanging(text: &str, first: usize, rest: usize) -> String {
-    lines(text, first, rest).join(&format!("\n{:rest$}", ""))
+pub(super) fn hanging(text: &str, width: usize, first: usize, rest: usize) -> String {
+    lines(text, width, first, rest).join(&format!("\n{:rest$}", ""))
 }
 
 /// What is not broken, each with the number of spaces before it.
@@ -91,10 +89,12 @@ fn command(text: &str, room: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const WIDTH: usize = 110;
+
     #[test]
     fn what_fits_is_left_alone() {
         for text in ["", "a", "a  b   c", &"x".repeat(WIDTH)] {
-            assert_eq!(lines(text, 0, 4), [text]);
+            assert_eq!(lines(text, WIDTH, 0, 4), [text]);
         }
     }
 
@@ -102,28 +102,33 @@ mod tests {
     fn lines_are_broken_at_spaces_and_hang() {
         let text = "word ".repeat(40);
         let text = text.trim_end();
-        let broken = hanging(text, 20, 24);
-        assert_eq!(broken.replace(&format!("\n{:24}", ""), " "), text);
-        for (number, line) in (0..).zip(broken.lines()) {
-            let begun = if number == 0 { 20 } else { 0 };
-            assert!(line.chars().count() + begun <= WIDTH, "{line}");
+        for width in [72, WIDTH, 160] {
+            let broken = hanging(text, width, 20, 24);
+            assert_eq!(broken.replace(&format!("\n{:24}", ""), " "), text);
+            for (number, line) in (0..).zip(broken.lines()) {
+                let begun = if number == 0 { 20 } else { 0 };
+                assert!(line.chars().count() + begun <= width, "{line}");
+            }
         }
     }
 
     #[test]
     fn a_word_that_is_too_long_is_whole_on_a_line_of_its_own() {
         let long = r"\x1b".repeat(60);
-        assert_eq!(lines(&format!("a {long} b"), 0, 0), ["a", &long, "b"]);
+        assert_eq!(
+            lines(&format!("a {long} b"), WIDTH, 0, 0),
+            ["a", &long, "b"]
+        );
     }
 
     #[test]
     fn a_command_is_not_broken() {
         let command = "kubectl delete pod -n shop checkout-5b7d9c-q4w7z";
         let text = format!("{}: {command}", "x".repeat(80));
-        assert_eq!(lines(&text, 0, 0)[1], command);
+        assert_eq!(lines(&text, WIDTH, 0, 0)[1], command);
         let text = format!("{} (grep ' fuse' /proc/1/mountinfo) and", "x".repeat(100));
         assert_eq!(
-            lines(&text, 0, 0)[1],
+            lines(&text, WIDTH, 0, 0)[1],
             "(grep ' fuse' /proc/1/mountinfo) and"
         );
     }
@@ -131,6 +136,10 @@ mod tests {
     #[test]
     fn what_only_begins_like_a_command_is_broken_all_the_same() {
         let text = format!("kubectl {}", "x ".repeat(200));
-        assert!(lines(&text, 0, 0).iter().all(|line| line.len() <= WIDTH));
+        assert!(
+            lines(&text, WIDTH, 0, 0)
+                .iter()
+                .all(|line| line.len() <= WIDTH)
+        );
     }
 }

@@ -14,9 +14,10 @@ use hyper_util::{
 };
 use kube::{
     client::Body,
-    core::params::{GetParams, ListParams, WatchParams},
+    core::params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
     MAX_PAGE,
@@ -112,6 +113,39 @@ impl Client {
             Err(Problem::Forbidden { .. }) => Ok(None),
             Err(problem) => Err(problem),
         }
+    }
+
+    /// Creates an object in a collection, or only has it checked. Returns it as
+    /// it is then.
+    pub(super) async fn create(
+        &self,
+        path: &str,
+        object: &Value,
+        dry_run: bool,
+    ) -> Result<Bytes, Problem> {
+        let params = PostParams {
+            dry_run,
+            ..PostParams::default()
+        };
+        let body = object.to_string().into_bytes();
+        let request = kube::core::Request::new(path).create(&params, body);
+        let response = self.send(request, "create").await?;
+        whole(response.into_body(), MAX_SMALL).await
+    }
+
+    /// Changes an object of a collection by a merge patch (RFC 7396). Returns
+    /// it as it is then.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Bytes, Problem> {
+        let patch = Patch::Merge(patch);
+        let request = kube::core::Request::new(path);
+        let request = request.patch(name, &PatchParams::default(), &patch);
+        let response = self.send(request, "patch").await?;
+        whole(response.into_body(), MAX_SMALL).await
     }
 
     /// Opens a watch of pods.

@@ -1,7 +1,7 @@
 //! An API server that does what a test has written down.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -40,11 +40,22 @@ pub(crate) enum End {
     Hang,
 }
 
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// `GET`, ...
+    pub(crate) method: String,
+    /// With its query.
+    pub(crate) path: String,
+    /// What was sent with it.
+    pub(crate) body: String,
+}
+
 /// See the module's documentation.
 pub(crate) struct Server {
     /// Host and port.
     pub(crate) address: String,
-    requests: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<Asked>>>,
     folder: tempfile::TempDir,
 }
 
@@ -78,6 +89,12 @@ impl Server {
 
     /// The paths that were asked for.
     pub(crate) fn requests(&self) -> Vec<String> {
+        let asked = self.asked();
+        asked.into_iter().map(|asked| asked.path).collect()
+    }
+
+    /// All of what was asked for.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.requests.lock().unwrap().clone()
     }
 
@@ -113,21 +130,30 @@ pub(crate) fn kubeconfig(server: &str, user: Value) -> String {
     .to_string()
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str, usize) -> Answer) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap())
-        .lines()
-        .map_while(Result::ok);
-    let Some(first) = lines.next() else { return };
-    assert!(
-        lines
-            .by_ref()
-            .take_while(|line| !line.is_empty())
-            .any(|line| line.ends_with(TOKEN))
-    );
-    let path = first.split(' ').nth(1).unwrap().to_owned();
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str, usize) -> Answer) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let lines = reader.by_ref().lines().map_while(Result::ok);
+    let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let Some(first) = head.first() else { return };
+    assert!(head.iter().any(|line| line.ends_with(TOKEN)));
+    let length = head.iter().find_map(|line| {
+        line.to_lowercase()
+            .strip_prefix("content-length: ")?
+            .parse()
+            .ok()
+    });
+    let mut body = String::new();
+    let sent = reader.take(length.unwrap_or(0)).read_to_string(&mut body);
+    sent.unwrap();
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let count = {
         let mut seen = seen.lock().unwrap();
-        seen.push(path.clone());
+        seen.push(Asked {
+            method,
+            path: path.clone(),
+            body,
+        });
         seen.len() - 1
     };
     // Who asked may not have waited.

@@ -5,7 +5,7 @@
 
 mod change;
 mod follower;
-mod retry;
+pub(super) mod retry;
 
 use std::{
     sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},

@@ -145,7 +145,7 @@ impl LogReader {
     /// Opens a file, or standard input for `-`.
     #[cfg(test)]
     pub(crate) fn open(path: &Path, needles: &[&str]) -> Result<Self, LogError> {
-        let input = Input::open(path)?;
+        let input = Input::open(path, &crate::progress::Tally::default())?;
         Ok(Self::new(input, needles, LogOptions::default()))
     }
 

@@ -11,7 +11,6 @@ use crate::{
         text::{
             stack,
             style::{Style, count, length, pod, short_id, task},
-            wrap,
         },
     },
 };
@@ -186,7 +185,7 @@ impl Page {
             false => stack::folded(stack),
         };
         let begin = super::LABEL + indent + 2;
-        let frames = wrap::hanging(&frames, begin, begin + 2);
+        let frames = self.paint.hanging(&frames, begin, begin + 2);
         self.styled("", indent + 2, Style::Quiet, &frames);
         stack
     }

@@ -9,7 +9,6 @@ use crate::{
             memory::{Memory, Printed},
             stack,
             style::{Style, count, moment, short_id, task},
-            wrap,
         },
     },
 };
@@ -118,7 +117,7 @@ impl Block<'_> {
     /// A stack, below its task.
     fn frames(&mut self, frames: &str) {
         let mut indent = 2;
-        for line in wrap::lines(frames, VALUE + 2, VALUE + 4) {
+        for line in self.paint.lines(frames, VALUE + 2, VALUE + 4) {
             let line = self.paint.paint(Style::Quiet, line);
             self.line("", &format!("{:indent$}{line}", ""));
             indent = 4;

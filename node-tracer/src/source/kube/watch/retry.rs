@@ -7,7 +7,7 @@ use std::{
 
 /// Pauses between attempts: each twice the one before, and not quite.
 #[derive(Debug)]
-pub(super) struct Retry {
+pub(in crate::source::kube) struct Retry {
     first: Duration,
     most: Duration,
     next: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Retry {
 
 impl Retry {
     /// The first pause, and the longest.
-    pub(super) fn new((first, most): (Duration, Duration)) -> Self {
+    pub(in crate::source::kube) fn new((first, most): (Duration, Duration)) -> Self {
         Self {
             first,
             most,
@@ -24,12 +24,12 @@ impl Retry {
     }
 
     /// It works again.
-    pub(super) fn reset(&mut self) {
+    pub(in crate::source::kube) fn reset(&mut self) {
         self.next = self.first;
     }
 
     /// The next pause.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(in crate::source::kube) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(1.0 - random() / 2.0);
         self.next = (self.next * 2).min(self.most);
         pause

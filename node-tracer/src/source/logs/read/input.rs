@@ -16,6 +16,7 @@ use super::{
     LogError,
     zstd::{self, Frames, TooLarge},
 };
+use crate::progress::Tally;
 
 /// How much is looked at: all signatures are in the first 512 bytes; the rest
 /// is for whoever wants to know what kind of text it is.
@@ -46,8 +47,8 @@ impl fmt::Debug for Input {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`.
-    pub(crate) fn open(path: &Path) -> Result<Self, LogError> {
+    /// Opens a file, or standard input for `-`. What is read of it is counted.
+    pub(crate) fn open(path: &Path, tally: &Tally) -> Result<Self, LogError> {
         if path == Path::new("-") {
             // Redirected from a file, its time is known.
             let modified = rustix::fs::fstat(io::stdin()).ok().and_then(|stat| {
@@ -56,7 +57,7 @@ impl Input {
                 Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(since))
             });
             let name = String::from("standard input");
-            return Self::new(name, modified, Box::new(io::stdin()));
+            return Self::new(name, modified, Box::new(tally.count(io::stdin())));
         }
         let name = path.display().to_string();
         let file = match File::open(path) {
@@ -73,7 +74,7 @@ impl Input {
         }
         let regular = metadata.filter(std::fs::Metadata::is_file);
         let modified = regular.and_then(|file| file.modified().ok());
-        Self::new(name, modified, Box::new(file))
+        Self::new(name, modified, Box::new(tally.count(file)))
     }
 
     /// From a stream. `modified`: when its last line was written, if that is

@@ -125,13 +125,18 @@ fn what_is_no_log_is_named_with_what_to_do() {
         assert!(error.contains(found) && error.contains(advice), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let error = Input::open(folder.path()).unwrap_err().to_string();
+    let error = Input::open(folder.path(), &Tally::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("a directory") && error.contains("name the log files"),
         "{error}"
     );
     let missing = folder.path().join("none.log");
-    assert!(matches!(Input::open(&missing), Err(LogError::Open { .. })));
+    assert!(matches!(
+        Input::open(&missing, &Tally::default()),
+        Err(LogError::Open { .. })
+    ));
 }
 
 #[test]

@@ -1,0 +1,198 @@
+//! What an Event says, by the rules of `events.k8s.io/v1`.
+
+use serde_json::{Value, json};
+
+use crate::{
+    clock::Timestamp,
+    event::PodRef,
+    finding::{Finding, Phase, Rule, Severity, State},
+    sink::{escape::Printable, text::length},
+};
+
+/// Who reports: of this name is also the label to select by.
+pub(super) const CONTROLLER: &str = "node-tracer";
+/// Bytes that a note may have.
+const MOST: usize = 1_024;
+/// Bytes that the name of the reporting instance may have.
+const INSTANCE: usize = 128;
+/// Where Events of what has no namespace are: `default` is refused for them by
+/// API servers of 1.19 and 1.20, this by none.
+const CLUSTER: &str = "kube-system";
+
+/// A change of a finding, as far as it gets into Events.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) id: String,
+    pub(super) state: State,
+    time: Timestamp,
+    rule: Rule,
+    severity: Severity,
+    phase: Option<Phase>,
+    note: String,
+    pod: Option<PodRef>,
+}
+
+impl Told {
+    pub(super) fn of(time: Timestamp, finding: &Finding, state: State) -> Self {
+        Self {
+            id: finding.id.clone(),
+            state,
+            time,
+            rule: finding.rule,
+            severity: finding.severity,
+            phase: finding.detail.phase,
+            note: note(time, finding, state),
+            pod: finding.pod.clone(),
+        }
+    }
+
+    /// Another one is another Event, with its own time.
+    fn stage(&self) -> &'static str {
+        match (self.state, self.phase) {
+            (State::Resolved, _) => "resolved",
+            (_, Some(phase)) => phase.as_str(),
+            (_, None) => self.severity.as_str(),
+        }
+    }
+}
+
+/// What an Event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum About {
+    /// The finding's pod.
+    Pod,
+    /// The node.
+    Node,
+}
+
+/// An Event as it is created.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Object {
+    pub(super) about: About,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) body: Value,
+}
+
+/// The Events of a finding: on the node, and on its pod, whether that still
+/// exists or not.
+pub(super) fn objects(told: &Told, node: &str) -> Vec<Object> {
+    let mut objects = Vec::new();
+    if let Some(PodRef {
+        namespace: Some(namespace),
+        name: Some(name),
+        uid,
+    }) = &told.pod
+        && is_name(namespace, 63)
+        && is_name(name, 253)
+    {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
+        });
+        if let Some(uid) = uid {
+            pod["uid"] = json!(uid);
+        }
+        objects.push(object(told, node, About::Pod, namespace, pod));
+    }
+    if is_name(node, 253) {
+        // kubelet's Events have the node's name for its UID, and this is what
+        // `kubectl describe node` looks for.
+        let regarding = json!({ "apiVersion": "v1", "kind": "Node", "name": node, "uid": node });
+        objects.push(object(told, node, About::Node, CLUSTER, regarding));
+    }
+    objects
+}
+
+/// An Event that is only checked, never written: whether it could be.
+pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
+    let told = Told {
+        id: String::from("trial"),
+        state: State::Open,
+        time: now,
+        rule: Rule::EventsLost,
+        severity: Severity::Info,
+        phase: None,
+        note: String::from("whether Events can be written"),
+        pod: None,
+    };
+    objects(&told, node).pop()
+}
+
+fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Value) -> Object {
+    let resolved = told.state == State::Resolved;
+    let kind = match about {
+        About::Pod => "pod",
+        About::Node => "node",
+    };
+    let name = format!("{}.{}.{kind}.{}", told.rule.as_str(), told.id, told.stage());
+    let body = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": { "app.kubernetes.io/name": CONTROLLER },
+        },
+        "eventTime": told.time.to_string(),
+        "reportingController": CONTROLLER,
+        "reportingInstance": cut(node, INSTANCE, ""),
+        "action": if resolved { "Resolved" } else { "Detected" },
+        "reason": reason(told.rule, resolved),
+        "type": if resolved { "Normal" } else { "Warning" },
+        "note": told.note,
+        "regarding": regarding,
+    });
+    Object {
+        about,
+        namespace: namespace.to_owned(),
+        name,
+        body,
+    }
+}
+
+/// `GhostSandbox`; `GhostSandboxResolved`.
+fn reason(rule: Rule, resolved: bool) -> String {
+    let mut reason = String::new();
+    for word in rule.as_str().split('-') {
+        let mut letters = word.chars();
+        reason.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        reason.push_str(letters.as_str());
+    }
+    if resolved {
+        reason += "Resolved";
+    }
+    reason
+}
+
+/// The title, what to do first, and where to read on.
+fn note(time: Timestamp, finding: &Finding, state: State) -> String {
+    let title = Printable(&finding.title);
+    let text = match (state, finding.advice.first()) {
+        (State::Resolved, _) => {
+            let lasted = length(time.since(finding.since));
+            format!("over after {lasted}: {title}")
+        }
+        (_, Some(first)) => format!("{title}. First: {}", Printable(first)),
+        (_, None) => title.to_string(),
+    };
+    let end = format!(" (node-tracer finding {})", Printable(&finding.id));
+    cut(&text, MOST.saturating_sub(end.len()), "…") + &end
+}
+
+/// At most so many bytes of it, with this at the end if it is not all.
+fn cut(text: &str, most: usize, end: &str) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut at = most.saturating_sub(end.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    format!("{}{end}", text.get(..at).unwrap_or_default())
+}
+
+/// Whether it can be an object's name: it becomes a part of a path.
+fn is_name(text: &str, most: usize) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+    (1..=most).contains(&text.len()) && text.chars().all(plain) && !text.starts_with('.')
+}
