@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
+use crate::{bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck};
 
 const MARK: &str = "stage-helper";
 
@@ -78,6 +78,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             settle_in(comm, cgroups)?;
             memory::swell()
         }
+        (stuck::ROLE, [file, count]) => stuck::write_in_many(Path::new(file), count.parse()?),
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {

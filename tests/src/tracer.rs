@@ -230,6 +230,13 @@ impl Tracer {
             .collect()
     }
 
+    /// How many records there are of a kind so far.
+    pub fn count(&self, wanted: impl Fn(&Value) -> bool) -> usize {
+        let said = lock(&self.said);
+        let records = said.records.iter().filter(|(_, record)| wanted(record));
+        records.count()
+    }
+
     /// Sends it a signal. (It is not reaped yet, so the PID is its own.)
     pub fn signal(&self, signal: i32) {
         // SAFETY: kill takes no pointers.

@@ -9,6 +9,7 @@ mod output;
 mod piped;
 mod runtime;
 mod signals;
+mod stalls;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::harness::Test;
@@ -17,6 +18,7 @@ use node_tracer_tests::stage::{IP, Need};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+const FROZEN: &[Need] = &[Need::Root, Need::StaticBusybox, Need::Loop, Need::Tracer];
 const JOURNALD: &[Need] = &[Need::Root, Need::Tracer, IP, Need::Journald];
 
 pub(crate) const TESTS: &[Test] = &[
@@ -99,6 +101,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "faults_little_memory_is_enough",
         needs: &[Need::Root, Need::Tracer, Need::Cgroup],
         run: machine::little_memory,
+    },
+    Test {
+        name: "faults_thousand_tasks_stuck_at_once_are_told_once_each",
+        needs: FROZEN,
+        run: stalls::at_once,
+    },
+    Test {
+        name: "faults_thousand_tasks_that_flap_are_not_stuck",
+        needs: FROZEN,
+        run: stalls::flapping,
     },
     Test {
         name: "faults_links_that_others_detach_are_missed_by_nobody",
