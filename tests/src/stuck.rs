@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -88,9 +88,10 @@ impl Stuck {
         })
     }
 
-    /// Freezes and thaws in turns of this length, until it is told to stop.
-    pub fn flap(&mut self, turn: Duration, stop: &AtomicBool) -> anyhow::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
+    /// Freezes and thaws in turns of this length, for so long.
+    pub fn flap_for(&mut self, turn: Duration, length: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + length;
+        while Instant::now() < end {
             self.freeze()?;
             let waited = wait::pause(turn);
             self.thaw()?;

@@ -5,6 +5,7 @@
 //! stdout, numbers to `target/bench/`.
 
 pub(crate) mod crictl;
+mod long;
 mod measure;
 mod replay;
 mod scan;
@@ -28,6 +29,8 @@ pub(crate) enum Bench {
     Scan(scan::Options),
     /// All that a tracer looks at, as fast as the machine can, and rest after it
     Storm(storm::Options),
+    /// A node's mixed load for half an hour, and whether anything grows
+    Long(long::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
 }
@@ -58,6 +61,7 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let missing = stage::missing(match what {
         Bench::Scan(_) => scan::NEEDS,
         Bench::Storm(_) => storm::NEEDS,
+        Bench::Long(_) => long::NEEDS,
         Bench::Replay(_) => replay::NEEDS,
     });
     missing.iter().for_each(|line| eprintln!("bench {line}"));
@@ -68,6 +72,10 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Storm(storm::Options {
             binary: Some(binary),
             ..
+        })
+        | Bench::Long(long::Options {
+            binary: Some(binary),
+            ..
         }) => binary.clone(),
         _ => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
     };
@@ -76,6 +84,7 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     let done = match what {
         Bench::Scan(options) => scan::run(options, &tracer),
         Bench::Storm(options) => storm::run(options, &tracer),
+        Bench::Long(options) => long::run(options, &tracer),
         Bench::Replay(options) => replay::run(options, &tracer),
     };
     // All guards are gone here.

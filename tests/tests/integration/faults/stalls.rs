@@ -1,7 +1,6 @@
 //! A thousand tasks that get stuck, and go on, at the same time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -97,16 +96,8 @@ pub(super) fn flapping() -> anyhow::Result<()> {
     let mut tasks = Stuck::start(COUNT)?;
     // Far more than a turn takes on a machine that does much else.
     let tracer = Tracer::trace(&["--stall-threshold", "10s"])?;
-    let stop = AtomicBool::new(false);
     let pids = tasks.pids().to_vec();
-    let flapped = std::thread::scope(|scope| {
-        let flapping = scope.spawn(|| tasks.flap(Duration::from_millis(100), &stop));
-        let waited = wait::pause(Duration::from_secs(12));
-        stop.store(true, Ordering::Relaxed);
-        let flapped = flapping.join().map_err(|_| anyhow::anyhow!("panicked"));
-        waited.and_then(|()| flapped?)
-    });
-    flapped?;
+    tasks.flap_for(Duration::from_millis(100), Duration::from_secs(12))?;
     let slept = tasks.stop()?;
     println!("        {slept} sleeps");
     ensure!(slept > u64::from(COUNT), "{slept} sleeps");
