@@ -3,6 +3,7 @@
 mod effects;
 mod hooks;
 mod lock;
+mod memory;
 mod out;
 mod pods;
 mod runtime;
@@ -48,6 +49,7 @@ const BATCHES: usize = 16;
 
 /// Streams until a signal or the end of `--duration`.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    memory::keep_little();
     // Before there are threads: they have what their starter has.
     let look = config.privileges.trace(ebpf::use_takes_capability);
     let starter = Starter::start(ATTACH | look | WRITE)?;
@@ -105,6 +107,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     effects.step(&mut events);
     out.take(events.drain(..));
     out.tick();
+    memory::give_back();
     notify.ready(|| out.status());
 
     let readable = Readable(live.as_raw_fd());

@@ -226,7 +226,10 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<bool> {
         "cpu_percent": { "before": before.cpu, "after": after.cpu },
     });
     super::write("storm", &numbers)?;
-    // Others on the machine may add to what is told, never take from it.
-    let whole = rows.iter().all(|(_, made, told)| made <= told);
+    // Others on the machine may add to what is told, never take from it. An
+    // address that is taken off at once may be missed where no function can be
+    // hooked; the coverage record says so.
+    let mut counted = rows.iter().filter(|(what, ..)| *what != "addresses added");
+    let whole = counted.all(|(_, made, told)| made <= told);
     Ok(lost_all > 0 || whole)
 }
