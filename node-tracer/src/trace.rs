@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use self::{
-    effects::Effects, hooks::Hooks, lock::Lock, out::Out, pods::PodsSource, runtime::Runtime,
-    space::Space,
+    effects::Effects, hooks::Hooks, lock::Lock, memory::Memory, out::Out, pods::PodsSource,
+    runtime::Runtime, space::Space,
 };
 use crate::{
     config::Config,
@@ -107,7 +107,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     effects.step(&mut events);
     out.take(events.drain(..));
     out.tick();
-    memory::give_back();
+    let mut memory = Memory::after_start();
     notify.ready(|| out.status());
 
     let readable = Readable(live.as_raw_fd());
@@ -153,7 +153,9 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         }
         effects.step(&mut events);
         space.step(&mut events);
+        memory.count(events.len());
         out.take(events.drain(..));
+        memory.step(&mut events);
         if out.until_tick().is_zero() {
             out.tick();
         }

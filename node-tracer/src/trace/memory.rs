@@ -4,6 +4,10 @@
 //! some 20 MB for a moment (aya reads all of the kernel's types, twice), and
 //! bursts take some. The C library's allocator, left alone, keeps most of that.
 
+use std::time::{Duration, Instant};
+
+use crate::event::Event;
+
 /// Has the allocator keep less. To be called before there are threads.
 ///
 /// * One arena: what one thread takes, another frees here (sources hand their
@@ -39,8 +43,46 @@ pub(super) fn keep_little() {
     }
 }
 
+/// When free blocks are given back.
+#[derive(Debug)]
+pub(super) struct Memory {
+    given: Instant,
+    /// Events since then.
+    events: usize,
+}
+
+impl Memory {
+    /// Gives back what the start took.
+    pub(super) fn after_start() -> Self {
+        give_back();
+        Self {
+            given: Instant::now(),
+            events: 0,
+        }
+    }
+
+    /// So many more events were taken in.
+    pub(super) fn count(&mut self, events: usize) {
+        self.events += events;
+    }
+
+    /// What a burst took lies between what stays, so the allocator keeps it; it
+    /// is given back a while after. `events`: the queue, which is empty.
+    pub(super) fn step(&mut self, events: &mut Vec<Event>) {
+        if self.events >= BURST && self.given.elapsed() >= PAUSE {
+            events.shrink_to(BURST);
+            *self = Self::after_start();
+        }
+    }
+}
+
+/// So many events do not leave enough behind to look for.
+const BURST: usize = 1_000;
+/// All free blocks are looked at, which takes a millisecond or two.
+const PAUSE: Duration = Duration::from_secs(30);
+
 /// Gives back what is free between what is used.
-pub(super) fn give_back() {
+fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no preconditions.
     unsafe {
