@@ -2,6 +2,7 @@
 //! the tracer asks the API server with each kind of credentials.
 
 mod incident;
+mod restart;
 
 use std::process::Command;
 use std::time::Duration;
@@ -36,6 +37,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "kube_ordinary_deletion_is_no_ghost",
         needs: look::KUBE,
         run: ordinary_deletion,
+    },
+    Test {
+        name: "faults_kubelet_that_restarts_is_no_deletion",
+        needs: look::KUBE,
+        run: restart::kubelet,
     },
     Test {
         name: "kube_pod_asks_with_its_service_account",
