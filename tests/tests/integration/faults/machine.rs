@@ -157,7 +157,11 @@ pub(super) fn killed_for_memory() -> anyhow::Result<()> {
             // It keeps what it may have to print; so it does not fit, and ends.
             let mut hog = limited.command(Path::new("sh"));
             hog.args(["-c", "head -c 256M /dev/zero | tail -c 256M"]);
-            let _hog = Hog(hog.stdout(Stdio::null()).spawn().context("sh")?);
+            let _hog = Hog(hog
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .context("sh")?);
             tracer.wait_for_end(SOON)
         });
         stop.store(true, Ordering::Relaxed);
