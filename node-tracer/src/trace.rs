@@ -3,6 +3,7 @@
 mod effects;
 mod hooks;
 mod lock;
+mod memory;
 mod out;
 mod pods;
 mod runtime;
@@ -21,8 +22,8 @@ use tokio::{
 };
 
 use self::{
-    effects::Effects, hooks::Hooks, lock::Lock, out::Out, pods::PodsSource, runtime::Runtime,
-    space::Space,
+    effects::Effects, hooks::Hooks, lock::Lock, memory::Memory, out::Out, pods::PodsSource,
+    runtime::Runtime, space::Space,
 };
 use crate::{
     config::Config,
@@ -53,6 +54,7 @@ const BATCHES: usize = 16;
 
 /// Streams until a signal or the end of `--duration`.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    memory::keep_little();
     // Before there are threads: they have what their starter has.
     let look = config.privileges.trace(ebpf::use_takes_capability);
     let starter = Starter::start(ATTACH | look | WRITE)?;
@@ -123,6 +125,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     effects.step(&mut events);
     out.take(events.drain(..));
     out.tick();
+    let mut memory = Memory::after_start();
     notify.ready(|| out.status());
 
     let readable = Readable(live.as_raw_fd());
@@ -168,7 +171,9 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         }
         effects.step(&mut events);
         space.step(&mut events);
+        memory.count(events.len());
         out.take(events.drain(..));
+        memory.step(&mut events);
         if out.until_tick().is_zero() {
             out.tick();
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use anyhow::Context as _;
 
 use crate::scratch::Scratch;
-use crate::stage;
+use crate::{helper, stage};
 
 /// A program with a plugin's variables, which are long: each run of it is an
 /// event of more than a KiB. Nobody should believe it: its parent is no
@@ -28,7 +28,8 @@ impl Calls {
 
     fn call(&self) -> anyhow::Result<()> {
         let long = |letter: &str| letter.repeat(190);
-        let status = Command::new(self.folder.path().join("plugin"))
+        let mut command = Command::new(self.folder.path().join("plugin"));
+        command
             .env_clear()
             .env("CNI_COMMAND", "ADD")
             .env("CNI_CONTAINERID", long("c"))
@@ -38,8 +39,8 @@ impl Calls {
             .env(
                 "CNI_ARGS",
                 format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", long("s"), long("p")),
-            )
-            .status()?;
+            );
+        let status = helper::spawn_copy(&mut command)?.wait()?;
         anyhow::ensure!(status.success(), "{status}");
         Ok(())
     }

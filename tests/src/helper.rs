@@ -7,15 +7,18 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::netns::Netns;
-use crate::{bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime};
+use crate::{
+    bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck, wait,
+};
 
 const MARK: &str = "stage-helper";
 
@@ -78,6 +81,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             settle_in(comm, cgroups)?;
             memory::swell()
         }
+        (stuck::ROLE, [file, count]) => stuck::write_in_many(Path::new(file), count.parse()?),
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {
@@ -97,6 +101,17 @@ fn settle_in(comm: &str, cgroups: &[String]) -> anyhow::Result<()> {
     // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
     Ok(())
+}
+
+/// Starts a program that this process has just written. Another thread that
+/// starts something at that moment has the file open for writing for a moment,
+/// and then the kernel refuses to execute it.
+pub(crate) fn spawn_copy(command: &mut Command) -> anyhow::Result<Child> {
+    let what = format!("start {}", command.get_program().display());
+    wait::until(&what, Duration::from_secs(5), || match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => Ok(None),
+        spawned => spawned.map(Some).with_context(|| what.clone()),
+    })
 }
 
 /// A command that starts a helper, from `program` (a copy of this one) or

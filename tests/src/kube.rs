@@ -87,6 +87,8 @@ pub struct Kube {
     name: String,
     authority: Authority,
     scratch: Scratch,
+    /// kubelet's program and arguments, to start it again.
+    kubelet_line: (PathBuf, Vec<String>),
 }
 
 /// An answer of the API server: its status, and its body.
@@ -118,6 +120,7 @@ impl Kube {
             name: node_name().to_lowercase(),
             authority,
             scratch,
+            kubelet_line: (assets.kubelet.clone(), Vec::new()),
         };
         this.start_parts(&assets)
             .with_context(|| format!("start the cluster's part of the node; {}", this.words()))?;
@@ -137,7 +140,7 @@ impl Kube {
             let folder = hierarchy.join(self.node.cgroup_top());
             fs::create_dir_all(&folder).with_context(|| format!("mkdir {}", folder.display()))?;
         }
-        let kubelet = settings.kubelet();
+        self.kubelet_line.1 = settings.kubelet();
         let (node, log) = (&self.node, self.scratch.path());
         self.etcd = Some(Part::start(node, log, &assets.etcd, &settings::etcd())?);
         let server = settings::api_server();
@@ -145,8 +148,18 @@ impl Kube {
         self.until("the API server", |this| {
             Ok(this.call("GET", "/readyz", None)?.0 == 200)
         })?;
-        let (node, log) = (&self.node, self.scratch.path());
-        let kubelet = Part::start(node, log, &assets.kubelet, &kubelet)?;
+        self.start_kubelet()
+    }
+
+    /// Kills kubelet, as a crash or an upgrade does.
+    pub fn kill_kubelet(&mut self) {
+        self.kubelet = None;
+    }
+
+    /// Starts kubelet, for the first time or again. Back when the node is ready.
+    pub fn start_kubelet(&mut self) -> anyhow::Result<()> {
+        let (program, args) = &self.kubelet_line;
+        let kubelet = Part::start(&self.node, self.scratch.path(), program, args)?;
         self.kubelet = Some(kubelet);
         let own = format!("/api/v1/nodes/{}", self.name);
         self.until("the node to be ready", |this| {

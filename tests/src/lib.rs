@@ -18,6 +18,7 @@
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
 //! | [`recorder`], [`scripted`], [`terway`] | CNI plugins that write down what they do, or do what other products do |
 //! | [`calls`] | programs with a plugin's variables, many of them |
+//! | [`stuck`] | a thousand tasks in uninterruptible sleep at once |
 //! | [`small_disk`] | a disk that is soon full |
 //! | [`bare`], [`scripted_cri`] | a node without a runtime, and the socket of one by script |
 //! | [`crowd`] | thousands of namespaces and tasks |
@@ -74,6 +75,7 @@ pub mod scripted;
 pub mod scripted_cri;
 pub mod small_disk;
 pub mod stage;
+pub mod stuck;
 mod syscall;
 pub mod terminal;
 pub mod terway;

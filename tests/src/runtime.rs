@@ -44,10 +44,8 @@ impl Runtime {
         let program = folder.join("containerd");
         fs::copy("/proc/self/exe", &program)
             .with_context(|| format!("copy this program to {}", program.display()))?;
-        let mut child = helper::command(Some(&program), Some(node), "runtime")
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
+        let mut command = helper::command(Some(&program), Some(node), "runtime");
+        let mut child = helper::spawn_copy(command.stdout(Stdio::piped()))?;
         let replies = BufReader::new(child.stdout.take().context("no pipe")?);
         Ok(Self { child, replies })
     }

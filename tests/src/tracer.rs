@@ -221,12 +221,6 @@ impl Tracer {
         )
     }
 
-    /// How many events it has told so far.
-    pub fn count(&self) -> usize {
-        let is_event = |(_, record): &&(Instant, Value)| record["type"] == "event";
-        lock(&self.said).records.iter().filter(is_event).count()
-    }
-
     /// All records so far.
     pub fn records(&self) -> Vec<Value> {
         lock(&self.said)
@@ -234,6 +228,13 @@ impl Tracer {
             .iter()
             .map(|(_, record)| record.clone())
             .collect()
+    }
+
+    /// How many records there are of a kind so far.
+    pub fn count(&self, wanted: impl Fn(&Value) -> bool) -> usize {
+        let said = lock(&self.said);
+        let records = said.records.iter().filter(|(_, record)| wanted(record));
+        records.count()
     }
 
     /// Sends it a signal. (It is not reaped yet, so the PID is its own.)

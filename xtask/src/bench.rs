@@ -7,6 +7,7 @@
 //! | [`latency`] | from what happens in the kernel to the record of it |
 //! | [`footprint`] | start, memory and time on a CPU on a node with many pods |
 //! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
+//! | [`long`] | whether anything grows in half an hour |
 //! | [`size`] | the binary |
 //! | [`budget`] | what each may take, and the table of all |
 //! | [`machine`], [`sample`], [`mod@measure`], [`process`] | what is measured on, and how |
@@ -22,6 +23,7 @@ mod footprint;
 mod hooks;
 mod latency;
 mod load;
+mod long;
 mod machine;
 mod measure;
 mod peers;
@@ -53,7 +55,7 @@ use crate::{cargo, readme};
 /// What `bench` is asked for.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What is measured [default: all of it]
+    /// What is measured [default: all of it but `long`]
     #[command(subcommand)]
     what: Option<What>,
     /// Measure this tracer instead of the one of this source
@@ -82,6 +84,8 @@ enum What {
     Scan(scan::Options),
     /// All that a tracer looks at, as fast as the machine can, and rest after it
     Storm(storm::Options),
+    /// A node's mixed load for half an hour, and whether anything grows
+    Long(long::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
     /// The static binary
@@ -142,7 +146,7 @@ fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
 const TABLE: &str = "table.md";
 
 impl What {
-    /// All of them, in the order in which they are run.
+    /// All but the long run, in the order in which they are run.
     fn all(quick: bool) -> anyhow::Result<Vec<Self>> {
         let storm: &[&str] = match quick {
             true => &["storm", "--seconds", "5"],
@@ -170,6 +174,7 @@ impl What {
             Self::Footprint(_) => "footprint",
             Self::Scan(_) => "scan",
             Self::Storm(_) => "storm",
+            Self::Long(_) => "long",
             Self::Replay(_) => "replay",
             Self::Size => "size",
         }
@@ -183,6 +188,7 @@ impl What {
             Self::Footprint(_) => footprint::NEEDS,
             Self::Scan(_) => scan::NEEDS,
             Self::Storm(_) => storm::NEEDS,
+            Self::Long(_) => long::NEEDS,
             Self::Replay(_) => replay::NEEDS,
             Self::Size => &[],
         })
@@ -199,6 +205,7 @@ impl What {
                 let whole = storm::run(options, &setting.tracer)?;
                 Ok(vec![lost(whole)?])
             }
+            Self::Long(options) => long::run(options, &setting.tracer),
             Self::Replay(options) => replay::run(options, setting),
             Self::Size => size::run(setting),
         }
@@ -261,11 +268,7 @@ pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     }
-    let given = match &asked.what {
-        Some(What::Storm(options)) => asked.binary.clone().or_else(|| options.binary.clone()),
-        _ => asked.binary.clone(),
-    };
-    let tracer = match given {
+    let tracer = match &asked.binary {
         Some(binary) => std::path::absolute(binary)?,
         None if matches!(asked.what, Some(What::Size)) => PathBuf::new(),
         None => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
@@ -401,16 +404,10 @@ mod tests {
         for line in [
             ["bench", "--binary", "/x", "scan"],
             ["bench", "scan", "--binary", "/x"],
+            ["bench", "storm", "--binary", "/x"],
         ] {
             let asked = Outer::try_parse_from(line).unwrap();
             assert_eq!(asked.bench.binary, Some(PathBuf::from("/x")));
         }
-        // It has an option of its own.
-        let asked = Outer::try_parse_from(["bench", "storm", "--binary", "/x"]).unwrap();
-        let storm = match asked.bench.what {
-            Some(What::Storm(options)) => options.binary,
-            _ => None,
-        };
-        assert_eq!(asked.bench.binary.or(storm), Some(PathBuf::from("/x")));
     }
 }

@@ -9,6 +9,8 @@ mod output;
 mod piped;
 mod runtime;
 mod signals;
+mod stalls;
+mod stopped;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::harness::Test;
@@ -17,6 +19,7 @@ use node_tracer_tests::stage::{IP, Need};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
+const FROZEN: &[Need] = &[Need::Root, Need::StaticBusybox, Need::Loop, Need::Tracer];
 const JOURNALD: &[Need] = &[Need::Root, Need::Tracer, IP, Need::Journald];
 
 pub(crate) const TESTS: &[Test] = &[
@@ -97,8 +100,39 @@ pub(crate) const TESTS: &[Test] = &[
     },
     Test {
         name: "faults_little_memory_is_enough",
-        needs: &[Need::Root, Need::Tracer, Need::Cgroup],
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Cgroup,
+            Need::StaticBusybox,
+            Need::Loop,
+        ],
         run: machine::little_memory,
+    },
+    Test {
+        name: "faults_thousand_tasks_stuck_at_once_are_told_once_each",
+        needs: FROZEN,
+        run: stalls::at_once,
+    },
+    Test {
+        name: "faults_thousand_tasks_that_flap_are_not_stuck",
+        needs: FROZEN,
+        run: stalls::flapping,
+    },
+    Test {
+        name: "faults_tracer_stopped_in_its_tracks_tells_the_true_times",
+        needs: FROZEN,
+        run: stopped::times,
+    },
+    Test {
+        name: "faults_documented_memory_limits_are_no_less_than_is_tested",
+        needs: &[],
+        run: machine::documented_limits,
+    },
+    Test {
+        name: "faults_tracer_killed_for_memory_leaves_a_usable_recording",
+        needs: &[Need::Root, Need::Tracer, Need::Cgroup],
+        run: machine::killed_for_memory,
     },
     Test {
         name: "faults_links_that_others_detach_are_missed_by_nobody",

@@ -3,6 +3,7 @@
 
 mod events;
 mod incident;
+mod restart;
 
 use std::process::Command;
 use std::time::Duration;
@@ -48,6 +49,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "kube_ordinary_deletion_is_no_ghost",
         needs: look::KUBE,
         run: ordinary_deletion,
+    },
+    Test {
+        name: "faults_kubelet_that_restarts_is_no_deletion",
+        needs: look::KUBE,
+        run: restart::kubelet,
     },
     Test {
         name: "kube_pod_asks_with_its_service_account",

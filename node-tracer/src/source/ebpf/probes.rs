@@ -182,7 +182,6 @@ impl Probes {
         for (program, reason) in &facts.refused {
             warnings.push(format!("the kernel refuses {program}: {reason}"));
         }
-        give_back_memory();
         Ok((probes, plan, warnings))
     }
 
@@ -242,16 +241,6 @@ fn own_pid_ns() -> u32 {
         .ok()
         .and_then(|inode| u32::try_from(inode).ok())
         .unwrap_or(0)
-}
-
-/// Reading the kernel's type information takes some 20 MB once. The allocator
-/// would keep them for as long as the tracer runs.
-fn give_back_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no preconditions.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 fn take_map<T>(

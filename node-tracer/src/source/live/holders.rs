@@ -102,12 +102,17 @@ impl Live {
                 by_netns.entry(netns).or_default().push(entry);
             }
         }
+        // One that was told by another name than it was destroyed by stays else.
+        let told = &mut self.holders.told;
+        told.retain(|netns, _| by_netns.contains_key(netns));
         let by_netns: Vec<(Netns, usize, Vec<&TaskEntry>)> = by_netns
             .into_iter()
             .map(|(netns, entries)| (netns, entries.len(), first_ones(entries)))
             .collect();
         let named = by_netns.iter().flat_map(|(_, _, entries)| entries);
         let named: Vec<_> = named.map(|entry| tasks::key(&entry.row.task)).collect();
+        self.owners
+            .forget_all_but(all.iter().map(|entry| tasks::key(&entry.row.task)));
         self.owners.look_up(&named);
         let unheld = by_netns
             .iter()

@@ -1,7 +1,7 @@
 //! Kernel tasks as events name them: with pod and container, state letter,
 //! and a stack in words.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
 
@@ -26,6 +26,9 @@ const UNINTERRUPTIBLE: u32 = 2;
 const TICK: u64 = 10_000_000;
 /// Owners kept; beyond, all are looked up anew.
 const MAX_OWNERS: usize = 32_768;
+
+/// So many are not worth going through.
+const FEW_OWNERS: usize = 1_024;
 
 /// Whose tasks are, looked up once a task.
 #[derive(Debug)]
@@ -59,6 +62,17 @@ impl Owners {
             self.look_up(&[thread]);
             self.known.get(&thread).map(Option::is_some)
         })
+    }
+
+    /// Forgets tasks that are not on this list, once they are more than those
+    /// that are: most of them have ended. Who is needed again is asked again.
+    pub(crate) fn forget_all_but(&mut self, present: impl ExactSizeIterator<Item = (u32, u64)>) {
+        if self.known.len() <= 2 * present.len() + FEW_OWNERS {
+            return;
+        }
+        let present: HashSet<(u32, u64)> = present.collect();
+        self.known.retain(|task, _| present.contains(task));
+        self.known.shrink_to_fit();
     }
 
     /// Looks up all owners that are not known yet, in one go.
@@ -230,6 +244,22 @@ mod tests {
         let stack = stack.map(str::to_owned);
         assert_eq!(wchan(&stack).as_deref(), Some("request_wait_answer"));
         assert_eq!(wchan(&stack[..2]), None);
+    }
+
+    #[test]
+    fn owners_of_tasks_that_are_gone_are_forgotten_when_they_are_many() {
+        let root = tempfile::tempdir().unwrap();
+        let procfs = Procfs::new(root.path(), crate::source::procfs::Bounded::default());
+        let mut owners = Owners::new(procfs);
+        let task = |tid: u32| (tid, u64::from(tid));
+        owners.known = (0..2_000).map(|tid| (task(tid), None)).collect();
+        owners.forget_all_but((0..600).map(task));
+        assert_eq!(owners.known.len(), 2_000, "not so many more than there are");
+        owners.forget_all_but([5, 1_999, 7_000].map(task).into_iter());
+        let mut left: Vec<u32> = owners.known.keys().map(|(tid, _)| *tid).collect();
+        left.sort_unstable();
+        assert_eq!(left, [5, 1_999]);
+        assert!(owners.known.capacity() < 100, "the room for them is kept");
     }
 
     #[test]

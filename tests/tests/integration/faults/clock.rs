@@ -71,14 +71,22 @@ pub(super) fn step_in_a_recording() -> anyhow::Result<()> {
     let year = at_time[..4].to_owned();
     let later = (year.parse::<u32>()? + 4).to_string();
     let (year, later) = (format!("\"{year}-"), format!("\"{later}-"));
-    for (by_ms, name) in [(FOUR_YEARS_MS, "forward"), (-FOUR_YEARS_MS, "back")] {
+    let steps = [
+        (FOUR_YEARS_MS, false, "forward"),
+        (-FOUR_YEARS_MS, false, "back"),
+        // The machine was suspended, and what is monotonic stood still.
+        (FOUR_YEARS_MS, true, "suspended"),
+    ];
+    for (by_ms, suspended, name) in steps {
         let (first, second) = match by_ms > 0 {
             true => (&year, &later),
             false => (&later, &year),
         };
         let shift = |line: &&str, to: &String| line.replace(&year, to) + "\n";
         let mut stepped: String = lines[..at].iter().map(|line| shift(line, first)).collect();
-        let step = format!(r#"{{"time":"{at_time}","event":"clock-stepped","by_ms":{by_ms}}}"#);
+        let step = format!(
+            r#"{{"time":"{at_time}","event":"clock-stepped","by_ms":{by_ms},"suspended":{suspended}}}"#
+        );
         stepped += &shift(&step.as_str(), second);
         stepped.extend(lines[at..].iter().map(|line| shift(line, second)));
         let other = folder.path().join(name);

@@ -2,15 +2,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::calls::Calls;
 use node_tracer_tests::links;
 use node_tracer_tests::netns::Netns;
-use node_tracer_tests::scratch::unique_name;
-use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
+use node_tracer_tests::scratch::{Scratch, unique_name};
+use node_tracer_tests::stuck::Stuck;
+use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
+use serde_json::Value;
+
+use super::{recorded, signals, whole_lines};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,15 +44,23 @@ impl Limited {
         Ok(this)
     }
 
-    /// A shell that goes into it and becomes the tracer.
-    fn tracer(&self) -> anyhow::Result<Tracer> {
-        let mut command = std::process::Command::new("/bin/sh");
+    /// A tracer in it.
+    fn tracer(&self, args: &[&str]) -> anyhow::Result<Tracer> {
+        let mut command = self.command(&node_tracer_tests::tracer::binary()?);
+        command
+            .args(["trace", "-o", "json", "--cri", "none", "--pods", "none"])
+            .args(args);
+        Tracer::start(&mut command, |_| ())
+    }
+
+    /// A shell that goes into it and becomes this program.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
             .arg(&self.folder)
-            .arg(node_tracer_tests::tracer::binary()?)
-            .args(["trace", "-o", "json", "--cri", "none", "--pods", "none"]);
-        Tracer::start(&mut command, |_| ())
+            .arg(program);
+        command
     }
 }
 
@@ -57,12 +71,23 @@ impl Drop for Limited {
     }
 }
 
-/// With 64 MiB it starts and lives through a burst of calls.
+/// What is tried here.
+const LITTLE: u64 = 64 * MIB;
+
+/// It starts, and lives through a burst of calls while a thousand tasks sleep
+/// and wake, and then get stuck.
 pub(super) fn little_memory() -> anyhow::Result<()> {
-    let limited = Limited::create(64 * MIB)?;
-    let mut tracer = limited.tracer()?;
+    let mut tasks = Stuck::start(1_000)?;
+    let limited = Limited::create(LITTLE)?;
+    let mut tracer = limited.tracer(&["--stall-threshold", "2s"])?;
     tracer.wait_until_ready()?;
+    tasks.freeze_all()?;
     Calls::create()?.make(1_500)?;
+    let stuck = |record: &Value| is_finding(record, "blocked-task");
+    wait::until("1,000 findings", SOON * 3, || {
+        Ok((tracer.count(stuck) >= 1_000).then_some(()))
+    })?;
+    tasks.thaw()?;
     let netns = Netns::create()?;
     let inode = netns.inode();
     tracer.wait_for("an event after the burst", SOON, |record| {
@@ -77,6 +102,91 @@ pub(super) fn little_memory() -> anyhow::Result<()> {
         ended.stderr
     );
     drop(limited);
+    Ok(())
+}
+
+/// What the packages allow it.
+pub(super) fn documented_limits() -> anyhow::Result<()> {
+    let folder = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../node-tracer/packaging"
+    ));
+    let read = |path: &str| fs::read_to_string(folder.join(path)).context(path.to_owned());
+    let (unit, manifest) = (
+        read("systemd/node-tracer.service")?,
+        read("kubernetes/node-tracer.yaml")?,
+    );
+    let limits = manifest.split("limits:").nth(1).context("no limits")?;
+    for (text, key, unit) in [
+        (unit.as_str(), "MemoryMax=", "M"),
+        (unit.as_str(), "MemoryHigh=", "M"),
+        (limits, "memory: ", "Mi"),
+    ] {
+        let mut lines = text.lines().map(str::trim);
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_suffix(unit));
+        let value: u64 = value.with_context(|| key.to_owned())?.parse()?;
+        ensure!(value * MIB >= LITTLE, "{key}{value}{unit} is not tested");
+    }
+    Ok(())
+}
+
+/// Killed when it is dropped.
+struct Hog(Child);
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the kernel ends in the middle of a burst has recorded whole lines, of
+/// which the last one may be torn, and they can be replayed.
+pub(super) fn killed_for_memory() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let recording = folder.path().join("run.jsonl");
+    let limited = Limited::create(LITTLE)?;
+    let mut tracer = limited.tracer(&["--record", &recording.display().to_string()])?;
+    tracer.wait_until_ready()?;
+    // The one that the kernel takes first.
+    fs::write(format!("/proc/{}/oom_score_adj", tracer.pid()), "1000")?;
+    let (calls, stop) = (Calls::create()?, AtomicBool::new(false));
+    let ended = std::thread::scope(|scope| {
+        let burst = scope.spawn(|| calls.make_until(&stop));
+        let ended = wait::pause(Duration::from_secs(1)).and_then(|()| {
+            // It keeps what it may have to print; so it does not fit, and ends.
+            let mut hog = limited.command(Path::new("sh"));
+            hog.args(["-c", "head -c 256M /dev/zero | tail -c 256M"]);
+            let _hog = Hog(hog
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .context("sh")?);
+            tracer.wait_for_end(SOON)
+        });
+        stop.store(true, Ordering::Relaxed);
+        let made = burst.join().map_err(|_| anyhow::anyhow!("panicked"))?;
+        made.and(ended)
+    })?;
+    ensure!(ended.signal == Some(libc::SIGKILL), "{ended:?}");
+    drop(limited);
+    let text = fs::read_to_string(&recording)?;
+    let lines = signals::but_the_last(&text)?;
+    let events = recorded(&lines).count();
+    println!("        {events} events recorded");
+    ensure!(events > 100, "{events} events recorded");
+    let mut replay = node_tracer_tests::tracer::command(&["replay", "-o", "json"])?;
+    let output = replay.arg(&recording).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}: {stderr}",
+        output.status
+    );
+    let printed = whole_lines(&String::from_utf8(output.stdout)?)?;
+    let last = printed.last().context("nothing printed")?;
+    let seen = last["events_seen"].as_u64().context("no summary")?;
+    ensure!(seen >= events as u64, "{seen} of {events} replayed");
     Ok(())
 }
 

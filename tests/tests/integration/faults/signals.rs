@@ -64,7 +64,7 @@ pub(super) fn terminated() -> anyhow::Result<()> {
 }
 
 /// All lines but the last, which may be torn.
-fn but_the_last(text: &str) -> anyhow::Result<Vec<Value>> {
+pub(super) fn but_the_last(text: &str) -> anyhow::Result<Vec<Value>> {
     let end = text.rfind('\n').map_or(0, |end| end + 1);
     whole_lines(&text[..end])
 }
