@@ -101,7 +101,8 @@ pub(crate) struct Trace {
     /// Stop after this time
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write every event to a file, for replay; it must not exist
+    /// Write every event to a file, for replay; it must not exist (in a folder:
+    /// to a new one, named after the time)
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Serve metrics for Prometheus at http://ADDR/metrics; a port alone is
@@ -126,7 +127,8 @@ pub(crate) struct Scan {
     /// are still under way (these take up to 30 s)
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write every event to a file, for replay; it must not exist
+    /// Write every event to a file, for replay; it must not exist (in a folder:
+    /// to a new one, named after the time)
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 }
