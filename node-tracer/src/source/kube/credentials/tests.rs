@@ -124,3 +124,24 @@ fn no_secret_is_kept() {
     let credentials = Credentials::find(folder.path(), Some(&path)).unwrap();
     assert!(!format!("{credentials:?}").contains("s3cr3t"));
 }
+
+#[test]
+fn the_kubelets_own_is_known_by_its_path_below_a_mounted_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let own = root.join("etc/kubernetes/kubelet.conf");
+    std::fs::create_dir_all(root.join("pki")).unwrap();
+    std::fs::write(root.join("pki/token"), "s3cr3t").unwrap();
+    // A path of the host.
+    put(&own, "kubeadm", json!({ "tokenFile": "/pki/token" }));
+    let found = Credentials::find(root, Some(&own)).unwrap();
+    assert_eq!(found.server, "kubeadm");
+    found.load().unwrap();
+    let copy = root.join("etc/kubernetes/copy.conf");
+    put(&copy, "copy", json!({ "tokenFile": "/pki/token" }));
+    let found = Credentials::find(root, Some(&copy));
+    assert!(
+        found.and_then(|found| found.load()).is_err(),
+        "a user's own"
+    );
+}
