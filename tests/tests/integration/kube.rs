@@ -2,6 +2,7 @@
 //! the tracer asks the API server with each kind of credentials.
 
 mod incident;
+mod released;
 
 use std::process::Command;
 use std::time::Duration;
@@ -36,6 +37,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "kube_ordinary_deletion_is_no_ghost",
         needs: look::KUBE,
         run: ordinary_deletion,
+    },
+    Test {
+        name: "kube_released_daemon_set_and_debug_pod_find_the_incident",
+        needs: node_tracer_tests::kube::released::NEEDS,
+        run: released::found,
     },
     Test {
         name: "kube_pod_asks_with_its_service_account",
