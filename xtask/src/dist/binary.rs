@@ -56,6 +56,13 @@ const PASSED: [&str; 19] = [
     "no_proxy",
 ];
 
+/// What the binary is compiled and linked with, whatever a configuration of
+/// cargo says. Where it lies in memory is by chance (PIE), so it corrects 14,000
+/// pointers as it starts: a bit for each in place of 24 bytes is a third of a
+/// megabyte. (Of binutils 2.38 and musl 1.2.4, both of 2023 and before; not of
+/// the kernel.)
+const FLAGS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
+
 fn is_passed(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     PASSED.iter().any(|passed| match passed.ends_with('_') {
@@ -201,8 +208,7 @@ pub(super) fn build(folders: &Folders, release: &Release) -> anyhow::Result<Path
         command
             .current_dir(&folders.checkout)
             .env("CARGO_TARGET_DIR", &folders.build)
-            // None, whatever a configuration of cargo says.
-            .env("CARGO_ENCODED_RUSTFLAGS", "")
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS)
             .env("CARGO_INCREMENTAL", "0")
             .env("LC_ALL", "C.UTF-8")
             .env("RUSTC_WRAPPER", &me)

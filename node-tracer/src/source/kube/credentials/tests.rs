@@ -111,8 +111,12 @@ fn a_kubelets_credentials_are_for_its_own_node() {
     let kubelets = Credentials::found(folder.path(), environment(folder.path())).unwrap();
     assert_eq!(kubelets.node("Worker-7"), "ip-10-0-0-1.ec2");
     assert_eq!(kubelets.place(), "/etc/kubernetes/kubelet.conf");
-    // The user knows better.
+    // Given by its path they are the same; of a copy the user knows better.
     let given = Credentials::find(folder.path(), Some(&path)).unwrap();
+    assert_eq!(given.node("Worker-7"), "ip-10-0-0-1.ec2");
+    let copy = folder.path().join("config");
+    std::fs::copy(&path, &copy).unwrap();
+    let given = Credentials::find(folder.path(), Some(&copy)).unwrap();
     assert_eq!(given.node("Worker-7"), "worker-7");
 }
 
