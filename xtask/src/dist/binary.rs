@@ -57,10 +57,10 @@ const PASSED: [&str; 19] = [
 ];
 
 /// What the binary is compiled and linked with, whatever a configuration of
-/// cargo says. Where it lies in memory is by chance (PIE), so it corrects 14,000
-/// pointers as it starts: a bit for each in place of 24 bytes is a third of a
-/// megabyte. (Of binutils 2.38 and musl 1.2.4, both of 2023 and before; not of
-/// the kernel.)
+/// cargo says. It lies anywhere in memory (PIE), and corrects some 14,000 of its
+/// own pointers as it starts: they are listed in bits, not in 24 bytes each,
+/// which is a third of a megabyte less. (Takes binutils 2.38 and musl 1.2.4, and
+/// nothing of the kernel.)
 const FLAGS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
 fn is_passed(name: &OsStr) -> bool {
