@@ -17,7 +17,7 @@ use crate::tracer::{is_event, netns_of};
 use crate::{stage, wait};
 
 /// For systemd to start everything that it starts.
-const BOOT: Duration = Duration::from_secs(150);
+const BOOT: Duration = Duration::from_secs(480);
 /// A service with a network namespace of its own.
 const PRIVATE: &str = "nt-private.service";
 /// What it must have asked, on every kernel that this suite is for.
