@@ -159,6 +159,8 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Write every event to a file, for replay; it must not exist
+    ///
+    /// In a folder, to a new file each time, named after the time.
     #[arg(long, value_name = "FILE", help_heading = HOW)]
     pub(crate) record: Option<PathBuf>,
     /// Serve metrics for Prometheus at http://ADDR/metrics
@@ -205,6 +207,8 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Write every event to a file, for replay; it must not exist
+    ///
+    /// In a folder, to a new file each time, named after the time.
     #[arg(long, value_name = "FILE", help_heading = HOW)]
     pub(crate) record: Option<PathBuf>,
 }

@@ -20,6 +20,7 @@ pub mod incident;
 pub(crate) mod inside;
 mod part;
 mod pod;
+pub mod released;
 mod settings;
 
 use std::fs;
@@ -232,10 +233,22 @@ impl Kube {
 
     /// Calls the API as the cluster's administrator.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let body = body.map(Value::to_string);
+        self.send(method, path, "application/json", body.as_deref())
+    }
+
+    /// The same with any kind of body.
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: Option<&str>,
+    ) -> anyhow::Result<Answer> {
         let mut curl = self.node.command("curl")?;
         curl.args(["--silent", "--show-error", "--max-time", "30"])
             .args(["--request", method])
-            .args(["--header", "Content-Type: application/json"])
+            .args(["--header", &format!("Content-Type: {kind}")])
             .args(["--write-out", "\n%{http_code}"])
             .arg("--cacert")
             .arg(self.authority.certificate())
@@ -253,7 +266,7 @@ impl Kube {
         let what = || format!("{method} {path}");
         let mut child = curl.spawn().context("start curl")?;
         if let (Some(mut stdin), Some(body)) = (child.stdin.take(), body) {
-            stdin.write_all(body.to_string().as_bytes())?;
+            stdin.write_all(body.as_bytes())?;
         }
         let output = child.wait_with_output().with_context(what)?;
         let stderr = String::from_utf8_lossy(&output.stderr);

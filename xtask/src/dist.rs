@@ -13,7 +13,8 @@
 //!
 //! The same commit gives the same bytes, wherever and whenever it is built (with
 //! the same toolchain): names are sorted, owners and modes are set, times are
-//! that of the commit, paths are mapped. `--verify` builds twice and compares.
+//! that of the commit, paths are mapped, and settings of whoever builds are left
+//! out. `--verify` builds a second time, elsewhere, and compares.
 //!
 //! The formats are written here. One list of files makes all packages, each of
 //! them is a tar archive with a little around it, and what they must not have
@@ -50,7 +51,7 @@ pub(crate) struct Dist {
     /// Where the files go [default: dist in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Build a second time, in another folder, and compare
+    /// Build a second time, of a copy of the sources in another folder, and compare
     #[arg(long)]
     verify: bool,
 }
@@ -116,7 +117,7 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
         None => folders.target.join("dist"),
     };
     println!("── dist: {} of {}", release.version, release.second()?);
-    let built = binary::build(&folders, &folders.build, &release)?;
+    let built = binary::build(&folders, &release)?;
     let built = fs::read(&built).with_context(|| built.display().to_string())?;
     let files = pack(&built, &release)?;
     write(&files, &out)?;
@@ -126,14 +127,27 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
             !binary::is_given(),
             "--verify builds, and NODE_TRACER_BIN names what is not to be built: unset it"
         );
-        println!("── dist: once more");
-        let again = binary::build(&folders, &folders.again, &release)?;
+        println!("── dist: once more, of a copy of the sources");
+        let elsewhere = folders.target.join("dist/again");
+        clear(&elsewhere)?;
+        let folders = folders.elsewhere(&elsewhere)?;
+        let again = binary::build(&folders, &release)?;
         let again = fs::read(&again).with_context(|| again.display().to_string())?;
         same(&files, &pack(&again, &release)?)?;
-        fs::remove_dir_all(&folders.again).with_context(|| folders.again.display().to_string())?;
+        clear(&elsewhere)?;
         println!("dist: both builds gave the same bytes");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Removes a folder; one of a run that was cut short, say.
+fn clear(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| folder.display().to_string())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// All packages of a binary, for tests of their contents, into this folder.

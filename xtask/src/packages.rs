@@ -15,7 +15,7 @@ use crate::setup::{installing, missing, ok};
 use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -27,6 +27,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("systemd", "systemd-journald"),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),
+    ("prometheus", "promtool, for the alerts"),
     ("groff-base", "groff, for the man pages"),
     ("zsh", "what the completions are for"),
     ("fish", "what the completions are for"),

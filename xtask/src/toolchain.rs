@@ -1,16 +1,21 @@
 //! The Rust toolchain in use: what it is, and parts of it that are missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
 use crate::setup::{installing, ok};
 
+/// Where the sources of Rust's own libraries are, in the sysroot.
+pub(crate) const RUST_SRC: &str = "lib/rustlib/src/rust";
+
 /// What `rustc -vV` and `rustc --print sysroot` say.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
     pub(crate) release: String,
+    /// That it was built from, in hexadecimal digits.
+    pub(crate) commit: String,
     pub(crate) llvm_major: u32,
     pub(crate) sysroot: PathBuf,
 }
@@ -25,22 +30,24 @@ fn rustc(args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// (release, major version of LLVM) in the output of `rustc -vV`.
-fn parse(version: &str) -> Option<(String, u32)> {
+/// (release, commit, major version of LLVM) in the output of `rustc -vV`.
+fn parse(version: &str) -> Option<(String, String, u32)> {
     let field = |name: &str| version.lines().find_map(|line| line.strip_prefix(name));
     let major = field("LLVM version: ")?.split('.').next()?.parse().ok()?;
-    Some((field("release: ")?.to_owned(), major))
+    let commit = field("commit-hash: ")?.to_owned();
+    Some((field("release: ")?.to_owned(), commit, major))
 }
 
 impl Toolchain {
     /// Asks rustc.
     pub(crate) fn current() -> anyhow::Result<Self> {
         let version = rustc(&["-vV"])?;
-        let (release, llvm_major) =
+        let (release, commit, llvm_major) =
             parse(&version).with_context(|| format!("cannot read `rustc -vV`:\n{version}"))?;
         let sysroot = PathBuf::from(rustc(&["--print", "sysroot"])?.trim_end());
         Ok(Self {
             release,
+            commit,
             llvm_major,
             sysroot,
         })
@@ -48,9 +55,9 @@ impl Toolchain {
 
     fn has(&self, component: &str) -> bool {
         let inside = match component {
-            "rust-src" => "lib/rustlib/src/rust/library/core/src/lib.rs",
-            "rustfmt" => "bin/rustfmt",
-            _ => "bin/cargo-clippy",
+            "rust-src" => Path::new(RUST_SRC).join("library/core/src/lib.rs"),
+            "rustfmt" => PathBuf::from("bin/rustfmt"),
+            _ => PathBuf::from("bin/cargo-clippy"),
         };
         self.sysroot.join(inside).exists()
     }
@@ -118,8 +125,11 @@ mod tests {
 
     #[test]
     fn the_version_of_llvm_is_found() {
-        let version = "rustc 1.95.0 (59807616e 2026-04-14)\nhost: x86_64-unknown-linux-gnu\nrelease: 1.95.0\nLLVM version: 22.1.2\n";
-        assert_eq!(parse(version), Some((String::from("1.95.0"), 22)));
+        let version = "rustc 1.95.0 (59807616e 2026-04-14)\ncommit-hash: 59807616e\nhost: x86_64-unknown-linux-gnu\nrelease: 1.95.0\nLLVM version: 22.1.2\n";
+        assert_eq!(
+            parse(version),
+            Some((String::from("1.95.0"), String::from("59807616e"), 22))
+        );
         assert_eq!(parse("release: 1.95.0\n"), None);
     }
 }

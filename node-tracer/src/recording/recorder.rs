@@ -38,13 +38,19 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording in a new file; one that exists is left alone.
+    /// Begins a recording in a new file; one that exists is left alone. A
+    /// folder gets one of the time: a service that is started again goes on in
+    /// the next.
     pub(crate) fn create(
         path: &Path,
         command: Command,
         node: &Node,
         stall_threshold: Duration,
     ) -> Result<Self, RecordingError> {
+        let path = &match path.is_dir() {
+            true => path.join(name(jiff::Timestamp::now())),
+            false => path.to_owned(),
+        };
         let failed = |source| RecordingError {
             path: path.to_owned(),
             source,
@@ -109,6 +115,11 @@ impl Recorder {
             source,
         }
     }
+}
+
+/// Of a recording in a folder: names in order are recordings in order.
+fn name(begin: jiff::Timestamp) -> String {
+    begin.strftime("run-%Y%m%dT%H%M%S.%3fZ.jsonl").to_string()
 }
 
 /// Writes, and says how much of it was written also if not all was.
@@ -191,6 +202,24 @@ mod tests {
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WriteZero);
         assert_eq!(after_newline(&room[..written]), 8);
         assert_eq!(after_newline(b"none"), 0);
+    }
+
+    #[test]
+    fn in_a_folder_each_run_has_a_file_of_its_own() {
+        let moment = |text: &str| name(text.parse().unwrap());
+        let first = moment("2026-11-22T09:59:59.9987Z");
+        assert_eq!(first, "run-20261122T095959.998Z.jsonl");
+        assert!(first < moment("2026-11-22T10:00:00Z"));
+        let folder = tempfile::tempdir().unwrap();
+        drop(create(folder.path()).unwrap());
+        let mut files = std::fs::read_dir(folder.path()).unwrap();
+        let made = files.next().unwrap().unwrap().file_name();
+        let made = made.to_string_lossy();
+        assert!(
+            made.starts_with("run-") && made.ends_with("Z.jsonl"),
+            "{made}"
+        );
+        assert!(files.next().is_none());
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`boot`] | how the guest becomes the node |
+//! | [`package`] | laws about the package: what it brings, and that all of it goes |
 //! | [`machine`] | laws about the system and the service |
+//! | [`manager`] | laws about the service's life in systemd's hands |
 //! | [`story`] | laws about what the service tells of the incident |
 //! | [`asked`] | laws about what scan, explain and check answer meanwhile |
 //! | [`told`] | what the service has written |
@@ -15,6 +17,8 @@
 mod asked;
 pub(super) mod boot;
 mod machine;
+mod manager;
+mod package;
 mod story;
 mod told;
 
@@ -43,12 +47,13 @@ const PACKAGE: &str = "/var/lib/nt/node-tracer.deb";
 const PODS: &str = "/var/lib/nt/pods.json";
 /// What the service tells as JSON.
 const TRACE: &str = "/var/lib/nt/trace.jsonl";
-/// What it records.
-const RECORDING: &str = "/var/lib/node-tracer/run.jsonl";
+/// Where it records.
+const RECORDINGS: &str = "/var/lib/node-tracer";
 /// In the configuration of the pod network, and nowhere else.
 const SECRET: &str = "token-that-nobody-may-see";
-/// Long enough for anything that is to happen at once, in an emulated machine.
-const SOON: Duration = Duration::from_secs(90);
+/// Long enough for anything that is to happen at once, in an emulated machine
+/// whose host does much else.
+const SOON: Duration = Duration::from_secs(240);
 
 /// What the laws have made and found out so far.
 struct Stage {
@@ -59,6 +64,10 @@ struct Stage {
     facts: Option<Facts>,
     /// Inodes of network namespaces that there is nothing to say about.
     innocent: Vec<u64>,
+    /// How often systemd has started the service again.
+    restarts: u32,
+    /// What people are to be told of a law, in one line.
+    remarks: Vec<String>,
 }
 
 /// What has to be found out about the incident.
@@ -77,6 +86,8 @@ impl Stage {
             incident: None,
             facts: None,
             innocent: Vec::new(),
+            restarts: 0,
+            remarks: Vec::new(),
         })
     }
 
@@ -180,13 +191,18 @@ const fn step(name: &'static str, run: fn(&mut Stage) -> anyhow::Result<()>) -> 
     }
 }
 
-const LAWS: [Law; 17] = [
+const LAWS: [Law; 23] = [
     step(
         "the package installs, the service starts",
-        machine::installed,
+        package::installed,
     ),
+    law("man pages and completions", package::documented),
+    law("systemd-analyze security", manager::hardened),
     step("systemd is up on cgroup v2", machine::booted),
     step("the service sees every signal", machine::coverage),
+    law("it gives signs of life", manager::alive),
+    law("a hung service is started again", manager::hung),
+    step("a killed service is started again", manager::killed),
     step("containerd has its images", machine::images),
     law("PrivateNetwork= is seen", machine::private_network),
     step("an ordinary pod", story::ordinary_pod),
@@ -201,6 +217,7 @@ const LAWS: [Law; 17] = [
     step("released: resolved", story::resolved),
     law("no false alarm, nothing lost", story::quiet),
     step("systemctl stop; nothing secret", machine::stopped),
+    law("the package is purged; nothing stays", package::purged),
 ];
 
 /// Runs the laws whose names hold one of `wanted`, and those that they rest on.
@@ -241,6 +258,9 @@ fn laws(host: &mut Host, stage: &mut Stage, wanted: &[String]) {
             for (title, text) in machine::evidence() {
                 host.note(&title, &text);
             }
+        }
+        for remark in stage.remarks.drain(..) {
+            host.text(&format!("{}: {remark}", law.name));
         }
         host.case(&Case {
             suite: "node",

@@ -32,7 +32,7 @@ pub struct Said {
 }
 
 /// A folder of the node, in the pod at another path.
-fn host_path(name: &str, path: &Path, at: &str) -> (Value, Value) {
+pub(super) fn host_path(name: &str, path: &Path, at: &str) -> (Value, Value) {
     (
         json!({ "name": name, "hostPath": { "path": path } }),
         json!({ "name": name, "mountPath": at }),
@@ -41,7 +41,7 @@ fn host_path(name: &str, path: &Path, at: &str) -> (Value, Value) {
 
 /// The token, by kubelet; and the authority, from the map that each namespace
 /// of a cluster has.
-fn service_account() -> (Value, Value) {
+pub(super) fn service_account() -> (Value, Value) {
     let sources = json!([
         { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
         { "configMap": {
@@ -70,7 +70,7 @@ fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value>
     ]
     .into_iter()
     .unzip();
-    let (server, port) = ADDRESS_AND_PORT;
+    let [host, port] = server();
     let run = format!(
         "/opt/tracer/{name} {arguments} -o json --root {ROOT} >{OUTPUT}/out 2>{OUTPUT}/err"
     );
@@ -93,10 +93,9 @@ fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value>
                 "command": ["/bin/sh", "-c", run],
                 "securityContext": { "privileged": true },
                 "volumeMounts": mounts,
-                // As where nothing serves the cluster's own addresses.
                 "env": [
-                    { "name": "KUBERNETES_SERVICE_HOST", "value": server },
-                    { "name": "KUBERNETES_SERVICE_PORT", "value": port },
+                    host,
+                    port,
                     { "name": "NODE_NAME",
                       "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
                 ],
@@ -105,9 +104,24 @@ fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value>
     }))
 }
 
+/// Where the API server is for a pod, where nothing serves the cluster's own
+/// addresses.
+pub(super) fn server() -> [Value; 2] {
+    let (server, port) = ADDRESS_AND_PORT;
+    [
+        json!({ "name": "KUBERNETES_SERVICE_HOST", "value": server }),
+        json!({ "name": "KUBERNETES_SERVICE_PORT", "value": port }),
+    ]
+}
+
 /// Makes the map with the authority, as a controller does in each namespace.
 pub fn publish_authority(kube: &Kube) -> anyhow::Result<()> {
-    let maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    publish_authority_in(kube, NAMESPACE)
+}
+
+/// The same in another namespace than the account's.
+pub(super) fn publish_authority_in(kube: &Kube, namespace: &str) -> anyhow::Result<()> {
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -92,6 +92,9 @@ pub(crate) fn serve(node: u32) -> anyhow::Result<()> {
     let (netns, mounts) = (open("net")?, open("mnt")?);
     enter(&netns, libc::CLONE_NEWNET).context("enter the node's network")?;
     enter(&mounts, libc::CLONE_NEWNS).context("enter the node's mounts")?;
+    // As systemd makes a node's root: what is mounted on it comes to pods that
+    // ask for that (HostToContainer).
+    mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_SHARED)?;
     for (name, value) in sysctls() {
         let own = Path::new("/run/sysctl").join(name);
         let folder = own.parent().context("no folder")?;

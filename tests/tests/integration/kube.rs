@@ -3,6 +3,7 @@
 
 mod events;
 mod incident;
+mod released;
 mod restart;
 
 use std::process::Command;
@@ -54,6 +55,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "faults_kubelet_that_restarts_is_no_deletion",
         needs: look::KUBE,
         run: restart::kubelet,
+    },
+    Test {
+        name: "kube_released_daemon_set_and_debug_pod_find_the_incident",
+        needs: node_tracer_tests::kube::released::NEEDS,
+        run: released::found,
     },
     Test {
         name: "kube_pod_asks_with_its_service_account",

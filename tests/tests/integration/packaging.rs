@@ -96,7 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
         run: image,
     },
     Test {
-        name: "prometheus_understands_the_alerts",
+        name: "prometheus_raises_each_alert_when_it_should",
         needs: &[
             Need::Packages,
             DPKG_DEB,
@@ -113,7 +113,7 @@ fn folder() -> anyhow::Result<PathBuf> {
 }
 
 /// The released file whose name ends so.
-fn released(end: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn released(end: &str) -> anyhow::Result<PathBuf> {
     let folder = folder()?;
     let mut entries = fs::read_dir(&folder)?.filter_map(Result::ok);
     entries
@@ -324,7 +324,28 @@ fn alerts() -> anyhow::Result<()> {
     let rules = package
         .path()
         .join("usr/share/doc/node-tracer/examples/alerts.yaml");
-    let output = said(Command::new("promtool").args(["check", "rules"]).arg(rules))?;
+    let output = said(
+        Command::new("promtool")
+            .args(["check", "rules"])
+            .arg(&rules),
+    )?;
     println!("{}", output.trim());
+    // And each is raised when it should be.
+    let folder = rules_folder(&rules)?;
+    let folder = folder.path();
+    said(
+        Command::new("promtool")
+            .args(["test", "rules", "alerts.test.yaml"])
+            .current_dir(folder),
+    )?;
     Ok(())
+}
+
+/// The rules and the tests of them, in one folder.
+fn rules_folder(rules: &Path) -> anyhow::Result<Scratch> {
+    const TESTS: &str = include_str!("../../fixtures/prometheus/alerts.test.yaml");
+    let folder = Scratch::create()?;
+    fs::copy(rules, folder.path().join("alerts.yaml"))?;
+    fs::write(folder.path().join("alerts.test.yaml"), TESTS)?;
+    Ok(folder)
 }

@@ -5,9 +5,10 @@
 //! a cargo of their own, to which flags do not come. So rustc is started by way
 //! of this program ([`act_if_called`]), which tells it what to write in place of
 //! each folder: of the repository, of cargo's registry, of the toolchain, of the
-//! build.
+//! build. Of the environment the build gets only what says where tools and
+//! downloads are ([`PASSED`]).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use super::Release;
+use crate::toolchain::{RUST_SRC, Toolchain};
 use crate::{cargo, setup};
 
 /// What it is built for.
@@ -28,27 +30,58 @@ const NAMES: &str = "NODE_TRACER_DIST_NAMES";
 /// Names a binary that is packed as it is.
 const GIVEN: &str = "NODE_TRACER_BIN";
 
-/// Settings of whoever builds, which are none of the release's.
-const REMOVED: [&str; 5] = [
-    "RUSTFLAGS",
-    "CARGO_ENCODED_RUSTFLAGS",
-    "CARGO_BUILD_RUSTFLAGS",
-    "CARGO_BUILD_TARGET",
-    "RUSTC_WRAPPER",
+/// What the build gets of its caller's environment; a name that ends in an
+/// underscore is a beginning. Everything else (`CARGO_PROFILE_RELEASE_DEBUG`,
+/// `RUSTFLAGS`, `CFLAGS`, `CC`, `AYA_BUILD_SKIP`, ...) would be a setting of
+/// whoever builds, and none of the release's.
+const PASSED: [&str; 19] = [
+    "PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "TERM",
+    "CARGO_BUILD_JOBS",
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTRIES_",
+    "CARGO_REGISTRY_",
+    "CARGO_TERM_",
+    "RUSTUP_",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "no_proxy",
 ];
 
-/// Where things are.
+/// What the binary is compiled and linked with, whatever a configuration of
+/// cargo says. It lies anywhere in memory (PIE), and corrects some 14,000 of its
+/// own pointers as it starts: they are listed in bits, not in 24 bytes each,
+/// which is a third of a megabyte less. (Takes binutils 2.38 and musl 1.2.4, and
+/// nothing of the kernel.)
+const FLAGS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
+
+fn is_passed(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    PASSED.iter().any(|passed| match passed.ends_with('_') {
+        true => name.starts_with(passed.as_bytes()),
+        false => name == passed.as_bytes(),
+    })
+}
+
+/// Where a build's things are.
 #[derive(Debug)]
 pub(super) struct Folders {
-    /// Cargo's target folder.
+    /// The sources.
+    checkout: PathBuf,
+    /// Cargo's target folder, as it is set for everything else.
     pub(super) target: PathBuf,
-    /// That of the release.
-    pub(super) build: PathBuf,
-    /// That of the second build of `--verify`. (Longer, so that a path that is
-    /// written somewhere shows.)
-    pub(super) again: PathBuf,
+    /// That of this build.
+    build: PathBuf,
     registry: PathBuf,
-    toolchain: PathBuf,
+    toolchain: Toolchain,
 }
 
 impl Folders {
@@ -62,27 +95,79 @@ impl Folders {
         let target = metadata["target_directory"].as_str();
         let target = PathBuf::from(target.context("cargo names no target folder")?);
         Ok(Self {
+            checkout: cargo::root().to_owned(),
             build: target.join("dist/build"),
-            again: target.join("dist/build-again"),
             target,
             registry: cargo::home()?.join("registry/src"),
-            toolchain: setup::for_build()?.sysroot,
+            toolchain: setup::for_build()?,
+        })
+    }
+
+    /// The same for a build of a copy of these sources, below this folder. The
+    /// names differ in length, so that a path that is written somewhere shows.
+    pub(super) fn elsewhere(&self, folder: &Path) -> anyhow::Result<Self> {
+        let checkout = folder.join("another-checkout");
+        copy(&self.checkout, &checkout)?;
+        Ok(Self {
+            checkout,
+            target: self.target.clone(),
+            build: folder.join("another-build"),
+            registry: self.registry.clone(),
+            toolchain: self.toolchain.clone(),
         })
     }
 
     /// (folder, what it is called). Of two that fit, rustc takes the later one.
-    fn names(&self, build: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
-        let mut names = vec![(cargo::root().to_owned(), "/node-tracer")];
+    fn names(&self) -> anyhow::Result<Vec<(PathBuf, String)>> {
+        let named = |folder: &Path, name: &str| (folder.to_owned(), name.to_owned());
+        let mut names = vec![named(&self.checkout, "/node-tracer")];
         let registries = fs::read_dir(&self.registry);
         let registries = registries.with_context(|| self.registry.display().to_string())?;
         for registry in registries {
-            names.push((registry?.path(), "/registry"));
+            names.push(named(&registry?.path(), "/registry"));
         }
-        names.push((self.toolchain.join("lib/rustlib/src/rust"), "/rust"));
-        names.push((self.toolchain.clone(), "/toolchain"));
-        names.push((build.to_owned(), "/build"));
+        let Toolchain {
+            sysroot, commit, ..
+        } = &self.toolchain;
+        names.push(named(sysroot, "/toolchain"));
+        // What was compiled by Rust's makers is from there. What is compiled
+        // here (generic functions, and all of core for the kernel programs) is
+        // from the component rust-src, of the same commit.
+        names.push((sysroot.join(RUST_SRC), format!("/rustc/{commit}")));
+        names.push(named(&self.build, "/build"));
         Ok(names)
     }
+}
+
+/// Copies the files that git knows, or would.
+fn copy(checkout: &Path, to: &Path) -> anyhow::Result<()> {
+    let output = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(checkout)
+        .output()
+        .context("start git")?;
+    ensure!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    for name in String::from_utf8(output.stdout)?.split_terminator('\0') {
+        let (from, to) = (checkout.join(name), to.join(name));
+        if !from.exists() {
+            // Removed, and git has not been told.
+            continue;
+        }
+        let folder = to.parent().unwrap_or(&to);
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Whether a binary is packed that was built elsewhere.
@@ -90,13 +175,13 @@ pub(super) fn is_given() -> bool {
     std::env::var_os(GIVEN).is_some()
 }
 
-/// Builds into this folder, and returns the binary's path.
-pub(super) fn build(folders: &Folders, build: &Path, release: &Release) -> anyhow::Result<PathBuf> {
+/// Builds, and returns the binary's path.
+pub(super) fn build(folders: &Folders, release: &Release) -> anyhow::Result<PathBuf> {
     if is_given() {
         return cargo::build_tracer(&[]);
     }
     setup::for_guests()?;
-    let names = folders.names(build)?;
+    let names = folders.names()?;
     let lines: Vec<String> = names
         .iter()
         .map(|(folder, name)| format!("{}={name}", folder.display()))
@@ -115,11 +200,17 @@ pub(super) fn build(folders: &Folders, build: &Path, release: &Release) -> anyho
         "node-tracer",
     ];
     let binary = cargo::build_with(&args, "node-tracer", |command| {
-        REMOVED.iter().for_each(|name| {
-            command.env_remove(name);
-        });
+        for (name, _) in std::env::vars_os() {
+            if !is_passed(&name) {
+                command.env_remove(name);
+            }
+        }
         command
-            .env("CARGO_TARGET_DIR", build)
+            .current_dir(&folders.checkout)
+            .env("CARGO_TARGET_DIR", &folders.build)
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS)
+            .env("CARGO_INCREMENTAL", "0")
+            .env("LC_ALL", "C.UTF-8")
             .env("RUSTC_WRAPPER", &me)
             .env(NAMES, lines.join("\n"))
             .env("CFLAGS", in_c.join(" "))
@@ -179,7 +270,7 @@ fn is_static(binary: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Another machine's would be others.
-fn has_no_paths(binary: &[u8], names: &[(PathBuf, &str)]) -> anyhow::Result<()> {
+fn has_no_paths(binary: &[u8], names: &[(PathBuf, String)]) -> anyhow::Result<()> {
     for (folder, _) in names {
         let path = folder.as_os_str().as_encoded_bytes();
         if let Some(at) = find(binary, path) {
@@ -222,6 +313,59 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_whoever_builds_are_none_of_the_releases() {
+        for name in [
+            "PATH",
+            "HOME",
+            "CARGO_HOME",
+            "RUSTUP_TOOLCHAIN",
+            "https_proxy",
+        ] {
+            assert!(is_passed(OsStr::new(name)), "{name}");
+        }
+        for name in [
+            "CARGO_PROFILE_RELEASE_DEBUG",
+            "CARGO_PROFILE_RELEASE_LTO",
+            "CARGO_BUILD_TARGET",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_MANIFEST_DIR",
+            "RUSTC",
+            "RUSTC_BOOTSTRAP",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+            "CC_x86_64-unknown-linux-musl",
+            "CFLAGS",
+            "AYA_BUILD_SKIP",
+            "PATHS",
+        ] {
+            assert!(!is_passed(OsStr::new(name)), "{name}");
+        }
+    }
+
+    /// Of two names that fit, rustc takes the later one: Rust's own sources are
+    /// in the toolchain, and the build is in the repository as a rule.
+    #[test]
+    fn what_is_compiled_of_rusts_sources_is_called_as_what_came_compiled() {
+        let folders = Folders::find().unwrap();
+        let names = folders.names().unwrap();
+        let named = |path: &Path| {
+            let fits = names.iter().rfind(|(folder, _)| path.starts_with(folder));
+            let (folder, name) = fits.unwrap();
+            Path::new(name).join(path.strip_prefix(folder).unwrap())
+        };
+        let sysroot = &folders.toolchain.sysroot;
+        let core = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs");
+        assert!(core.exists());
+        let commit = &folders.toolchain.commit;
+        assert_eq!(commit.len(), 40, "{commit}");
+        let expected = format!("/rustc/{commit}/library/core/src/lib.rs");
+        assert_eq!(named(&core), Path::new(&expected));
+        assert_eq!(named(&sysroot.join("bin/x")), Path::new("/toolchain/bin/x"));
+        assert_eq!(named(&folders.build.join("x")), Path::new("/build/x"));
+    }
+
+    #[test]
     fn a_program_with_a_dynamic_linker_is_told_from_one_without() {
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(
@@ -241,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_path_of_this_machine_is_found_and_named() {
-        let names = [(PathBuf::from("/home/me"), "/x")];
+        let names = [(PathBuf::from("/home/me"), String::from("/x"))];
         assert!(has_no_paths(b"/home/you", &names).is_ok());
         let error = has_no_paths(b"..//home/me/src/a.rs\0rest", &names).unwrap_err();
         assert!(

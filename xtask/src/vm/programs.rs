@@ -19,22 +19,17 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Builds both.
+    /// Builds both. A tracer that `NODE_TRACER_BIN` names, a released one say,
+    /// is taken as it is; the guests have no C library for it.
     pub(crate) fn build() -> anyhow::Result<Self> {
-        let build = |package: &str, name: &str| {
-            let args = [
-                "--profile",
-                "guest",
-                "--target",
-                setup::GUESTS,
-                "--package",
-                package,
-            ];
-            cargo::build(&[&args[..], &["--bin", name]].concat(), name)
+        let args = |package: &'static str, name: &'static str| {
+            let profile = ["--profile", "guest", "--target", setup::GUESTS];
+            [&profile[..], &["--package", package, "--bin", name]].concat()
         };
+        let guest = "node-tracer-guest";
         Ok(Self {
-            tracer: build("node-tracer", "node-tracer")?,
-            guest: build("node-tracer-tests", "node-tracer-guest")?,
+            tracer: cargo::build_tracer(&args("node-tracer", "node-tracer"))?,
+            guest: cargo::build(&args("node-tracer-tests", guest), guest)?,
         })
     }
 }

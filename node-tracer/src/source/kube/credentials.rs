@@ -91,12 +91,10 @@ impl Credentials {
     /// then says why, for each.
     pub(crate) fn find(root: &Path, given: Option<&Path>) -> Result<Self, KubeError> {
         match given {
-            Some(path) => {
-                Self::at(Place::User(vec![path.to_owned()]))?.ok_or_else(|| KubeError::Read {
-                    path: path.to_owned(),
-                    source: io::ErrorKind::NotFound.into(),
-                })
-            }
+            Some(path) => Self::at(Place::given(root, path))?.ok_or_else(|| KubeError::Read {
+                path: path.to_owned(),
+                source: io::ErrorKind::NotFound.into(),
+            }),
             None => Self::found(root, Environment::of_process()),
         }
     }
@@ -176,6 +174,20 @@ impl Credentials {
 }
 
 impl Place {
+    /// The kubelet's own, if it is that by its path below a root that is mounted
+    /// somewhere: what is named in it is below that root, too.
+    fn given(root: &Path, path: &Path) -> Self {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let on_host = Path::new("/").join(below);
+        match KUBELET.iter().any(|kubelet| on_host == Path::new(kubelet)) {
+            true => Self::Kubelet {
+                root: root.to_owned(),
+                path: on_host,
+            },
+            false => Self::User(vec![path.to_owned()]),
+        }
+    }
+
     fn name(&self) -> String {
         match self {
             Self::User(paths) => {

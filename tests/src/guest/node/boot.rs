@@ -32,12 +32,11 @@ const COPIED: [(&str, &str); 2] = [
 ];
 const TESTS: &str = include_str!("files/nt-tests.service");
 /// (path, content) of what is always the same.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 5] = [
     (
         "etc/systemd/system/node-tracer.service.d/output.conf",
         include_str!("files/output.conf"),
     ),
-    ("etc/default/node-tracer", include_str!("files/options")),
     (
         "etc/systemd/system/nt-private.service",
         include_str!("files/nt-private.service"),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::told::{UNIT, entries};
-use super::{Guest, PACKAGE, RECORDING, SECRET, SOON, Stage, TRACE};
+use super::{Guest, RECORDINGS, SECRET, SOON, Stage, TRACE};
 use crate::containerd::image;
 use crate::guest::coverage::SIGNALS;
 use crate::netns::inode_of_process;
@@ -17,14 +17,14 @@ use crate::tracer::{is_event, netns_of};
 use crate::{stage, wait};
 
 /// For systemd to start everything that it starts.
-const BOOT: Duration = Duration::from_secs(150);
+const BOOT: Duration = Duration::from_secs(480);
 /// A service with a network namespace of its own.
 const PRIVATE: &str = "nt-private.service";
 /// What it must have asked, on every kernel that this suite is for.
 const SOURCES: [&str; 2] = ["cri", "pods"];
 
 /// Runs a program to its end; its output, or why it failed.
-fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
+pub(super) fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(args)
         .stdin(Stdio::null())
@@ -43,7 +43,7 @@ fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
 }
 
 /// A property of a unit.
-fn property(unit: &str, name: &str) -> anyhow::Result<String> {
+pub(super) fn property(unit: &str, name: &str) -> anyhow::Result<String> {
     run("systemctl", &["show", "--value", "-p", name, unit])
 }
 
@@ -59,25 +59,6 @@ pub(super) fn evidence() -> Vec<(String, String)> {
         (format!("{program} {}", args.join(" ")), text)
     });
     said.into()
-}
-
-/// As an administrator does it, who has written down the options before. It is
-/// off until it is wanted; then it is started, and watches when that is done.
-pub(super) fn installed(_: &mut Stage) -> anyhow::Result<()> {
-    run("dpkg", &["--force-confold", "-i", PACKAGE])?;
-    let enabled = Command::new("systemctl")
-        .args(["is-enabled", UNIT])
-        .output()?;
-    let enabled = String::from_utf8_lossy(&enabled.stdout).trim().to_owned();
-    ensure!(enabled == "disabled", "{UNIT} is {enabled}");
-    let state = property(UNIT, "ActiveState")?;
-    ensure!(state == "inactive", "{UNIT} is {state}");
-    run("systemctl", &["enable", "--now", UNIT])?;
-    let status = property(UNIT, "StatusText")?;
-    ensure!(status.starts_with("Watching"), "its status: {status:?}");
-    let limit = property(UNIT, "WatchdogUSec")?;
-    ensure!(limit == "1min", "it is to be alive within {limit}");
-    Ok(())
 }
 
 /// systemd is the first process and has started everything; there is cgroup2
@@ -108,8 +89,16 @@ pub(super) fn booted(_: &mut Stage) -> anyhow::Result<()> {
         let state = property(unit, "ActiveState")?;
         ensure!(state == "active", "{unit} is {state}");
     }
+    expect_restarts(0)
+}
+
+/// Fails unless systemd has started the service again so often.
+pub(super) fn expect_restarts(wanted: u32) -> anyhow::Result<()> {
     let restarts = property(UNIT, "NRestarts")?;
-    ensure!(restarts == "0", "{UNIT} was started again {restarts} times");
+    ensure!(
+        restarts == wanted.to_string(),
+        "{UNIT} was started again {restarts} times, not {wanted}"
+    );
     Ok(())
 }
 
@@ -202,11 +191,11 @@ pub(super) fn stopped(stage: &mut Stage) -> anyhow::Result<()> {
         ("Result", "success"),
         ("ExecMainCode", "1"),
         ("ExecMainStatus", "0"),
-        ("NRestarts", "0"),
     ] {
         let value = property(UNIT, name)?;
         ensure!(value == expected, "{name} is {value}, not {expected}");
     }
+    expect_restarts(stage.restarts)?;
     let last = stage.told.records()?.last().context("no records")?;
     ensure!(last["type"] == "summary", "the last record is {last}");
     wait::until("the summary in the journal", SOON, || {
@@ -216,19 +205,28 @@ pub(super) fn stopped(stage: &mut Stage) -> anyhow::Result<()> {
             .is_some_and(|text| text.starts_with("ended;"))
             .then_some(()))
     })?;
-    no_secret()
+    no_secret(stage)
 }
 
 /// The plugins were given the secret; nobody wrote it down.
-fn no_secret() -> anyhow::Result<()> {
+fn no_secret(stage: &Stage) -> anyhow::Result<()> {
     let config = Path::new("/etc/cni/net.d/10-stage.conflist");
     ensure!(
         fs::read_to_string(config)?.contains(SECRET),
         "there is no secret to keep"
     );
-    for file in [TRACE, RECORDING] {
-        let content = fs::read_to_string(file).context(file)?;
-        ensure!(content.lines().count() > 1, "{file} is empty");
+    // One recording of each start.
+    let recordings = fs::read_dir(RECORDINGS).context(RECORDINGS)?;
+    let mut files = recordings
+        .map(|entry| Ok(entry?.path()))
+        .collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    let starts = usize::try_from(stage.restarts)? + 1;
+    ensure!(files.len() == starts, "of {starts} starts: {files:?}");
+    files.push(PathBuf::from(TRACE));
+    for file in files {
+        let file = file.display().to_string();
+        let content = fs::read_to_string(&file).with_context(|| file.clone())?;
+        ensure!(!content.is_empty(), "{file} is empty");
         ensure!(!content.contains(SECRET), "{file} holds the secret");
     }
     for entry in entries(&[])? {

@@ -312,7 +312,8 @@ pub(super) fn journal(stage: &mut Stage) -> anyhow::Result<()> {
     explained(&address)
 }
 
-/// `journalctl -x` says what such a finding means.
+/// `journalctl -t node-tracer` tells the incident, and with `-x` what such a
+/// finding means.
 fn explained(address: &str) -> anyhow::Result<()> {
     let journalctl = |args: &[&str]| -> anyhow::Result<String> {
         let mut line = Command::new("journalctl");
@@ -320,10 +321,14 @@ fn explained(address: &str) -> anyhow::Result<()> {
         ensure!(output.status.success(), "journalctl {args:?}: {output:?}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    journalctl(&["--update-catalog"])?;
     let matches = format!("NODE_TRACER_IP={address}");
     let rule = "NODE_TRACER_RULE=ghost-sandbox";
-    let text = journalctl(&["-x", "-n", "1", "--no-pager", rule, &matches])?;
+    let all = ["-t", "node-tracer", "--no-pager"];
+    let told = journalctl(&[&all[..], &["-o", "cat"]].concat())?;
+    let title = format!("{address} is still held by the deleted pod");
+    ensure!(told.contains(&title), "journalctl -t node-tracer: {told}");
+    // The package has put the catalog in its place, and told journald of it.
+    let text = journalctl(&[&all[..], &["-x", "-n", "1", rule, &matches]].concat())?;
     let meaning = format!("A network namespace outlives its pod and still holds {address}");
     ensure!(text.contains(&meaning), "journalctl -x: {text}");
     Ok(())

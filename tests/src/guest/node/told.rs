@@ -48,6 +48,13 @@ impl Told {
         Ok(&self.records)
     }
 
+    /// Forgets everything up to now.
+    pub(super) fn begin_anew(&mut self) -> anyhow::Result<()> {
+        self.records()?;
+        self.records.clear();
+        Ok(())
+    }
+
     /// Waits for a record, among those that came already too.
     pub(super) fn wait_for(
         &mut self,

@@ -22,7 +22,7 @@ fn is_ghost(record: &Value, of: &Running) -> bool {
 }
 
 /// `resolved`, or the phase.
-fn stage_of(record: &Value) -> &str {
+pub(super) fn stage_of(record: &Value) -> &str {
     match record["state"].as_str() {
         Some("resolved") => "resolved",
         _ => record["phase"].as_str().unwrap_or_default(),
@@ -49,7 +49,7 @@ fn claimed_by_the_api(finding: &Value, words: &str) -> anyhow::Result<()> {
 }
 
 /// Fails unless a ghost is this pod's, and this process is what holds it.
-fn check_ghost(ghost: &Value, old: &Running, stuck: &Stuck) -> anyhow::Result<()> {
+pub(super) fn check_ghost(ghost: &Value, old: &Running, stuck: &Stuck) -> anyhow::Result<()> {
     let pod = &ghost["pod"];
     for (key, expected) in [
         ("namespace", &old.pod.namespace),

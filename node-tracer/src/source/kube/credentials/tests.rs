@@ -111,8 +111,12 @@ fn a_kubelets_credentials_are_for_its_own_node() {
     let kubelets = Credentials::found(folder.path(), environment(folder.path())).unwrap();
     assert_eq!(kubelets.node("Worker-7"), "ip-10-0-0-1.ec2");
     assert_eq!(kubelets.place(), "/etc/kubernetes/kubelet.conf");
-    // The user knows better.
+    // Given by its path they are the same; of a copy the user knows better.
     let given = Credentials::find(folder.path(), Some(&path)).unwrap();
+    assert_eq!(given.node("Worker-7"), "ip-10-0-0-1.ec2");
+    let copy = folder.path().join("config");
+    std::fs::copy(&path, &copy).unwrap();
+    let given = Credentials::find(folder.path(), Some(&copy)).unwrap();
     assert_eq!(given.node("Worker-7"), "worker-7");
 }
 
@@ -123,4 +127,25 @@ fn no_secret_is_kept() {
     put(&path, "server", token());
     let credentials = Credentials::find(folder.path(), Some(&path)).unwrap();
     assert!(!format!("{credentials:?}").contains("s3cr3t"));
+}
+
+#[test]
+fn the_kubelets_own_is_known_by_its_path_below_a_mounted_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let own = root.join("etc/kubernetes/kubelet.conf");
+    std::fs::create_dir_all(root.join("pki")).unwrap();
+    std::fs::write(root.join("pki/token"), "s3cr3t").unwrap();
+    // A path of the host.
+    put(&own, "kubeadm", json!({ "tokenFile": "/pki/token" }));
+    let found = Credentials::find(root, Some(&own)).unwrap();
+    assert_eq!(found.server, "kubeadm");
+    found.load().unwrap();
+    let copy = root.join("etc/kubernetes/copy.conf");
+    put(&copy, "copy", json!({ "tokenFile": "/pki/token" }));
+    let found = Credentials::find(root, Some(&copy));
+    assert!(
+        found.and_then(|found| found.load()).is_err(),
+        "a user's own"
+    );
 }
