@@ -396,5 +396,7 @@ fn gaps(view: &View<'_>) -> Vec<String> {
     gaps
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod orders;
 #[cfg(test)]
 mod tests;
