@@ -247,7 +247,7 @@ impl World {
 pub(crate) fn of_the_node(dice: &mut Dice<'_>, seconds: i64) -> Event {
     let world = World(dice.roll(2) as u8);
     let (inode, last, id) = (world.inode(dice), world.last(dice), world.sandbox(dice));
-    match dice.roll(16) {
+    match dice.roll(17) {
         0 | 1 => {
             let pods = [
                 pod("a", OLD, &[]),
@@ -327,6 +327,11 @@ pub(crate) fn of_the_node(dice: &mut Dice<'_>, seconds: i64) -> Event {
                 count: dice.one(&[0, 1, u64::MAX]),
             },
         ),
+        15 => {
+            let by_ms = dice.one(&[-3_600_000, 1_500, i64::MAX]);
+            let suspended = dice.roll(2) == 0;
+            at(seconds, What::ClockStepped { by_ms, suspended })
+        }
         _ => {
             let pod = a_pod(&world.uid(dice), &world.pod(dice));
             at(seconds, What::PodDeleted { pod })
