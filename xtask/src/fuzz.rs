@@ -23,7 +23,7 @@ const LONGEST: u32 = 64 << 10;
 /// Seeds of a target that are kept by themselves, at most, and their longest:
 /// those that lead to most that no smaller one leads to.
 const KEPT: usize = 24;
-const LONGEST_KEPT: u32 = 2 << 10;
+const LONGEST_KEPT: usize = 2 << 10;
 /// Longest that one input may take, seconds.
 const PATIENCE: u32 = 10;
 /// Most memory, MiB.
@@ -233,7 +233,10 @@ impl Place {
             let path = Path::new(path);
             let new = path.starts_with(&self.corpus);
             if let Some(name) = path.file_name().filter(|_| new) {
-                fs::copy(path, self.seeds.join(name))?;
+                // No more of it was looked at.
+                let mut bytes = fs::read(path)?;
+                bytes.truncate(LONGEST_KEPT);
+                fs::write(self.seeds.join(name), bytes)?;
             }
         }
         Ok(())
