@@ -28,11 +28,12 @@ pub(crate) fn redact(text: &str) -> String {
 fn after_pem(end: &str) -> &str {
     let label = end.strip_prefix("-----END ").unwrap_or_default();
     let after = label.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == ' ');
-    // The next dashes may be another block's, if these are not there.
+    // If its dashes are not there, it is no label, and the next may be another
+    // block's.
     let closed = after.strip_prefix("-----");
     closed
         .filter(|it| !it.starts_with("BEGIN "))
-        .unwrap_or(after)
+        .unwrap_or(label)
 }
 
 fn words(text: &str, out: &mut String) {
@@ -243,6 +244,10 @@ mod tests {
                     "-----BEGIN X-----\nMIIEow\n-----END \n-----BEGIN Y-----\nMIIEow\n-----END Y-----",
                 ),
                 "[redacted]\n[redacted]",
+            ),
+            (
+                format!("-----BEGIN X-----\n-----END a {jwt}"),
+                "[redacted]a [redacted]",
             ),
             (
                 String::from("-----BEGIN X-----\n-----END -----BEGIN Y-----\nMIIEow"),
