@@ -29,7 +29,7 @@ impl Timestamp {
     }
 
     /// From nanoseconds since 1970.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }

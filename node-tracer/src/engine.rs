@@ -165,6 +165,12 @@ impl Engine {
         open
     }
 
+    /// The worst that each of them has been.
+    pub(crate) fn worst_of_open(&self) -> impl Iterator<Item = (Rule, Severity)> {
+        let open = self.open.values();
+        open.map(|open| (open.latest.rule, open.worst))
+    }
+
     /// How many there are.
     pub(crate) fn open_count(&self) -> usize {
         self.open.len()
@@ -390,5 +396,7 @@ fn gaps(view: &View<'_>) -> Vec<String> {
     gaps
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod orders;
 #[cfg(test)]
 mod tests;

@@ -567,6 +567,16 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_is_read_as_it_was_written_to_the_last_bit() {
+        let mut event = ended(5, call("DEL", "a", 100, OLD, "b"));
+        if let What::CniCall { duration_ms, .. } = &mut event.what {
+            *duration_ms = 418.001_000_000_000_03;
+        }
+        let json = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
+    }
+
+    #[test]
     fn descriptors_have_the_contracts_keys() {
         let nameless = FdHolder {
             comm: None,

@@ -1,12 +1,22 @@
 //! Whatever the tool reads from others, read as whatever it may be: targets for
 //! libFuzzer, chosen by `NODE_TRACER_FUZZ`. Built by `cargo xtask fuzz` alone
 //! (`--cfg fuzzing`); a target that panics or hangs is a finding.
+//!
+//! A target lives beside what it tries, and asserts what must be so of all
+//! input: [`secret`] and [`heard`] have what several of them assert.
+
+pub(crate) mod heard;
+pub(crate) mod secret;
 
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 
-use crate::source;
+use crate::{
+    engine::orders,
+    repair, replay, report,
+    source::{self, logs},
+};
 
 /// One thing that is read.
 struct Target {
@@ -16,7 +26,7 @@ struct Target {
     run: fn(&[u8]),
 }
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 22] = [
     target("kernel-records", kernel_records),
     target("cni-payload", source::live::fuzz),
     target("cni-config", source::cni::fuzz_config),
@@ -26,9 +36,19 @@ const TARGETS: [Target; 12] = [
     target("ipam-documents", source::ipam::fuzz_documents),
     target("btf", btf),
     target("pods", source::pods::fuzz),
+    target("kube", source::kube::fuzz),
+    target("cri", source::cri::fuzz),
     target("netlink", source::netlink::fuzz),
     target("proc", proc),
-    target("recording", crate::replay::fuzz),
+    target("redact", source::redact::fuzz),
+    target("log-lines", logs::read::fuzz),
+    target("log-meaning", logs::fuzz::fuzz_meaning),
+    target("kubectl", logs::fuzz::fuzz_kubectl),
+    target("logs", replay::fuzz_logs),
+    target("recording", replay::fuzz),
+    target("report", report::fuzz),
+    target("repair", repair),
+    target("engine", orders::check),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {
@@ -37,6 +57,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
 
 fn kernel_records(data: &[u8]) {
     let _ = source::ebpf::records::Record::decode(data);
+    source::ebpf::inventory::fuzz(data);
 }
 
 fn btf(data: &[u8]) {
@@ -52,6 +73,14 @@ fn btf(data: &[u8]) {
 fn proc(data: &[u8]) {
     source::procfs::fuzz(data);
     source::cgroup::owner(&String::from_utf8_lossy(data));
+    let _ = source::ebpf::symbols::scan(data, |symbol| {
+        assert!(!symbol.name.is_empty());
+    });
+}
+
+fn repair(data: &[u8]) {
+    repair::backup::fuzz(data);
+    repair::load::fuzz(data);
 }
 
 /// The target that was asked for.

@@ -33,7 +33,7 @@ pub(crate) mod pods;
 pub(crate) mod runtime;
 pub(crate) mod sandbox;
 pub(crate) mod starts;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod story;
 pub(crate) mod task;
 mod tie;

@@ -86,7 +86,8 @@ pub(crate) struct CoverageItem {
 pub(crate) struct Summary {
     /// Findings by rule.
     pub(crate) rules: BTreeMap<Rule, Count>,
-    /// Findings by severity (the last that each had).
+    /// Findings by severity: open ones by what they are, resolved ones by the
+    /// worst that they were.
     pub(crate) severities: BTreeMap<Severity, Count>,
     /// Events that the engine was given.
     pub(crate) events_seen: u64,

@@ -233,13 +233,28 @@ fn after_step(mut event: Event) -> Event {
     event
 }
 
-/// A recording.
+/// A recording, told to the end.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(data: &[u8]) {
-    let sinks: Vec<Box<dyn Sink>> = vec![Box::new(crate::sink::JsonSink::new(std::io::sink()))];
-    if let Ok(recording) = Recording::new(String::from("x"), data) {
-        let _ = tell(recording, sinks);
-    }
+    use crate::fuzz::heard::{Heard, Of};
+
+    let (heard, _) = Heard::new(Of::Recording);
+    let _ = fuzz_into(data, Box::new(heard));
+}
+
+/// The same, told to somebody else.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_into(data: &[u8], sink: Box<dyn Sink>) -> Option<()> {
+    steady::forget_steps();
+    let recording = Recording::new(String::from("x"), data).ok()?;
+    tell(recording, vec![sink]).ok().map(|_| ())
+}
+
+/// Logs.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_logs(data: &[u8]) {
+    steady::forget_steps();
+    logs::fuzz(data);
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ mod file;
 mod history;
 mod incident;
 mod lanes;
+#[cfg(any(test, fuzzing))]
+mod outline;
 mod page;
 mod prose;
 mod sheet;
@@ -51,6 +53,46 @@ pub(crate) fn run(config: &config::Report) -> anyhow::Result<bool> {
         out.write(Page::new(&sheet).html()?.as_bytes())?;
     }
     told
+}
+
+/// The page of a recording of chance: it is well-formed, has no tag that no
+/// page has, nothing that acts or hides, and is of bounded length.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    /// All that there is in the templates.
+    const TAGS: &str = "html head meta title style article q body header nav main section footer h1 h2 h3 h4 \
+                        p a b i em strong span div ul ol li dl dt dd details summary table thead \
+                        tbody tr th td pre code svg g rect line path text tspan circle defs \
+                        pattern foreignObject br time small caption";
+    let pen = Pen::default();
+    let told = replay::fuzz_into(data, Box::new(pen.clone()));
+    if told.is_none() {
+        return;
+    }
+    let page = Page::new(&pen.lift()).html().expect("a page is made");
+    assert!(page.len() < 8 << 20, "{} bytes", page.len());
+    let hidden = |c: char| c != '\n' && crate::sink::escape::is_hidden(c);
+    assert!(!page.contains(hidden));
+    for line in outline::outline(&page) {
+        let Some(tag) = line.strip_prefix('<') else {
+            continue;
+        };
+        let name = tag
+            .trim_start_matches('/')
+            .split([' ', '\n', '/', '>'])
+            .next();
+        let name = name.unwrap_or_default();
+        assert!(TAGS.split_whitespace().any(|known| known == name), "{line}");
+        let acts = |sign| {
+            tag.split('"')
+                .step_by(2)
+                .any(|outside| outside.contains(sign))
+        };
+        assert!(
+            ![" on", " src", "javascript"].into_iter().any(acts),
+            "{line}"
+        );
+    }
 }
 
 #[cfg(test)]

@@ -23,12 +23,12 @@ pub(crate) fn of_stream(engine: &Engine, took: Duration) -> Summary {
             summary.severities.entry(severity).or_default().resolved += seen;
         }
     }
-    for count in summary
-        .rules
-        .values_mut()
-        .chain(summary.severities.values_mut())
-    {
-        count.resolved = count.resolved.saturating_sub(count.open);
+    for (rule, severity) in engine.worst_of_open() {
+        let of_rule = summary.rules.get_mut(&rule);
+        let of_severity = summary.severities.get_mut(&severity);
+        for count in of_rule.into_iter().chain(of_severity) {
+            count.resolved = count.resolved.saturating_sub(1);
+        }
     }
     summary
 }
@@ -44,8 +44,8 @@ pub(crate) fn status(engine: &Engine) -> String {
             format!("{findings} open, the worst {worst}")
         }
     };
-    match engine.summary().lost.values().sum() {
-        0_u64 => format!("Watching: {found}"),
+    match words::total(engine.summary().lost.values()) {
+        0 => format!("Watching: {found}"),
         lost => format!("Watching: {found}; {lost} events lost"),
     }
 }
@@ -87,4 +87,25 @@ fn partly(items: &[CoverageItem]) -> impl Iterator<Item = String> {
         let unknown = item.unknown.iter();
         unknown.map(|unknown| format!("{}: {unknown}", item.signal))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::story::*;
+
+    #[test]
+    fn what_was_worse_once_and_is_open_is_not_resolved() {
+        let mut node = Node::of(&ghost_story());
+        node.tick(70);
+        node.tell(reserved(71, None));
+        node.tick(72);
+        node.tell(reserved(80, Some("sandbox-old")));
+        node.tick(90);
+        let summary = of_stream(&node.0, Duration::ZERO);
+        assert!(summary.worst_open < summary.worst_seen, "{summary:?}");
+        let resolved = |count: &Count| count.resolved;
+        assert_eq!(summary.rules.values().map(resolved).sum::<u64>(), 0);
+        assert_eq!(summary.severities.values().map(resolved).sum::<u64>(), 0);
+    }
 }

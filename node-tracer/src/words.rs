@@ -15,6 +15,13 @@ pub(crate) fn after(number: u64, noun: &str) -> String {
     format!("{noun}{ending}")
 }
 
+/// A sum of counts that others have named: at most what there is room for.
+pub(crate) fn total<'a>(counts: impl IntoIterator<Item = &'a u64>) -> u64 {
+    counts
+        .into_iter()
+        .fold(0, |sum, count| sum.saturating_add(*count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -19,6 +20,10 @@ use crate::cargo::{cargo, root};
 
 /// Longest input, bytes.
 const LONGEST: u32 = 64 << 10;
+/// Seeds of a target that are kept by themselves, at most, and their longest:
+/// those that lead to most that no smaller one leads to.
+const KEPT: usize = 24;
+const LONGEST_KEPT: usize = 2 << 10;
 /// Longest that one input may take, seconds.
 const PATIENCE: u32 = 10;
 /// Most memory, MiB.
@@ -43,7 +48,7 @@ pub(crate) struct Fuzz {
     /// Where there is no C++ compiler for libFuzzer, say so and end with 0
     #[arg(long)]
     if_possible: bool,
-    /// Afterwards add what was found to the seeds, as little as covers all
+    /// Afterwards add what was found to the seeds: a few small ones that cover most
     #[arg(long)]
     keep: bool,
 }
@@ -170,10 +175,7 @@ impl Place {
     fn fuzz(&self, binary: &Path, seconds: u32) -> anyhow::Result<bool> {
         let output = self
             .command(binary)
-            .args([
-                format!("-max_total_time={seconds}").as_str(),
-                "-verbosity=0",
-            ])
+            .arg(format!("-max_total_time={seconds}"))
             .args(["-print_final_stats=1", "-use_value_profile=1"])
             .args([&self.corpus, &self.seeds])
             .stdin(Stdio::null())
@@ -188,10 +190,15 @@ impl Place {
             let line = said.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or("?").trim().to_owned()
         };
+        // `#1024 NEW    cov: 113 ft: 1626 corp: ...`
+        let edges = said.rsplit_once(" cov: ").map_or("?", |(_, rest)| {
+            rest.split_whitespace().next().unwrap_or_default()
+        });
         println!(
-            "   {:<16} {:>10} runs, {:>6} inputs kept, {:>4} MB, slowest {} s",
+            "   {:<16} {:>10} runs, {:>6} edges, {:>6} inputs found, {:>4} MB, slowest {} s",
             self.target,
             figure("stat::number_of_executed_units:"),
+            edges,
             figure("stat::new_units_added:"),
             figure("stat::peak_rss_mb:"),
             figure("stat::slowest_unit_time_sec:"),
@@ -199,13 +206,74 @@ impl Place {
         Ok(true)
     }
 
+    /// Adds to the seeds what leads to most that none of them leads to.
     fn keep(&self, binary: &Path) -> anyhow::Result<()> {
-        let kept = self
+        let kept = fs::read_dir(&self.seeds)?.count();
+        let control = self.corpus.with_extension("account");
+        let into = self.corpus.with_extension("merged");
+        for left in [&control, &into] {
+            remove(left)?;
+        }
+        fs::create_dir(&into)?;
+        let merged = self
             .command(binary)
-            .args(["-merge=1", "-verbosity=0", "-max_len=2048"])
-            .args([&self.seeds, &self.corpus])
+            .arg("-merge=1")
+            .arg(format!("-max_len={LONGEST_KEPT}"))
+            .arg(format!("-merge_control_file={}", control.display()))
+            // The first one's files count as there already.
+            .args([&into, &self.seeds, &self.corpus])
+            .stderr(Stdio::null())
             .status()?;
-        anyhow::ensure!(kept.success(), "{}: merging failed", self.target);
+        anyhow::ensure!(merged.success(), "{}: merging failed", self.target);
+        let text = fs::read_to_string(&control)?;
+        for done in [&control, &into] {
+            remove(done)?;
+        }
+        for path in best(&text, KEPT.saturating_sub(kept)) {
+            let path = Path::new(path);
+            let new = path.starts_with(&self.corpus);
+            if let Some(name) = path.file_name().filter(|_| new) {
+                // No more of it was looked at.
+                let mut bytes = fs::read(path)?;
+                bytes.truncate(LONGEST_KEPT);
+                fs::write(self.seeds.join(name), bytes)?;
+            }
+        }
         Ok(())
     }
+}
+
+fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = match path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Of libFuzzer's account of a merge the files that have brought most, `most`
+/// of them. It lists the files, after two numbers, and then of each what it has
+/// brought that those before it had not (`FT INDEX FEATURE...`).
+fn best(account: &str, most: usize) -> Vec<&str> {
+    let lines: Vec<&str> = account.lines().collect();
+    let number = |line: Option<&&str>| line.and_then(|line| line.parse::<usize>().ok());
+    let count = number(lines.first()).unwrap_or_default();
+    let files = lines.get(2..).unwrap_or_default();
+    let files = files.get(..count).unwrap_or_default();
+    let mut brought: Vec<(usize, &str)> = lines
+        .iter()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("FT ")?.split_whitespace();
+            let file = files.get(words.next()?.parse::<usize>().ok()?)?;
+            Some((words.count(), *file))
+        })
+        .collect();
+    brought.sort_by_key(|(features, _)| std::cmp::Reverse(*features));
+    let some = brought.into_iter().filter(|(features, _)| *features > 0);
+    some.take(most).map(|(_, file)| file).collect()
 }

@@ -2,7 +2,10 @@
 //! than is reported. Never resolved: what was lost stays unknown.
 
 use super::{View, evidence};
-use crate::finding::{Detail, Finding, Rule, Severity, finding_id};
+use crate::{
+    finding::{Detail, Finding, Rule, Severity, finding_id},
+    words,
+};
 
 /// One finding, as soon as anything is lost.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
@@ -10,7 +13,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let Some(first) = losses.first else {
         return Vec::new();
     };
-    let total: u64 = losses.by_cause.values().sum();
+    let total = words::total(losses.by_cause.values());
     let claims = losses.by_cause.keys();
     let finding = Finding {
         rule: Rule::EventsLost,
@@ -66,6 +69,18 @@ mod tests {
         let (finding, _) = node.only(4, Rule::EventsLost, State::Updated);
         assert_eq!(finding.detail.lost.unwrap()["ring-full"], 7);
         assert_eq!(node.tick(9_999), []);
+    }
+
+    #[test]
+    fn no_sum_of_losses_is_too_large() {
+        let mut node = Node::default();
+        for cause in ["ring-full", "other"] {
+            let (cause, count) = (cause.to_owned(), u64::MAX);
+            node.tell(at(1, What::EventsLost { cause, count }));
+        }
+        let (finding, _) = node.only(2, Rule::EventsLost, State::Open);
+        let total = u64::MAX.to_string();
+        assert!(finding.title.starts_with(&total), "{}", finding.title);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::story::*;
+use crate::model::story::{any::Dice, *};
 
 /// The incident with a tick after every event and one each second.
 fn recording() -> Vec<Event> {
@@ -168,97 +168,32 @@ fn a_storm_of_findings_is_evaluated_less_often() {
     assert_eq!(node.tick(11).len(), 1);
 }
 
-/// Random numbers for tests (Knuth's MMIX generator).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u32) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as u32 % sides
-    }
-}
-
-/// Any event about few enough things that they meet.
-fn any_event(dice: &mut Dice, seconds: i64) -> Event {
-    let inode = 100 + dice.roll(6);
-    let last = 5 + dice.roll(3) as u8;
-    let pid = 10 + dice.roll(5);
-    let uid = [OLD, NEW, OTHER][dice.roll(3) as usize];
-    let sandbox = format!("sandbox-{}", dice.roll(4));
-    let tasks = [pod_task(pid, "x", uid, &sandbox), task(pid + 1, "y")];
-    let some = &tasks[..dice.roll(3) as usize];
-    let command = ["ADD", "DEL", "CHECK"][dice.roll(3) as usize];
-    let mut event = match dice.roll(17) {
-        0 | 1 => created(seconds, inode),
-        2 => found(seconds, inode),
-        3 => dying(seconds, inode),
-        4 => destroyed(seconds, inode),
-        5 => holders(seconds, inode, some, &[MOUNT][..dice.roll(2) as usize]),
-        6..=8 => added(seconds, inode, last),
-        9 => removed(seconds, inode, last),
-        10 => stuck(seconds, pid, inode),
-        11 => unstuck(seconds, pid),
-        12 => calls(seconds, call(command, &sandbox, inode, uid, "a")),
-        13 => ended(seconds, call(command, &sandbox, inode, uid, "a")),
-        14 => held_by_fds(seconds, inode, &[leaked_fd(3)][..dice.roll(2) as usize]),
-        15 => reserved(seconds, [None, Some("sandbox-1")][dice.roll(2) as usize]),
-        _ => {
-            let mut pods = vec![pod("a", OLD, &[]), pod("b", NEW, &[]), pod("c", OTHER, &[])];
-            pods.truncate(dice.roll(4) as usize);
-            listed(seconds, &pods)
-        }
-    };
-    if dice.roll(3) == 0 {
-        forget_cookies(&mut event.what);
-    }
-    event
-}
-
-fn forget_cookies(what: &mut What) {
-    match what {
-        What::NetnsCreated { netns, .. }
-        | What::NetnsFound { netns, .. }
-        | What::NetnsDying { netns, .. }
-        | What::NetnsDestroyed { netns }
-        | What::NetnsHolders { netns, .. }
-        | What::AddressAdded { netns, .. }
-        | What::AddressRemoved { netns, .. } => netns.cookie = None,
-        _ => {}
+#[test]
+fn in_whatever_order_events_come_findings_are_about_what_is_there() {
+    for seed in 0..20 {
+        let held = std::panic::catch_unwind(|| orders::check_any(&mut Dice::Seed(seed), 200));
+        assert!(held.is_ok(), "seed {seed}");
     }
 }
 
 #[test]
-fn in_whatever_order_events_come_findings_are_about_what_is_there() {
-    for seed in 0..60 {
-        let mut dice = Dice(seed);
-        let mut node = Node::default();
-        let mut open = BTreeSet::new();
-        node.tell(host(0));
-        for step in 0..300 {
-            // Some come late.
-            let late = i64::from(dice.roll(4));
-            node.0.apply(&any_event(&mut dice, step - late));
-            for (finding, state) in node.tick(step) {
-                let known = match state {
-                    State::Open => open.insert(finding.id.clone()),
-                    State::Updated => open.contains(&finding.id),
-                    State::Resolved => open.remove(&finding.id),
-                };
-                assert!(known, "seed {seed}, step {step}: {state:?} {finding:#?}");
-                let netns = &node.0.model.netns;
-                let is_alive = |id| netns.get(id).is_some_and(|entry| entry.dying.is_none());
-                let of_live = matches!(finding.rule, Rule::GhostSandbox | Rule::DuplicateAddress);
-                if of_live && state != State::Resolved {
-                    let about = finding.netns.as_ref().unwrap().id;
-                    assert!(is_alive(about), "seed {seed}, step {step}: {finding:#?}");
-                }
-            }
-            node.0.model.netns.check();
-        }
-        assert_eq!(open, node.0.open.keys().cloned().collect());
+fn what_a_fuzzer_found_once_stays_found() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/engine");
+    let seeds: Vec<_> = std::fs::read_dir(seeds).unwrap().collect();
+    assert!(!seeds.is_empty());
+    for seed in seeds {
+        let path = seed.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let held = std::panic::catch_unwind(|| orders::check(&bytes));
+        assert!(held.is_ok(), "{}", path.display());
+    }
+}
+
+#[test]
+fn what_is_found_of_one_thing_does_not_depend_on_when_others_happen() {
+    for seed in 0..20 {
+        let check = || orders::check_independence(&mut Dice::Seed(seed), 80);
+        assert!(std::panic::catch_unwind(check).is_ok(), "seed {seed}");
     }
 }
 

@@ -413,5 +413,7 @@ impl NetnsTable {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+mod check;
 #[cfg(test)]
 mod tests;

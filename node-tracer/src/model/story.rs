@@ -12,6 +12,7 @@ use crate::{
     finding::{Finding, Rule, State},
 };
 
+pub(crate) mod any;
 mod lists;
 
 pub(crate) use self::lists::*;

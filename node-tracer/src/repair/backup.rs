@@ -32,6 +32,8 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 pub(crate) use self::read::Read;
+#[cfg(fuzzing)]
+pub(crate) use self::read::fuzz;
 pub(crate) use self::read::read;
 use super::plan::{Release, RootFolder, bytes};
 use crate::{

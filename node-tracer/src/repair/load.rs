@@ -286,5 +286,30 @@ fn in_time(plan: &Plan, now: Timestamp, up: Duration) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// A plan of chance: what is possible is in a store, and the plan is the same
+/// when it is written again.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let Ok((_, plan)) = parse(Path::new("plan.json"), data) else {
+        return;
+    };
+    let text = serde_json::to_string(&plan).expect("a plan is written");
+    assert_eq!(
+        serde_json::from_str::<Plan>(&text).ok().as_ref(),
+        Some(&plan)
+    );
+    for release in &plan.releases {
+        if release.impossible().is_none() {
+            assert!(release.path.starts_with(&release.store) && release.path.is_absolute());
+            assert_eq!(release.size, release.content.len() as u64);
+        }
+    }
+    let _ = in_time(
+        &plan,
+        plan.observed[1],
+        Duration::from_millis(plan.uptime_ms),
+    );
+}
+
 #[cfg(test)]
 mod tests;

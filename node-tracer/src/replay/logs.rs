@@ -370,5 +370,37 @@ pub(super) fn not_understood(name: &str) -> String {
     )
 }
 
+/// Logs, one behind each group separator, as one story: whatever they are, it
+/// is told in order, has an end, and is no longer than they are.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    use crate::fuzz::heard::{Heard, Of};
+
+    let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_763_700_000);
+    let parts = data.split(|byte| *byte == 0x1d).take(6);
+    let inputs = parts.enumerate().filter_map(|(number, part)| {
+        let raw = Box::new(std::io::Cursor::new(part.to_vec()));
+        Input::new(format!("log-{number}"), Some(modified), raw).ok()
+    });
+    let inputs = inputs.filter(|input| !is_recording(input.beginning()));
+    let inputs: Vec<Input> = inputs.collect();
+    if inputs.is_empty() || inputs.iter().any(|input| input.packed().is_some()) {
+        return;
+    }
+    let (heard, count) = Heard::new(Of::Logs);
+    let _ = run(inputs, &Frame::default(), vec![Box::new(heard)]);
+    let (count, lines) = (*count.borrow(), data.split(|byte| *byte == b'\n').count());
+    assert!(
+        count.events <= 16 * lines,
+        "{} events of {lines} lines",
+        count.events
+    );
+    assert!(
+        count.bytes <= (1 << 20) + 1_024 * data.len(),
+        "{} bytes",
+        count.bytes
+    );
+}
+
 #[cfg(test)]
 mod tests;

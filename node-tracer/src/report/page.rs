@@ -17,7 +17,7 @@ use super::{
 use crate::{
     finding::Severity,
     sink::text::length,
-    words::{after, counted},
+    words::{after, counted, total},
 };
 
 /// Findings that are shown.
@@ -155,8 +155,7 @@ fn facts(sheet: &Sheet) -> Vec<(&'static str, Shown)> {
         facts.push(("Recording", Shown::new(own)));
     }
     if let Some((_, summary)) = &sheet.summary {
-        let lost: u64 = summary.events_lost.values().sum();
-        let lost = match lost {
+        let lost = match total(summary.events_lost.values()) {
             0 => String::from("none lost"),
             lost => format!("{lost} lost"),
         };

@@ -18,6 +18,7 @@ use crate::{
     event::PodRef,
     finding::{Finding, Holder, Severity, State},
     record::{Body, CoverageItem, Record, Summary},
+    words,
 };
 
 mod catalog;
@@ -264,10 +265,7 @@ fn summary_message(summary: &Summary) -> String {
         open = open.saturating_add(count.open);
         resolved = resolved.saturating_add(count.resolved);
     }
-    let lost = summary
-        .events_lost
-        .values()
-        .fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let lost = words::total(summary.events_lost.values());
     format!(
         "ended; findings open: {open}, resolved: {resolved}; events seen: {}, lost: {lost}",
         summary.events_seen

@@ -38,6 +38,13 @@ mod endpoint;
 mod fake;
 mod fetch;
 mod info;
+/// Answers of a runtime.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    info::fuzz(data);
+    fetch::fuzz(data);
+}
+
 #[cfg(test)]
 mod tests;
 mod watcher;

@@ -25,6 +25,11 @@ mod tests;
 mod tls;
 mod watch;
 
+#[cfg(fuzzing)]
+mod fuzz;
+#[cfg(fuzzing)]
+pub(crate) use fuzz::fuzz;
+
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
     thread,

@@ -12,6 +12,9 @@
 
 pub(crate) mod entry;
 pub(crate) mod failures;
+#[cfg(fuzzing)]
+pub(crate) mod fuzz;
 pub(crate) mod kubectl;
 pub(crate) mod meaning;
+
 pub(crate) mod read;

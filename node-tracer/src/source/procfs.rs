@@ -51,6 +51,7 @@ mod one_task;
 mod sleep;
 mod sockets;
 mod tasks;
+
 #[cfg(test)]
 mod tests;
 
@@ -392,8 +393,15 @@ fn file_name(target: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// A line of mountinfo.
+/// A line of what processes and tasks show.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(data: &[u8]) {
     mounts::fuzz(data);
+    sockets::fuzz(data);
+    let text = String::from_utf8_lossy(data);
+    sleep::fuzz(&text);
+    frame(&text);
+    status_field(data, "Tgid:");
+    namespace_inode(OsStr::from_bytes(data), "net");
+    file_name(Path::new(OsStr::from_bytes(data)));
 }

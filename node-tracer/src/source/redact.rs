@@ -27,7 +27,13 @@ pub(crate) fn redact(text: &str) -> String {
 /// What follows `-----END LABEL-----`.
 fn after_pem(end: &str) -> &str {
     let label = end.strip_prefix("-----END ").unwrap_or_default();
-    label.split_once("-----").map_or("", |(_, after)| after)
+    let after = label.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == ' ');
+    // If its dashes are not there, it is no label, and the next may be another
+    // block's.
+    let closed = after.strip_prefix("-----");
+    closed
+        .filter(|it| !it.starts_with("BEGIN "))
+        .unwrap_or(label)
 }
 
 fn words(text: &str, out: &mut String) {
@@ -50,7 +56,7 @@ fn words(text: &str, out: &mut String) {
             }
             false => without_credentials(word, out),
         }
-        after = After::of(word);
+        after = After::of(word, after);
         rest = more;
     }
     out.push_str(rest);
@@ -64,14 +70,19 @@ enum After {
     Scheme,
     /// `token:`, `password=`, ...
     Name,
+    /// The same without a sign: one may follow, as in `"token": "..."`.
+    Bare,
 }
 
 impl After {
-    fn of(word: &str) -> Self {
+    fn of(word: &str, before: Self) -> Self {
         let lower = word.to_ascii_lowercase();
+        // What ends a path is no name: `.../token: no such file`.
+        let is_name = |name: &str| is_secrets_name(name) && !name.starts_with('/');
         match lower.strip_suffix([':', '=']) {
-            // What ends a path is no name: `.../token: no such file`.
-            Some(name) if is_secrets_name(name) && !name.starts_with('/') => Self::Name,
+            Some("") if matches!(before, Self::Bare) => Self::Name,
+            Some(name) if is_name(name) => Self::Name,
+            None if is_name(&lower) => Self::Bare,
             _ if matches!(lower.as_str(), "bearer" | "basic") => Self::Scheme,
             _ => Self::Anything,
         }
@@ -82,6 +93,7 @@ impl After {
             Self::Anything => false,
             Self::Scheme => word.len() >= MIN_TOKEN || word.ends_with('='),
             Self::Name => true,
+            Self::Bare => word.len() > 1 && word.starts_with([':', '=']),
         }
     }
 }
@@ -103,13 +115,10 @@ fn is_secrets_name(name: &str) -> bool {
 /// A JSON Web Token (RFC 7519): base64url of `{"`; PEM in base64; a token of
 /// EKS. Wherever in the word, as a path or a name may stand before it.
 fn is_token(word: &str) -> bool {
-    let long = |at: usize| word.len() - at >= MIN_TOKEN;
     ["eyJ", "LS0tLS1CRUdJTi", "k8s-aws-v1."]
         .iter()
-        .any(|begin| {
-            let at = word.find(begin);
-            at.is_some_and(|at| long(at) && is_at_a_boundary(word, at))
-        })
+        .flat_map(|begin| word.match_indices(begin))
+        .any(|(at, _)| word.len() - at >= MIN_TOKEN && is_at_a_boundary(word, at))
 }
 
 /// Hashes can hold any three letters.
@@ -143,6 +152,39 @@ fn without_credentials(word: &str, out: &mut String) {
         return;
     }
     out.push_str(word);
+}
+
+/// Text of chance around a secret in each of its forms: none comes out, and
+/// what does is not much longer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    const SECRET: &str = "c2VjcmV0OmlzLXRydWU";
+    let text = String::from_utf8_lossy(data);
+    let bounded = |text: &str| {
+        let out = redact(text);
+        assert!(
+            out.len() <= (REDACTED.len() + 1) * (text.len() + 1),
+            "{out:?}"
+        );
+        out
+    };
+    crate::fuzz::secret::assert_hidden(&bounded(&text));
+    let middle = text.char_indices().nth(text.chars().count() / 2);
+    let (before, after) = text.split_at(middle.map_or(0, |(at, _)| at));
+    for secret in [
+        format!("eyJ{SECRET}.e30.{SECRET}"),
+        format!("Bearer {SECRET}"),
+        format!("password={SECRET}"),
+        format!("\"token\": \"{SECRET}\""),
+        format!("https://user:{SECRET}@10.0.0.1/x"),
+        format!("-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"),
+        format!("LS0tLS1CRUdJTi{SECRET}"),
+        format!("k8s-aws-v1.{SECRET}"),
+    ] {
+        let around = format!("{before} {secret} {after}");
+        let out = bounded(&around);
+        assert!(!out.contains(SECRET), "{around:?} is {out:?}");
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +223,14 @@ mod tests {
                 "password=[redacted], retry",
             ),
             (String::from("token: abc"), "token: [redacted]"),
+            (
+                String::from(r#"{"token":"abc","n":1}"#),
+                r#"{"token":"[redacted]","n":1}"#,
+            ),
+            (String::from("Password = abc d"), "Password = [redacted] d"),
+            (String::from(r#""secret":123"#), r#""secret"[redacted]"#),
+            // The first that looks like one need not be it.
+            (format!("/a5eyJ/{jwt}"), "[redacted]"),
             (String::from("k8s-aws-v1.aHR0cHM6Ly9zdHM"), "[redacted]"),
             (format!("\"{jwt}\""), "\"[redacted]\""),
             (
@@ -188,6 +238,20 @@ mod tests {
                     "bad -----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY----- key",
                 ),
                 "bad [redacted] key",
+            ),
+            (
+                String::from(
+                    "-----BEGIN X-----\nMIIEow\n-----END \n-----BEGIN Y-----\nMIIEow\n-----END Y-----",
+                ),
+                "[redacted]\n[redacted]",
+            ),
+            (
+                format!("-----BEGIN X-----\n-----END a {jwt}"),
+                "[redacted]a [redacted]",
+            ),
+            (
+                String::from("-----BEGIN X-----\n-----END -----BEGIN Y-----\nMIIEow"),
+                "[redacted][redacted]",
             ),
             (
                 String::from("cut -----BEGIN CERTIFICATE-----\nMIIEow"),
@@ -209,6 +273,7 @@ mod tests {
             "veth a5f3e8eyJ already exists \u{1f600} \u{e9}",
             "Get \"https://10.0.0.1:443/api/v1/pods?limit=5\": dial tcp 10.0.0.1:443: refused",
             "basic auth is off: token",
+            "secret \"db-password\" not found",
             "open /var/run/secrets/token: no such file",
             "container 5f3eyJ0a1b2c3d4e5f6a7b8c9d0e1f2",
         ] {

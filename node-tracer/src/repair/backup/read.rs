@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead, BufReader, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -30,13 +30,20 @@ pub(crate) struct Read {
 /// # Errors
 /// It is none.
 pub(crate) fn read(folder: &Path) -> Result<Read, BackupError> {
+    let path = folder.join(MANIFEST);
+    let file = File::open(&path).map_err(|error| BackupError::NoBackup {
+        path: folder.to_owned(),
+        why: format!("{MANIFEST}: {error}"),
+    })?;
+    manifest(folder, BufReader::new(file.take(MAX_MANIFEST)))
+}
+
+fn manifest(folder: &Path, text: impl BufRead) -> Result<Read, BackupError> {
     let no_backup = |why: String| BackupError::NoBackup {
         path: folder.to_owned(),
         why,
     };
-    let path = folder.join(MANIFEST);
-    let file = File::open(&path).map_err(|error| no_backup(format!("{MANIFEST}: {error}")))?;
-    let mut lines = BufReader::new(file.take(MAX_MANIFEST)).split(b'\n');
+    let mut lines = text.split(b'\n');
     let first = lines.next().and_then(Result::ok).unwrap_or_default();
     let header = match serde_json::from_slice(&first) {
         Ok(Line::Backup(header)) => header,
@@ -71,4 +78,30 @@ pub(crate) fn read(folder: &Path) -> Result<Read, BackupError> {
         released: released.into_values().collect(),
         ignored,
     })
+}
+
+/// A manifest of chance: whatever is undone lies in a store and is there once;
+/// written again, it is the same.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let Ok(read) = manifest(Path::new("/backup"), data) else {
+        return;
+    };
+    let mut again = vec![Line::Backup(read.header.clone())];
+    for saved in &read.released {
+        assert!(saved.is_possible() && saved.path.starts_with(&saved.store));
+        assert!(saved.path.is_absolute() && saved.path.file_name().is_some());
+        assert_eq!(saved.exact().mode & !0o777, 0);
+        let path = saved.path.clone();
+        again.extend([Line::Saved(saved.clone()), Line::Releasing { path }]);
+    }
+    let lines = again
+        .iter()
+        .map(|line| serde_json::to_string(line).expect("a line is written"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let twice = manifest(Path::new("/backup"), text.as_bytes()).expect("it is read again");
+    assert_eq!(
+        (twice.header, twice.released, twice.ignored),
+        (read.header, read.released, 0)
+    );
 }

@@ -9,6 +9,7 @@ use crate::{
         TraceKind, What,
     },
     sink::escape::Printable,
+    words,
 };
 
 /// How much of a message is printed; the record has it whole.
@@ -345,9 +346,7 @@ fn effect(effect: &CniEffect) -> String {
 
 /// What was lost, as one phrase: `37 events (ring-full: 30, map-full: 7)`.
 pub(super) fn losses(lost: &std::collections::BTreeMap<String, u64>) -> String {
-    let total = lost
-        .values()
-        .fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let total = words::total(lost.values());
     let causes: Vec<_> = lost
         .iter()
         .map(|(cause, count)| format!("{}: {}", Printable(cause), grouped(*count)))

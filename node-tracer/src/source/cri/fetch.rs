@@ -250,3 +250,21 @@ fn add_containers(sandboxes: &mut BTreeMap<String, RuntimeSandbox>, containers: 
         sandbox.containers.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     }
 }
+
+/// Lists of a runtime.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    use prost::Message as _;
+
+    if let Ok(listed) = ListPodSandboxResponse::decode(data) {
+        let items = listed.items.into_iter().filter(|item| is_id(&item.id));
+        let mut all: BTreeMap<_, _> = items.map(|item| (item.id.clone(), sandbox(item))).collect();
+        if let Ok(answer) = ListContainersResponse::decode(data) {
+            add_containers(&mut all, answer.containers);
+        }
+        assert!(
+            all.values()
+                .all(|each| each.containers.len() <= MAX_CONTAINERS)
+        );
+    }
+}

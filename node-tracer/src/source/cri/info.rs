@@ -112,6 +112,32 @@ fn cni_ips(result: Option<&Value>) -> Vec<IpAddr> {
     collect_ips(configs.filter_map(|config| config.get("IP")?.as_str()))
 }
 
+/// A runtime's JSON, or the whole of its answer.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    use prost::Message as _;
+
+    let text = String::from_utf8_lossy(data).into_owned();
+    let told = PodSandboxStatusResponse {
+        info: [(String::from("info"), text)].into(),
+        ..PodSandboxStatusResponse::default()
+    };
+    for answer in [Ok(told), PodSandboxStatusResponse::decode(data)] {
+        let Ok(answer) = answer else { continue };
+        let details = Details::new(&answer);
+        assert!(details.pid != Some(0));
+        assert!(details.ips.iter().all(|ip| !ip.is_loopback()));
+        assert!(!details.host_network || details.netns_path.is_none());
+    }
+    if let Ok(spec) = serde_json::from_slice::<Spec>(data) {
+        spec.network();
+        spec.ips();
+        if let Some(role) = spec.role() {
+            assert!(crate::source::bundles::spec::is_id(&role.sandbox_id));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -186,6 +186,18 @@ fn collect(all: &mut Vec<NetEntry>, bytes: &[u8]) {
     }
 }
 
+/// What the walks of the kernel's lists give.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    let entries = task_entries(data);
+    let stacks = entries.iter().map(|entry| 8 * entry.stack.len());
+    assert!(entries.len() * size_of::<TaskRow>() + stacks.sum::<usize>() <= data.len());
+    let mut all = Vec::new();
+    for record in data.chunks(64) {
+        collect(&mut all, record);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

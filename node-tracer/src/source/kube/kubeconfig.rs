@@ -308,5 +308,26 @@ fn common_name(der: &[u8], prefix: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// Its names are looked up; what they lead to is not read, and nothing is run.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(data: &[u8]) {
+    match parse(data) {
+        Ok(content) => {
+            let folder = PathBuf::from("/root/.kube");
+            let all = Kubeconfig(vec![Document { folder, content }]);
+            let context = all.current_context().unwrap_or_default();
+            for (list, entry) in [
+                ("contexts", "context"),
+                ("clusters", "cluster"),
+                ("users", "user"),
+            ] {
+                let _ = all.named(list, entry, context);
+            }
+        }
+        // The content is not quoted.
+        Err(flaw) => assert!(flaw.to_string().len() < 300, "{flaw}"),
+    }
+}
+
 #[cfg(test)]
 mod tests;

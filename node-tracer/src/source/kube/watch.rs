@@ -155,5 +155,10 @@ impl Default for Timing {
     }
 }
 
+#[cfg(fuzzing)]
+pub(super) fn fuzz(line: &[u8]) {
+    change::fuzz(line);
+}
+
 #[cfg(test)]
 mod tests;

@@ -225,12 +225,9 @@ impl Kubectl {
         if !of_event(row.normal, &row.reason, &row.message) {
             return None;
         }
-        let mut whose = Whose {
-            pod: row.pod.clone(),
-            ..Whose::default()
-        };
+        let mut whose = Whose::of_pod(row.pod.clone());
         if whose.pod == PodRef::default() {
-            whose.pod = self.pod.clone();
+            whose = Whose::of_pod(self.pod.clone());
         }
         whose.read(&row.message);
         let time = row.at.unwrap_or(self.printed);
@@ -238,7 +235,7 @@ impl Kubectl {
         let first = row.first.map(|age| self.printed.minus(age));
         let failure = StartFailure {
             source: String::from("events"),
-            reason: Some(row.reason).filter(|reason| !reason.is_empty()),
+            reason: Some(kept(&row.reason)).filter(|reason| !reason.is_empty()),
             message: kept(&row.message),
             count: row.count,
             first: first.or(row.began).filter(|first| *first < time),

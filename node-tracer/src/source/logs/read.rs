@@ -389,5 +389,10 @@ impl LogReader {
     }
 }
 
+#[cfg(fuzzing)]
+mod fuzz;
+#[cfg(fuzzing)]
+pub(crate) use fuzz::fuzz;
+
 #[cfg(test)]
 mod tests;

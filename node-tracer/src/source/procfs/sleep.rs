@@ -220,8 +220,17 @@ fn exec_start(sched: &str) -> Option<u64> {
     let (_, value) = line.split_once(':')?;
     let (millis, nanos) = value.trim().split_once('.')?;
     let nanos: u64 = (nanos.len() == 6).then(|| nanos.parse().ok())??;
-    let time = millis.parse::<u64>().ok()?.checked_mul(1_000_000)? + nanos;
+    let time = millis
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000)?
+        .checked_add(nanos)?;
     (time != 0).then_some(time)
+}
+
+#[cfg(fuzzing)]
+pub(super) fn fuzz(text: &str) {
+    exec_start(text);
 }
 
 #[cfg(test)]

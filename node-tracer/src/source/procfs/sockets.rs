@@ -261,6 +261,13 @@ fn inode(line: &[u8], column: usize) -> Option<u64> {
     std::str::from_utf8(fields.nth(column)?).ok()?.parse().ok()
 }
 
+#[cfg(fuzzing)]
+pub(super) fn fuzz(line: &[u8]) {
+    for column in [0, 6, 9] {
+        inode(line, column);
+    }
+}
+
 /// The file of the network namespace that a socket of another process is in,
 /// by one of its threads that lives. The duplicate of the socket is closed when
 /// this returns.

@@ -58,3 +58,10 @@ impl Change {
         Some(Ok((version.unwrap_or_default(), change)))
     }
 }
+
+#[cfg(fuzzing)]
+pub(super) fn fuzz(line: &[u8]) {
+    if let Some(Ok((_, Change::Put(uid, pod) | Change::Delete(uid, pod)))) = Change::parse(line) {
+        assert!(!uid.is_empty() && pod.uids.contains(&uid));
+    }
+}

@@ -20,6 +20,20 @@ pub(in crate::source::logs) struct Whose {
 const ID: usize = 64;
 
 impl Whose {
+    /// Of a pod as a text names it: what cannot be a name may be anything, a
+    /// secret, too.
+    pub(in crate::source::logs) fn of_pod(pod: PodRef) -> Self {
+        let pod = PodRef {
+            namespace: pod.namespace.filter(|name| is_name(name)),
+            name: pod.name.filter(|name| is_name(name)),
+            uid: pod.uid.filter(|uid| is_uid(uid)),
+        };
+        Self {
+            pod,
+            ..Self::default()
+        }
+    }
+
     /// A failure that is told of these.
     pub(in crate::source::logs) fn failure(self) -> StartFailure {
         StartFailure {

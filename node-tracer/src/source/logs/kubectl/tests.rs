@@ -301,3 +301,15 @@ fn logs_are_not_taken_for_it() {
         assert!(!kubectl.took(), "{line}");
     }
 }
+
+#[test]
+fn what_is_no_name_is_not_told_as_one() {
+    let token = "eyJhbGciOiJub25lIn0.eyJzZWNyZXQiOiJ0cnVlIn0.";
+    let text = format!(
+        "Name:   Bearer {token}\nUID:    {token}\nEvents:\n  Warning  FailedMount  2m  kubelet  \
+         MountVolume.SetUp failed for volume \"a\" : no way\n"
+    );
+    let (_, failure) = only(&text);
+    assert_eq!(failure.pod, PodRef::default());
+    assert!(failure.message.ends_with("no way"), "{failure:?}");
+}

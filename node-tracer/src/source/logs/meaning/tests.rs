@@ -588,3 +588,19 @@ fn calls_that_never_end_do_not_pile_up() {
     let ended = ended.filter(|event| matches!(event.what, What::CniCall { .. }));
     assert!(ended.count() >= 4_000);
 }
+
+#[test]
+fn what_stands_where_a_name_should_is_no_way_out_for_a_secret() {
+    let text = environment("ADD", NEW, "").replace(
+        "CNI_IFNAME=eth0",
+        "CNI_IFNAME=S_API_TOKEN=eyJhbGciOiJub25lIn0.a-secret",
+    );
+    let mut log = Log::default();
+    log.say(1, "kubelet", &text);
+    log.calls();
+    let told = serde_json::to_string(&log.events).unwrap();
+    assert!(
+        told.contains("[redacted]") && !told.contains("eyJ"),
+        "{told}"
+    );
+}

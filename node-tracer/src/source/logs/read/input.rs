@@ -139,7 +139,7 @@ impl Input {
     }
 
     /// How it was compressed.
-    pub(super) fn packed(&self) -> Option<&'static str> {
+    pub(crate) fn packed(&self) -> Option<&'static str> {
         self.packed
     }
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 /// The longest line, and the longest record of several. The rest is cut off.
-pub(super) const LONGEST: usize = 256 << 10;
+pub(super) const LONGEST: usize = if cfg!(fuzzing) { 1 << 10 } else { 256 << 10 };
 /// What is held at a time; as much is looked at before anything is given out.
-pub(super) const BUFFER: usize = 1 << 20;
+pub(super) const BUFFER: usize = if cfg!(fuzzing) { 4 << 10 } else { 1 << 20 };
 
 /// A place in the log: bytes from its beginning, unpacked.
 pub(super) type Place = Range<u64>;

@@ -28,9 +28,13 @@ impl Needles {
         let kind = (letters <= MOST_LETTERS).then_some(AhoCorasickKind::DFA);
         let mut builder = AhoCorasick::builder();
         builder.match_kind(MatchKind::LeftmostFirst).kind(kind);
+        #[cfg(not(fuzzing))]
+        let built = builder.build(words);
+        #[cfg(fuzzing)]
+        let built = fuzz::once(words, || builder.build(words));
         Self {
             // It cannot fail but for words of gigabytes.
-            words: builder.build(words).ok().filter(|_| !words.is_empty()),
+            words: built.ok().filter(|_| !words.is_empty()),
             next: None,
             clear: 0,
         }
@@ -89,5 +93,32 @@ mod tests {
         }
         assert_eq!(hits, [true, false, true, false, false, true]);
         assert!(Needles::new(&[]).hit(&lines, &(0..1)));
+    }
+}
+
+#[cfg(fuzzing)]
+mod fuzz {
+    use std::{cell::RefCell, collections::HashMap};
+
+    use aho_corasick::{AhoCorasick, BuildError};
+
+    thread_local! {
+        static BUILT: RefCell<HashMap<String, AhoCorasick>> = RefCell::default();
+    }
+
+    /// Tables are built once: it takes longer than to read what a fuzzer writes.
+    pub(super) fn once(
+        words: &[&str],
+        build: impl FnOnce() -> Result<AhoCorasick, BuildError>,
+    ) -> Result<AhoCorasick, BuildError> {
+        BUILT.with_borrow_mut(|built| {
+            let key = words.join("\n");
+            if let Some(known) = built.get(&key) {
+                return Ok(known.clone());
+            }
+            let new = build()?;
+            built.insert(key, new.clone());
+            Ok(new)
+        })
     }
 }
