@@ -230,7 +230,7 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
 pub(crate) fn static_binary(build: bool) -> anyhow::Result<Option<PathBuf>> {
     let folders = binary::Folders::find()?;
     if build {
-        return binary::build(&folders, &folders.build, &Release::current()?).map(Some);
+        return binary::build(&folders, &Release::current()?).map(Some);
     }
     let built = Path::new(binary::TARGET).join("release/node-tracer");
     Ok(Some(folders.build.join(built)).filter(|binary| binary.exists()))

@@ -79,7 +79,7 @@ pub(super) struct Folders {
     /// Cargo's target folder, as it is set for everything else.
     pub(super) target: PathBuf,
     /// That of this build.
-    build: PathBuf,
+    pub(super) build: PathBuf,
     registry: PathBuf,
     toolchain: Toolchain,
 }
