@@ -93,8 +93,11 @@ impl Sample {
     }
 }
 
+/// One of a sample's numbers.
+type Figure = fn(&Sample) -> u64;
+
 /// The middle one of a fifth of the samples, the first being number 0.
-fn median(samples: &[Sample], fifth: usize, of: fn(&Sample) -> u64) -> Option<u64> {
+fn median(samples: &[Sample], fifth: usize, of: Figure) -> Option<u64> {
     let length = samples.len() / 5;
     let part = samples.get(fifth * length..(fifth + 1) * length)?;
     let mut values: Vec<u64> = part.iter().map(of).collect();
@@ -103,7 +106,7 @@ fn median(samples: &[Sample], fifth: usize, of: fn(&Sample) -> u64) -> Option<u6
 }
 
 /// From the second fifth, when all has been there once, to the last.
-fn change(samples: &[Sample], of: fn(&Sample) -> u64) -> Option<(u64, u64)> {
+fn change(samples: &[Sample], of: Figure) -> Option<(u64, u64)> {
     Some((median(samples, 1, of)?, median(samples, 4, of)?))
 }
 
@@ -330,7 +333,7 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Budget
     println!("lost, by cause: {}", said.summary["events_lost"]);
     let cpu = used.as_secs_f64() / length.as_secs_f64() * 100.0;
     println!("CPU: {cpu:.2} % of a core\n");
-    let rows: [(&str, fn(&Sample) -> u64, u64); 3] = [
+    let rows: [(&str, Figure, u64); 3] = [
         ("resident, KiB", |sample| sample.resident, NOISE),
         ("descriptors", |sample| sample.descriptors, 2),
         ("threads", |sample| sample.threads, 2),
