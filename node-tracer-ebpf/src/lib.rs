@@ -21,6 +21,9 @@ pub mod map {
     pub const LOST: &str = "LOST";
     /// Tasks in uninterruptible sleep, by thread ID.
     pub const BLOCKED: &str = "BLOCKED";
+    /// How many they are. The tracer maps it, and counts what it adds and
+    /// strikes out itself.
+    pub const ASLEEP: &str = "ASLEEP";
     /// Where the kernel keeps its pages
     /// ([`record::PageProbe`](crate::record::PageProbe)).
     pub const PAGES: &str = "PAGES";

@@ -4,6 +4,8 @@
 //! workspace builds as one.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
+// For one instruction that core has no function for: see `probes::task`.
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 #[cfg(target_arch = "bpf")]
 mod kernel;

@@ -6,7 +6,7 @@
 //! nothing is sent, and no stack is taken, for the short sleeps of ordinary
 //! disk I/O.
 
-use core::{ffi::c_void, hint::black_box};
+use core::{arch::asm, ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     bindings::{seq_file, task_struct},
@@ -28,6 +28,12 @@ use crate::kernel::{
 /// By thread ID. On a full table the stall is counted as lost.
 #[map]
 static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(16384, 0);
+
+/// How many entries [`BLOCKED`] has. While there are none, which is nearly all
+/// the time, no switch need look at the task that is about to run.
+#[map]
+static ASLEEP: Array<i64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 #[map]
 pub(crate) static WALK_REQUEST: Array<WalkRequest> = Array::with_max_entries(1, 0);
@@ -51,9 +57,37 @@ fn goes_to_sleep(tid: u32) {
         reported: 0,
         pad: 0,
     };
-    if BLOCKED.insert(tid, entry, 0).is_err() {
+    if BLOCKED.insert(tid, entry, BPF_NOEXIST).is_ok() {
+        // It cannot run elsewhere before this switch is over, so nobody misses
+        // the count.
+        count(1);
+    } else if BLOCKED.insert(tid, entry, BPF_EXIST).is_err() {
         count_lost(lost::BLOCKED_FULL);
     }
+}
+
+const BPF_NOEXIST: u64 = 1;
+const BPF_EXIST: u64 = 2;
+
+#[inline(always)]
+fn count(entries: i64) {
+    if let Some(asleep) = ASLEEP.get_ptr_mut(0) {
+        // The target has no compare-and-swap on all kernels, so core has no
+        // atomic additions for it; the instruction itself is as old as eBPF.
+        // SAFETY: the map's own value, which is aligned and changed by atomic
+        // operations only.
+        unsafe {
+            asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) asleep, in(reg) entries);
+        }
+    }
+}
+
+#[inline(always)]
+fn nobody_sleeps() -> bool {
+    // SAFETY: as above; one aligned load.
+    ASLEEP
+        .get_ptr(0)
+        .is_some_and(|asleep| unsafe { asleep.read_volatile() } == 0)
 }
 
 #[inline(always)]
@@ -67,7 +101,9 @@ fn sleeps_no_more(tid: u32, task: u64) {
         reported,
         pad: _,
     } = unsafe { *entry };
-    let _ = BLOCKED.remove(tid);
+    if BLOCKED.remove(tid).is_ok() {
+        count(-1);
+    }
     if reported != 0 || now() - since >= setting!(stall_threshold_ns) {
         emit(&UnblockedRecord {
             header: header(kind::TASK_UNBLOCKED),
@@ -83,7 +119,8 @@ fn sleeps_no_more(tid: u32, task: u64) {
 /// of which there are as many: of the task that is about to run, the scheduler
 /// remembers whether its last sleep was in state D. (It counts these for the
 /// load average; the bit stays until the next sleep.) So no table is asked
-/// about the many others.
+/// about the many others; and while nobody sleeps, not even the task, whose
+/// memory another CPU has changed last.
 #[btf_tracepoint(function = "sched_switch")]
 fn task_switch(ctx: BtfTracePointContext) -> i32 {
     // (preempt, prev, next, prev_state); the last since 5.18.
@@ -98,6 +135,9 @@ fn task_switch(ctx: BtfTracePointContext) -> i32 {
     if is_blocked(state) && ctx.arg::<u64>(0) & 0xff == 0 {
         // SAFETY: the context's own pointer.
         goes_to_sleep(unsafe { direct(prev, offset!(task_pid)) });
+    }
+    if nobody_sleeps() {
+        return 0;
     }
     let next: *const c_void = ctx.arg(2);
     // SAFETY: the context's own pointer.

@@ -5,6 +5,7 @@
 //! Nothing here interprets: records are handed on as they are, and
 //! [`live`](super::live) makes events of them.
 
+mod asleep;
 mod attached;
 pub(crate) mod btf;
 pub(crate) mod facts;

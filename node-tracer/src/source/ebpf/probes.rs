@@ -24,6 +24,7 @@ use node_tracer_ebpf::{
 };
 
 use super::{
+    asleep::Asleep,
     attached::Wanted,
     facts::{FactError, Facts},
     missed::{self, Missed},
@@ -99,6 +100,7 @@ pub(crate) struct Probes {
     pub(super) walk_request: Array<MapData, Value<WalkRequest>>,
     pub(super) pages: Array<MapData, Value<PageProbe>>,
     pub(super) blocked: HashMap<MapData, u32, Value<Blocked>>,
+    pub(super) asleep: Asleep,
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
     missed: Missed,
@@ -164,6 +166,7 @@ impl Probes {
             walk_request: take_map(&mut ebpf, map::WALK_REQUEST, Array::try_from)?,
             pages: take_map(&mut ebpf, map::PAGES, Array::try_from)?,
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
+            asleep: take_map(&mut ebpf, map::ASLEEP, Asleep::new)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
             missed: Missed::default(),

@@ -72,8 +72,12 @@ impl Probes {
             pad: 0,
         });
         match self.blocked.insert(tid, entry, BPF_NOEXIST) {
+            Ok(()) => {
+                self.asleep.count(1);
+                Ok(())
+            }
             // Already there: the kernel side has seen it itself.
-            Ok(()) | Err(aya::maps::MapError::SyscallError(_)) => Ok(()),
+            Err(aya::maps::MapError::SyscallError(_)) => Ok(()),
             Err(source) => Err(ProbeError::Map {
                 name: map::BLOCKED,
                 source,
@@ -86,7 +90,9 @@ impl Probes {
     pub(crate) fn forget_blocked(&mut self, tid: u32, since: u64) {
         if self.sleeps_since(tid, since) {
             // Gone already is as good.
-            let _ = self.blocked.remove(&tid);
+            if self.blocked.remove(&tid).is_ok() {
+                self.asleep.count(-1);
+            }
         }
     }
 
