@@ -51,6 +51,10 @@ use crate::{
 const POLL: Duration = Duration::from_millis(250);
 /// Batches of records taken before timers get a turn.
 const BATCHES: usize = 16;
+/// While much happens, records are taken this far apart: to be woken for each
+/// costs more than to deal with it, here and where it happens. What comes after
+/// a quiet moment is taken at once.
+const TOGETHER: Duration = Duration::from_millis(5);
 
 /// Streams until a signal or the end of `--duration`.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
@@ -135,8 +139,17 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         .context("cannot wait for kernel records")?;
     let mut next_poll = Instant::now() + POLL;
     let mut more = false;
+    let mut taken = Instant::now();
+    let mut busy = false;
     while !out.is_closed() {
         if !more {
+            let rest = TOGETHER.saturating_sub(taken.elapsed());
+            if busy && !rest.is_zero() {
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => {}
+                    () = stop.wait() => break,
+                }
+            }
             let until_poll = next_poll.saturating_duration_since(Instant::now());
             let pause = live.pause().min(until_poll).min(out.until_tick());
             let pause = pause.min(effects.pause()).min(notify.pause());
@@ -152,6 +165,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             // Signals arrive only while this waits, if only for a moment.
             tokio::task::yield_now().await;
         }
+        busy = taken.elapsed() < 2 * TOGETHER;
+        taken = Instant::now();
         for _ in 0..BATCHES {
             more = live.drain(&mut events);
             if !more {
