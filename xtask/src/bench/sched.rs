@@ -33,10 +33,10 @@ const CALM: Duration = Duration::from_millis(300);
 /// Options of `bench sched`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often each watcher is measured beside each work [default: 15, quick 1]
+    /// How often each watcher is measured beside each work [default: 7, quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long a work takes, in milliseconds [default: 1000, quick 100]
+    /// How long a work takes, in milliseconds [default: 500, quick 100]
     #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
     length: Option<u64>,
 }
@@ -118,8 +118,8 @@ impl Row {
 }
 
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let rounds = setting.number(options.rounds, 1, 15);
-    let length = Duration::from_millis(setting.number(options.length, 100, 1_000));
+    let rounds = setting.number(options.rounds, 1, 7);
+    let length = Duration::from_millis(setting.number(options.length, 100, 500));
     let mut wanted: Vec<Peer> = Vec::new();
     for peer in ALL.iter().flat_map(|(_, peers, _)| *peers) {
         if !wanted.contains(peer) {
