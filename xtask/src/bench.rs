@@ -104,6 +104,8 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Setting {
     tracer: PathBuf,
+    /// It was named, not built.
+    given: bool,
     quick: bool,
 }
 
@@ -275,6 +277,7 @@ pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
     };
     let setting = Setting {
         tracer,
+        given: asked.binary.is_some(),
         quick: asked.quick,
     };
     wait::catch_signals()?;

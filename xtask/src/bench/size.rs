@@ -14,11 +14,16 @@ use super::budget::{Budget, Verdict};
 use super::{Setting, say};
 use crate::dist;
 
-const WHAT: &str = "static binary";
+const WHAT: &str = "binary";
 
-/// Quickly: only one that is there.
+/// The one that was named, or else the one to be released; quickly: only if it
+/// is there.
 pub(super) fn run(setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let Some(binary) = dist::static_binary(!setting.quick)? else {
+    let binary = match setting.given {
+        true => Some(setting.tracer.clone()),
+        false => dist::static_binary(!setting.quick)?,
+    };
+    let Some(binary) = binary else {
         let why = "none is built: cargo xtask dist";
         return Ok(vec![Budget::not_measured(WHAT, why)]);
     };
