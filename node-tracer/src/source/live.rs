@@ -84,6 +84,11 @@ const COMPARISON_PAUSE: u64 = 100_000_000;
 const STOCK_ATTEMPTS: usize = 5;
 /// A walk takes at most one part in so many of the time.
 const WALK_SHARE: u64 = 20;
+/// One that no record asked for, at rest, does not take more than this part:
+/// the list is as long as there are pods.
+const UNASKED_SHARE: u64 = 1_000;
+/// But is not put off for longer, however long the last one took.
+const UNASKED_PAUSE: u64 = 10 * SECOND;
 /// When the list is looked at after a device change, and again as long as
 /// nothing new is on it: a namespace comes shortly after its loopback device.
 const AFTER_DEVICE: u64 = 1_000_000;
@@ -124,6 +129,8 @@ pub(crate) struct Live {
 struct Due {
     walk: Option<u64>,
     walk_not_before: u64,
+    /// The next that no record asks for.
+    unasked_walk: u64,
     holders: Option<u64>,
     stalls: u64,
     second: u64,
@@ -296,7 +303,9 @@ impl Live {
         if time >= self.due.second {
             self.clock = KernelClock::now();
             self.due.second = time + SECOND;
-            self.due.walk_at(time);
+            if time >= self.due.unasked_walk {
+                self.due.walk_at(time);
+            }
             if watched || !self.told.is_empty() {
                 self.due.holders_at(time);
             }
@@ -358,6 +367,10 @@ impl Live {
             COMPARISON_PAUSE
         };
         self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
+        if self.iterators.nets {
+            // Where there is none, the comparison is all that tells of most.
+            self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);
+        }
         let Some(seen) = seen else {
             self.drop("netns-list-unreadable", 1);
             return self.due.walk_at(end + AFTER_WALK);

@@ -6,8 +6,11 @@
 //! (`recursion_misses` in the program's fdinfo, since Linux 5.12).
 
 use std::{
-    fs,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    fs::File,
+    os::{
+        fd::{AsFd as _, AsRawFd as _},
+        unix::fs::FileExt as _,
+    },
 };
 
 use aya::Ebpf;
@@ -34,16 +37,34 @@ pub(super) struct Missed {
     pub(super) made_up_for: u64,
 }
 
-impl Missed {
-    /// Of all programs that are loaded.
+/// The counts' files, which stay open: every second each is read once more.
+#[derive(Debug)]
+pub(super) struct Counts(Vec<Count>);
+
+#[derive(Debug)]
+struct Count {
+    fdinfo: File,
+    alone: bool,
+}
+
+impl Counts {
+    /// Of all programs that are loaded. What cannot be opened is not counted.
     pub(super) fn of(ebpf: &Ebpf) -> Self {
-        let mut all = Self::default();
-        for (name, program) in ebpf.programs() {
-            let Ok(fd) = program.fd() else {
-                continue; // not loaded
-            };
-            let missed = count(fd.as_fd());
-            if ALONE.contains(&name) {
+        let counts = ebpf.programs().filter_map(|(name, program)| {
+            let program = program.fd().ok()?.as_fd().as_raw_fd();
+            let fdinfo = File::open(format!("/proc/self/fdinfo/{program}")).ok()?;
+            let alone = ALONE.contains(&name);
+            Some(Count { fdinfo, alone })
+        });
+        Self(counts.collect())
+    }
+
+    /// How often so far. The programs must be those that it was made of.
+    pub(super) fn read(&self) -> Missed {
+        let mut all = Missed::default();
+        for Count { fdinfo, alone } in &self.0 {
+            let missed = read(fdinfo);
+            if *alone {
                 all.lost += missed;
             } else {
                 all.made_up_for += missed;
@@ -53,9 +74,14 @@ impl Missed {
     }
 }
 
-fn count(program: BorrowedFd<'_>) -> u64 {
-    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
-    fs::read_to_string(path).map_or(0, |text| parse(&text))
+/// Of one program; a page holds all that the kernel has to say of it.
+fn read(fdinfo: &File) -> u64 {
+    let mut page = [0; 4096];
+    let length = fdinfo.read_at(&mut page, 0).unwrap_or(0);
+    let text = page
+        .get(..length)
+        .and_then(|text| str::from_utf8(text).ok());
+    text.map_or(0, parse)
 }
 
 fn parse(fdinfo: &str) -> u64 {

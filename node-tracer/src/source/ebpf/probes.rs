@@ -27,7 +27,7 @@ use super::{
     asleep::Asleep,
     attached::Wanted,
     facts::{FactError, Facts},
-    missed::{self, Missed},
+    missed::{self, Counts, Missed},
     plan::{Attach, AttachKind, Mechanism, Plan, Signal},
 };
 
@@ -103,6 +103,7 @@ pub(crate) struct Probes {
     pub(super) asleep: Asleep,
     lost: PerCpuArray<MapData, u64>,
     lost_reported: [u64; lost::CAUSES as usize],
+    counts: Counts,
     missed: Missed,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
 }
@@ -169,6 +170,7 @@ impl Probes {
             asleep: take_map(&mut ebpf, map::ASLEEP, Asleep::new)?,
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
+            counts: Counts::of(&ebpf),
             missed: Missed::default(),
             log,
             ebpf,
@@ -202,7 +204,7 @@ impl Probes {
     /// count of zero, if it is only to be looked for anew.
     pub(crate) fn lost(&mut self) -> Vec<(&'static str, u64)> {
         let mut new = Vec::new();
-        let missed = Missed::of(&self.ebpf);
+        let missed = self.counts.read();
         if missed != self.missed {
             tracing::debug!(?missed, "programs were passed over");
             new.push((missed::CAUSE, missed.lost.saturating_sub(self.missed.lost)));

@@ -35,6 +35,8 @@ use crate::{
 
 /// Pause between looks at files.
 const FILES_PAUSE: Duration = Duration::from_millis(250);
+/// The same where there are none, as on most nodes.
+const NO_FILES_PAUSE: Duration = Duration::from_secs(1);
 /// How long files may take to answer.
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How often the configuration is read: it comes and goes with the pod network.
@@ -142,7 +144,11 @@ impl Watcher {
 
 fn watch_files(mut look: FileLook, sender: &SyncSender<Event>, ended: &Receiver<()>) {
     loop {
-        match ended.recv_timeout(FILES_PAUSE) {
+        let pause = match look.is_bare() {
+            true => NO_FILES_PAUSE,
+            false => FILES_PAUSE,
+        };
+        match ended.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -33,6 +33,18 @@ impl FileLook {
         &self.expected.kinds
     }
 
+    /// Nothing was there when it was last looked, and nothing is to be.
+    pub(super) fn is_bare(&self) -> bool {
+        let named = FILES
+            .iter()
+            .any(|kind| self.expected.kinds.contains_key(kind));
+        let read = |kind| self.stamps.get(kind);
+        !named
+            && FILES
+                .iter()
+                .all(|kind| read(kind).is_some_and(|(stamp, _)| stamp.is_bare()))
+    }
+
     /// Looks. Returns the answers of kinds that were read, and what has
     /// changed.
     pub(super) fn round(&mut self) -> (Vec<Answer>, Vec<What>) {
