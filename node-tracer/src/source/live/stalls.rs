@@ -98,6 +98,14 @@ impl Live {
             .iter()
             .map(|entry| (entry.row.task.tid, entry))
             .collect();
+        // All in one go: of a thousand that hang on one disk, one by one takes
+        // so long that what happens meanwhile may find no room.
+        let processes = due
+            .keys()
+            .filter_map(|tid| rows.get(tid))
+            .filter(|entry| !tasks::is_kernel_thread(&entry.row));
+        let keys: Vec<(u32, u64)> = processes.map(|entry| tasks::key(&entry.row.task)).collect();
+        self.owners.look_up(&keys);
         for (tid, since) in due {
             match rows.get(&tid) {
                 Some(entry) if tasks::is_blocked(&entry.row) => {
