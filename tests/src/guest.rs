@@ -9,6 +9,7 @@
 //! | `coverage` | what the tracer says that it can see |
 //! | `stock` | what is there before it starts |
 //! | `netns`, `address`, `task`, `teardown`, `plugin` | how a signal is made, and what must be told of it |
+//! | `suspend` | the machine sleeps, and wakes |
 //! | `story` | the incident, from its beginning to its end |
 //! | `node` | a whole node, with the tracer as a service of it |
 //! | `privileges` | with one fact taken away at a time |
@@ -28,6 +29,7 @@ mod privileges;
 mod report;
 mod stock;
 mod story;
+mod suspend;
 mod task;
 mod teardown;
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::coverage::Coverage;
 use super::report::{Cell, Host, Verdict};
 use super::stock::Stock;
-use super::{address, netns, plugin, story, task, teardown};
+use super::{address, netns, plugin, story, suspend, task, teardown};
 use crate::tracer::{Tracer, command, is_event, netns_of};
 use crate::{process, stage, wait};
 
@@ -184,7 +184,7 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     let scenarios = SCENARIOS.iter().filter(|scenario| named(scenario.name));
     let scenarios: Vec<&Scenario> = scenarios.collect();
     if scenarios.is_empty()
-        && !["check", "incident", "storm", "inventory"]
+        && !["check", "incident", "storm", "inventory", "suspend"]
             .into_iter()
             .any(named)
     {
@@ -257,6 +257,12 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
         let begin = Instant::now();
         let told = netns::storm(&mut stage);
         tell(&mut stage, begin, told);
+    }
+    // A clock is the same on every rung.
+    if named("suspend") && mechanism == MECHANISMS[0] {
+        let begin = Instant::now();
+        let told = suspend::told(&mut stage);
+        say(stage.host, "suspend", mechanism, told, begin);
     }
     let Stage { tracer, host } = stage;
     let ended = tracer.stop()?;
