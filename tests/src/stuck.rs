@@ -66,6 +66,16 @@ impl Stuck {
         &self.pids
     }
 
+    /// Gives each of them one CPU to run on, in turns, so that they sleep and
+    /// wake on all at the same time. Returns how many CPUs there are.
+    pub fn spread(&self) -> anyhow::Result<usize> {
+        let cpus = syscall::cpus(0)?;
+        for (pid, cpu) in self.pids.iter().zip(cpus.iter().cycle()) {
+            syscall::pin(*pid, *cpu).with_context(|| format!("pin {pid} to CPU {cpu}"))?;
+        }
+        Ok(cpus.len())
+    }
+
     /// From here on each of them gets stuck with its next write.
     pub fn freeze(&mut self) -> anyhow::Result<()> {
         self.disk.freeze()
