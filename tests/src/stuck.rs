@@ -98,6 +98,14 @@ impl Stuck {
         })
     }
 
+    /// Has all of them stuck for so long.
+    pub fn stall_for(&mut self, length: Duration) -> anyhow::Result<()> {
+        self.freeze_all()?;
+        let waited = wait::pause(length);
+        self.thaw()?;
+        waited
+    }
+
     /// Freezes and thaws in turns of this length, for so long.
     pub fn flap_for(&mut self, turn: Duration, length: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + length;
