@@ -1,6 +1,7 @@
 //! What each writer's log tells.
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::look::Look;
 use node_tracer_tests::tracer::{command, is_event, is_finding};
 use serde_json::Value;
 
@@ -9,6 +10,19 @@ use super::{DOCKERSHIM, SECRET, fixture, opened, replay, replayed, rules};
 const OLD: &str = "6f08cc677d95";
 
 const NEW: &str = "58cea4c88fcb";
+
+/// A finding as it was told last.
+fn last<'l>(look: &'l Look, rule: &str) -> anyhow::Result<&'l Value> {
+    let mut all = look.ended.records.iter();
+    let last = all.rfind(|record| is_finding(record, rule));
+    last.with_context(|| format!("no {rule}"))
+}
+
+/// All events of a kind.
+fn events<'l>(look: &'l Look, kind: &str) -> Vec<&'l Value> {
+    let all = look.ended.records.iter();
+    all.filter(|record| is_event(record, kind)).collect()
+}
 
 fn begins(value: &Value, beginning: &str) -> bool {
     value
@@ -60,10 +74,10 @@ pub(super) fn dockershim_night() -> anyhow::Result<()> {
         "{retry:#}"
     );
     ensure!(begins(&retry["sandbox_id"], OLD), "{retry:#}");
-    let adds = told.ended.records.iter().filter(|record| {
-        is_event(record, "cni-call") && record["command"] == "ADD" && record["delegated"] == false
-    });
+    let mut adds = events(&told, "cni-call");
+    adds.retain(|call| call["command"] == "ADD" && call["delegated"] == false);
     let given: Vec<_> = adds
+        .into_iter()
         .map(|add| {
             (
                 add["pod"]["name"].clone(),
@@ -93,39 +107,25 @@ pub(super) fn containerd_night() -> anyhow::Result<()> {
     told.expect_code(1)?;
     let expected = ["add-failed", "del-retry", "sandbox-churn"];
     ensure!(rules(&told) == expected, "{:?}", rules(&told));
-    let failed = told.ended.records.iter().filter(|record| {
-        is_event(record, "cni-call") && record["command"] == "ADD" && record["error"].is_object()
-    });
-    ensure!(
-        failed.count() == 4,
-        "each of the four is told by four lines"
-    );
+    let mut failed = events(&told, "cni-call");
+    failed.retain(|call| call["command"] == "ADD" && call["error"].is_object());
+    ensure!(failed.len() == 4, "each of the four is told by four lines");
     let add = opened(&told, "add-failed")[0];
     ensure!(add["cause"] == "range-exhausted", "{add:#}");
     ensure!(
         add["pod"]["uid"] == "1b9f2a44-0c3e-4d1a-8a77-2f6d5e4c3b2a",
         "{add:#}"
     );
-    let last = told
-        .ended
-        .records
-        .iter()
-        .rfind(|record| is_finding(record, "add-failed"));
-    let last = last.context("add-failed")?;
+    let add = last(&told, "add-failed")?;
     ensure!(
-        last["state"] == "resolved" && last["attempts"] == 4,
-        "{last:#}"
+        add["state"] == "resolved" && add["attempts"] == 4,
+        "{add:#}"
     );
     ensure!(
-        last["time"] == "2025-06-02T01:25:55.480000000Z",
-        "its time in the log: {last:#}"
+        add["time"] == "2025-06-02T01:25:55.480000000Z",
+        "its time in the log: {add:#}"
     );
-    let retry = told
-        .ended
-        .records
-        .iter()
-        .rfind(|record| is_finding(record, "del-retry"));
-    let retry = retry.context("del-retry")?;
+    let retry = last(&told, "del-retry")?;
     ensure!(retry["attempts"] == 3, "{retry:#}");
     ensure!(
         retry["error"]["msg"].to_string().contains("[redacted]"),
@@ -133,12 +133,7 @@ pub(super) fn containerd_night() -> anyhow::Result<()> {
     );
     let kinds = ["sandbox-added", "sandbox-removed", "pod-deleted"];
     for kind in kinds {
-        let told = told
-            .ended
-            .records
-            .iter()
-            .any(|record| is_event(record, kind));
-        ensure!(told, "no {kind}");
+        ensure!(!events(&told, kind).is_empty(), "no {kind}");
     }
     Ok(())
 }
@@ -185,12 +180,8 @@ pub(super) fn crio() -> anyhow::Result<()> {
         add["error"]["msg"] == "timed out waiting for OVS port binding",
         "{add:#}"
     );
-    let ended = told
-        .ended
-        .records
-        .iter()
-        .filter(|record| is_event(record, "cni-call"));
-    let ended: Vec<_> = ended
+    let ended: Vec<_> = events(&told, "cni-call")
+        .into_iter()
         .map(|call| {
             (
                 call["command"].clone(),
@@ -236,22 +227,12 @@ pub(super) fn kernel() -> anyhow::Result<()> {
             .contains("rpc_wait_bit_killable"),
         "{blocked:#}"
     );
-    let stall = told
-        .ended
-        .records
-        .iter()
-        .rfind(|record| is_finding(record, "netns-teardown-stall"));
-    let stall = stall.context("netns-teardown-stall")?;
+    let stall = last(&told, "netns-teardown-stall")?;
     ensure!(
         stall["severity"] == "critical" && stall["state"] == "resolved",
         "{stall:#}"
     );
-    let killed = told
-        .ended
-        .records
-        .iter()
-        .filter(|record| is_event(record, "oom-killed"));
-    let killed: Vec<&Value> = killed.collect();
+    let killed = events(&told, "oom-killed");
     ensure!(
         killed.len() == 1 && killed[0]["limited"] == true,
         "{killed:#?}"
