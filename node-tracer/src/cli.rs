@@ -158,11 +158,9 @@ pub(crate) struct Trace {
     /// Stop after this time
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write every event to a file, for replay; it must not exist
-    ///
-    /// In a folder, to a new file each time, named after the time.
-    #[arg(long, value_name = "FILE", help_heading = HOW)]
-    pub(crate) record: Option<PathBuf>,
+    /// What is kept.
+    #[command(flatten)]
+    pub(crate) recording: Recording,
     /// Serve metrics for Prometheus at http://ADDR/metrics
     ///
     /// A port alone is this machine's own (127.0.0.1); for others give
@@ -206,11 +204,9 @@ pub(crate) struct Scan {
     /// up to 30 s.
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write every event to a file, for replay; it must not exist
-    ///
-    /// In a folder, to a new file each time, named after the time.
-    #[arg(long, value_name = "FILE", help_heading = HOW)]
-    pub(crate) record: Option<PathBuf>,
+    /// What is kept.
+    #[command(flatten)]
+    pub(crate) recording: Recording,
 }
 
 /// Options of `explain`.
@@ -246,15 +242,9 @@ pub(crate) struct Replay {
     /// are replayed one after the other; all logs are one story, merged by time.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Where and how to write; may be given several times [default: text]
-    #[arg(
-        short,
-        long = "output",
-        value_enum,
-        value_name = "FORM",
-        help_heading = HOW
-    )]
-    pub(crate) output: Vec<Output>,
+    /// Where and how to write.
+    #[command(flatten)]
+    pub(crate) output: Outputs,
     /// The host's root directory, when run in a container (for -o journald)
     #[arg(
         long,
@@ -353,6 +343,16 @@ pub(crate) struct Stall {
     pub(crate) threshold: Duration,
 }
 
+/// What is kept of what happens.
+#[derive(Debug, Args)]
+pub(crate) struct Recording {
+    /// Write every event to a file, for replay; it must not exist
+    ///
+    /// In a folder, to a new file each time, named after the time.
+    #[arg(long = "record", value_name = "FILE", help_heading = HOW)]
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// For tests.
 #[derive(Debug, Args)]
 pub(crate) struct Limit {
@@ -361,18 +361,26 @@ pub(crate) struct Limit {
     pub(crate) mechanism: Option<String>,
 }
 
-/// Options that say where to look and where to write.
+/// Where and how to write.
 #[derive(Debug, Args)]
-pub(crate) struct Common {
+pub(crate) struct Outputs {
     /// Where and how to write; may be given several times [default: text]
     #[arg(
-        short,
+        short = 'o',
         long = "output",
         value_enum,
         value_name = "FORM",
         help_heading = HOW
     )]
-    pub(crate) output: Vec<Output>,
+    pub(crate) forms: Vec<Output>,
+}
+
+/// Options that say where to look and where to write.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Where and how to write.
+    #[command(flatten)]
+    pub(crate) output: Outputs,
     /// Where the list of pods comes from: the API server (auto), or a file
     ///
     /// auto: from the API server, with the first credentials that are there: of

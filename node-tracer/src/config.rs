@@ -201,7 +201,7 @@ impl Replay {
         }
         Ok(Self {
             files: files.clone(),
-            outputs: outputs(output)?,
+            outputs: outputs(&output.forms)?,
             root: root.clone(),
             year: *year,
             utc_offset: *utc_offset,
@@ -247,7 +247,7 @@ impl Config {
             common,
             stall,
             duration,
-            record,
+            recording,
             metrics,
             kube_events,
             limit,
@@ -255,7 +255,7 @@ impl Config {
         Ok(Self {
             stall_threshold: stall.threshold,
             duration: *duration,
-            record: record.clone(),
+            record: recording.file.clone(),
             metrics: *metrics,
             kube_events: kube_events.map(|floor| match floor {
                 cli::Floor::Warning => Severity::Warning,
@@ -272,12 +272,12 @@ impl Config {
             common,
             stall,
             duration,
-            record,
+            recording,
         } = cli;
         Ok(Self {
             stall_threshold: stall.threshold,
             duration: *duration,
-            record: record.clone(),
+            record: recording.file.clone(),
             ..Self::common(common, false)?
         })
     }
@@ -373,7 +373,7 @@ impl Config {
             return Err(ConfigError::Kubeconfig);
         }
         Ok(Self {
-            outputs: outputs(output)?,
+            outputs: outputs(&output.forms)?,
             pods,
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),

@@ -1,25 +1,16 @@
 //! What others can do to the programs of a tracer: BPF links by their IDs.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use anyhow::Context as _;
+use crate::process;
 
 const BPF_LINK_GET_FD_BY_ID: libc::c_int = 30;
 const BPF_LINK_DETACH: libc::c_int = 34;
 
 /// The IDs of a process's links.
 pub fn of_process(pid: u32) -> anyhow::Result<Vec<u32>> {
-    let folder = format!("/proc/{pid}/fdinfo");
-    let mut ids = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| folder.clone())? {
-        // A descriptor may be closed meanwhile.
-        let text = fs::read_to_string(entry?.path()).unwrap_or_default();
-        let id = text.lines().find_map(|line| line.strip_prefix("link_id:"));
-        ids.extend(id.and_then(|id| id.trim().parse::<u32>().ok()));
-    }
-    Ok(ids)
+    process::fd_numbers(pid, "link_id:")
 }
 
 /// Detaches a link, as anybody with the rights can.

@@ -21,6 +21,23 @@ pub fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// The numbers that the descriptors of a process have under this name in
+/// `/proc/PID/fdinfo`, such as `link_id:`.
+///
+/// # Errors
+/// The process is gone, or belongs to somebody else.
+pub fn fd_numbers(pid: u32, name: &str) -> anyhow::Result<Vec<u32>> {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.clone())? {
+        // A descriptor may be closed meanwhile.
+        let text = fs::read_to_string(entry?.path()).unwrap_or_default();
+        let number = text.lines().find_map(|line| line.strip_prefix(name));
+        numbers.extend(number.and_then(|number| number.trim().parse::<u32>().ok()));
+    }
+    Ok(numbers)
+}
+
 /// Where in the kernel a process sleeps; empty if that cannot be read.
 pub fn wchan(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default()

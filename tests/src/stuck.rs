@@ -66,6 +66,16 @@ impl Stuck {
         &self.pids
     }
 
+    /// Gives each of them one CPU to run on, in turns, so that they sleep and
+    /// wake on all at the same time. Returns how many CPUs there are.
+    pub fn spread(&self) -> anyhow::Result<usize> {
+        let cpus = syscall::cpus(0)?;
+        for (pid, cpu) in self.pids.iter().zip(cpus.iter().cycle()) {
+            syscall::pin(*pid, *cpu).with_context(|| format!("pin {pid} to CPU {cpu}"))?;
+        }
+        Ok(cpus.len())
+    }
+
     /// From here on each of them gets stuck with its next write.
     pub fn freeze(&mut self) -> anyhow::Result<()> {
         self.disk.freeze()
@@ -86,6 +96,14 @@ impl Stuck {
                 .all(|pid| process::state(*pid) == Some('D'))
                 .then_some(()))
         })
+    }
+
+    /// Has all of them stuck for so long.
+    pub fn stall_for(&mut self, length: Duration) -> anyhow::Result<()> {
+        self.freeze_all()?;
+        let waited = wait::pause(length);
+        self.thaw()?;
+        waited
     }
 
     /// Freezes and thaws in turns of this length, for so long.

@@ -88,3 +88,34 @@ pub(crate) fn enter(namespace: &std::fs::File, kind: libc::c_int) -> io::Result<
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// The CPUs that a process may run on; 0 is the calling thread.
+pub(crate) fn cpus(pid: u32) -> io::Result<Vec<usize>> {
+    // SAFETY: a set of CPUs is an array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes no more than the size that is told.
+    match unsafe { libc::sched_getaffinity(pid as libc::pid_t, size_of_val(&set), &raw mut set) } {
+        0 => {
+            let all = 0..libc::CPU_SETSIZE as usize;
+            // SAFETY: the number is within the set.
+            Ok(all
+                .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
+                .collect())
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets a process run on this CPU only.
+pub(crate) fn pin(pid: u32, cpu: usize) -> io::Result<()> {
+    // SAFETY: as above.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: CPU_SET indexes an array, and panics beyond its end.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the kernel reads the set, of which the size is told.
+    match unsafe { libc::sched_setaffinity(pid as libc::pid_t, size_of_val(&set), &raw const set) }
+    {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -44,7 +44,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use node_tracer_tests::stage;
+use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::wait::{self, Interrupted};
 use serde_json::{Value, json};
 
@@ -73,9 +73,9 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     /// What a run of each kernel program takes, beside an empty one
-    Hooks(hooks::Options),
+    Hooks(work::Rounds),
     /// What the tracer slows down, beside bpftrace and libbpf-tools
-    Sched(sched::Options),
+    Sched(work::Rounds),
     /// From what happens in the kernel to the record of it
     Latency(latency::Options),
     /// Start, memory and time on a CPU on a node with many pods
@@ -183,17 +183,17 @@ impl What {
     }
 
     fn missing(&self) -> Vec<String> {
-        stage::missing(match self {
-            Self::Hooks(_) => hooks::NEEDS,
-            Self::Sched(_) => sched::NEEDS,
-            Self::Latency(_) => latency::NEEDS,
-            Self::Footprint(_) => footprint::NEEDS,
-            Self::Scan(_) => scan::NEEDS,
-            Self::Storm(_) => storm::NEEDS,
-            Self::Long(_) => long::NEEDS,
-            Self::Replay(_) => replay::NEEDS,
+        let needs: &[&[Need]] = match self {
+            Self::Hooks(_) | Self::Sched(_) => &[work::NEEDS],
+            Self::Latency(_) => &[latency::NEEDS],
+            Self::Footprint(_) => &[footprint::NEEDS],
+            Self::Scan(_) => &[scan::NEEDS],
+            Self::Storm(_) => &[storm::load::NEEDS],
+            Self::Long(_) => &[storm::load::NEEDS, long::NEEDS],
+            Self::Replay(_) => &[replay::NEEDS],
             Self::Size => &[],
-        })
+        };
+        stage::missing(&needs.concat())
     }
 
     fn measure(&self, setting: &Setting) -> anyhow::Result<Vec<Budget>> {

@@ -1,5 +1,7 @@
 //! A task in uninterruptible sleep.
 
+mod table;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -34,6 +36,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "stall_shorter_than_the_threshold_is_none",
         needs: NEEDS,
         run: short_stall,
+    },
+    Test {
+        name: "stall_table_has_as_many_entries_as_are_counted",
+        needs: FROZEN,
+        run: table::by_switches,
+    },
+    Test {
+        name: "stall_table_without_types_has_as_many_entries_as_are_counted",
+        needs: FROZEN,
+        run: table::by_wake_ups,
     },
 ];
 

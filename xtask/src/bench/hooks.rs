@@ -11,8 +11,6 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Args;
-use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
@@ -22,11 +20,8 @@ use super::programs::{self, Counting, EMPTY, Empty, Program, Runs};
 use super::sample::Sample;
 use super::sched::tracer;
 use super::watcher::Watcher;
-use super::work::{self, Work};
+use super::work::{Rounds, Work};
 use super::{Setting, say};
-
-/// All that it needs, but for the peers.
-pub(super) const NEEDS: &[Need] = work::NEEDS;
 
 /// How much longer than an empty program the tracer's on `sched_switch` may run.
 const LIMIT: f64 = 1.25;
@@ -39,17 +34,6 @@ const CALM: Duration = Duration::from_millis(300);
 
 const WORKS: [Work; 3] = [Work::Pipe, Work::Exec, Work::Unshare];
 const PEERS: [Peer; 3] = [Peer::Sleeps, Peer::OffCpu, Peer::Execs];
-
-/// Options of `bench hooks`.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// How often each work is measured [default: 9, quick 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// How long a work takes, in milliseconds [default: 2000, quick 300]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
-    length: Option<u64>,
-}
 
 /// Whose program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +90,8 @@ impl Row {
     }
 }
 
-pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let rounds = setting.number(options.rounds, 2, 9);
-    let length = Duration::from_millis(setting.number(options.length, 300, 2_000));
+pub(super) fn run(options: &Rounds, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+    let (rounds, length) = options.of(setting, (2, 300), (9, 2_000));
     let peers = Peer::here(&PEERS)?;
     let mut amounts = Vec::new();
     for work in WORKS {

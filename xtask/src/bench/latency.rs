@@ -4,6 +4,7 @@
 //! When it happened is what the kernel said, to the tracer or to bpftrace; when
 //! it was written is when this program had read the line.
 
+mod beside;
 mod lines;
 
 use std::collections::BTreeSet;
@@ -22,7 +23,8 @@ use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
 use serde_json::{Value, json};
 
-use self::lines::{Clocks, Lines};
+use self::beside::Beside;
+use self::lines::Clocks;
 use super::budget::{Budget, Verdict};
 use super::peers::Peer;
 use super::sample::Sample;
@@ -130,7 +132,6 @@ impl Rows {
 pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
     let times = setting.number(options.times, 5, 100);
     let peers = Peer::here(&[Peer::Namespaces, Peer::Execs])?;
-    let has = |peer: Peer| peers.contains(&peer).then_some(peer);
     let mut rows = Rows(Vec::new());
     let mut command = Command::new(&setting.tracer);
     command
@@ -139,9 +140,9 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
     let mut tracer = Tracer::start(&mut command, |_| ())?;
     tracer.wait_until_ready()?;
     say(&format!("{times} namespaces"));
-    namespaces(&mut rows, &mut tracer, times, has(Peer::Namespaces))?;
+    namespaces(&mut rows, &mut tracer, times, &peers)?;
     say(&format!("{times} calls"));
-    calls(&mut rows, &mut tracer, times, has(Peer::Execs))?;
+    calls(&mut rows, &mut tracer, times, &peers)?;
     say(&format!("{times} addresses that are there twice"));
     addresses(&mut rows, &mut tracer, times)?;
     say(&format!("{times} tasks in uninterruptible sleep"));
@@ -205,20 +206,15 @@ fn time(record: &Value, key: &str) -> anyhow::Result<Timestamp> {
     text.parse().with_context(|| format!("{key}: {text}"))
 }
 
-/// A number that bpftrace has put before the rest of a line.
-fn kernel_time(line: &str) -> anyhow::Result<u64> {
-    let number = line.split(' ').next().unwrap_or_default();
-    number.parse().with_context(|| format!("bpftrace: {line}"))
-}
-
 fn namespaces(
     rows: &mut Rows,
     tracer: &mut Tracer,
     times: u32,
-    peer: Option<Peer>,
+    here: &[Peer],
 ) -> anyhow::Result<()> {
-    let script = peer.map(Lines::attached).transpose()?;
-    let (mut ours, mut theirs) = (Times::default(), Times::default());
+    let mut beside = Beside::peer(Peer::Namespaces, here)?;
+    let mut ours = Times::default();
+    let own = format!(" {} ", std::process::id());
     for _ in 0..times {
         let clocks = Clocks::read();
         let begin = Instant::now();
@@ -229,34 +225,23 @@ fn namespaces(
                 && time(record, "time").is_ok_and(|time| clocks.since(time, begin) <= 0.0)
         })?;
         ours.0.push(clocks.since(time(&record, "time")?, at));
-        if let Some(script) = &script {
-            let own = format!(" {} ", std::process::id());
-            let is_own = |line: &str| line.contains(&own);
-            let (at, line) = script.wait_for("bpftrace to tell of it", begin, is_own)?;
-            theirs.0.push(clocks.since_boot(kernel_time(&line)?, at));
-        }
+        beside.tells(clocks, begin, |line| line.contains(&own))?;
     }
-    script.map(Lines::stop).transpose()?;
     let what = "namespace made → netns-created";
     rows.add(what, ours)?;
-    rows.beside(what, Peer::Namespaces.name(), theirs)
+    beside.stop(rows, what)
 }
 
-fn calls(
-    rows: &mut Rows,
-    tracer: &mut Tracer,
-    times: u32,
-    peer: Option<Peer>,
-) -> anyhow::Result<()> {
-    let script = peer.map(Lines::attached).transpose()?;
+fn calls(rows: &mut Rows, tracer: &mut Tracer, times: u32, here: &[Peer]) -> anyhow::Result<()> {
+    let mut beside = Beside::peer(Peer::Execs, here)?;
     let calls = Calls::create()?;
-    let (mut begins, mut ends, mut theirs) = (Times::default(), Times::default(), Times::default());
+    let (mut begins, mut ends) = (Times::default(), Times::default());
     let mut known = BTreeSet::new();
+    let own = own_prefix();
     for _ in 0..times {
         let (clocks, begin) = (Clocks::read(), Instant::now());
         calls.make(1)?;
         for (event, into) in [("cni-started", &mut begins), ("cni-call", &mut ends)] {
-            let own = own_prefix();
             let (at, record) = tracer.wait_with_time(event, SOON, |record| {
                 let path = record["plugin_path"].as_str().unwrap_or_default();
                 is_event(record, event)
@@ -266,23 +251,19 @@ fn calls(
             known.insert((event, record["pid"].as_u64()));
             into.0.push(clocks.since(time(&record, "time")?, at));
         }
-        if let Some(script) = &script {
-            let own = own_prefix();
-            let is_own = |line: &str| line.contains(&own) && line.ends_with("/plugin");
-            let (at, line) = script.wait_for("bpftrace to tell of it", begin, is_own)?;
-            theirs.0.push(clocks.since_boot(kernel_time(&line)?, at));
-        }
+        beside.tells(clocks, begin, |line| {
+            line.contains(&own) && line.ends_with("/plugin")
+        })?;
     }
-    script.map(Lines::stop).transpose()?;
     let started = "plugin executed → cni-started";
     rows.add(started, begins)?;
-    rows.beside(started, Peer::Execs.name(), theirs)?;
+    beside.stop(rows, started)?;
     rows.add("plugin ended → cni-call", ends)
 }
 
 fn addresses(rows: &mut Rows, tracer: &mut Tracer, times: u32) -> anyhow::Result<()> {
-    let script = Lines::start(Command::new("sh").args(["-c", TWICE]))?;
-    let (mut added, mut found, mut theirs) = (Times::default(), Times::default(), Times::default());
+    let mut beside = Beside::shell("ip addr, every second", TWICE)?;
+    let (mut added, mut found) = (Times::default(), Times::default());
     for index in 0..times {
         let clocks = Clocks::read();
         let address = format!("198.18.{}.{}", 200 + index / 250, 1 + index % 250);
@@ -304,22 +285,18 @@ fn addresses(rows: &mut Rows, tracer: &mut Tracer, times: u32) -> anyhow::Result
                 && names_address(record, &address)
         })?;
         found.0.push(clocks.since(inserted, at));
-        let from = clocks.moment(inserted);
-        let is_ours = |line: &str| line.starts_with(&format!("{address}/"));
-        let (at, _) = script.wait_for("the line to tell of it", from, is_ours)?;
-        theirs.0.push(clocks.since(inserted, at));
+        let begins = format!("{address}/");
+        beside.tells_of(clocks, inserted, |line| line.starts_with(&begins))?;
     }
-    script.stop()?;
     rows.add("address inserted → address-added", added)?;
     let what = "second insertion → duplicate-address";
     rows.add(what, found)?;
-    rows.beside(what, "ip addr, every second", theirs)
+    beside.stop(rows, what)
 }
 
 fn stalls(rows: &mut Rows, tracer: &mut Tracer, times: u32) -> anyhow::Result<()> {
-    let script = Lines::start(Command::new("sh").args(["-c", PS]))?;
-    let (mut events, mut findings, mut theirs) =
-        (Times::default(), Times::default(), Times::default());
+    let mut beside = Beside::shell("ps, every second", PS)?;
+    let (mut events, mut findings) = (Times::default(), Times::default());
     let mut left = times;
     while left > 0 {
         let (mut file, netns) = (HangFs::mount()?, Netns::create()?);
@@ -343,18 +320,15 @@ fn stalls(rows: &mut Rows, tracer: &mut Tracer, times: u32) -> anyhow::Result<()
                     && time(record, "since").is_ok_and(|since| since + THRESHOLD == due)
             })?;
             findings.0.push(clocks.since(due, at));
-            let is_ours = |line: &str| line.trim() == pid.to_string();
-            let from = clocks.moment(due);
-            let (at, _) = script.wait_for("ps to show it", from, is_ours)?;
-            theirs.0.push(clocks.since(due, at));
+            let pid = pid.to_string();
+            beside.tells_of(clocks, due, |line| line.trim() == pid)?;
         }
         file.release();
     }
-    script.stop()?;
     rows.add("threshold passed → task-blocked", events)?;
     let what = "threshold passed → blocked-task";
     rows.add(what, findings)?;
-    rows.beside(what, "ps, every second", theirs)
+    beside.stop(rows, what)
 }
 
 #[cfg(test)]

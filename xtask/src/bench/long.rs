@@ -18,7 +18,7 @@ use clap::Args;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::scripted_cri::{Mood, ScriptedCri};
-use node_tracer_tests::stage::{self, Need};
+use node_tracer_tests::stage::Need;
 use node_tracer_tests::stuck::Stuck;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
@@ -28,16 +28,8 @@ use super::process::{cpu_time, memory};
 use super::say;
 use super::storm::load::{self, Stop};
 
-/// All that it needs.
-pub(super) const NEEDS: &[Need] = &[
-    Need::Root,
-    Need::Fuse,
-    Need::Cgroup,
-    stage::IP,
-    Need::Program("unshare", "util-linux"),
-    Need::StaticBusybox,
-    Need::Loop,
-];
+/// What its incidents need; the rest is [`load::NEEDS`].
+pub(super) const NEEDS: &[Need] = &[Need::Fuse, Need::Cgroup];
 
 /// Options of `bench long`.
 #[derive(Debug, Args)]
@@ -205,10 +197,7 @@ fn stalls(stop: &Stop) -> anyhow::Result<usize> {
             tasks.flap_for(TURN, TURN)?;
         }
         if !stop.is_told() {
-            tasks.freeze_all()?;
-            let waited = wait::pause(THRESHOLD + THRESHOLD);
-            tasks.thaw()?;
-            waited?;
+            tasks.stall_for(THRESHOLD + THRESHOLD)?;
             count += tasks.pids().len();
         }
     }

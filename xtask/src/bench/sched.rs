@@ -10,8 +10,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
-use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
@@ -19,27 +17,13 @@ use super::budget::{Budget, Verdict};
 use super::peers::Peer;
 use super::sample::Sample;
 use super::watcher::Watcher;
-use super::work::{self, Work};
+use super::work::{Rounds, Work};
 use super::{Setting, say};
-
-/// All that it needs, but for the peers.
-pub(super) const NEEDS: &[Need] = work::NEEDS;
 
 /// What the tracer may slow down, percent.
 const LIMIT: f64 = 2.0;
 /// After a watcher has come or gone, and namespaces are let go.
 const CALM: Duration = Duration::from_millis(300);
-
-/// Options of `bench sched`.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// How often each watcher is measured beside each work [default: 7, quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// How long a work takes, in milliseconds [default: 500, quick 100]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
-    length: Option<u64>,
-}
 
 /// Who looks on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +101,8 @@ impl Row {
     }
 }
 
-pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
-    let rounds = setting.number(options.rounds, 1, 7);
-    let length = Duration::from_millis(setting.number(options.length, 100, 500));
+pub(super) fn run(options: &Rounds, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
+    let (rounds, length) = options.of(setting, (1, 100), (7, 500));
     let mut wanted: Vec<Peer> = Vec::new();
     for peer in ALL.iter().flat_map(|(_, peers, _)| *peers) {
         if !wanted.contains(peer) {

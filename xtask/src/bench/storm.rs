@@ -15,7 +15,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::stuck::Stuck;
 use node_tracer_tests::tracer::{Tracer, is_event};
 use node_tracer_tests::wait;
@@ -24,15 +23,6 @@ use serde_json::{Value, json};
 use self::load::Stop;
 use super::process::{at_rest, forget_peak, memory};
 use super::say;
-
-/// All that it needs.
-pub(super) const NEEDS: &[Need] = &[
-    Need::Root,
-    stage::IP,
-    Need::Program("unshare", "util-linux"),
-    Need::StaticBusybox,
-    Need::Loop,
-];
 
 /// Options of `bench storm`.
 #[derive(Debug, Args)]
@@ -81,10 +71,7 @@ fn storm(options: &Options) -> anyhow::Result<Made> {
         let mut flap = || -> anyhow::Result<usize> {
             tasks.flap_for(TURN, half)?;
             // In the middle of it all, once: all of them past the threshold.
-            tasks.freeze_all()?;
-            let waited = wait::pause(THRESHOLD + THRESHOLD);
-            tasks.thaw()?;
-            waited?;
+            tasks.stall_for(THRESHOLD + THRESHOLD)?;
             tasks.flap_for(TURN, half)?;
             Ok(tasks.pids().len())
         };

@@ -4,8 +4,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::Args;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
+
+use super::Setting;
 
 /// All that any of it needs.
 pub(crate) const NEEDS: &[Need] = &[
@@ -14,6 +17,34 @@ pub(crate) const NEEDS: &[Need] = &[
     Need::Program("taskset", "util-linux"),
     Need::Program("unshare", "util-linux"),
 ];
+
+/// Options of the benches that do it.
+#[derive(Debug, Args)]
+pub(crate) struct Rounds {
+    /// How often each work is measured, beside each that looks on
+    /// [default: hooks 9, quick 2; sched 7, quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long a work takes, in milliseconds
+    /// [default: hooks 2000, quick 300; sched 500, quick 100]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(50..))]
+    length: Option<u64>,
+}
+
+impl Rounds {
+    /// How many, and how long a work takes in each: as asked for, or else so
+    /// many and so many milliseconds.
+    pub(super) fn of(
+        &self,
+        setting: &Setting,
+        quick: (u32, u64),
+        usual: (u32, u64),
+    ) -> (u32, Duration) {
+        let rounds = setting.number(self.rounds, quick.0, usual.0);
+        let length = setting.number(self.length, quick.1, usual.1);
+        (rounds, Duration::from_millis(length))
+    }
+}
 
 /// One kind of work, of which there can be more and less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,6 +39,9 @@ const NODES: &str = "/api/v1/nodes";
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_RETRIES: u32 = 3;
 
+/// A request, unless something in it cannot stand in a path.
+type Made = Result<Request<Vec<u8>>, kube::core::request::Error>;
+
 /// See the module's documentation.
 pub(super) struct Client {
     client: kube::Client,
@@ -87,9 +90,7 @@ impl Client {
 
     /// One page of pods.
     pub(super) async fn pods(&self, params: &ListParams) -> Result<Bytes, Problem> {
-        let request = kube::core::Request::new(PODS).list(params);
-        let response = self.send(request, "list").await?;
-        whole(response.into_body(), MAX_PAGE).await
+        self.list(PODS, params, MAX_PAGE).await
     }
 
     /// One page of another resource, of at most `limit` bytes.
@@ -100,8 +101,7 @@ impl Client {
         limit: usize,
     ) -> Result<Bytes, Problem> {
         let request = kube::core::Request::new(path).list(params);
-        let response = self.send(request, "list").await?;
-        whole(response.into_body(), limit).await
+        self.ask(request, "list", limit).await
     }
 
     /// Whether there is such a node; `None` if that must not be asked.
@@ -129,8 +129,7 @@ impl Client {
         };
         let body = object.to_string().into_bytes();
         let request = kube::core::Request::new(path).create(&params, body);
-        let response = self.send(request, "create").await?;
-        whole(response.into_body(), MAX_SMALL).await
+        self.ask(request, "create", MAX_SMALL).await
     }
 
     /// Changes an object of a collection by a merge patch (RFC 7396). Returns
@@ -144,8 +143,7 @@ impl Client {
         let patch = Patch::Merge(patch);
         let request = kube::core::Request::new(path);
         let request = request.patch(name, &PatchParams::default(), &patch);
-        let response = self.send(request, "patch").await?;
-        whole(response.into_body(), MAX_SMALL).await
+        self.ask(request, "patch", MAX_SMALL).await
     }
 
     /// Opens a watch of pods.
@@ -163,11 +161,13 @@ impl Client {
         })
     }
 
-    async fn send(
-        &self,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-        verb: &'static str,
-    ) -> Result<Response<Body>, Problem> {
+    /// The whole answer to a request, of at most `limit` bytes.
+    async fn ask(&self, request: Made, verb: &'static str, limit: usize) -> Result<Bytes, Problem> {
+        let response = self.send(request, verb).await?;
+        whole(response.into_body(), limit).await
+    }
+
+    async fn send(&self, request: Made, verb: &'static str) -> Result<Response<Body>, Problem> {
         // Nothing but a name that has a slash makes no request.
         let request = request.map_err(|error| Problem::NodeName(error.to_string()))?;
         let mut request = request.map(Body::from);

@@ -12,7 +12,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use node_tracer_tests::calls::Calls;
 use node_tracer_tests::netns::Netns;
+use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::wait;
+
+/// All that they need, and tasks that get stuck.
+pub(in super::super) const NEEDS: &[Need] = &[
+    Need::Root,
+    stage::IP,
+    Need::Program("unshare", "util-linux"),
+    Need::StaticBusybox,
+    Need::Loop,
+];
 
 /// Told to stop, or not yet.
 #[derive(Debug, Default)]

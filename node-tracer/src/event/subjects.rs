@@ -1,0 +1,149 @@
+//! What events are about: namespaces, tasks, addresses, pods.
+
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::is_false;
+use crate::clock::Timestamp;
+
+/// A network namespace's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Netns {
+    /// Inode number; the kernel uses it again after the namespace's end.
+    pub(crate) inode: u32,
+    /// `net_cookie`; never used again. Absent where the kernel has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cookie: Option<u64>,
+}
+
+/// A task: one thread of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// Process ID, as seen from the host.
+    pub(crate) pid: u32,
+    /// Thread ID.
+    pub(crate) tid: u32,
+    /// Name, as the kernel has it; may hold anything.
+    pub(crate) comm: String,
+    /// State letter of ps(1), where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<char>,
+    /// Start, in clock ticks since boot (field 22 of /proc/PID/stat): with the
+    /// thread ID it names a task for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start_ticks: Option<u64>,
+    /// The same as a point in time, where known: a pod list that is older than
+    /// all of a pod's tasks proves nothing about the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<Timestamp>,
+    /// UID of the pod whose cgroup it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod_uid: Option<String>,
+    /// ID of the container whose cgroup it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container_id: Option<String>,
+}
+
+/// A descriptor of a network namespace: its process keeps the namespace alive
+/// without being in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FdHolder {
+    /// The process.
+    pub(crate) pid: u32,
+    /// The descriptor's number in it.
+    pub(crate) fd: u32,
+    /// The process's name, where known; may hold anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) comm: Option<String>,
+}
+
+/// An address on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Address {
+    /// The address.
+    pub(crate) address: IpAddr,
+    /// Prefix length.
+    pub(crate) prefix: u8,
+    /// The device's name.
+    pub(crate) ifname: String,
+    /// The device's kind: veth, ipvlan, bridge, ...; absent for a device
+    /// without (a physical one).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link_kind: Option<String>,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// A pod by name. Two pods of the same name differ in UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct PodRef {
+    /// Namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    /// Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+}
+
+impl PodRef {
+    /// `namespace/name`, or the UID if there is no name.
+    pub(crate) fn label(&self) -> String {
+        match (&self.namespace, &self.name, &self.uid) {
+            (Some(namespace), Some(name), _) => format!("{namespace}/{name}"),
+            (None, Some(name), _) => name.clone(),
+            (_, None, Some(uid)) => format!("pod {uid}"),
+            (_, None, None) => String::from("unknown pod"),
+        }
+    }
+}
+
+/// A pod as the API server has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pod {
+    /// `metadata.namespace`
+    pub(crate) namespace: String,
+    /// `metadata.name`
+    pub(crate) name: String,
+    /// `metadata.uid`, and for a mirror pod the static pod's own UID
+    /// (annotation `kubernetes.io/config.hash`), which its cgroup is named by.
+    pub(crate) uids: BTreeSet<String>,
+    /// `spec.nodeName`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+    /// `spec.hostNetwork`
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) host_network: bool,
+    /// `status.phase`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<String>,
+    /// `metadata.deletionTimestamp`: it is Terminating; the time by which it
+    /// should be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deletion: Option<Timestamp>,
+    /// `status.podIPs`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+/// Who holds a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReservationHolder {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The container ID in it; empty if the file is empty.
+    pub(crate) container_id: String,
+    /// The interface name in it; old files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifname: Option<String>,
+    /// The pod, in stores that name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<PodRef>,
+}

@@ -1,0 +1,143 @@
+//! What a look shows of one operation: there, gone, or not seen.
+
+use super::*;
+
+fn effect_of(found: &Found, attachment: &mut Attachment, command: &str) -> CniEffect {
+    let sights = Sights {
+        found,
+        host: Some(1),
+    };
+    sights.effect(attachment, &key("new"), command)
+}
+
+fn told(effect: &CniEffect) -> Vec<(TraceKind, &str, Option<bool>)> {
+    let traces = effect.traces.iter();
+    traces
+        .map(|it| (it.kind, it.name.as_str(), it.there))
+        .collect()
+}
+
+fn all(there: Option<bool>) -> [(TraceKind, &'static str, Option<bool>); 4] {
+    [
+        (TraceKind::Address, "10.0.0.5", there),
+        (TraceKind::Veth, "veth1", there),
+        (TraceKind::Route, "10.0.0.5", there),
+        (
+            TraceKind::Reservation,
+            "/var/lib/cni/networks/pods/10.0.0.5",
+            there,
+        ),
+    ]
+}
+
+fn new_sandbox() -> Known {
+    let mut known = Known::new(procfs(), Path::new("/"));
+    known.added(&add("new", 200), Some(&result(5)));
+    known
+}
+
+#[test]
+fn an_add_leaves_four_traces_and_a_del_takes_them_away() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    let effect = effect_of(&whole(Some("new")), attachment, "ADD");
+    assert_eq!(told(&effect), all(Some(true)));
+    assert_eq!(effect.netns, Some(ns(200)));
+    assert_eq!(effect.pod.as_ref().unwrap().label(), "shop/db-0");
+    // Nothing is there any more.
+    let nothing = found(&[visit(1, &[], &[], &[])], None);
+    known.netns_gone(ns(200));
+    let attachment = known.get_mut(&key("new")).unwrap();
+    let effect = effect_of(&nothing, attachment, "DEL");
+    assert_eq!(told(&effect), all(Some(false)));
+    assert_eq!((effect.netns, effect.failures().count()), (None, 0));
+}
+
+#[test]
+fn a_del_that_has_released_nothing_shows() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    effect_of(&whole(Some("new")), attachment, "ADD");
+    let effect = effect_of(&whole(Some("new")), attachment, "DEL");
+    assert_eq!(effect.failures().count(), 4);
+    // The address is another's by now.
+    let effect = effect_of(&whole(Some("other")), attachment, "DEL");
+    let failed: Vec<_> = effect.failures().map(|it| it.kind).collect();
+    let own = [TraceKind::Address, TraceKind::Veth, TraceKind::Route];
+    assert_eq!(failed, own);
+}
+
+#[test]
+fn what_could_not_be_looked_at_is_neither_there_nor_gone() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    effect_of(&whole(Some("new")), attachment, "ADD");
+    let silent = Found {
+        at: s(9),
+        visits: BTreeMap::from([(200, None), (1, None)]),
+        lookups: BTreeMap::new(),
+    };
+    let effect = effect_of(&silent, attachment, "DEL");
+    assert_eq!(told(&effect), all(None));
+    // What is not on a list that was cut may be there.
+    let mut cut = found(&[visit(1, &[], &[], &[]), visit(200, &[], &[], &[])], None);
+    for visit in cut.visits.values_mut().flatten() {
+        visit.cut = true;
+    }
+    let effect = effect_of(&cut, attachment, "ADD");
+    assert_eq!(told(&effect)[..3], all(None)[..3]);
+}
+
+#[test]
+fn an_add_that_has_not_done_what_it_says_shows() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    let bare = found(&[visit(1, &[], &[], &[]), visit(200, &[], &[], &[])], None);
+    let effect = effect_of(&bare, attachment, "ADD");
+    let failed: Vec<_> = effect.failures().map(|it| it.kind).collect();
+    // A route on the host is not every CNI's way.
+    let kinds = [TraceKind::Address, TraceKind::Veth, TraceKind::Reservation];
+    assert_eq!(failed, kinds);
+}
+
+#[test]
+fn an_interface_that_is_no_cable_has_no_other_end() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    let ipvlan = Device {
+        kind: Some(String::from("ipvlan")),
+        ..veth(3, "eth0", 8)
+    };
+    let visits = [visit(200, &[ipvlan], &[5], &[]), visit(1, &[], &[], &[])];
+    let effect = effect_of(&found(&visits, Some("new")), attachment, "ADD");
+    let kinds: BTreeSet<_> = effect.traces.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [TraceKind::Address, TraceKind::Reservation].into());
+}
+
+#[test]
+fn a_sandbox_is_sound_while_it_has_what_it_had() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    let mut sound = |found: &Found| {
+        let effect = effect_of(found, attachment, "ADD");
+        let sights = Sights {
+            found,
+            host: Some(1),
+        };
+        sights.is_sound(attachment, &effect)
+    };
+    let with = |state: &str, routes: &[Route]| {
+        let mut found = whole(Some("new"));
+        let sandbox = found.visits.get_mut(&200).unwrap().as_mut().unwrap();
+        sandbox.neighbours = vec![neighbour(3, state)];
+        sandbox.routes = routes.to_vec();
+        found
+    };
+    let routes = [default_route(GATEWAY, 3)];
+    assert!(sound(&with("permanent", &routes)));
+    assert!(!sound(&with("permanent", &[])));
+    assert!(!sound(&with("reachable", &routes)), "it was permanent");
+    assert!(!sound(&with("failed", &routes)));
+    assert!(sound(&with("permanent", &routes)));
+    assert!(!sound(&whole(Some("other"))));
+}
