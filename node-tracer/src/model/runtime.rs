@@ -137,6 +137,11 @@ impl Runtime {
         self.lists.get(CRI)
     }
 
+    /// The time for which a source's list is true.
+    pub(super) fn listed_at(&self, source: &str) -> Option<Timestamp> {
+        self.lists.get(source).map(|list| list.at)
+    }
+
     /// The sandbox of an ID that is a sandbox's or a container's, and who
     /// lists it.
     pub(crate) fn of_container(&self, id: &str) -> Option<(&SandboxList, &RuntimeSandbox)> {

@@ -73,9 +73,10 @@ fn sandbox<'a>(
     there.or_else(inside).or_else(same)
 }
 
-/// Whether a namespace was made after a list.
+/// Whether a namespace was made after a list. What has the same time may have
+/// come in either order.
 fn is_younger(entry: &NetnsEntry, list: Option<Timestamp>) -> bool {
-    entry.created && list.is_none_or(|list| list < entry.seen)
+    entry.created && list.is_none_or(|list| list <= entry.seen)
 }
 
 fn newest(sandbox: &&RuntimeSandbox) -> (Option<Timestamp>, u32) {
@@ -130,7 +131,7 @@ fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::{Model, story::*};
-    use crate::event::{Attachment, Device, Event, What};
+    use crate::event::{Attachment, Device, Event, RuntimeSandbox, What};
 
     const MAC: &str = "aa:00:00:00:00:02";
 
@@ -215,6 +216,41 @@ mod tests {
         assert_eq!(sandbox(&old, 100), None);
         let there = [created(50, 100), added(51, 100, 5), cached(Some(100), None)];
         assert_eq!(sandbox(&there, 100).as_deref(), Some("sandbox-old"));
+    }
+
+    #[test]
+    fn a_list_that_changes_is_true_of_all_that_is_on_it_anew() {
+        let on_the_list = |id: &str, inode| RuntimeSandbox {
+            id: id.to_owned(),
+            netns: Some(ns(inode)),
+            ..RuntimeSandbox::default()
+        };
+        let source = || String::from("cri");
+        let early = |seconds| {
+            let what = What::SandboxAdded {
+                source: source(),
+                sandbox: on_the_list("sandbox-old", 100),
+            };
+            at(seconds, what)
+        };
+        // The number may have been another's then.
+        let mut story = vec![early(50), created(60, 100), added(61, 100, 5)];
+        assert_eq!(sandbox(&story, 100), None);
+        let another = What::SandboxAdded {
+            source: source(),
+            sandbox: on_the_list("sandbox-new", 200),
+        };
+        let gone = What::SandboxRemoved {
+            source: source(),
+            id: String::from("sandbox-gone"),
+        };
+        for change in [another, gone] {
+            let tied = [&story[..], &[at(70, change)]].concat();
+            assert_eq!(sandbox(&tied, 100).as_deref(), Some("sandbox-old"));
+        }
+        // In one moment, either may have been first.
+        story[0] = early(60);
+        assert_eq!(sandbox(&story, 100), None);
     }
 
     #[test]

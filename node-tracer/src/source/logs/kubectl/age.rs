@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// No age is longer, seconds: fifty years ago there was no Kubernetes.
+const MOST: u64 = 50 * 365 * 86_400;
+
 /// An age; `None` if it is none.
 pub(super) fn read(text: &str) -> Option<Duration> {
     let mut total = 0_u64;
@@ -21,7 +24,7 @@ pub(super) fn read(text: &str) -> Option<Duration> {
         total = total.checked_add(number.checked_mul(seconds)?)?;
         rest = rest.get(digits + 1..)?;
     }
-    (!text.is_empty()).then(|| Duration::from_secs(total))
+    (!text.is_empty() && total <= MOST).then(|| Duration::from_secs(total))
 }
 
 /// Whether it stands where an age does, although none is known.
@@ -52,6 +55,7 @@ mod tests {
             "m5",
             "-5s",
             "99999999999999999999s",
+            "88888888882m",
             "5s!",
         ] {
             assert_eq!(read(text), None, "{text}");
