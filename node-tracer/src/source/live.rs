@@ -84,8 +84,8 @@ const COMPARISON_PAUSE: u64 = 100_000_000;
 const STOCK_ATTEMPTS: usize = 5;
 /// A walk takes at most one part in so many of the time.
 const WALK_SHARE: u64 = 20;
-/// One that no record asked for, at rest, does not take more than this part:
-/// the list is as long as there are pods.
+/// One that no record asked for, at rest, does not take more than this part
+/// where records ask for most: the list is as long as there are pods.
 const UNASKED_SHARE: u64 = 1_000;
 /// But is not put off for longer, however long the last one took.
 const UNASKED_PAUSE: u64 = 10 * SECOND;
@@ -115,6 +115,9 @@ pub(crate) struct Live {
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
+    /// Records tell of namespaces and addresses, so that few walks are for what
+    /// no record tells.
+    asked: bool,
     /// Stalls, where no hook tells of them.
     polled: Option<Polled>,
     /// Stalls that were told and have not ended, by thread ID.
@@ -182,6 +185,15 @@ impl Live {
             creations: !hooked(Signal::NetnsCreated),
             ends: !hooked(Signal::NetnsDestroyed),
         };
+        let told = [
+            Signal::NetnsCreated,
+            Signal::NetnsDying,
+            Signal::NetnsDestroyed,
+            Signal::Address,
+        ];
+        let asked = told
+            .iter()
+            .all(|signal| plan.mechanism(*signal) > Mechanism::Iterator);
         let polled = !planned
             .iter()
             .any(|program| program.starts_with("task_switch"));
@@ -198,6 +210,7 @@ impl Live {
             init_net: 0,
             polled: polled.then(Polled::default),
             told: HashMap::new(),
+            asked,
             iterators,
             procfs,
             config,
@@ -367,8 +380,7 @@ impl Live {
             COMPARISON_PAUSE
         };
         self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
-        if self.iterators.nets {
-            // Where there is none, the comparison is all that tells of most.
+        if self.asked {
             self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);
         }
         let Some(seen) = seen else {
@@ -437,6 +449,8 @@ impl Live {
         });
         if !kernel.is_empty() {
             self.nets.records_lost();
+            // The list has what they would have told.
+            self.due.walk_at(now());
         }
         let own = self.dropped.drain();
         let all = kernel.into_iter().chain(own);

@@ -218,7 +218,7 @@ fn address_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
         vec![notified, tasks, walk],
         &[
             "an address that is removed again before the walk that follows its adding",
-            "IPv6 address changes until the next walk (after a CNI call, or a second)",
+            "IPv6 address changes until the next walk (after a CNI call, or one to ten seconds)",
         ],
     )?;
     Ok(without_inet6(facts, step))
