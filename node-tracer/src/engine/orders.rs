@@ -72,7 +72,9 @@ pub(crate) fn check_any(dice: &mut Dice<'_>, steps: i64) {
 }
 
 /// Tells the events of two worlds that have nothing to do with each other, one
-/// moment's events in one order and in another: what is found must be the same.
+/// moment's events in one order and in another: what is found must be the same,
+/// but for the one thing that they share, the kernel's queue of namespaces to be
+/// taken down, and which of them is its first.
 pub(crate) fn check_independence(dice: &mut Dice<'_>, moments: i64) {
     let mut nodes = [Node::default(), Node::default()];
     for node in &mut nodes {
@@ -99,6 +101,7 @@ pub(crate) fn check_independence(dice: &mut Dice<'_>, moments: i64) {
         nodes[1].tell_all(&shuffled);
         let [told, other] = nodes.each_mut().map(|node| {
             let told = node.tick(moment).into_iter();
+            let told = told.filter(|(finding, _)| finding.rule != Rule::NetnsTeardownStall);
             told.map(|(finding, state)| (finding.id, (finding.rule, finding.severity, state)))
                 .collect::<BTreeMap<_, _>>()
         });
