@@ -39,6 +39,14 @@ pub(crate) fn redact(text: &str) -> String {
     out
 }
 
+/// The same where it stands.
+pub(crate) fn redact_in(text: &mut String) {
+    let hidden = redact(text);
+    if hidden != *text {
+        *text = hidden;
+    }
+}
+
 /// What follows `-----END LABEL-----`.
 fn after_pem(end: &str) -> &str {
     let label = end.strip_prefix("-----END ").unwrap_or_default();
