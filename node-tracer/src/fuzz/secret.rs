@@ -6,16 +6,9 @@ use serde_json::Value;
 /// gets everywhere.
 pub(crate) const TOKEN: &str = "eyJhbGciOiJub25lIn0.eyJzZWNyZXQiOiJ0cnVlIn0.";
 
-/// Panics if the token is in a text as a word of its own. Behind a letter or a
-/// digit it is no token: a hash can hold any three letters.
+/// Panics if the token is in a text, whatever stands around it.
 pub(crate) fn assert_hidden(text: &str) {
-    for (at, _) in text.match_indices(TOKEN) {
-        let before = text.get(..at).and_then(|before| before.chars().next_back());
-        assert!(
-            before.is_some_and(|c| c.is_ascii_alphanumeric()),
-            "a token came out: {text:?}"
-        );
-    }
+    assert!(!text.contains(TOKEN), "a token came out: {text:?}");
 }
 
 /// The same of each text in a document, as it is read from there.

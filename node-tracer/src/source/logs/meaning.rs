@@ -9,8 +9,8 @@
 //! | [`calls`] | puts together what they say of one CNI call |
 //!
 //! Nothing is guessed: a call whose end no line tells of has no end, and what a
-//! log does not contain is not said to be absent. Of environments and errors
-//! nothing is kept that looks like a secret.
+//! log does not contain is not said to be absent. Nothing is told that looks
+//! like a secret ([`hide`]).
 
 mod aws;
 mod calico;
@@ -19,6 +19,7 @@ mod containerd;
 mod crio;
 mod environment;
 mod failure;
+mod hide;
 mod kernel;
 mod kubelet;
 mod words;
@@ -61,21 +62,34 @@ const JUMP: Duration = Duration::from_secs(5);
 impl Meaning {
     /// Takes a message in; what it tells. One without a time tells nothing.
     pub(crate) fn events(&mut self, entry: &Entry<'_>) -> Vec<Event> {
-        let Some(time) = entry.time else {
-            return Vec::new();
-        };
         let mut out = Vec::new();
+        if let Some(time) = entry.time {
+            self.entry(time, entry, &mut out);
+        }
+        hide::all(&mut out);
+        out
+    }
+
+    /// What is left when the log has ended.
+    pub(crate) fn end(&mut self) -> Vec<Event> {
+        let mut out = Vec::new();
+        self.settle(&mut out);
+        hide::all(&mut out);
+        out
+    }
+
+    fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, out: &mut Vec<Event>) {
         if self.last.is_some_and(|last| last.since(time) > JUMP) {
-            out = self.end();
+            self.settle(out);
         }
         self.last = Some(time);
         let writer = Writer::of(entry.ident);
         if writer.may_be(Writer::Kernel) {
-            self.kernel.passes(time, &mut out);
-            self.kernel.entry(time, entry, &mut out);
+            self.kernel.passes(time, out);
+            self.kernel.entry(time, entry, out);
         }
         if writer == Writer::Kernel {
-            return out;
+            return;
         }
         self.kubelet.passes(time, &mut self.calls);
         self.calico.entry(time, entry, &mut self.calls);
@@ -89,18 +103,14 @@ impl Meaning {
         }
         aws::entry(time, entry, &mut self.calls);
         out.extend(self.calls.take());
-        out
     }
 
-    /// What is left when the log has ended.
-    pub(crate) fn end(&mut self) -> Vec<Event> {
-        let mut out = Vec::new();
-        self.kernel.settle(&mut out);
+    fn settle(&mut self, out: &mut Vec<Event>) {
+        self.kernel.settle(out);
         self.calico.settle(&mut self.calls);
         self.kubelet.end(&mut self.calls);
         self.calls.close_all();
         out.extend(self.calls.take());
-        out
     }
 }
 

@@ -62,7 +62,7 @@ impl Recorded {
     pub(super) fn failure(self) -> Option<StartFailure> {
         of_event(self.normal, &self.reason, &self.message).then(|| StartFailure {
             source: String::from("events"),
-            reason: Some(self.reason),
+            reason: Some(kept(&self.reason)),
             message: kept(&self.message),
             ..self.whose.failure()
         })

@@ -264,6 +264,21 @@ fn the_sandbox_is_told_from_what_has_its_name() {
 }
 
 #[test]
+fn what_stands_where_a_reason_should_is_no_way_out_for_a_secret() {
+    let token = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ijc4In0.eyJpc3MiOiJrdWJl.c2ln";
+    let told = failure(&with(
+        "Event occurred",
+        &[
+            ("object", "shop/web"),
+            ("type", "Warning"),
+            ("reason", token),
+            ("message", "failed to set up pod \"a_b\" network: no"),
+        ],
+    ));
+    assert_eq!(told.unwrap().reason.as_deref(), Some("[redacted]"));
+}
+
+#[test]
 fn secrets_do_not_come_out_again() {
     let told = of(
         "failed to set up pod \"a_b\" network: K8S_API_TOKEN=eyJhbGciOiJSUzI1NiIsImtpZCI6Ijc4In0 \

@@ -157,3 +157,61 @@ fn what_stands_where_a_name_should_is_no_way_out_for_a_secret() {
         "{told}"
     );
 }
+
+/// Where each of them writes what it takes for a name.
+#[test]
+fn no_kind_of_event_is_a_way_out_for_a_secret() {
+    let token = "eyJhbGciOiJub25lIn0.eyJzZWNyZXQiOiJ0cnVlIn0.";
+    let lines = [
+        (
+            "kubelet",
+            format!("Delete Key: /calico/v1/host/a/workload/k8s/shop.db-0/endpoint/TOKEN={token}]"),
+        ),
+        (
+            "kubelet",
+            format!(
+                "failed to setup network for sandbox \"{NEW}\": plugin type=\"A_TOKEN={token}]\" \
+                 failed (add): no"
+            ),
+        ),
+        (
+            "crio",
+            format!(
+                "failed to create pod network sandbox k8s_db-0_shop_{token}_2({NEW}): error adding \
+                 pod shop_db-0 to CNI network \"net\": plugin type=\"{token}\" failed (add): no"
+            ),
+        ),
+        (
+            "crio",
+            format!("Ran pod sandbox {NEW} with infra container: shop/db-0/POD"),
+        ),
+        (
+            "kernel",
+            format!("INFO: task {token}:7 blocked for more than 120 seconds."),
+        ),
+        ("kernel", String::from("Call Trace:")),
+        ("kernel", format!(" {token}+0x12/0x34")),
+        (
+            "kernel",
+            format!("unregister_netdevice: waiting for {token} to become free. Usage count = 1"),
+        ),
+        (
+            "kernel",
+            format!(
+                "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/{token},task_memcg=/a,task={token},pid=7"
+            ),
+        ),
+    ];
+    let mut log = Log::default();
+    for (at, (ident, text)) in (1..).step_by(10).zip(&lines) {
+        log.say(at, ident, text);
+    }
+    log.calls();
+    let mut kinds = log.kinds();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let told = serde_json::to_string(&log.events).unwrap();
+    assert!(!told.contains("eyJ"), "{told}");
+    let hidden = told.matches("[redacted]").count();
+    assert!(kinds.len() >= 7 && hidden >= 9, "{kinds:?}: {told}");
+}

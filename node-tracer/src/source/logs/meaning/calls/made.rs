@@ -3,10 +3,7 @@
 use std::net::IpAddr;
 
 use super::{About, CniError, CniResult, Open, Timestamp, Verb, What};
-use crate::{
-    event::{CniCall, PodRef},
-    source::redact::redact,
-};
+use crate::event::CniCall;
 
 /// How a call ended, by a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,18 +44,11 @@ impl Open {
             caller,
         } = self.about.clone();
         let named = pod.name.is_some() || pod.uid.is_some();
-        // Whatever stands there in a line may be anything.
-        let hide = |text: String| redact(&text);
-        let pod = PodRef {
-            namespace: pod.namespace.map(hide),
-            name: pod.name.map(hide),
-            uid: pod.uid.map(hide),
-        };
         CniCall {
             command: verb.as_str().to_owned(),
             container_id,
-            ifname: ifname.map_or_else(|| INTERFACE.to_owned(), hide),
-            netns_path: netns_path.map(hide).unwrap_or_default(),
+            ifname: ifname.unwrap_or_else(|| INTERFACE.to_owned()),
+            netns_path: netns_path.unwrap_or_default(),
             plugin: plugin.unwrap_or_else(|| UNNAMED.to_owned()),
             pid: pid.unwrap_or(0),
             parent_comm: caller.unwrap_or_default(),
