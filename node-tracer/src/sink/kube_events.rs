@@ -6,8 +6,8 @@
 //! `armed`, `conflict`, or another severity) has another one, so that what
 //! happened stands there in its order and with its times, and one for its end;
 //! everything else that happens to it is counted in the Event's series. Names
-//! are made of the finding's ID: a tracer that is started again goes on where it
-//! was.
+//! are made of the finding's ID and the node's name: a tracer that is started
+//! again goes on where it was.
 //!
 //! | module | what |
 //! |---|---|

@@ -124,7 +124,13 @@ fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Val
         About::Pod => "pod",
         About::Node => "node",
     };
-    let name = format!("{}.{}.{kind}.{}", told.rule.as_str(), told.id, told.stage());
+    let name = format!(
+        "{}.{}.{}.{kind}.{}",
+        told.rule.as_str(),
+        told.id,
+        short(node),
+        told.stage()
+    );
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -148,6 +154,16 @@ fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Val
         name,
         body,
     }
+}
+
+/// A node's name, short: nodes that share a kernel (kind, k3d) share its boot
+/// ID, and what has no subject of the kernel's has one finding's ID on all.
+fn short(node: &str) -> String {
+    // FNV-1a, 32 bits.
+    let hash = node.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{hash:08x}")
 }
 
 /// `GhostSandbox`; `GhostSandboxResolved`.

@@ -197,6 +197,20 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
 }
 
 #[test]
+fn nodes_that_share_a_kernel_have_events_of_their_own() {
+    let told = Told::of(Timestamp::now(), &ghost(), State::Open);
+    let names = |node| -> Vec<String> {
+        let objects = object::objects(&told, node);
+        objects.into_iter().map(|object| object.name).collect()
+    };
+    let (one, other) = (names("node-1"), names("node-2"));
+    assert_eq!(one, names("node-1"));
+    assert!(one.iter().all(|name| !other.contains(name)), "{one:?}");
+    assert!(one[0].starts_with("ghost-sandbox.4436a737a919c29a."));
+    assert!(one[0].ends_with(".pod.armed"), "{one:?}");
+}
+
+#[test]
 fn a_note_is_as_long_as_it_may_be_and_still_says_which_finding() {
     let mut finding = ghost();
     finding.title = "ü".repeat(2_000);
