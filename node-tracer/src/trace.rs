@@ -49,6 +49,8 @@ use crate::{
 
 /// How often files are looked at.
 const POLL: Duration = Duration::from_millis(250);
+/// How long the start waits for a kubeconfig, on a node that has much to do.
+const CREDENTIALS: Duration = Duration::from_secs(10);
 /// Batches of records taken before timers get a turn.
 const BATCHES: usize = 16;
 /// While much happens, records are taken this far apart: to be woken for each
@@ -81,9 +83,11 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         let _shown = progress::waiting("the list of pods");
         pods.first()?
     };
+    // So can a kubeconfig that is on a file server that hangs.
+    let credentials = kube_credentials(config)?;
     let mut stop = Stop::new(config.duration)?;
     let mut out = Out::new(config, &starter)?;
-    let kube_events = kube_events(config)?;
+    let kube_events = kube_events(config, credentials)?;
     if let Some(address) = config.metrics {
         let metrics = Metrics::new();
         if let Some(events) = &kube_events {
@@ -205,16 +209,34 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The credentials to tell Kubernetes of findings with, if that is asked for.
+///
+/// # Errors
+/// There is nothing to ask the API server with, or that cannot be read.
+fn kube_credentials(config: &Config) -> anyhow::Result<Option<Credentials>> {
+    if config.kube_events.is_none() {
+        return Ok(None);
+    }
+    let _shown = progress::waiting("the kubeconfig");
+    let (root, given) = (config.node.root.clone(), config.kubeconfig.clone());
+    let find = move || Credentials::find(&root, given.as_deref());
+    let found = Bounded::default()
+        .read(CREDENTIALS, find)
+        .context("--kube-events needs the API server, whose credentials cannot be read")?;
+    Ok(Some(found.context("--kube-events needs the API server")?))
+}
+
 /// Who tells Kubernetes of findings, if that is asked for.
 ///
 /// # Errors
-/// There is nothing to ask the API server with.
-fn kube_events(config: &Config) -> anyhow::Result<Option<KubeEvents>> {
-    let Some(floor) = config.kube_events else {
+/// There can be no thread.
+fn kube_events(
+    config: &Config,
+    credentials: Option<Credentials>,
+) -> anyhow::Result<Option<KubeEvents>> {
+    let (Some(floor), Some(credentials)) = (config.kube_events, credentials) else {
         return Ok(None);
     };
-    let credentials = Credentials::find(&config.node.root, config.kubeconfig.as_deref())
-        .context("--kube-events needs the API server")?;
     let events = KubeEvents::start(credentials, &config.node.name, floor);
     Ok(Some(events.context("cannot start a thread")?))
 }

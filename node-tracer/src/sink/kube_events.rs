@@ -6,20 +6,23 @@
 //! `armed`, `conflict`, or another severity) has another one, so that what
 //! happened stands there in its order and with its times, and one for its end;
 //! everything else that happens to it is counted in the Event's series. Names
-//! are made of the finding's ID: a tracer that is started again goes on where it
-//! was.
+//! are made of the finding's ID and the node's name: a tracer that is started
+//! again goes on where it was.
 //!
 //! | module | what |
 //! |---|---|
+//! | [`changes`] | what was told and is not taken in yet |
 //! | [`object`] | what an Event says |
 //! | [`ledger`] | what is to be written, and when: no I/O, no clock |
 //! | [`worker`] | writes it, on a thread of its own |
 //!
 //! A trace never waits for it. What there is no room for, what the API server
 //! does not take, and what it has not taken in ten minutes is given up and
-//! counted; each kind of failure is told in one line. Nothing but pods' names
-//! and what the finding itself says gets there.
+//! counted; each kind of failure is told in one line, and in another one after
+//! the API server was away. Nothing but pods' names and what the finding itself
+//! says gets there.
 
+mod changes;
 mod ledger;
 mod object;
 mod worker;
@@ -35,17 +38,14 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
-use tokio::sync::mpsc::{Sender, channel};
 
-use self::{ledger::Ledger, object::Told, worker::Worker};
+use self::{changes::Teller, ledger::Ledger, object::Told, worker::Worker};
 use crate::{
     clock::Timestamp,
     finding::{Finding, Severity, State},
     source::kube::{self, Credentials, Objects, Writer},
 };
 
-/// What is told ahead of the thread that writes.
-const AHEAD: usize = 512;
 /// How long the end waits for what is not written yet.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -69,7 +69,7 @@ pub(crate) enum Outcome {
     NamespaceGone,
     /// The API server takes it for none.
     Refused,
-    /// It was not taken for so long that it was given up.
+    /// It was not taken for so long that it was given up, or put off.
     Expired,
     /// There was no room for it.
     Dropped,
@@ -142,7 +142,7 @@ impl Counts {
 /// The trace's end of it.
 pub(crate) struct KubeEvents {
     floor: Severity,
-    told: Sender<Told>,
+    told: Teller,
     counts: Counts,
     /// Says that all is written.
     done: Receiver<()>,
@@ -156,7 +156,7 @@ impl KubeEvents {
     /// There can be no thread.
     pub(crate) fn start(credentials: Credentials, node: &str, floor: Severity) -> io::Result<Self> {
         let node = credentials.node(node);
-        let (told, listen) = channel(AHEAD);
+        let (told, listener) = changes::pair();
         let (finished, done) = mpsc::sync_channel(1);
         let counts = Counts::new();
         let worker = Worker::new(
@@ -166,7 +166,7 @@ impl KubeEvents {
         );
         let work = move || {
             // Without an event loop nothing is written, and no one waits.
-            if let Err(error) = kube::on_this_thread(worker.run(listen)) {
+            if let Err(error) = kube::on_this_thread(worker.run(listener)) {
                 tracing::warn!("Kubernetes Events: {error}");
             }
             let _ = finished.send(());
@@ -189,11 +189,16 @@ impl KubeEvents {
 
     /// Has a change of a finding written; never waits.
     pub(crate) fn tell(&self, time: Timestamp, finding: &Finding, state: State) {
-        // That a finding is over is for those that were told of it.
-        if state != State::Resolved && finding.severity < self.floor {
+        let mild = state != State::Resolved && finding.severity < self.floor;
+        // That a finding is milder or over is for those that were told of it.
+        if (mild || state == State::Resolved) && !self.told.follows(&finding.id) {
             return;
         }
-        if self.told.try_send(Told::of(time, finding, state)).is_err() {
+        let mut told = Told::of(time, finding, state);
+        if mild {
+            told = told.into_mild();
+        }
+        if !self.told.tell(told) {
             self.counts.add(Outcome::Dropped);
         }
     }

@@ -47,6 +47,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: events::without_a_server,
     },
     Test {
+        name: "kube_events_with_a_kubeconfig_that_hangs_say_so",
+        needs: &[Need::Root, Need::Fuse, Need::Tracer],
+        run: events::kubeconfig_hangs,
+    },
+    Test {
         name: "kube_ordinary_deletion_is_no_ghost",
         needs: look::KUBE,
         run: ordinary_deletion,

@@ -1,7 +1,13 @@
 //! What is to be written, and when: each Event once, then counted, and nothing
 //! for ever.
+//!
+//! An Event that is new goes before those that are counted or ended, so that a
+//! hundred findings that change do not hide the next one. Where there is no room
+//! for it, what matters least has to go ([`Item::worth`]); the end of a finding
+//! always has room: it takes the place of what it ends.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeMap,
     time::{Duration, Instant},
 };
@@ -19,8 +25,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The API forgets an Event after an hour as a rule: one whose finding is still
 /// open is counted anew before.
 const STILL_SO: Duration = Duration::from_secs(30 * 60);
-/// What the API server has not taken by then is given up.
-const GIVE_UP: Duration = Duration::from_secs(10 * 60);
+/// What the API server has not taken so long after it was first tried is given
+/// up: for [`STILL_SO`], if its finding is still so then.
+pub(super) const GIVE_UP: Duration = Duration::from_secs(10 * 60);
+/// What was not taken lets others have their turn.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Namespace and name of an Event.
 pub(super) type Key = (String, String);
@@ -34,17 +43,31 @@ pub(super) struct Ledger {
 struct Item {
     finding: String,
     object: Object,
+    standing: Standing,
     step: Step,
     /// When it is to be done, if there is something to do.
     due: Option<Instant>,
-    /// Since when it is waited for.
-    since: Instant,
+    /// Since when that is tried in vain.
+    tried: Option<Instant>,
     /// When it was written last.
     written: Option<Instant>,
-    /// Nothing will follow on it.
-    over: bool,
     /// It was given up.
     dead: bool,
+}
+
+/// What an Event says of its finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// That it is so now.
+    Now,
+    /// That it was so, before it became too mild to be told. No more of it is
+    /// counted, but its end is still to be told.
+    Mild,
+    /// That it was so, before it was otherwise or over. Nothing will follow on
+    /// it.
+    Past,
+    /// That it is over.
+    End,
 }
 
 /// What is to be done next with an Event.
@@ -101,7 +124,10 @@ impl Ledger {
     /// Takes a change of a finding in. Returns how many Events there was no room
     /// for.
     pub(super) fn take(&mut self, told: &Told, now: Instant) -> usize {
-        let mut wanted = objects(told, &self.node);
+        let mut wanted = match told.mild {
+            true => Vec::new(),
+            false => objects(told, &self.node),
+        };
         let over = told.state == State::Resolved;
         if over {
             // Of what was never told nobody wants to know that it is over.
@@ -112,26 +138,33 @@ impl Ledger {
                 .collect();
             wanted.retain(|object| known.contains(&object.about));
         }
-        self.leave(&told.id, &wanted);
+        let standing = match over {
+            true => Standing::End,
+            false => Standing::Now,
+        };
+        self.leave(told, &wanted);
         let mut left_out = 0;
         for object in wanted {
             let key = (object.namespace.clone(), object.name.clone());
             if let Some(item) = self.items.get_mut(&key) {
+                item.standing = standing;
                 item.again(now);
                 continue;
             }
             if self.items.len() >= MOST {
                 left_out += 1;
-                continue;
+                if !self.make_room(standing) {
+                    continue;
+                }
             }
             let item = Item {
                 finding: told.id.clone(),
                 object,
+                standing,
                 step: Step::Create,
                 due: Some(now),
-                since: now,
+                tried: None,
                 written: None,
-                over,
                 dead: false,
             };
             self.items.insert(key, item);
@@ -146,24 +179,53 @@ impl Ledger {
 
     /// Events of a finding that are not wanted any more: what is written stays
     /// written, and what is not yet is still to be.
-    fn leave(&mut self, finding: &str, wanted: &[Object]) {
+    fn leave(&mut self, told: &Told, wanted: &[Object]) {
         self.items.retain(|(namespace, name), item| {
             let same = |object: &Object| object.namespace == *namespace && object.name == *name;
-            if item.finding != finding || wanted.iter().any(same) {
+            if item.finding != told.id || wanted.iter().any(same) {
                 return true;
             }
-            item.over = true;
-            !item.dead && item.written.is_none()
+            item.standing = match item.standing {
+                Standing::Now | Standing::Mild if told.mild => Standing::Mild,
+                Standing::Now | Standing::Mild | Standing::Past => Standing::Past,
+                Standing::End => Standing::End,
+            };
+            if item.standing == Standing::Mild && item.written.is_some() {
+                item.due = None;
+            }
+            item.is_kept()
         });
     }
 
+    /// Takes the one out that matters least, if it matters less than a new one
+    /// of this standing.
+    fn make_room(&mut self, standing: Standing) -> bool {
+        let worth = |(key, item): (_, &Item)| Some((item.worth()?, item.written, key));
+        let least = self.items.iter().filter_map(worth).min();
+        let Some((worth, _, key)) = least else {
+            return false;
+        };
+        if standing == Standing::End && worth > Worth::History {
+            return false;
+        }
+        let key: Key = Key::clone(key);
+        self.items.remove(&key).is_some()
+    }
+
     /// What is to be done first, and when.
-    pub(super) fn next(&self) -> Option<(Key, Instant)> {
+    pub(super) fn next(&self, now: Instant) -> Option<(Key, Instant)> {
         let due = self
             .items
             .iter()
-            .filter_map(|(key, item)| Some((item.due?, key)));
-        let (due, key) = due.min()?;
+            .filter_map(|(key, item)| Some((item.due?, item.turn(), key)));
+        let first = due.min_by(|(one, turn, key), (other, others, others_key)| {
+            let by_turn = match *one <= now && *other <= now {
+                true => turn.cmp(others),
+                false => Ordering::Equal,
+            };
+            by_turn.then(one.cmp(other)).then(key.cmp(others_key))
+        });
+        let (due, _, key) = first?;
         Some((key.clone(), due))
     }
 
@@ -182,14 +244,74 @@ impl Ledger {
     pub(super) fn answered(&mut self, key: &Key, answer: Answer, now: Instant) -> Option<Outcome> {
         let item = self.items.get_mut(key)?;
         let outcome = item.answered(answer, now);
-        if item.over && (item.dead || item.written.is_some()) {
+        // Of what was, nothing is tried a second time.
+        let waits = matches!(item.standing, Standing::Now | Standing::Mild) || outcome.is_none();
+        if !waits || !item.is_kept() {
             self.items.remove(key);
         }
         outcome
     }
+
+    /// Whether nothing is to be written, now or later.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+/// What an item may be taken out for, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    /// It is to be written and not so any more.
+    History,
+    /// Nothing is to be written for it at the moment.
+    Quiet,
+    /// It is there, and would be counted.
+    Written,
+}
+
+/// Who is first of those that are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// What is so now and was never told.
+    New,
+    /// What else is not there.
+    Missing,
+    /// What is there.
+    There,
 }
 
 impl Item {
+    /// Whether anything is to be done with it, now or later.
+    fn is_kept(&self) -> bool {
+        match self.standing {
+            Standing::Now => true,
+            Standing::Mild => !self.dead,
+            Standing::Past | Standing::End => !self.dead && self.written.is_none(),
+        }
+    }
+
+    /// `None`: it must not be taken out.
+    fn worth(&self) -> Option<Worth> {
+        match (self.standing, self.step) {
+            (Standing::End, _) => None,
+            (Standing::Past, _) => Some(Worth::History),
+            (Standing::Mild, _) => Some(Worth::Quiet),
+            (Standing::Now, _) if self.dead => Some(Worth::Quiet),
+            (Standing::Now, Step::Create) => None,
+            (Standing::Now, Step::Learn | Step::Count(_)) => Some(Worth::Written),
+        }
+    }
+
+    fn turn(&self) -> Turn {
+        let is_first = !self.dead && self.written.is_none();
+        match (self.step, self.standing) {
+            (Step::Create, Standing::Now) if is_first => Turn::New,
+            (Step::Create, _) => Turn::Missing,
+            (Step::Learn | Step::Count(_), _) => Turn::There,
+        }
+    }
+
     /// Its finding was told again.
     fn again(&mut self, now: Instant) {
         let Some(written) = self.written.filter(|_| !self.dead) else {
@@ -198,33 +320,28 @@ impl Item {
         let soonest = (written + PAUSE).max(now);
         if self.due.is_none_or(|due| due > soonest) {
             self.due = Some(soonest);
-            self.since = soonest;
         }
     }
 
     fn answered(&mut self, answer: Answer, now: Instant) -> Option<Outcome> {
-        let late = now.saturating_duration_since(self.since) >= GIVE_UP;
+        let tried = *self.tried.get_or_insert(now);
+        let late = now.saturating_duration_since(tried) >= GIVE_UP;
         match (self.step, answer) {
             (Step::Create, Answer::Done(_)) => self.written(1, now, Outcome::Created),
             (Step::Learn, Answer::Done(count)) => self.goes_on(Step::Count(count.max(1)), now),
             (Step::Count(_), Answer::Done(count)) => self.written(count, now, Outcome::Updated),
             (_, Answer::Never(Outcome::Forbidden)) => {
-                self.given_up(Outcome::Forbidden);
-                // It may be allowed by then, and the finding still be open.
-                self.due = Some(now + STILL_SO);
-                self.since = now + STILL_SO;
-                Some(Outcome::Forbidden)
+                self.dead = true;
+                self.put_off(now, Outcome::Forbidden)
             }
             (_, Answer::Never(outcome)) => self.given_up(outcome),
-            (Step::Count(_), Answer::Later) if late => {
-                // The Event itself is there.
-                self.due = Some(now + STILL_SO);
-                self.since = now + STILL_SO;
-                Some(Outcome::Expired)
+            (step, _) if late => {
+                // What is counted is there.
+                self.dead = !matches!(step, Step::Count(_));
+                self.put_off(now, Outcome::Expired)
             }
-            (_, _) if late => self.given_up(Outcome::Expired),
             (_, Answer::Later) => {
-                self.due = Some(now);
+                self.due = Some(now + AGAIN);
                 None
             }
             (Step::Create, Answer::Exists) => self.goes_on(Step::Learn, now),
@@ -245,8 +362,15 @@ impl Item {
         self.step = Step::Count(count);
         self.dead = false;
         self.written = Some(now);
+        self.tried = None;
+        self.due = (self.standing == Standing::Now).then_some(now + STILL_SO);
+        Some(outcome)
+    }
+
+    /// It may be taken by then, and the finding still be so.
+    fn put_off(&mut self, now: Instant, outcome: Outcome) -> Option<Outcome> {
+        self.tried = None;
         self.due = Some(now + STILL_SO);
-        self.since = now + STILL_SO;
         Some(outcome)
     }
 
@@ -259,195 +383,4 @@ impl Item {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        clock::Timestamp,
-        event::PodRef,
-        finding::{Finding, Phase, Rule, Severity},
-        sink::kube_events::tests::ghost,
-    };
-
-    fn told(phase: Phase, state: State) -> Told {
-        let mut finding = ghost();
-        finding.detail.phase = Some(phase);
-        Told::of(Timestamp::now(), &finding, state)
-    }
-
-    /// Ledger, with a moment to count from.
-    fn ledger() -> (Ledger, Instant) {
-        (Ledger::new("node-1"), Instant::now())
-    }
-
-    /// All that is due by then, each answered so.
-    fn run(ledger: &mut Ledger, now: Instant, answer: impl Fn(&Request) -> Answer) -> Vec<String> {
-        let mut said = Vec::new();
-        while let Some((key, due)) = ledger.next()
-            && due <= now
-        {
-            let request = ledger.request(&key).unwrap();
-            let (verb, object) = match &request {
-                Request::Create(object) => (String::from("create"), object),
-                Request::Learn(object) => (String::from("learn"), object),
-                Request::Count(object, count) => (format!("count {count}"), object),
-            };
-            let stage = object.name.rsplit('.').next().unwrap();
-            said.push(format!("{verb} {:?} {stage}", object.about));
-            ledger.answered(&key, answer(&request), now);
-            assert!(said.len() < 100, "{said:?}");
-        }
-        said
-    }
-
-    fn takes(request: &Request) -> Answer {
-        Answer::Done(match request {
-            Request::Create(_) => 1,
-            Request::Learn(_) => 7,
-            Request::Count(_, count) => *count,
-        })
-    }
-
-    #[test]
-    fn a_finding_is_created_once_then_counted_and_no_more_often_than_a_minute() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Suspected, State::Open), start);
-        let created = run(&mut ledger, start, takes);
-        assert_eq!(created, ["create Node suspected", "create Pod suspected"]);
-        for second in 1..60 {
-            let now = start + Duration::from_secs(second);
-            ledger.take(&told(Phase::Suspected, State::Updated), now);
-            assert!(run(&mut ledger, now, takes).is_empty(), "{second}");
-        }
-        let now = start + PAUSE;
-        let counted = run(&mut ledger, now, takes);
-        assert_eq!(counted, ["count 2 Node suspected", "count 2 Pod suspected"]);
-        assert!(run(&mut ledger, now + STILL_SO - PAUSE, takes).is_empty());
-        let still = run(&mut ledger, now + STILL_SO, takes);
-        assert_eq!(still, ["count 3 Node suspected", "count 3 Pod suspected"]);
-    }
-
-    #[test]
-    fn another_phase_is_another_event_and_the_end_is_one_too() {
-        let (mut ledger, start) = ledger();
-        let step = |ledger: &mut Ledger, phase, state| {
-            ledger.take(&told(phase, state), start);
-            run(ledger, start, takes)
-        };
-        step(&mut ledger, Phase::Suspected, State::Open);
-        let armed = step(&mut ledger, Phase::Armed, State::Updated);
-        assert_eq!(armed, ["create Node armed", "create Pod armed"]);
-        let over = step(&mut ledger, Phase::Armed, State::Resolved);
-        assert_eq!(over, ["create Node resolved", "create Pod resolved"]);
-        assert!(ledger.items.is_empty() && ledger.next().is_none());
-    }
-
-    #[test]
-    fn what_was_never_told_has_no_end() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Armed, State::Resolved), start);
-        assert!(ledger.next().is_none());
-    }
-
-    #[test]
-    fn what_is_there_already_is_counted_on() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Armed, State::Open), start);
-        let said = run(&mut ledger, start, |request| match request {
-            Request::Create(_) => Answer::Exists,
-            other => takes(other),
-        });
-        assert!(said.contains(&String::from("learn Pod armed")), "{said:?}");
-        assert!(
-            said.contains(&String::from("count 8 Pod armed")),
-            "{said:?}"
-        );
-    }
-
-    #[test]
-    fn what_the_api_has_forgotten_is_created_again() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Armed, State::Open), start);
-        run(&mut ledger, start, takes);
-        let said = run(&mut ledger, start + STILL_SO, |request| match request {
-            Request::Count(..) => Answer::NotFound,
-            other => takes(other),
-        });
-        assert_eq!(said.len(), 4, "{said:?}");
-        assert!(said.contains(&String::from("create Pod armed")), "{said:?}");
-    }
-
-    #[test]
-    fn a_namespace_that_is_gone_costs_its_event_alone_and_is_not_asked_again() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Suspected, State::Open), start);
-        run(&mut ledger, start, |request| match request {
-            Request::Create(object) if object.about == About::Pod => Answer::NotFound,
-            other => takes(other),
-        });
-        let later = start + PAUSE;
-        ledger.take(&told(Phase::Suspected, State::Updated), later);
-        assert_eq!(run(&mut ledger, later, takes), ["count 2 Node suspected"]);
-        ledger.take(&told(Phase::Suspected, State::Resolved), later);
-        assert_eq!(run(&mut ledger, later, takes), ["create Node resolved"]);
-        assert!(ledger.items.is_empty());
-    }
-
-    #[test]
-    fn what_is_allowed_later_is_written_then_if_it_is_still_so() {
-        let (mut ledger, start) = ledger();
-        let forbidden = |_: &Request| Answer::Never(Outcome::Forbidden);
-        ledger.take(&told(Phase::Armed, State::Open), start);
-        assert_eq!(run(&mut ledger, start, forbidden).len(), 2);
-        ledger.take(&told(Phase::Armed, State::Updated), start + PAUSE);
-        assert!(run(&mut ledger, start + PAUSE, takes).is_empty());
-        let later = start + STILL_SO;
-        let created = run(&mut ledger, later, takes);
-        assert_eq!(created, ["create Node armed", "create Pod armed"]);
-        ledger.take(&told(Phase::Armed, State::Resolved), later);
-        assert_eq!(run(&mut ledger, later, forbidden).len(), 2);
-        assert!(ledger.items.is_empty() && ledger.next().is_none());
-    }
-
-    #[test]
-    fn nothing_is_tried_for_ever() {
-        let (mut ledger, start) = ledger();
-        ledger.take(&told(Phase::Suspected, State::Open), start);
-        let mut outcomes = Vec::new();
-        for second in 0..2_000 {
-            let now = start + Duration::from_secs(second);
-            if let Some((key, _)) = ledger.next() {
-                outcomes.extend(ledger.answered(&key, Answer::Later, now));
-            }
-        }
-        assert_eq!(outcomes, [Outcome::Expired, Outcome::Expired]);
-        assert!(ledger.next().is_none());
-    }
-
-    #[test]
-    fn there_is_room_for_so_many() {
-        let (mut ledger, start) = ledger();
-        let mut left_out = 0;
-        for number in 0..MOST {
-            let mut finding: Finding = ghost();
-            finding.id = format!("{number:016x}");
-            left_out += ledger.take(&Told::of(Timestamp::now(), &finding, State::Open), start);
-        }
-        assert_eq!((ledger.items.len(), left_out), (MOST, MOST));
-    }
-
-    #[test]
-    fn a_finding_of_no_phase_is_another_event_when_it_is_worse() {
-        let (mut ledger, start) = ledger();
-        let mut finding = ghost();
-        finding.rule = Rule::DuplicateAddress;
-        finding.detail.phase = None;
-        finding.pod = None::<PodRef>;
-        let mut step = |severity| {
-            finding.severity = severity;
-            ledger.take(&Told::of(Timestamp::now(), &finding, State::Updated), start);
-            run(&mut ledger, start, takes)
-        };
-        assert_eq!(step(Severity::Warning), ["create Node warning"]);
-        assert_eq!(step(Severity::Critical), ["create Node critical"]);
-    }
-}
+mod tests;

@@ -24,6 +24,8 @@ const CLUSTER: &str = "kube-system";
 pub(super) struct Told {
     pub(super) id: String,
     pub(super) state: State,
+    /// It is not over, but not bad enough either to be told of now.
+    pub(super) mild: bool,
     time: Timestamp,
     rule: Rule,
     severity: Severity,
@@ -37,6 +39,7 @@ impl Told {
         Self {
             id: finding.id.clone(),
             state,
+            mild: false,
             time,
             rule: finding.rule,
             severity: finding.severity,
@@ -46,10 +49,24 @@ impl Told {
         }
     }
 
+    /// The same of one that nobody is to be told of now.
+    pub(super) fn into_mild(self) -> Self {
+        Self { mild: true, ..self }
+    }
+
+    /// What is told later of the same stage: as it is then, since when it was.
+    pub(super) fn with_news(&mut self, news: Self) {
+        *self = Self {
+            time: self.time,
+            ..news
+        };
+    }
+
     /// Another one is another Event, with its own time.
-    fn stage(&self) -> &'static str {
+    pub(super) fn stage(&self) -> &'static str {
         match (self.state, self.phase) {
             (State::Resolved, _) => "resolved",
+            (_, _) if self.mild => "mild",
             (_, Some(phase)) => phase.as_str(),
             (_, None) => self.severity.as_str(),
         }
@@ -108,6 +125,7 @@ pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
     let told = Told {
         id: String::from("trial"),
         state: State::Open,
+        mild: false,
         time: now,
         rule: Rule::EventsLost,
         severity: Severity::Info,
@@ -124,7 +142,13 @@ fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Val
         About::Pod => "pod",
         About::Node => "node",
     };
-    let name = format!("{}.{}.{kind}.{}", told.rule.as_str(), told.id, told.stage());
+    let name = format!(
+        "{}.{}.{}.{kind}.{}",
+        told.rule.as_str(),
+        told.id,
+        short(node),
+        told.stage()
+    );
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -148,6 +172,16 @@ fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Val
         name,
         body,
     }
+}
+
+/// A node's name, short: nodes that share a kernel (kind, k3d) share its boot
+/// ID, and what has no subject of the kernel's has one finding's ID on all.
+fn short(node: &str) -> String {
+    // FNV-1a, 32 bits.
+    let hash = node.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{hash:08x}")
 }
 
 /// `GhostSandbox`; `GhostSandboxResolved`.

@@ -1,6 +1,12 @@
 //! Against an API server that answers as it is told to.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -186,7 +192,7 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
     let server = Server::new(|_, _| Answer::Hang);
     let events = start(&server, Severity::Warning);
     let started = Instant::now();
-    for number in 0..u64::try_from(AHEAD).unwrap() * 2 {
+    for number in 0..u64::try_from(changes::MOST).unwrap() * 2 {
         let mut finding = ghost();
         finding.id = format!("{number:016x}");
         events.tell(Timestamp::now(), &finding, State::Open);
@@ -194,6 +200,93 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
     assert!(events.counts.of(Outcome::Dropped) > 0);
     events.finish();
     assert!(started.elapsed() < LAST_WORDS + SOON / 2);
+}
+
+/// Ends that are told while the server hangs, of more findings than there is
+/// room for.
+#[test]
+fn a_server_that_comes_back_leaves_nothing_to_be_counted_of_what_is_over() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let hung = Arc::clone(&hangs);
+    let server = Server::new(move |path, _| match hung.load(SeqCst) {
+        true => Answer::Hang,
+        false => works(path),
+    });
+    let (told, listener) = changes::pair();
+    let counts = Counts::new();
+    let writer = Writer::new(server.credentials(), EVENTS);
+    let worker = Worker::new(Ledger::new("node-1"), writer, counts.clone());
+    let work = thread::spawn(move || kube::on_this_thread(worker.run(listener)).unwrap());
+    let tell = |state| {
+        let all = 0..2 * changes::MOST;
+        let room = all.filter(|number| {
+            let mut finding = ghost();
+            finding.id = format!("{number:016x}");
+            told.tell(Told::of(Timestamp::now(), &finding, state))
+        });
+        room.count()
+    };
+    assert!(tell(State::Open) >= changes::MOST);
+    until("Event", || (counts.of(Outcome::Created) > 0).then_some(()));
+    hangs.store(true, SeqCst);
+    let before = server.asked().len();
+    until("request", || (server.asked().len() > before).then_some(()));
+    assert_eq!(tell(State::Resolved), 2 * changes::MOST);
+    hangs.store(false, SeqCst);
+    let written = counts.of(Outcome::Created);
+    until("Event after the pause", || {
+        (counts.of(Outcome::Created) > written + 1).then_some(())
+    });
+    drop(told);
+    let ledger = work.join().unwrap();
+    assert!(ledger.is_empty());
+    let mut asked = asked(&server);
+    asked.retain(|asked| asked.body.contains("GhostSandboxResolved"));
+    assert!(!asked.is_empty());
+}
+
+#[test]
+fn what_is_milder_by_now_is_told_as_such_and_what_always_was_is_not() {
+    let (told, listener) = changes::pair();
+    let (_finished, done) = mpsc::sync_channel(1);
+    let events = KubeEvents {
+        floor: Severity::Critical,
+        told,
+        counts: Counts::new(),
+        done,
+    };
+    let tell = |severity, id: &str, state| {
+        let mut finding = ghost();
+        finding.severity = severity;
+        finding.id = id.to_owned();
+        events.tell(Timestamp::now(), &finding, state);
+    };
+    for id in ["1", "2"] {
+        tell(Severity::Warning, id, State::Open);
+    }
+    tell(Severity::Critical, "1", State::Updated);
+    for id in ["1", "2"] {
+        tell(Severity::Warning, id, State::Updated);
+        tell(Severity::Warning, id, State::Resolved);
+    }
+    let told = listener.take().changes;
+    let told: Vec<_> = told.iter().map(|told| (&*told.id, told.stage())).collect();
+    assert_eq!(told, [("1", "armed"), ("1", "mild"), ("1", "resolved")]);
+    assert_eq!(events.counts.of(Outcome::Dropped), 0);
+}
+
+#[test]
+fn nodes_that_share_a_kernel_have_events_of_their_own() {
+    let told = Told::of(Timestamp::now(), &ghost(), State::Open);
+    let names = |node| -> Vec<String> {
+        let objects = object::objects(&told, node);
+        objects.into_iter().map(|object| object.name).collect()
+    };
+    let (one, other) = (names("node-1"), names("node-2"));
+    assert_eq!(one, names("node-1"));
+    assert!(one.iter().all(|name| !other.contains(name)), "{one:?}");
+    assert!(one[0].starts_with("ghost-sandbox.4436a737a919c29a."));
+    assert!(one[0].ends_with(".pod.armed"), "{one:?}");
 }
 
 #[test]

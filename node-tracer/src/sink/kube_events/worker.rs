@@ -7,12 +7,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::{sync::mpsc::Receiver, time::sleep_until};
+use tokio::time::sleep_until;
 
 use super::{
     Counts, Outcome,
-    ledger::{Answer, Key, Ledger, Request},
-    object::{Told, trial},
+    changes::Listener,
+    ledger::{Answer, GIVE_UP, Key, Ledger, Request},
+    object::trial,
 };
 use crate::{
     clock::Timestamp,
@@ -49,23 +50,20 @@ impl Worker {
     }
 
     /// Until nobody tells anything any more.
-    pub(super) async fn run(mut self, mut listen: Receiver<Told>) {
+    /// Returns what was not written.
+    pub(super) async fn run(mut self, listener: Listener) -> Ledger {
         self.try_out().await;
-        loop {
-            // What was told meanwhile may be about what is due.
-            while let Ok(told) = listen.try_recv() {
-                self.take(&told);
-            }
-            let next = self.ledger.next();
-            let due = next.as_ref().map(|(_, due)| self.not_before(*due));
+        // What was told meanwhile may be about what is due.
+        while self.take(&listener) {
+            let next = self.ledger.next(Instant::now());
+            let due = next.map(|(_, due)| self.not_before(due));
             tokio::select! {
-                told = listen.recv() => match told {
-                    Some(told) => self.take(&told),
-                    None => break,
-                },
+                () = listener.wait() => {}
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
-                    if let Some((key, _)) = next {
-                        self.rate.take(Instant::now());
+                    // By now it may be another one's turn.
+                    let now = Instant::now();
+                    if let Some((key, _)) = self.ledger.next(now) {
+                        self.rate.take(now);
                         self.write(&key).await;
                     }
                 }
@@ -73,11 +71,12 @@ impl Worker {
         }
         // What can be written now still is.
         while self.pause.is_none_or(|until| until <= Instant::now())
-            && let Some((key, due)) = self.ledger.next()
+            && let Some((key, due)) = self.ledger.next(Instant::now())
             && due <= Instant::now()
         {
             self.write(&key).await;
         }
+        self.ledger
     }
 
     /// Who has no rights, or a wrong address, is told now and not at night.
@@ -101,10 +100,20 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, told: &Told) {
-        for _ in 0..self.ledger.take(told, Instant::now()) {
-            self.counts.add(Outcome::Dropped);
+    /// Takes in what was told. Returns whether more can follow.
+    fn take(&mut self, listener: &Listener) -> bool {
+        let taken = listener.take();
+        let mut left_out = taken.left_out;
+        for told in &taken.changes {
+            for _ in 0..self.ledger.take(told, Instant::now()) {
+                self.counts.add(Outcome::Dropped);
+                left_out = true;
+            }
         }
+        if left_out {
+            self.tell_once(DROPPED, "there are more than there is room for");
+        }
+        !taken.closed
     }
 
     fn not_before(&self, due: Instant) -> Instant {
@@ -140,16 +149,25 @@ impl Worker {
         };
         if written.is_ok() {
             self.pause = None;
-            if self.told.remove(LATER) {
-                tracing::warn!("Kubernetes Events: the API server takes them again");
-            }
+            self.works();
         }
         if let (Request::Create(_), Err(error @ WriteError::NotFound { .. })) = (&request, &written)
         {
             self.tell_error("namespace", error);
         }
-        if let Some(outcome) = self.ledger.answered(key, answer, Instant::now()) {
-            self.counts.add(outcome);
+        self.answered(key, answer, Instant::now());
+    }
+
+    fn answered(&mut self, key: &Key, answer: Answer, now: Instant) {
+        let Some(outcome) = self.ledger.answered(key, answer, now) else {
+            return;
+        };
+        self.counts.add(outcome);
+        if outcome == Outcome::Expired {
+            let minutes = GIVE_UP.as_secs() / 60;
+            let (namespace, name) = key;
+            let what = format!("{name} in namespace {namespace} was not taken in {minutes} min");
+            self.tell_once(EXPIRED, &what);
         }
     }
 
@@ -174,20 +192,35 @@ impl Worker {
         }
     }
 
-    /// One line for each kind of failure.
     fn tell_error(&mut self, kind: &'static str, error: &WriteError) {
+        self.tell_once(kind, &fault::chain(error));
+    }
+
+    /// One line for each kind of failure.
+    fn tell_once(&mut self, kind: &'static str, what: &str) {
         if self.told.insert(kind) {
-            let text = fault::chain(error);
             tracing::warn!(
-                "Kubernetes Events: {text}; such failures are counted from now on, and the trace \
+                "Kubernetes Events: {what}; such failures are counted from now on, and the trace \
                  goes on"
             );
+        }
+    }
+
+    /// Whatever fails from now on is news, if the server was away.
+    fn works(&mut self) {
+        if self.told.contains(LATER) {
+            self.told.clear();
+            tracing::warn!("Kubernetes Events: the API server takes them again");
         }
     }
 }
 
 /// The kind of failures that can be over.
 const LATER: &str = "later";
+/// There was no room.
+const DROPPED: &str = "dropped";
+/// It was tried for too long.
+const EXPIRED: &str = "expired";
 
 /// How often an Event was seen.
 fn count_of(object: &Value) -> u32 {
@@ -220,7 +253,17 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+
     use super::*;
+    use crate::{
+        finding::State,
+        sink::kube_events::{EVENTS, changes, object::Told, tests::ghost},
+        source::kube::{
+            KubeError,
+            server::{Answer as Answers, Server},
+        },
+    };
 
     #[test]
     fn a_burst_is_let_through_and_then_one_a_second() {
@@ -236,5 +279,76 @@ mod tests {
         // After a rest there is a burst again.
         let rested = start + EACH * (BURST + 10);
         assert!(rate.next() + EACH * (BURST - 1) <= rested);
+    }
+
+    /// What a worker says of itself, line by line.
+    fn said(work: impl FnOnce(&mut Worker)) -> Vec<String> {
+        let server = Server::new(|_, _| Answers::Hang);
+        let writer = Writer::new(server.credentials(), EVENTS);
+        let mut worker = Worker::new(Ledger::new("node-1"), writer, Counts::new());
+        let (read, write) = std::io::pipe().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(std::sync::Mutex::new(write))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || work(&mut worker));
+        let lines = BufReader::new(read).lines();
+        lines.map(Result::unwrap).collect()
+    }
+
+    fn later() -> WriteError {
+        KubeError::Start(std::io::ErrorKind::TimedOut.into()).into()
+    }
+
+    #[test]
+    fn what_was_not_taken_for_long_is_told_once() {
+        let said = said(|worker| {
+            let start = Instant::now();
+            let told = Told::of(Timestamp::now(), &ghost(), State::Open);
+            worker.ledger.take(&told, start);
+            for now in [start, start + GIVE_UP] {
+                while let Some((key, due)) = worker.ledger.next(now)
+                    && due <= now
+                {
+                    worker.answered(&key, Answer::Later, now);
+                }
+            }
+            assert_eq!(worker.counts.of(Outcome::Expired), 2);
+        });
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("was not taken in 10 min"), "{said:?}");
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_told_once() {
+        let said = said(|worker| {
+            let (told, listener) = changes::pair();
+            for round in 0..3 {
+                for number in 0..2 * changes::MOST {
+                    let mut finding = ghost();
+                    finding.id = format!("{number:016x}");
+                    told.tell(Told::of(Timestamp::now(), &finding, State::Open));
+                }
+                assert!(worker.take(&listener), "{round}");
+            }
+        });
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("than there is room for"), "{said:?}");
+    }
+
+    #[test]
+    fn after_the_server_was_away_each_failure_is_news() {
+        let said = said(|worker| {
+            for _ in 0..2 {
+                for _ in 0..3 {
+                    worker.failed(&later());
+                    worker.tell_once(EXPIRED, "late");
+                }
+                worker.works();
+                worker.works();
+            }
+        });
+        let of = |words: &str| said.iter().filter(|line| line.contains(words)).count();
+        assert_eq!((of("late;"), of("takes them again")), (2, 2), "{said:?}");
+        assert_eq!(said.len(), 6, "{said:?}");
     }
 }

@@ -174,17 +174,20 @@ impl Credentials {
 }
 
 impl Place {
-    /// The kubelet's own, if it is that by its path below a root that is mounted
-    /// somewhere: what is named in it is below that root, too.
+    /// The kubelet's own, if it is that by its path below the host's root: what
+    /// is named in it is below that root, too. A path that does not begin with
+    /// that root is none of the host's: one of this process's folder, or of its
+    /// container.
     fn given(root: &Path, path: &Path) -> Self {
-        let below = path.strip_prefix(root).unwrap_or(path);
-        let on_host = Path::new("/").join(below);
-        match KUBELET.iter().any(|kubelet| on_host == Path::new(kubelet)) {
-            true => Self::Kubelet {
+        let on_host = path
+            .strip_prefix(root)
+            .map(|below| Path::new("/").join(below));
+        match on_host {
+            Ok(on_host) if KUBELET.iter().any(|own| on_host == Path::new(own)) => Self::Kubelet {
                 root: root.to_owned(),
                 path: on_host,
             },
-            false => Self::User(vec![path.to_owned()]),
+            _ => Self::User(vec![path.to_owned()]),
         }
     }
 

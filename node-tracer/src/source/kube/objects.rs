@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
@@ -15,6 +16,8 @@ use super::{
     watch::retry::Retry,
 };
 
+/// The verb of RBAC that makes objects.
+const CREATE: &str = "create";
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long credentials are used.
@@ -66,7 +69,7 @@ pub(crate) enum WriteError {
         /// The server's words.
         said: String,
     },
-    /// 409
+    /// 409 to a create
     #[error("API server {server} has it already")]
     Exists {
         /// Host and port.
@@ -119,12 +122,8 @@ impl Writer {
         object: &Value,
         dry_run: bool,
     ) -> Result<Value, WriteError> {
-        let path = self.path(namespace);
-        let patience = self.patience;
-        let client = self.client()?;
-        let asked = client.create(&path, object, dry_run);
-        let answer = tokio::time::timeout(patience, asked).await;
-        self.answer("create", namespace, answer)
+        let ask = async |client: &Client, path: &str| client.create(path, object, dry_run).await;
+        self.ask(CREATE, namespace, ask).await
     }
 
     /// Changes an object by a merge patch. Returns it as it is then.
@@ -137,12 +136,8 @@ impl Writer {
         name: &str,
         patch: &Value,
     ) -> Result<Value, WriteError> {
-        let path = self.path(namespace);
-        let patience = self.patience;
-        let client = self.client()?;
-        let asked = client.patch(&path, name, patch);
-        let answer = tokio::time::timeout(patience, asked).await;
-        self.answer("patch", namespace, answer)
+        let ask = async |client: &Client, path: &str| client.patch(path, name, patch).await;
+        self.ask("patch", namespace, ask).await
     }
 
     /// How long to leave the server alone that could not do it now: longer each
@@ -165,13 +160,16 @@ impl Writer {
         Ok(&self.client.insert(client).0)
     }
 
-    fn answer(
+    /// Has a client ask, in its time, at the path for a namespace.
+    async fn ask(
         &mut self,
         verb: &'static str,
         namespace: &str,
-        answer: Result<Result<bytes::Bytes, Problem>, tokio::time::error::Elapsed>,
+        ask: impl AsyncFnOnce(&Client, &str) -> Result<Bytes, Problem>,
     ) -> Result<Value, WriteError> {
+        let path = self.path(namespace);
         let after = self.patience;
+        let answer = tokio::time::timeout(after, ask(self.client()?, &path)).await;
         let answer = answer.unwrap_or(Err(Problem::TimedOut { after }));
         let object = answer.and_then(|body| {
             serde_json::from_slice(&body).map_err(|_| Problem::Garbage { what: "object" })
@@ -213,7 +211,8 @@ impl Writer {
                 namespace,
                 said: said(&message),
             },
-            Problem::Status { code: 409, .. } => WriteError::Exists { server },
+            // To a patch it says that others write at the same time.
+            Problem::Status { code: 409, .. } if verb == CREATE => WriteError::Exists { server },
             Problem::Status {
                 code: code @ (400 | 405 | 413 | 415 | 422),
                 message,
@@ -224,5 +223,36 @@ impl Writer {
             },
             other => failed(&self.credentials, other, self.patience).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::source::kube::{
+        on_this_thread,
+        server::{Answer, Server, status},
+    };
+
+    #[test]
+    fn a_conflict_is_an_object_that_is_there_or_one_that_others_write() {
+        let server = Server::new(|_, _| Answer::Json(409, status(409, "conflict")));
+        let objects = Objects {
+            group: "events.k8s.io/v1",
+            plural: "events",
+            name: "events.events.k8s.io",
+        };
+        let mut writer = Writer::new(server.credentials(), objects);
+        let (created, patched) = on_this_thread(async {
+            let created = writer.create("shop", &json!({}), false).await;
+            (created, writer.patch("shop", "one", &json!({})).await)
+        })
+        .unwrap();
+        assert!(matches!(created, Err(WriteError::Exists { .. })));
+        let later = patched.unwrap_err();
+        assert!(matches!(later, WriteError::Later(_)), "{later}");
+        assert!(later.to_string().contains("409"), "{later}");
     }
 }

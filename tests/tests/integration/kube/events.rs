@@ -5,10 +5,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::kube::incident::KubeIncident;
 use node_tracer_tests::kube::{Account, Kube, Running};
+use node_tracer_tests::process::state;
 use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::tracer::{command, is_finding, netns_of};
+use node_tracer_tests::tracer::{SOON as END, Tracer, command, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
@@ -205,5 +207,29 @@ pub(super) fn without_a_server() -> anyhow::Result<()> {
     );
     let (code, stderr) = line(&["--kube-events=mild"])?;
     ensure!(code == Some(2) && stderr.contains("critical"), "{stderr}");
+    Ok(())
+}
+
+/// A file server that hangs, hangs nobody who starts a trace.
+pub(super) fn kubeconfig_hangs() -> anyhow::Result<()> {
+    let mut volume = HangFs::mount()?;
+    let config = volume.file().display().to_string();
+    let mut line = command(&["trace", "--cri", "none", "--pods", "none"])?;
+    line.args(["--kube-events", "--kubeconfig", &config]);
+    let tracer = Tracer::start(&mut line, |_| ())?;
+    // The thread that reads keeps the process until the file is released.
+    wait::until("the tracer to give up", SOON, || {
+        Ok((state(tracer.pid()) == Some('Z')).then_some(()))
+    })?;
+    volume.release();
+    let ended = tracer.wait_for_end(END)?;
+    ensure!(
+        ended.code == Some(2)
+            && ended.stderr.contains("--kube-events")
+            && ended.stderr.contains("no answer within"),
+        "{:?}: {}",
+        ended.code,
+        ended.stderr
+    );
     Ok(())
 }

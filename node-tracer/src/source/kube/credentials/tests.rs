@@ -149,3 +149,39 @@ fn the_kubelets_own_is_known_by_its_path_below_a_mounted_root() {
         "a user's own"
     );
 }
+
+#[test]
+fn a_path_that_only_ends_like_the_kubelets_is_the_users() {
+    let is_kubelets = |root: &str, path: &str| {
+        let place = Place::given(Path::new(root), Path::new(path));
+        matches!(place, Place::Kubelet { path, .. } if path == Path::new(KUBELET[0]))
+    };
+    assert!(is_kubelets("/", "/etc/kubernetes/kubelet.conf"));
+    assert!(is_kubelets("/host", "/host/etc/kubernetes/kubelet.conf"));
+    assert!(is_kubelets("/host/", "/host/etc/kubernetes/kubelet.conf"));
+    for (root, path) in [
+        ("/", "etc/kubernetes/kubelet.conf"),
+        ("/host", "etc/kubernetes/kubelet.conf"),
+        // Mounted into the container there.
+        ("/host", "/etc/kubernetes/kubelet.conf"),
+        ("/host", "/hosts/etc/kubernetes/kubelet.conf"),
+    ] {
+        assert!(!is_kubelets(root, path), "{path} below {root}");
+    }
+}
+
+#[test]
+fn what_the_container_has_is_not_looked_for_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    put(
+        &folder.path().join("etc/kubernetes/kubelet.conf"),
+        "host",
+        token(),
+    );
+    let given = Path::new("/etc/kubernetes/kubelet.conf");
+    // Should this machine have one, it is that.
+    match Credentials::find(folder.path(), Some(given)) {
+        Ok(found) => assert_ne!(found.server, "host"),
+        Err(error) => assert!(error.to_string().contains("/etc/kubernetes/kubelet.conf")),
+    }
+}
