@@ -5,8 +5,9 @@
 //! and nobody has asked for quiet. A pipe on standard output is read by another
 //! program, which has the terminal then (`| less`, `| jq`), so there is none
 //! either. What else is written to the terminal goes through [`aside`], which
-//! takes the line away first; and the line never waits for a terminal that takes
-//! nothing (Ctrl-S).
+//! takes the line away first. The line never waits for a terminal that takes
+//! nothing (Ctrl-S), and nobody waits for who does: it is left standing then, and
+//! taken away with the next chance.
 //!
 //! It is one line without a bar and without templates: a hundred lines here in
 //! place of a library that brings its own terminals and threads.
@@ -29,6 +30,8 @@ use rustix::{
     fs::{FileType, fstat},
     termios::tcgetpgrp,
 };
+
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::{
     finding::State,
@@ -53,6 +56,7 @@ static LINE: Mutex<Line> = Mutex::new(Line {
     stack: Vec::new(),
     next: 0,
     drawn: false,
+    writers: 0,
     thread: false,
 });
 static CHANGED: Condvar = Condvar::new();
@@ -64,6 +68,8 @@ struct Line {
     stack: Vec<Item>,
     next: u64,
     drawn: bool,
+    /// Who writes to where it may be; it is not drawn meanwhile.
+    writers: usize,
     thread: bool,
 }
 
@@ -141,15 +147,23 @@ pub(crate) fn end() {
     CHANGED.notify_one();
 }
 
-/// Writes to where the line may be. Where there is none nobody is kept waiting
-/// by who takes nothing.
+/// Writes to where the line may be. Nobody else is kept waiting if that takes
+/// nothing.
 pub(crate) fn aside<T>(write: impl FnOnce() -> T) -> T {
-    let mut line = lock();
-    if line.started.is_none() {
-        drop(line);
-        return write();
+    /// Lets the line be drawn again.
+    struct Writer;
+    impl Drop for Writer {
+        fn drop(&mut self) {
+            lock().writers -= 1;
+        }
     }
+    let mut line = lock();
     line.erase();
+    // What could not be taken away is behind what is written now.
+    line.drawn = false;
+    line.writers += 1;
+    drop(line);
+    let _writer = Writer;
     write()
 }
 
@@ -193,7 +207,7 @@ fn draw() {
 impl Line {
     fn put(&mut self, text: &str) {
         let stderr = io::stderr();
-        if !is_in_foreground() || !takes_now(&stderr) {
+        if self.writers > 0 || !may_write(&stderr) {
             return;
         }
         let columns = terminal::columns(&stderr).unwrap_or(COLUMNS);
@@ -206,12 +220,18 @@ impl Line {
     }
 
     fn erase(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            let _ = io::stderr()
-                .lock()
-                .write_all(format!("\r{ERASE}").as_bytes());
+        let stderr = io::stderr();
+        if self.drawn && may_write(&stderr) {
+            let _ = stderr.lock().write_all(format!("\r{ERASE}").as_bytes());
+            self.drawn = false;
         }
     }
+}
+
+/// Whether what is written keeps nobody waiting, nor stops the process (`stty
+/// tostop`, in the background).
+fn may_write(stderr: &io::Stderr) -> bool {
+    is_in_foreground() && takes_now(stderr)
 }
 
 /// Whoever runs it in the background has the terminal for something else.
@@ -225,12 +245,24 @@ fn takes_now(stderr: &io::Stderr) -> bool {
     poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// As much of a line as there is room for.
+/// As much of a line as there is room for. Some characters take two columns, and
+/// a line that is wider than the terminal is two, of which one would be left
+/// standing.
 fn fitting(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
+    let width = |c: char| c.width().unwrap_or(0);
+    if text.chars().map(width).sum::<usize>() <= columns {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
+    // Nor is there room for what says that there is more.
+    let Some(room) = columns.checked_sub(1) else {
+        return String::new();
+    };
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += width(*c);
+        taken <= room
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
     short.push('…');
     short
 }
@@ -362,7 +394,17 @@ mod tests {
         assert_eq!(fitting("waiting", 7), "waiting");
         assert_eq!(fitting("waiting", 4), "wai…");
         assert_eq!(fitting("ööööö", 3), "öö…");
-        assert_eq!(fitting("waiting", 0), "…");
+        assert_eq!(fitting("waiting", 1), "…");
+        assert_eq!(fitting("waiting", 0), "");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns_and_accents_none() {
+        assert_eq!(fitting("日志.log", 8), "日志.log");
+        assert_eq!(fitting("日志.log", 7), "日志.l…");
+        assert_eq!(fitting("日志.log", 4), "日…");
+        assert_eq!(fitting("日志.log", 2), "…");
+        assert_eq!(fitting("e\u{301}e\u{301}", 2), "e\u{301}e\u{301}");
     }
 
     #[test]
@@ -411,10 +453,48 @@ mod tests {
         assert_eq!((read.len(), tally.0.read.load(Relaxed)), (12, 12));
     }
 
+    /// One at a time has the one line.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(number: u64) -> bool {
+        lock().stack.iter().any(|item| item.number == number)
+    }
+
     #[test]
-    fn where_nobody_looks_nothing_is_kept() {
-        // Tests have no terminal.
-        let shown = doing("nothing");
-        assert!(shown.0.is_none() && lock().stack.is_empty());
+    fn what_goes_on_is_kept_until_it_is_over_and_only_where_somebody_looks() {
+        let _alone = alone();
+        assert!(doing("nothing").0.is_none());
+        lock().started = Some(Instant::now());
+        let shown = doing("something");
+        let number = shown.0.expect("somebody looks");
+        assert!(kept(number));
+        drop(shown);
+        assert!(!kept(number));
+        end();
+        assert!(doing("nothing").0.is_none());
+    }
+
+    #[test]
+    fn who_writes_keeps_nobody_else_waiting_and_no_line_is_drawn_meanwhile() {
+        let _alone = alone();
+        lock().started = Some(Instant::now());
+        let unlocked = |is: fn(&Line) -> bool| {
+            // Other tests write, too.
+            (0..500).any(|_| {
+                let found = LINE.try_lock().is_ok_and(|line| is(&line));
+                if !found {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                found
+            })
+        };
+        assert!(aside(|| unlocked(|line| line.writers > 0)));
+        let panics = || aside(|| std::panic::resume_unwind(Box::new("test")));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert!(unlocked(|line| line.writers == 0));
+        end();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -15,6 +15,21 @@ use crate::wait;
 pub struct Terminal {
     screen: File,
     line: OwnedFd,
+}
+
+/// What stops a terminal, as Ctrl-S does.
+#[derive(Debug)]
+pub struct Flow(OwnedFd);
+
+impl Flow {
+    /// From now on it takes nothing.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        // SAFETY: tcflow takes a descriptor, which is open, and a number.
+        if unsafe { libc::tcflow(self.0.as_raw_fd(), libc::TCOOFF) } != 0 {
+            return Err(io::Error::last_os_error()).context("tcflow");
+        }
+        Ok(())
+    }
 }
 
 /// What came of a program on it.
@@ -68,6 +83,11 @@ impl Terminal {
         // SAFETY: openpty has made them, and nobody else has them.
         let (screen, line) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(line)) };
         Ok(Self { screen, line })
+    }
+
+    /// What stops it. To be dropped before the program ends.
+    pub fn flow(&self) -> anyhow::Result<Flow> {
+        Ok(Flow(self.line.try_clone()?))
     }
 
     /// Runs a program on it to its end. `meanwhile` is done once it runs.

@@ -57,13 +57,26 @@ fn goes_to_sleep(tid: u32) {
         reported: 0,
         pad: 0,
     };
-    if BLOCKED.insert(tid, entry, BPF_NOEXIST).is_ok() {
+    if begins(tid, &entry) || BLOCKED.insert(tid, entry, BPF_EXIST).is_ok() {
+        return;
+    }
+    // The table is full; or the entry was there, of a sleep whose end was not
+    // seen, and the tracer has struck it out just now.
+    if !begins(tid, &entry) {
+        count_lost(lost::BLOCKED_FULL);
+    }
+}
+
+/// Writes down a task that has no entry.
+#[inline(always)]
+fn begins(tid: u32, entry: &Blocked) -> bool {
+    let inserted = BLOCKED.insert(tid, entry, BPF_NOEXIST).is_ok();
+    if inserted {
         // It cannot run elsewhere before this switch is over, so nobody misses
         // the count.
         count(1);
-    } else if BLOCKED.insert(tid, entry, BPF_EXIST).is_err() {
-        count_lost(lost::BLOCKED_FULL);
     }
+    inserted
 }
 
 const BPF_NOEXIST: u64 = 1;

@@ -65,6 +65,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: terminal::slow_replay,
     },
     Test {
+        name: "nobody_waits_for_a_stopped_terminal_to_take_progress_away",
+        needs: &[Need::Tracer],
+        run: terminal::stopped,
+    },
+    Test {
         name: "progress_names_what_is_waited_for",
         needs: ROOT,
         run: terminal::hanging_source,

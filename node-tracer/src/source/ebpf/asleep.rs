@@ -59,14 +59,59 @@ impl Asleep {
 
     /// So many more, or fewer.
     pub(super) fn count(&self, entries: i64) {
-        // SAFETY: mapped for as long as `self` lives, and aligned.
-        unsafe { self.page.as_ref() }.fetch_add(entries, Relaxed);
+        self.number().fetch_add(entries, Relaxed);
     }
+
+    /// One more, which `insert` makes.
+    pub(super) fn counting<T, E>(&self, insert: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        counting(self.number(), insert)
+    }
+
+    fn number(&self) -> &AtomicI64 {
+        // SAFETY: mapped for as long as `self` lives, and aligned.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+/// Counts an entry before it is there: its task can run at once, on another CPU,
+/// and where the number is 0 nobody looks for the entry, which then stays. A
+/// number that is too high for a moment only costs a look.
+fn counting<T, E>(number: &AtomicI64, insert: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    number.fetch_add(1, Relaxed);
+    let inserted = insert();
+    if inserted.is_err() {
+        number.fetch_sub(1, Relaxed);
+    }
+    inserted
 }
 
 impl Drop for Asleep {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and nobody has a reference into it.
         unsafe { libc::munmap(self.page.as_ptr().cast(), LENGTH) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_counted_before_it_is_there() {
+        let number = AtomicI64::new(0);
+        let counted =
+            |insert: Result<(), ()>| counting(&number, || insert.map(|()| number.load(Relaxed)));
+        assert_eq!(counted(Ok(())), Ok(1));
+        assert_eq!(counted(Ok(())), Ok(2));
+    }
+
+    #[test]
+    fn what_is_not_inserted_is_not_counted() {
+        let number = AtomicI64::new(0);
+        assert_eq!(
+            counting(&number, || Err::<(), _>("there already")),
+            Err("there already")
+        );
+        assert_eq!(number.load(Relaxed), 0);
     }
 }

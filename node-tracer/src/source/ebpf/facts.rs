@@ -107,6 +107,9 @@ pub(crate) struct Facts {
     pub(crate) switch_has_state: Option<bool>,
     /// The bit of `sched_contributes_to_load` in its word.
     pub(crate) contributes_mask: Option<u32>,
+    /// A task that waits for a mutex may stay on its run queue, and then has
+    /// that bit of an earlier sleep.
+    pub(crate) proxy_exec: Option<bool>,
     /// Frozen tasks have the state of blocked ones, plain
     /// `TASK_UNINTERRUPTIBLE`, and only `PF_FROZEN` in `task_struct.flags`
     /// marks them.
@@ -148,6 +151,7 @@ impl Facts {
         raw_tracepoints: None,
         switch_has_state: None,
         contributes_mask: None,
+        proxy_exec: None,
         frozen_looks_blocked: None,
         kprobes: None,
         fentry: None,
@@ -220,6 +224,7 @@ impl Facts {
             .get("sched_switch")
             .map(|&arguments| arguments >= 4);
         self.contributes_mask = contributes(btf).map(|(_, mask)| mask);
+        self.proxy_exec = Some(proxy_exec(btf));
         self.tracepoints = Some(tracepoints);
         self.frozen_looks_blocked = Some(frozen_looks_blocked(btf));
         self.iterators = Some(ITERATORS.iter().all(|target| btf.has_func(target)));
@@ -328,6 +333,14 @@ fn frozen_looks_blocked(btf: &Btf<'_>) -> bool {
 /// D, and neither `TASK_NOLOAD` nor `TASK_FROZEN` (`kernel/sched/core.c`).
 fn contributes(btf: &Btf<'_>) -> Option<(u32, u32)> {
     btf.bit_of("task_struct", "sched_contributes_to_load")
+}
+
+/// With proxy execution (`CONFIG_SCHED_PROXY_EXEC`) a run queue has the task
+/// whose time is used besides the one that runs; without, they are one member
+/// with two names, or there is no donor. A boot parameter can still turn it off.
+fn proxy_exec(btf: &Btf<'_>) -> bool {
+    let [donor, curr] = ["donor", "curr"].map(|name| btf.offset_of("rq", name));
+    donor.is_some() && donor != curr
 }
 
 /// Where the system call's number and first argument are in `pt_regs`.

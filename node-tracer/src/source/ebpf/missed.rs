@@ -7,6 +7,7 @@
 
 use std::{
     fs::File,
+    io,
     os::{
         fd::{AsFd as _, AsRawFd as _},
         unix::fs::FileExt as _,
@@ -48,15 +49,34 @@ struct Count {
 }
 
 impl Counts {
-    /// Of all programs that are loaded. What cannot be opened is not counted.
+    /// Of all programs that are loaded. What cannot be opened is not counted,
+    /// which is told where losses could go unnoticed by it.
     pub(super) fn of(ebpf: &Ebpf) -> Self {
-        let counts = ebpf.programs().filter_map(|(name, program)| {
+        let files = ebpf.programs().filter_map(|(name, program)| {
             let program = program.fd().ok()?.as_fd().as_raw_fd();
-            let fdinfo = File::open(format!("/proc/self/fdinfo/{program}")).ok()?;
-            let alone = ALONE.contains(&name);
-            Some(Count { fdinfo, alone })
+            Some((name, File::open(format!("/proc/self/fdinfo/{program}"))))
         });
-        Self(counts.collect())
+        let (counts, uncounted) = Self::open(files);
+        for (program, error) in uncounted {
+            tracing::warn!("what {program} misses is not counted: {error}");
+        }
+        counts
+    }
+
+    /// The counts, and those of [`ALONE`] that there are none of.
+    fn open<'a>(
+        files: impl Iterator<Item = (&'a str, io::Result<File>)>,
+    ) -> (Self, Vec<(&'a str, io::Error)>) {
+        let (mut counts, mut uncounted) = (Vec::new(), Vec::new());
+        for (name, file) in files {
+            let alone = ALONE.contains(&name);
+            match file {
+                Ok(fdinfo) => counts.push(Count { fdinfo, alone }),
+                Err(error) if alone => uncounted.push((name, error)),
+                Err(_) => {}
+            }
+        }
+        (Self(counts), uncounted)
     }
 
     /// How often so far. The programs must be those that it was made of.
@@ -93,7 +113,34 @@ fn parse(fdinfo: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn fdinfo(misses: u64) -> io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        write!(file, "prog_id:\t9\nrecursion_misses:\t{misses}\n")?;
+        Ok(file)
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_told_where_nothing_makes_up_for_it() {
+        let none = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let programs = [
+            ("task_switch", none()),
+            ("notified", none()),
+            ("cni_exec", fdinfo(2)),
+            ("cni_exit", fdinfo(3)),
+        ];
+        let (counts, uncounted) = Counts::open(programs.into_iter());
+        let uncounted: Vec<_> = uncounted.iter().map(|(name, _)| *name).collect();
+        assert_eq!(uncounted, ["task_switch"]);
+        let missed = Missed {
+            lost: 2,
+            made_up_for: 3,
+        };
+        assert_eq!(counts.read(), missed);
+    }
 
     #[test]
     fn the_count_is_found_where_there_is_one() {

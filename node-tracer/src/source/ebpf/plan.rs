@@ -221,6 +221,9 @@ pub(crate) enum Obstacle {
     /// A struct member the program reads; the name is the layout's.
     #[error("no offset of {0} in BTF")]
     NoMember(&'static str),
+    /// Blocked tasks stay on run queues.
+    #[error("a task that waits for a mutex can stay on its run queue (CONFIG_SCHED_PROXY_EXEC)")]
+    ProxyExec,
     /// The kernel was given the program and did not take it.
     #[error("the kernel refuses {program}: {reason}")]
     Refused {

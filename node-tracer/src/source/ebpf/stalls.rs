@@ -71,11 +71,12 @@ impl Probes {
             reported: 0,
             pad: 0,
         });
-        match self.blocked.insert(tid, entry, BPF_NOEXIST) {
-            Ok(()) => {
-                self.asleep.count(1);
-                Ok(())
-            }
+        let blocked = &mut self.blocked;
+        match self
+            .asleep
+            .counting(|| blocked.insert(tid, entry, BPF_NOEXIST))
+        {
+            Ok(()) => Ok(()),
             // Already there: the kernel side has seen it itself.
             Err(aya::maps::MapError::SyscallError(_)) => Ok(()),
             Err(source) => Err(ProbeError::Map {

@@ -123,9 +123,11 @@ impl Live {
         self.due.holders_at(time + HOLDERS_AFTER);
     }
 
-    /// A task that is about to be killed. It is still there, as a rule: its
-    /// cgroup and, where the kernel tells its ID alone, its name are read at
-    /// once.
+    /// A task that is about to be killed. Its cgroup and, where the kernel tells
+    /// its ID alone, its name are read now, if it is still there. It often is not:
+    /// its parent may have waited for it already, the more so as records that come
+    /// close together are taken together. Of a task that was seen in a namespace
+    /// before, the owner is known from then.
     fn oom_victim(&mut self, victim: &TaskRecord, out: &mut Vec<Event>) {
         let owner = self.owners.of(&victim.task);
         let mut task = tasks::task(&victim.task, owner, self.clock);

@@ -126,6 +126,8 @@ impl Bounded {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        // Before the thread that is kept: what is not tried needs none.
+        self.admit()?;
         let kept = self.idle().take();
         let reader = kept.map_or_else(Reader::start, Ok);
         let reader = reader.map_err(|source| NoAnswer::Thread { source })?;
@@ -148,7 +150,16 @@ impl Bounded {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        self.admit()?;
         self.wait(timeout, read, spawn)
+    }
+
+    /// Whether one more may be tried.
+    fn admit(&self) -> Result<(), NoAnswer> {
+        match self.abandoned() {
+            0..MAX_ABANDONED => Ok(()),
+            _ => Err(NoAnswer::Refused),
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Option<Reader>> {
@@ -167,9 +178,6 @@ impl Bounded {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        if self.abandoned() >= MAX_ABANDONED {
-            return Err(NoAnswer::Refused);
-        }
         let state = Arc::new(AtomicU8::new(RUNNING));
         let running = Running {
             state: Arc::clone(&state),
@@ -267,6 +275,27 @@ mod tests {
         bounded.read(LONG, || ()).unwrap();
         drop(stuck);
         wait_until(|| bounded.abandoned() == 0);
+    }
+
+    #[test]
+    fn a_read_that_is_refused_takes_no_thread() {
+        let bounded = Bounded::default();
+        let id = || thread::current().id();
+        let kept = bounded.read(LONG, id).unwrap();
+        let mut stuck = Vec::new();
+        for _ in 0..MAX_ABANDONED {
+            let (release, wait) = mpsc::channel::<()>();
+            stuck.push(release);
+            let hang = bounded.run_apart(SOON, move || wait.recv().is_ok());
+            assert!(matches!(hang, Err(NoAnswer::TimedOut { .. })));
+        }
+        assert!(matches!(bounded.read(LONG, id), Err(NoAnswer::Refused)));
+        assert!(bounded.idle().is_some());
+        let apart = bounded.run_apart(LONG, id);
+        assert!(matches!(apart, Err(NoAnswer::Refused)));
+        drop(stuck);
+        wait_until(|| bounded.abandoned() == 0);
+        assert_eq!(bounded.read(LONG, id).unwrap(), kept);
     }
 
     #[test]

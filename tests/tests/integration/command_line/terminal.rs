@@ -279,6 +279,28 @@ pub(crate) fn slow_replay() -> anyhow::Result<()> {
     Ok(())
 }
 
+pub(crate) fn stopped() -> anyhow::Result<()> {
+    let terminal = Terminal::open(110)?;
+    let flow = terminal.flow()?;
+    let mut line = command(&["replay", "-"])?;
+    line.stdin(Stdio::piped());
+    // Only progress goes to the terminal.
+    let shown = terminal.run(&mut line, Out::Null, SOON, move |child| {
+        let mut stdin = child.stdin.take().context("no pipe")?;
+        stdin.write_all(&std::fs::read(log())?)?;
+        wait::pause(Duration::from_millis(2_500))?;
+        flow.stop()?;
+        drop(stdin);
+        // It ends with the terminal still stopped.
+        wait::until("the replay to end", SOON, || {
+            Ok(child.try_wait().context("wait for it")?.map(drop))
+        })
+    })?;
+    ensure!(shown.screen.contains("so far"), "{:?}", shown.screen);
+    ensure!(shown.status.code() == Some(1), "{:?}", shown.status);
+    Ok(())
+}
+
 pub(crate) fn hanging_source() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let socket = folder.path().join("cri.sock");

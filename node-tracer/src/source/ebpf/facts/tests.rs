@@ -150,6 +150,7 @@ impl Facts {
             raw_tracepoints: Some(TRACEPOINTS.iter().copied().collect()),
             switch_has_state: Some(true),
             contributes_mask: Some(1 << 5),
+            proxy_exec: Some(false),
             frozen_looks_blocked: Some(false),
             kprobes: Some(true),
             fentry: Some(true),
@@ -248,6 +249,24 @@ fn types_tell_functions_tracepoints_and_iterators() {
     assert_eq!(facts.switch_has_state, Some(true));
     assert_eq!(facts.contributes_mask, Some(1 << 5));
     assert_eq!(facts.iterators, Some(true));
+}
+
+#[test]
+fn with_proxy_execution_a_run_queue_has_a_donor_of_its_own() {
+    let proxy = |members: &[(&str, u32)]| {
+        let mut b = Builder::new();
+        let int = b.int();
+        let members: Vec<_> = members
+            .iter()
+            .map(|&(name, bits)| (name, int, bits))
+            .collect();
+        b.structure("rq", &members);
+        learned(&b.finish()).proxy_exec
+    };
+    assert_eq!(proxy(&[("donor", 64), ("curr", 128)]), Some(true));
+    assert_eq!(proxy(&[("donor", 64), ("curr", 64)]), Some(false));
+    assert_eq!(proxy(&[("curr", 64)]), Some(false));
+    assert_eq!(Facts::UNKNOWN.proxy_exec, None);
 }
 
 #[test]

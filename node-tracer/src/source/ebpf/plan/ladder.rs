@@ -280,6 +280,10 @@ fn blocked_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     let switch = tp_btf(facts, "sched_switch")?;
     blocked_members(facts)?;
     members!(facts, task_contributes)?;
+    // The scheduler does not set the bit of who stays on the run queue.
+    if facts.proxy_exec == Some(true) {
+        return Err(Obstacle::ProxyExec);
+    }
     blocked(facts, vec![attach("task_switch", switch)], &[])
 }
 

@@ -254,6 +254,18 @@ fn without_the_schedulers_bit_wake_ups_are_hooked() {
 }
 
 #[test]
+fn where_blocked_tasks_stay_on_run_queues_wake_ups_are_hooked() {
+    let plan = without(|facts| facts.proxy_exec = Some(true));
+    assert_eq!(degraded(&plan), [(TaskBlocked, RawTracepoint)]);
+    assert_eq!(
+        reason(&plan, TaskBlocked, TpBtf),
+        Some(&Obstacle::ProxyExec)
+    );
+    let unknown = without(|facts| facts.proxy_exec = None);
+    assert_eq!(degraded(&unknown), []);
+}
+
+#[test]
 fn the_end_of_a_teardown_is_always_raw() {
     let plan = without(tracepoints_only);
     let ended = attach("cleanup_ended", AttachKind::RawTp("workqueue_execute_end"));
