@@ -28,14 +28,10 @@ impl Model {
                 listed && self.tie_all(time)
             }
             What::SandboxAdded { source, sandbox } => {
-                let before = self.runtime.listed_at(source);
-                let added = self.runtime.added(source, time, sandbox);
-                (added && self.tie_some(sandbox, time)) | self.tie_since(before, time)
+                self.runtime.added(source, time, sandbox);
+                self.tie_some(sandbox, time)
             }
-            What::SandboxRemoved { source, id } => {
-                let before = self.runtime.listed_at(source);
-                self.runtime.removed(source, time, id) | self.tie_since(before, time)
-            }
+            What::SandboxRemoved { source, id } => self.runtime.removed(source, time, id),
             What::ContainersListed {
                 source,
                 partial: _,
@@ -81,21 +77,6 @@ impl Model {
             tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
         }
         true
-    }
-
-    /// Those that were made since a list was last told to be so: whatever
-    /// changes it tells all of it anew, and that a number was listed earlier
-    /// speaks against it no longer.
-    fn tie_since(&mut self, before: Option<Timestamp>, time: Timestamp) -> bool {
-        let Some(before) = before else {
-            return false;
-        };
-        let mut changed = false;
-        let young = |entry: &&mut NetnsEntry| entry.created && before <= entry.seen;
-        for entry in self.netns.live_mut().filter(young) {
-            changed |= tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
-        }
-        changed
     }
 
     /// Those that a sandbox may be in: a runtime that is started again tells

@@ -46,6 +46,8 @@ pub(crate) struct SandboxList {
     /// What is missing in it, and why.
     pub(crate) partial: Option<String>,
     sandboxes: BTreeMap<String, RuntimeSandbox>,
+    /// When each was told last, by itself or with all.
+    told: HashMap<String, Timestamp>,
     /// Sandbox by the ID of each of its containers, and its own.
     by_container: HashMap<String, String>,
     by_inode: HashMap<u32, BTreeSet<String>>,
@@ -75,7 +77,13 @@ impl SandboxList {
         ids.filter_map(|id| self.sandboxes.get(id))
     }
 
-    fn put(&mut self, sandbox: &RuntimeSandbox) -> bool {
+    /// When this sandbox was told last.
+    pub(super) fn told_at(&self, id: &str) -> Option<Timestamp> {
+        self.told.get(id).copied()
+    }
+
+    /// Whether there was room.
+    fn put(&mut self, sandbox: &RuntimeSandbox, at: Timestamp) -> bool {
         if !self.sandboxes.contains_key(&sandbox.id) && self.sandboxes.len() >= MAX_SANDBOXES {
             return false;
         }
@@ -92,6 +100,7 @@ impl SandboxList {
             let there = self.by_uid.entry(uid.clone()).or_default();
             there.insert(id.clone());
         }
+        self.told.insert(id.clone(), at);
         self.sandboxes.insert(id.clone(), sandbox.clone());
         true
     }
@@ -100,6 +109,7 @@ impl SandboxList {
         let Some(old) = self.sandboxes.remove(id) else {
             return false;
         };
+        self.told.remove(id);
         for each in old.ids() {
             self.by_container.remove(each);
         }
@@ -135,11 +145,6 @@ impl Runtime {
     /// What the runtime itself answered last, if it ever did.
     pub(crate) fn cri(&self) -> Option<&SandboxList> {
         self.lists.get(CRI)
-    }
-
-    /// The time for which a source's list is true.
-    pub(super) fn listed_at(&self, source: &str) -> Option<Timestamp> {
-        self.lists.get(source).map(|list| list.at)
     }
 
     /// The sandbox of an ID that is a sandbox's or a container's, and who
@@ -188,12 +193,13 @@ impl Runtime {
             at,
             partial: partial.map(str::to_owned),
             sandboxes: BTreeMap::new(),
+            told: HashMap::new(),
             by_container: HashMap::new(),
             by_inode: HashMap::new(),
             by_uid: HashMap::new(),
         };
         for sandbox in sandboxes {
-            self.dropped += u64::from(!list.put(sandbox));
+            self.dropped += u64::from(!list.put(sandbox, at));
         }
         self.lists.insert(source.to_owned(), list);
         true
@@ -204,11 +210,9 @@ impl Runtime {
             return self.listed(source, "", None, at, None, std::slice::from_ref(sandbox));
         };
         list.at = at;
-        if list.sandboxes.get(&sandbox.id) == Some(sandbox) {
-            return false;
-        }
-        self.dropped += u64::from(!list.put(sandbox));
-        true
+        let same = list.sandboxes.get(&sandbox.id) == Some(sandbox);
+        self.dropped += u64::from(!list.put(sandbox, at));
+        !same
     }
 
     pub(super) fn removed(&mut self, source: &str, at: Timestamp, id: &str) -> bool {

@@ -46,9 +46,10 @@ fn sandbox<'a>(
 ) -> Option<&'a RuntimeSandbox> {
     let pods = |sandbox: &&RuntimeSandbox| !sandbox.host_network;
     let in_netns = list.in_netns(entry.id).filter(pods);
-    // The number may have been another namespace's when the list was made.
+    // The number may have been another namespace's when the sandbox was told:
+    // what the list has come to say of others since does not confirm it.
     let there = in_netns
-        .filter(|_| !is_younger(entry, Some(list.at)))
+        .filter(|sandbox| !is_younger(entry, list.told_at(&sandbox.id)))
         .max_by_key(newest);
     let inside = || {
         let ids = entry.sandbox.containers.iter().map(String::as_str);
@@ -219,38 +220,37 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_changes_is_true_of_all_that_is_on_it_anew() {
-        let on_the_list = |id: &str, inode| RuntimeSandbox {
-            id: id.to_owned(),
-            netns: Some(ns(inode)),
-            ..RuntimeSandbox::default()
-        };
-        let source = || String::from("cri");
-        let early = |seconds| {
+    fn what_a_list_says_of_others_does_not_confirm_a_number() {
+        let told = |seconds, id: &str, inode| {
             let what = What::SandboxAdded {
-                source: source(),
-                sandbox: on_the_list("sandbox-old", 100),
+                source: String::from("cri"),
+                sandbox: RuntimeSandbox {
+                    id: id.to_owned(),
+                    netns: Some(ns(inode)),
+                    ..RuntimeSandbox::default()
+                },
             };
             at(seconds, what)
         };
-        // The number may have been another's then.
-        let mut story = vec![early(50), created(60, 100), added(61, 100, 5)];
-        assert_eq!(sandbox(&story, 100), None);
-        let another = What::SandboxAdded {
-            source: source(),
-            sandbox: on_the_list("sandbox-new", 200),
+        let gone = |seconds| {
+            let what = What::SandboxRemoved {
+                source: String::from("cri"),
+                id: String::from("sandbox-gone"),
+            };
+            at(seconds, what)
         };
-        let gone = What::SandboxRemoved {
-            source: source(),
-            id: String::from("sandbox-gone"),
-        };
-        for change in [another, gone] {
-            let tied = [&story[..], &[at(70, change)]].concat();
-            assert_eq!(sandbox(&tied, 100).as_deref(), Some("sandbox-old"));
-        }
+        let made = [created(60, 100), added(61, 100, 5)];
+        let early = [&[told(50, "sandbox-old", 100)], &made[..]].concat();
+        assert_eq!(sandbox(&early, 100), None);
+        let others = [gone(70), told(70, "sandbox-new", 200), added(71, 100, 6)];
+        assert_eq!(sandbox(&[&early[..], &others].concat(), 100), None);
+        // The same again, of this one.
+        let again = [told(70, "sandbox-old", 100)];
+        let again = sandbox(&[&early[..], &again].concat(), 100);
+        assert_eq!(again.as_deref(), Some("sandbox-old"));
         // In one moment, either may have been first.
-        story[0] = early(60);
-        assert_eq!(sandbox(&story, 100), None);
+        let same = [&[told(60, "sandbox-old", 100)], &made[..]].concat();
+        assert_eq!(sandbox(&same, 100), None);
     }
 
     #[test]
