@@ -103,6 +103,30 @@ impl Entry {
     }
 }
 
+/// How often a path is resolved again before the kernel's answer is taken.
+const TRIES: usize = 64;
+
+/// `openat2`, again where something was renamed or mounted meanwhile, anywhere on
+/// the node: the kernel then cannot tell whether a `..` has left the root, and
+/// says `EAGAIN`, which nothing is wrong with (openat2(2)).
+///
+/// # Errors
+/// The path cannot be opened, or the node does not hold still.
+pub(crate) fn open_resolved(
+    root: &OwnedFd,
+    path: &Path,
+    flags: OFlags,
+    how: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    for _ in 1..TRIES {
+        match openat2(root, path, flags, Mode::empty(), how) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+    openat2(root, path, flags, Mode::empty(), how)
+}
+
 impl Root {
     /// # Errors
     /// There is no such folder, or it cannot be opened.
@@ -133,7 +157,7 @@ impl Root {
         };
         let flags = flags | OFlags::CLOEXEC;
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | also;
-        Ok(openat2(&self.0, path, flags, Mode::empty(), how)?)
+        Ok(open_resolved(&self.0, path, flags, how)?)
     }
 
     /// Reads a regular file of at most `limit` bytes; the path's last part

@@ -8,7 +8,9 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat};
+
+use crate::source::root::open_resolved;
 
 /// Larger than any kubeconfig, bundle of certificates, or token.
 const MAX_SIZE: u64 = 4 << 20;
@@ -39,7 +41,7 @@ impl Files {
             Self::Host(root) => {
                 let path = path.strip_prefix("/").unwrap_or(path);
                 let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-                openat2(root, path, flags, Mode::empty(), how)?
+                open_resolved(root, path, flags, how)?
             }
         };
         let file = fs::File::from(fd);

@@ -118,3 +118,29 @@ fn a_configured_path_is_taken_as_a_plugin_takes_it() {
         assert_eq!(absolute(path), Path::new(expected));
     }
 }
+
+#[test]
+fn what_is_renamed_elsewhere_keeps_nothing_from_being_opened() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| elsewhere.path().join(name));
+    fs::write(&one, "").unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let done = AtomicBool::new(false);
+    let failed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                fs::rename(&one, &other).unwrap();
+                fs::rename(&other, &one).unwrap();
+            }
+        });
+        let path = Path::new("/a/b/../../a/b/../../file");
+        let failed = (0..20_000).find_map(|_| root.open_below(path, OFlags::PATH).err());
+        done.store(true, Relaxed);
+        failed
+    });
+    assert!(failed.is_none(), "{failed:?}");
+}
