@@ -89,6 +89,8 @@ const WALK_SHARE: u64 = 20;
 const UNASKED_SHARE: u64 = 1_000;
 /// But is not put off for longer, however long the last one took.
 const UNASKED_PAUSE: u64 = 10 * SECOND;
+/// A look at the kernel's worker takes at most one part in so many of the time.
+const WORKER_SHARE: u64 = 100;
 /// When the list is looked at after a device change, and again as long as
 /// nothing new is on it: a namespace comes shortly after its loopback device.
 const AFTER_DEVICE: u64 = 1_000_000;
@@ -134,6 +136,8 @@ struct Due {
     walk_not_before: u64,
     /// The next that no record asks for.
     unasked_walk: u64,
+    /// No look at the kernel's worker before this.
+    worker: u64,
     holders: Option<u64>,
     stalls: u64,
     second: u64,
@@ -184,6 +188,7 @@ impl Live {
         let trust = Trust {
             creations: !hooked(Signal::NetnsCreated),
             ends: !hooked(Signal::NetnsDestroyed),
+            list: iterators.nets,
         };
         let told = [
             Signal::NetnsCreated,
@@ -365,6 +370,7 @@ impl Live {
                 break;
             }
         }
+        self.look_at_worker();
         let start = now();
         let seen = match self.list_nets(None) {
             Ok(seen) => seen,
@@ -429,6 +435,22 @@ impl Live {
         self.drop("netns-table-full", overflow);
     }
 
+    /// Whether the kernel takes namespaces down, if a record of the end of one
+    /// may have been lost.
+    fn look_at_worker(&mut self) {
+        let start = now();
+        if start < self.due.worker || !self.nets.in_doubt() {
+            return;
+        }
+        match self.procfs.takes_namespaces_down() {
+            Ok(true) => {}
+            Ok(false) => self.nets.worker_rests(start),
+            Err(error) => self.failed(&error),
+        }
+        let end = now();
+        self.due.worker = end + SECOND.max((end - start) * WORKER_SHARE);
+    }
+
     /// The namespace of a task, as other events name it.
     fn netns_of_row(&mut self, row: &TaskRow) -> Option<Netns> {
         (row.task.net_inum != 0).then(|| {
@@ -448,7 +470,7 @@ impl Live {
             probes.lost()
         });
         if !kernel.is_empty() {
-            self.nets.records_lost();
+            self.nets.records_lost(now());
             // The list has what they would have told.
             self.due.walk_at(now());
         }

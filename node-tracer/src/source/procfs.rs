@@ -51,6 +51,7 @@ mod one_task;
 mod sleep;
 mod sockets;
 mod tasks;
+mod worker;
 
 #[cfg(test)]
 mod tests;

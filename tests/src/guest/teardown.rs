@@ -44,6 +44,17 @@ fn stall(stage: &mut Stage<'_>) -> anyhow::Result<()> {
         culprit.contains(&*rtnl::COMM.to_string_lossy()) && culprit.contains("dev_ethtool"),
         "who has the lock: {finding}"
     );
+    // It is off the kernel's list all the time, and not at its end for that.
+    stage.after(mark, "netns-teardown-stall to be critical", |record| {
+        is_finding(record, "netns-teardown-stall")
+            && of_it(record)
+            && record["severity"] == "critical"
+    })?;
+    let records = stage.records();
+    let ended = records.get(mark..).into_iter().flatten().find(|record| {
+        of_it(record) && (is_event(record, "netns-destroyed") || record["state"] == "resolved")
+    });
+    ensure!(ended.is_none(), "it has not ended: {ended:?}");
     let mark = stage.mark();
     volume.release();
     drop(holder);

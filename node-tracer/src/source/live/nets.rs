@@ -8,6 +8,11 @@
 //! list is being taken down, and is destroyed once the run of `cleanup_net`
 //! that may be about it has returned. Cookies are never reused, so the
 //! comparison cannot mistake a successor for its predecessor.
+//!
+//! A namespace leaves the list when `cleanup_net` begins with it, so one that
+//! is missing can still be being taken down, for hours. That a record of its
+//! end was lost is believed only if records were lost since it was last listed
+//! and the kernel's worker was seen at rest.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -46,6 +51,9 @@ pub(crate) struct Trust {
     pub(crate) creations: bool,
     /// No hook names the namespaces that end.
     pub(crate) ends: bool,
+    /// The list is the kernel's own. A comparison of `/proc` lacks those that
+    /// only a descriptor or a socket keeps.
+    pub(crate) list: bool,
 }
 
 /// A namespace that is not announced within this time of being seen on the
@@ -53,8 +61,8 @@ pub(crate) struct Trust {
 const ANNOUNCEMENT_GRACE: u64 = 60_000_000;
 /// The same where a hook announces each: only a lost record takes so long, ns.
 const HOOK_GRACE: u64 = 1_000_000_000;
-/// Where ends are announced: one that has been missing from the list for so
-/// long was announced in a record that got lost, ns.
+/// Where records were lost, and nothing better tells: one that has been missing
+/// from a comparison for so long was announced in one of those, ns.
 const LOST_AFTER: u64 = 30_000_000_000;
 /// How long after its loopback device a namespace is on the list at the
 /// latest, ns.
@@ -73,6 +81,8 @@ struct Known {
     announced: bool,
     first_seen: u64,
     dying: bool,
+    /// When it was last on the list, or was made known otherwise.
+    listed: u64,
     missing_since: Option<u64>,
     maker: Option<KernelTask>,
 }
@@ -88,6 +98,8 @@ pub(crate) struct NetTable {
     cleanup_ended: u64,
     /// When `cleanup_net` was last queued.
     queued: Option<u64>,
+    /// When records were last found to be lost.
+    lost: Option<u64>,
     /// Tasks that changed a device since the last walk.
     makers: Vec<(u64, KernelTask)>,
     overflow: u64,
@@ -102,6 +114,7 @@ impl NetTable {
             cleanup_since: None,
             cleanup_ended: 0,
             queued: None,
+            lost: None,
             makers: Vec::new(),
             overflow: 0,
         }
@@ -169,10 +182,27 @@ impl NetTable {
         }
     }
 
-    /// Records were lost, the end of a run of `cleanup_net` perhaps among
-    /// them.
-    pub(crate) fn records_lost(&mut self) {
-        self.cleanup_since = None;
+    /// By this time records were lost, the end of a namespace or of a run of
+    /// `cleanup_net` perhaps among them.
+    pub(crate) fn records_lost(&mut self, time: u64) {
+        self.lost = Some(time);
+    }
+
+    /// The end of a namespace that is missing may be among what was lost: the
+    /// kernel's worker is to be looked at.
+    pub(crate) fn in_doubt(&self) -> bool {
+        let mut missing = self.known.values().filter(|k| k.missing_since.is_some());
+        missing.any(|known| self.lost_since_listed(known))
+    }
+
+    /// At this time `cleanup_net` was not under way, so that all runs that began
+    /// before have returned.
+    pub(crate) fn worker_rests(&mut self, time: u64) {
+        self.cleanup_ended(time);
+    }
+
+    fn lost_since_listed(&self, known: &Known) -> bool {
+        self.lost.is_some_and(|lost| lost > known.listed)
     }
 
     /// The identity that events have of the namespace at this address. What is
@@ -193,6 +223,7 @@ impl NetTable {
             announced: false,
             first_seen: now,
             dying: false,
+            listed: now,
             missing_since: None,
             maker,
         };

@@ -3,10 +3,12 @@ use super::*;
 const TRACEPOINTS: Trust = Trust {
     creations: true,
     ends: true,
+    list: true,
 };
 const HOOKS: Trust = Trust {
     creations: false,
     ends: false,
+    list: true,
 };
 
 fn net(address: u64, cookie: u64, inum: u32, refs: i32) -> Net {
@@ -156,19 +158,61 @@ fn a_cookie_that_is_given_later_is_taken_over() {
     );
 }
 
-#[test]
-fn with_hooks_the_walk_ends_nothing_until_a_record_must_have_been_lost() {
-    let mut table = NetTable::new(HOOKS);
+/// With hooks: one namespace, which the second walk does not list. Any that
+/// follow are given.
+fn unlisted(dying: bool, list: bool) -> (NetTable, impl FnMut(&mut NetTable, u64) -> Vec<Change>) {
+    let mut table = NetTable::new(Trust { list, ..HOOKS });
+    let walk = |table: &mut NetTable, time| {
+        let mut out = Vec::new();
+        table.walked(vec![], time, &mut out);
+        out
+    };
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-    out.clear();
-    table.walked(vec![], 10, &mut out);
-    assert_eq!(out, []);
-    table.walked(vec![], 11 + LOST_AFTER, &mut out);
-    assert!(matches!(
-        out.as_slice(),
-        [Change::Dying(..), Change::Destroyed(..)]
-    ));
+    table.walked(vec![seen(net(1, 10, 100, 1))], 6, &mut out);
+    if dying {
+        table.dying(net(1, 10, 100, 0), 7, task(7), &mut out);
+    }
+    assert_eq!(walk(&mut table, 10), []);
+    (table, walk)
+}
+
+const LONG: u64 = 100 * LOST_AFTER;
+
+#[test]
+fn with_hooks_being_missing_ends_nothing_however_long_it_takes() {
+    for (dying, list) in [(true, true), (true, false), (false, false)] {
+        let (mut table, mut walk) = unlisted(dying, list);
+        // Lost, but before it was last listed.
+        table.records_lost(6);
+        assert!(!table.in_doubt());
+        assert_eq!(walk(&mut table, LONG), [], "{dying} {list}");
+    }
+}
+
+#[test]
+fn with_hooks_and_lost_records_it_ends_once_the_worker_rests() {
+    for (dying, list) in [(true, true), (true, false), (false, true)] {
+        let (mut table, mut walk) = unlisted(dying, list);
+        table.records_lost(11);
+        assert!(table.in_doubt());
+        assert_eq!(walk(&mut table, LONG), [], "{dying} {list}");
+        table.worker_rests(LONG + 1);
+        let ended = walk(&mut table, LONG + 2);
+        let end = Change::Destroyed(id(10, 100), LONG + 1);
+        assert_eq!(ended.last(), Some(&end), "{dying} {list}");
+        assert!(!table.in_doubt());
+    }
+}
+
+#[test]
+fn what_a_comparison_does_not_list_has_not_ended_when_the_worker_rests() {
+    let (mut table, mut walk) = unlisted(false, false);
+    table.records_lost(11);
+    table.worker_rests(12);
+    assert_eq!(walk(&mut table, LOST_AFTER), []);
+    // Nothing better can be known.
+    assert_eq!(walk(&mut table, LOST_AFTER + 11).len(), 2);
 }
 
 #[test]
@@ -254,6 +298,14 @@ fn a_run_that_does_not_return_destroys_nothing() {
         table.walked(vec![], time, &mut out);
     }
     assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
+    // Nor does a loss, until the worker is seen at rest.
+    let long = 200_000_000_000;
+    table.records_lost(long);
+    table.walked(vec![], long + 1, &mut out);
+    assert_eq!(out.len(), 1);
+    table.worker_rests(long + 4);
+    table.walked(vec![], long + 5, &mut out);
+    assert_eq!(out[1..], [Change::Destroyed(id(10, 100), long + 4)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
-use super::{Change, LOST_AFTER, MAKING, NetTable, Seen, identity};
+use super::{Change, Known, LOST_AFTER, MAKING, NetTable, Seen, identity};
 use crate::event::{Address, Netns};
 
 impl NetTable {
@@ -64,6 +64,7 @@ impl NetTable {
             return;
         };
         known.missing_since = None;
+        known.listed = time;
         if net.refs > 0 {
             known.dying = false;
         }
@@ -90,7 +91,7 @@ impl NetTable {
 
     /// Looks for namespaces that are no longer on the list.
     fn missing(&mut self, listed: &HashMap<u64, Net>, time: u64, out: &mut Vec<Change>) {
-        let mut ended = Vec::new();
+        let mut gone = Vec::new();
         for (address, known) in &mut self.known {
             let net = listed.get(address).or_else(|| {
                 // A list by numbers has no addresses.
@@ -113,19 +114,13 @@ impl NetTable {
                 }
                 continue;
             };
-            // The run of cleanup_net that is under way may be about it, unless
-            // it was missing before that run began: there is one run at a time.
-            let done = match self.trust.ends {
-                true => {
-                    self.cleanup_since.is_none_or(|run| since < run) || self.cleanup_ended > since
-                }
-                false => time.saturating_sub(since) > LOST_AFTER,
-            };
-            if done {
-                ended.push((*address, since));
-            }
+            gone.push((*address, since));
         }
-        for (address, since) in ended {
+        gone.retain(|(address, since)| {
+            let known = self.known.get(address);
+            known.is_some_and(|known| self.is_done(known, *since, time))
+        });
+        for (address, since) in gone {
             // The end of the run, if that was seen; else the last thing known.
             let end = if self.cleanup_ended > since {
                 self.cleanup_ended
@@ -134,5 +129,20 @@ impl NetTable {
             };
             self.end(address, end, out);
         }
+    }
+
+    /// Whether what is missing since then has been taken down.
+    fn is_done(&self, known: &Known, since: u64, time: u64) -> bool {
+        let returned = self.cleanup_ended > since;
+        if self.trust.ends {
+            // The run of cleanup_net that is under way may be about it, unless
+            // it was missing before that run began: there is one run at a time.
+            return returned || self.cleanup_since.is_none_or(|run| since < run);
+        }
+        // Only a look at the worker has told that, after a loss. What a
+        // comparison does not list need not have been let go.
+        let overdue = time.saturating_sub(since) > LOST_AFTER;
+        let lost = overdue && self.lost_since_listed(known);
+        returned && (self.trust.list || known.dying || lost)
     }
 }

@@ -1,0 +1,76 @@
+//! The kernel's worker that takes network namespaces down.
+
+use std::path::Path;
+
+use super::{Procfs, ProcfsError, WALK_PATIENCE, processes, read_file};
+
+impl Procfs {
+    /// Whether `cleanup_net` runs just now: one that began before the call and
+    /// is still under way is always seen.
+    ///
+    /// It is the only work of the workqueue `netns` (net/core/net_namespace.c),
+    /// and while a worker works, the workqueue's name follows its own after a
+    /// plus (`wq_worker_comm`, since Linux 4.18).
+    ///
+    /// # Errors
+    /// Processes cannot be listed, or a name cannot be read.
+    pub(crate) fn takes_namespaces_down(&self) -> Result<bool, ProcfsError> {
+        self.bounded(WALK_PATIENCE, self.proc.clone(), any_at_work)
+    }
+}
+
+fn any_at_work(proc: &Path) -> Result<bool, ProcfsError> {
+    // Not the list of kthreadd's children, which may skip some of them.
+    for pid in processes(proc)? {
+        let name = read_file(&proc.join(pid.to_string()).join("comm"))?;
+        if name.is_some_and(|name| is_at_work(&name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a worker of this name takes namespaces down.
+fn is_at_work(comm: &[u8]) -> bool {
+    // Who else takes such a name only puts off what would be concluded.
+    comm.starts_with(b"kworker/") && comm.trim_ascii_end().ends_with(b"+netns")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::source::procfs::Bounded;
+
+    #[test]
+    fn a_worker_is_at_work_with_a_plus() {
+        assert!(is_at_work(b"kworker/u8:1+netns\n"));
+        assert!(is_at_work(b"kworker/R-netns+netns\n"));
+        for other in [
+            "kworker/u8:1-netns",
+            "kworker/R-netns",
+            "kworker/0:2+events",
+            "a+netns",
+        ] {
+            assert!(!is_at_work(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn all_processes_are_asked_for_their_name() {
+        let root = tempfile::tempdir().unwrap();
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        assert!(procfs.takes_namespaces_down().is_err());
+        let name = |pid: u32, name: &str| {
+            let folder = root.path().join("proc").join(pid.to_string());
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("comm"), name).unwrap();
+        };
+        name(2, "kthreadd\n");
+        name(70, "kworker/u8:1-netns\n");
+        assert!(!procfs.takes_namespaces_down().unwrap());
+        name(71, "kworker/u8:2+netns\n");
+        assert!(procfs.takes_namespaces_down().unwrap());
+    }
+}
