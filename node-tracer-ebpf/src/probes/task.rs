@@ -114,9 +114,12 @@ fn sleeps_no_more(tid: u32, task: u64) {
         reported,
         pad: _,
     } = unsafe { *entry };
-    if BLOCKED.remove(tid).is_ok() {
-        count(-1);
+    // Struck out by the tracer, which has told the end then; or busy, and this
+    // comes again with the next switch.
+    if BLOCKED.remove(tid).is_err() {
+        return;
     }
+    count(-1);
     if reported != 0 || now() - since >= setting!(stall_threshold_ns) {
         emit(&UnblockedRecord {
             header: header(kind::TASK_UNBLOCKED),
