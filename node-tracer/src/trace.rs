@@ -204,7 +204,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     notify.stopping();
     live.finish(&mut events);
     out.take(events.drain(..));
-    out.tick();
+    out.last_tick();
     out.finish();
     Ok(())
 }

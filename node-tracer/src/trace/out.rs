@@ -3,7 +3,10 @@
 //! Nobody who reads is waited for while the stream runs: sinks put into queues
 //! ([`Outlet`]), and at the end they have a moment to empty them.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::{
     clock::{Timestamp, steady},
@@ -139,6 +142,15 @@ impl<'a> Out<'a> {
             what: What::Tick,
         });
         self.record(Recorder::flush);
+    }
+
+    /// Has the rules applied to everything that was taken, and not passed over
+    /// because they have been applied just now.
+    pub(super) fn last_tick(&mut self) {
+        if let Some(soonest) = self.engine.not_before() {
+            thread::sleep(soonest.since(Timestamp::now()));
+        }
+        self.tick();
     }
 
     /// Tells that the wall clock was set.
@@ -285,7 +297,7 @@ fn unwritten(outlet: &Outlet) -> u64 {
 
 /// All at the same time: one that is not read takes nothing from the others.
 fn drain(outlets: &[Outlet]) {
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for outlet in outlets {
             scope.spawn(|| outlet.drain(PATIENCE, LAST_WORDS));
         }
