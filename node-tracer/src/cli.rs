@@ -274,7 +274,7 @@ pub(crate) struct Replay {
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// What trace --record or scan --record has written; - for standard input
+    /// What trace --record or scan --record has written, or a log; - for standard input
     #[arg(value_name = "RECORDING")]
     pub(crate) recording: PathBuf,
     /// The page, one HTML file that needs nothing else; - for standard output

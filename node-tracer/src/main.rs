@@ -16,7 +16,7 @@
 //! | [`detect`], [`finding`] | one rule a file; what it concludes |
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
-//! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
+//! | [`log`], [`fault`], [`progress`], [`terminal`] | what the tool says about itself, what failed, and what it goes on with; to whom |
 //! | [`notify`] | what a service manager is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |

@@ -176,7 +176,7 @@ fn the_role_allows_to_look_and_to_tell_by_events_and_nothing_else() {
     }
     let ipam = crate::source::ipam::resources();
     let mut expected: BTreeSet<String> = ipam.map(|name| format!("list {name}")).collect();
-    let core = ["get pods.", "list pods.", "watch pods.", "get nodes."];
+    let core = ["list pods.", "watch pods.", "get nodes."];
     expected.extend(core.map(str::to_owned));
     let events = kube_events::EVENTS.name;
     expected.extend(["create", "patch"].map(|verb| format!("{verb} {events}")));

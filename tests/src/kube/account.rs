@@ -49,7 +49,7 @@ impl Account {
 
     /// Lets it list and watch pods.
     pub fn grant(&self, kube: &Kube) -> anyhow::Result<()> {
-        let verbs = ["get", "list", "watch"];
+        let verbs = ["list", "watch"];
         let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
         self.allow(kube, NAME, &rules)
     }

@@ -102,7 +102,7 @@ pub(crate) enum Problem {
     Unauthorized,
     /// 403
     #[error(
-        "they do not allow to {verb} pods (403 Forbidden); grant get, list and watch on pods in a ClusterRole{}",
+        "they do not allow to {verb} pods (403 Forbidden); grant list and watch on pods in a ClusterRole{}",
         said(message)
     )]
     Forbidden {

@@ -83,7 +83,7 @@ fn each_refusal_says_what_it_means() {
         (
             403,
             "pods is forbidden",
-            "they do not allow to list pods (403 Forbidden); grant get, list and watch on pods in \
+            "they do not allow to list pods (403 Forbidden); grant list and watch on pods in \
              a ClusterRole; it says: pods is forbidden",
         ),
         (
