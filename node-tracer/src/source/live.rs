@@ -117,6 +117,8 @@ pub(crate) struct Live {
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
+    /// The last list of tasks lacks no task, and of none its namespace.
+    tasks_whole: bool,
     /// Records tell of namespaces and addresses, so that few walks are for what
     /// no record tells.
     asked: bool,
@@ -188,6 +190,7 @@ impl Live {
         let trust = Trust {
             creations: !hooked(Signal::NetnsCreated),
             ends: !hooked(Signal::NetnsDestroyed),
+            runs: planned.contains(&"cleanup_ended"),
             list: iterators.nets,
         };
         let told = [
@@ -217,6 +220,7 @@ impl Live {
             told: HashMap::new(),
             asked,
             iterators,
+            tasks_whole: false,
             procfs,
             config,
             clock,
@@ -273,7 +277,7 @@ impl Live {
                 break;
             }
         }
-        let seen = seen.ok_or(StartError::Restless)?;
+        let seen = seen.ok_or(StartError::Restless)?.nets;
         self.nets.seed(&seen, start);
         for Seen { net, addresses } in seen {
             let netns = nets::identity(net);
@@ -284,7 +288,7 @@ impl Live {
                     host: self.is_host(&net),
                 },
             });
-            for address in addresses {
+            for address in addresses.into_iter().flatten() {
                 out.push(Event {
                     time,
                     what: What::AddressAdded {
@@ -397,6 +401,7 @@ impl Live {
         // come before it: a run of cleanup_net that began, devices that were
         // made, namespaces that are on it. All others come after.
         let listed: HashMap<u64, u64> = seen
+            .nets
             .iter()
             .map(|seen| (seen.net.address, seen.net.cookie))
             .collect();
@@ -419,7 +424,7 @@ impl Live {
                 other => later.push(other),
             }
         }
-        self.nets.walked(seen, start, &mut changes);
+        self.nets.walked(seen, &mut changes);
         self.tell(changes, out);
         self.take_all(later, out);
         if let Some(time) = self.nets.unannounced() {
@@ -546,6 +551,6 @@ fn seen(entry: &NetEntry) -> Seen {
         .collect();
     Seen {
         net: entry.net,
-        addresses,
+        addresses: Some(addresses),
     }
 }

@@ -4,7 +4,8 @@
 //! Descriptors are looked for where two looks found neither a task nor a
 //! mount, all of them in one walk over the node's descriptors, beside the
 //! event loop. Until the walk has returned, nothing new is told of these: what
-//! was told last holds them no more, and what does is not known.
+//! was told last holds them no more, and what does is not known. Nor is
+//! anything told where nothing was found and not all could be read.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -19,7 +20,7 @@ use crate::{
     event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What},
     source::{
         ebpf::inventory::TaskEntry,
-        procfs::{FdHolders, Procfs, ProcfsError},
+        procfs::{FdHolders, NsfsMount, Procfs, ProcfsError},
     },
 };
 
@@ -29,6 +30,8 @@ const PAUSE: u64 = 200_000_000;
 const MOUNTS_PAUSE: u64 = 1_000_000_000;
 /// These looks take at most one part in so many of the time.
 const MOUNTS_SHARE: u64 = 100;
+/// Paths of a namespace, and mount namespaces of a path, that are remembered.
+const MAX_MOUNTS: usize = 32;
 /// Pause between walks over all descriptors, ns.
 const FDS_PAUSE: u64 = 5_000_000_000;
 /// The same descriptors are looked for again so that the walks take at most
@@ -40,9 +43,20 @@ const FDS_SHARE: u64 = 100;
 pub(super) struct Holders {
     told: HashMap<Netns, Told>,
     looked: u64,
-    mounts: BTreeMap<u32, Vec<PathBuf>>,
+    /// By the namespace's inode.
+    mounts: BTreeMap<u32, Vec<Mount>>,
+    /// The last look at the mounts missed none.
+    mounts_whole: bool,
     mounts_not_before: u64,
     fds: FdSearch,
+}
+
+/// A path at which a namespace is mounted.
+#[derive(Debug)]
+struct Mount {
+    path: PathBuf,
+    /// The mount namespaces that have it there.
+    mount_ns: Vec<u32>,
 }
 
 /// What was last told of a namespace, as far as a change of it matters.
@@ -70,6 +84,59 @@ impl Holders {
     pub(super) fn forget(&mut self, netns: Netns) {
         self.told.remove(&netns);
         self.mounts.remove(&netns.inode);
+        self.fds.found.remove(&netns);
+    }
+
+    /// Takes in the mounts that were found. If not the `whole` of them could be
+    /// read, those in mount namespaces that none was found of are what they were.
+    fn mounted(&mut self, found: BTreeMap<u32, Vec<NsfsMount>>, whole: bool) {
+        let before = std::mem::take(&mut self.mounts);
+        let all = found.values().flatten();
+        let read: HashSet<u32> = all.map(|mount| mount.mount_ns).collect();
+        for (inode, mounts) in found {
+            for mount in mounts {
+                self.add_mount(inode, mount.path, mount.mount_ns);
+            }
+        }
+        self.mounts_whole = whole;
+        if whole {
+            return;
+        }
+        for (inode, mounts) in before {
+            for Mount { path, mount_ns } in mounts {
+                for unread in mount_ns.into_iter().filter(|ns| !read.contains(ns)) {
+                    self.add_mount(inode, path.clone(), unread);
+                }
+            }
+        }
+    }
+
+    fn add_mount(&mut self, inode: u32, path: PathBuf, mount_ns: u32) {
+        let mounts = self.mounts.entry(inode).or_default();
+        if let Some(mount) = mounts.iter_mut().find(|mount| mount.path == path) {
+            if mount.mount_ns.len() < MAX_MOUNTS {
+                mount.mount_ns.push(mount_ns);
+            }
+        } else if mounts.len() < MAX_MOUNTS {
+            let mount_ns = vec![mount_ns];
+            mounts.push(Mount { path, mount_ns });
+        }
+    }
+
+    /// The mounts and descriptors to be told of a namespace in which so many
+    /// tasks were found; `None` while it is not known whether there are none.
+    fn of(
+        &self,
+        netns: Netns,
+        task_count: usize,
+        tasks_whole: bool,
+    ) -> Option<(Vec<PathBuf>, Vec<FdHolder>)> {
+        let fds = self.fds.of(netns)?.to_vec();
+        let mounts = self.mounts.get(&netns.inode).into_iter().flatten();
+        let mounts: Vec<PathBuf> = mounts.map(|mount| mount.path.clone()).collect();
+        let none = mounts.is_empty() && fds.is_empty();
+        let known = task_count > 0 || (tasks_whole && (self.mounts_whole || !none));
+        known.then_some((mounts, fds))
     }
 }
 
@@ -124,21 +191,14 @@ impl Live {
         self.look_at_fds(unheld, first);
         let time = self.time(start);
         for (netns, task_count, entries) in by_netns {
-            let Some(fds) = self.holders.fds.of(netns) else {
+            let Some((mounts, fds)) = self.holders.of(netns, task_count, self.tasks_whole) else {
                 continue;
             };
-            let fds = fds.to_vec();
             let mut held: Vec<Task> = Vec::new();
             for entry in entries {
                 let owner = self.owners.of(&entry.row.task);
                 held.push(tasks::task_of_row(&entry.row, owner, self.clock));
             }
-            let mounts = self
-                .holders
-                .mounts
-                .get(&netns.inode)
-                .cloned()
-                .unwrap_or_default();
             let told = Told {
                 tasks: held
                     .iter()
@@ -172,21 +232,14 @@ impl Live {
     fn look_at_mounts(&mut self) {
         match self.procfs.nsfs_mounts() {
             Ok(found) => {
-                self.holders.mounts.clear();
-                for (inode, mounts) in found.mounts {
-                    let paths = self.holders.mounts.entry(inode).or_default();
-                    for mount in mounts {
-                        if !paths.contains(&mount.path) {
-                            paths.push(mount.path);
-                        }
-                    }
-                }
+                self.holders.mounted(found.mounts, !found.partial);
                 for error in found.unread {
                     tracing::debug!("{}", crate::fault::chain(&error));
                 }
             }
             Err(error) => {
                 tracing::warn!("{}", crate::fault::chain(&error));
+                self.holders.mounts_whole = false;
                 self.drop("mounts-unreadable", 1);
             }
         }
@@ -216,8 +269,9 @@ struct FdSearch {
     /// Namespaces that neither a task nor a mount was found of at the last
     /// look; whether also at the one before.
     unheld: HashMap<Netns, bool>,
-    /// What was found of these; none of them is missing in `unheld`.
-    found: HashMap<Netns, Vec<FdHolder>>,
+    /// What was found of these; `None` if they were searched for in vain and
+    /// not all could be read. None of them is missing in `unheld`.
+    found: HashMap<Netns, Option<Vec<FdHolder>>>,
     running: Option<Running>,
     /// When the last one returned, and how long it took.
     last: Option<(u64, u64)>,
@@ -243,7 +297,7 @@ impl FdSearch {
     /// known and matter.
     fn of(&self, netns: Netns) -> Option<&[FdHolder]> {
         match self.unheld.contains_key(&netns) {
-            true => self.found.get(&netns).map(Vec::as_slice),
+            true => self.found.get(&netns)?.as_deref(),
             false => Some(&[]),
         }
     }
@@ -315,8 +369,8 @@ impl FdSearch {
         });
     }
 
-    /// Takes in the answer, if it is there. A search that fails leaves what
-    /// was found before; without that, nothing is.
+    /// Takes in the answer, if it is there. Of what a search did not find
+    /// although it may be there, what was found before is left.
     fn finish(&mut self, wait: Wait) {
         let Some(running) = &mut self.running else {
             return;
@@ -325,25 +379,29 @@ impl FdSearch {
             Wait::Yes => running.answer.recv().map_err(TryRecvError::from),
             Wait::No => running.answer.try_recv(),
         };
-        let mut holders = match answer {
+        let FdHolders {
+            mut holders,
+            complete,
+        } = match answer {
             Err(TryRecvError::Empty) => return,
-            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Disconnected) => FdHolders::default(),
             Ok(Err(error)) => {
                 tracing::debug!("{}", crate::fault::chain(&error));
-                None
+                FdHolders::default()
             }
-            Ok(Ok(FdHolders { holders, complete })) => {
-                if !complete {
+            Ok(Ok(answer)) => {
+                if !answer.complete {
                     tracing::debug!("not all descriptors could be looked at");
                 }
-                Some(holders)
+                answer
             }
         };
         for netns in std::mem::take(&mut running.netns) {
             if self.unheld.contains_key(&netns) {
                 let found = self.found.entry(netns).or_default();
-                if let Some(holders) = &mut holders {
-                    *found = holders.remove(&netns.inode).unwrap_or_default();
+                let holders = holders.remove(&netns.inode);
+                if complete || holders.is_some() {
+                    *found = Some(holders.unwrap_or_default());
                 }
             }
         }
@@ -400,12 +458,78 @@ mod tests {
         FdHolder { pid, fd: 3, comm }
     }
 
+    /// Two mount namespaces.
+    const HOST: u32 = 1;
+    const OTHER: u32 = 2;
+
+    /// The paths of a namespace, each in a mount namespace.
+    fn mounts(inode: u32, all: &[(&str, u32)]) -> BTreeMap<u32, Vec<NsfsMount>> {
+        let mount = |(path, mount_ns): &(&str, u32)| NsfsMount {
+            path: PathBuf::from(path),
+            mount_ns: *mount_ns,
+            tid: 7,
+            host: *mount_ns == HOST,
+        };
+        BTreeMap::from([(inode, all.iter().map(mount).collect())])
+    }
+
+    /// What is told of a namespace without tasks, where all tasks are listed.
+    fn told(holders: &Holders, inode: u32) -> Option<(Vec<PathBuf>, Vec<FdHolder>)> {
+        holders.of(netns(inode), 0, true)
+    }
+
+    fn mounted_at(path: &str) -> Option<(Vec<PathBuf>, Vec<FdHolder>)> {
+        Some((vec![PathBuf::from(path)], Vec::new()))
+    }
+
+    #[test]
+    fn mounts_that_cannot_be_read_are_what_they_were() {
+        let mut holders = Holders::default();
+        let all = [("/a", HOST), ("/a", OTHER), ("/b", HOST)];
+        holders.mounted(mounts(100, &all), true);
+        holders.mounted(mounts(200, &[("/c", HOST)]), false);
+        assert_eq!(told(&holders, 100), mounted_at("/a"), "of the other alone");
+        assert_eq!(told(&holders, 200), mounted_at("/c"));
+        holders.mounted(BTreeMap::new(), false);
+        assert_eq!(told(&holders, 100), mounted_at("/a"));
+        holders.mounted(mounts(200, &[("/c", HOST)]), true);
+        assert_eq!(told(&holders, 100), Some((vec![], vec![])));
+    }
+
+    #[test]
+    fn mounts_that_are_never_read_again_are_remembered_to_a_limit() {
+        let mut holders = Holders::default();
+        for mount_ns in 0..100 {
+            let path = format!("/{mount_ns}");
+            let all = [("/a", mount_ns), (path.as_str(), mount_ns)];
+            holders.mounted(mounts(100, &all), false);
+        }
+        let all = &holders.mounts[&100];
+        assert_eq!((all.len(), all[0].mount_ns.len()), (MAX_MOUNTS, MAX_MOUNTS));
+        assert_eq!(all[1].path, Path::new("/99"), "what is there comes first");
+    }
+
+    #[test]
+    fn what_may_be_held_unseen_is_not_told_as_held_by_nothing() {
+        let mut holders = Holders::default();
+        let nothing = Some((vec![], vec![]));
+        assert_eq!(told(&holders, 100), None, "no look has succeeded");
+        holders.mounted(mounts(200, &[("/c", HOST)]), false);
+        assert_eq!(told(&holders, 100), None);
+        assert_eq!(holders.of(netns(100), 1, true), nothing, "but by a task");
+        holders.mounted(mounts(200, &[("/c", HOST)]), true);
+        assert_eq!(told(&holders, 100), nothing);
+        assert_eq!(holders.of(netns(100), 0, false), None);
+        assert_eq!(holders.of(netns(200), 0, false), None, "one may be in it");
+        assert_eq!(holders.of(netns(100), 1, false), nothing);
+    }
+
     #[test]
     fn the_mounts_of_one_that_is_gone_are_not_the_next_ones() {
         let mut holders = Holders::default();
         for inode in [100, 200] {
             let path = PathBuf::from(format!("/run/netns/cni-{inode}"));
-            holders.mounts.insert(inode, vec![path]);
+            holders.add_mount(inode, path, HOST);
         }
         holders.forget(netns(100));
         let left: Vec<&u32> = holders.mounts.keys().collect();
@@ -442,7 +566,7 @@ mod tests {
         search.note([netns(100)].into(), true);
         assert!(!search.is_due(end + FDS_PAUSE - 1) && search.is_due(end + FDS_PAUSE));
         assert_eq!(search.next(end), Some(end + FDS_PAUSE));
-        search.found.insert(netns(100), vec![leaky(7)]);
+        search.found.insert(netns(100), Some(vec![leaky(7)]));
         assert_eq!(search.next(end), None, "nothing new is waited for");
         let again = end + took * FDS_SHARE;
         assert!(!search.is_due(again - 1) && search.is_due(again));
@@ -453,11 +577,36 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut search = FdSearch::default();
         search.note([netns(100), netns(200)].into(), true);
-        search.found.insert(netns(100), vec![leaky(7)]);
+        search.found.insert(netns(100), Some(vec![leaky(7)]));
         search.start(&procfs(root.path()));
         search.finish(Wait::Yes);
         assert_eq!(search.of(netns(100)), Some(&[leaky(7)][..]));
-        assert_eq!(search.of(netns(200)), Some(&[][..]));
+        assert_eq!(search.of(netns(200)), None);
         assert_eq!(search.next(9), None);
+    }
+
+    #[test]
+    fn a_walk_that_does_not_see_all_says_what_it_finds_and_nothing_of_the_rest() {
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 7, "net:[100]");
+        let guarded = root.path().join("proc/8");
+        fs::create_dir_all(&guarded).unwrap();
+        fs::write(guarded.join("fd"), "no folder").unwrap();
+        let mut search = FdSearch::default();
+        search.note([netns(100), netns(200), netns(300)].into(), true);
+        search.found.insert(netns(200), Some(vec![leaky(8)]));
+        search.start(&procfs(root.path()));
+        search.finish(Wait::Yes);
+        assert_eq!(search.of(netns(100)), Some(&[leaky(7)][..]));
+        assert_eq!(search.of(netns(200)), Some(&[leaky(8)][..]), "as before");
+        assert_eq!(search.of(netns(300)), None);
+        assert_eq!(search.next(9), None, "it is not repeated for that alone");
+        fs::remove_file(guarded.join("fd")).unwrap();
+        search.start(&procfs(root.path()));
+        search.finish(Wait::Yes);
+        assert_eq!(search.of(netns(100)), Some(&[leaky(7)][..]));
+        for inode in [200, 300] {
+            assert_eq!(search.of(netns(inode)), Some(&[][..]), "all were seen");
+        }
     }
 }

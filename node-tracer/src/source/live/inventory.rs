@@ -12,7 +12,11 @@ use std::{
 
 use node_tracer_ebpf::record::{COMM_LEN, Net, Task as KernelTask, TaskRow};
 
-use super::{Live, nets::Seen, seen, tasks};
+use super::{
+    Live,
+    nets::{List, Seen},
+    now, seen, tasks,
+};
 use crate::{
     event::Address,
     source::{
@@ -49,15 +53,19 @@ pub(super) struct Iterators {
 
 impl Live {
     /// Every task; `outside_only` may leave out tasks in the host's network
-    /// namespace that are not blocked.
+    /// namespace that are not blocked. Whether the list is whole is noted in
+    /// `tasks_whole`.
     pub(super) fn list_tasks(
         &mut self,
         outside_only: bool,
     ) -> Result<Vec<TaskEntry>, InventoryError> {
         if let (true, Some(probes)) = (self.iterators.tasks, &mut self.probes) {
+            self.tasks_whole = true;
             return Ok(probes.tasks(outside_only.then_some(self.init_net))?);
         }
-        Ok(self.procfs.tasks()?.list.iter().map(entry).collect())
+        let tasks = self.procfs.tasks()?;
+        self.tasks_whole = tasks.missed.count == 0;
+        Ok(tasks.list.iter().map(entry).collect())
     }
 
     /// Every namespace with its addresses; `None` if the list did not hold
@@ -66,22 +74,28 @@ impl Live {
     pub(super) fn list_nets(
         &mut self,
         tasks: Option<&[TaskEntry]>,
-    ) -> Result<Option<Vec<Seen>>, InventoryError> {
+    ) -> Result<Option<List>, InventoryError> {
+        let start = now();
         if let (true, Some(probes)) = (self.iterators.nets, &mut self.probes) {
             let entries = probes.netns(self.init_net)?;
-            return Ok(entries.map(|entries| entries.iter().map(seen).collect()));
+            return Ok(entries.map(|entries| List {
+                nets: entries.iter().map(seen).collect(),
+                whole: true,
+                start,
+                end: now(),
+            }));
         }
         match tasks {
-            Some(tasks) => self.compare(tasks).map(Some),
+            Some(tasks) => self.compare(tasks, start).map(Some),
             None => {
                 let tasks = self.list_tasks(false)?;
-                self.compare(&tasks).map(Some)
+                self.compare(&tasks, start).map(Some)
             }
         }
     }
 
     /// Namespaces that tasks are in, then those that only a mount leads to.
-    fn compare(&mut self, tasks: &[TaskEntry]) -> Result<Vec<Seen>, InventoryError> {
+    fn compare(&mut self, tasks: &[TaskEntry], start: u64) -> Result<List, InventoryError> {
         let mut found: BTreeMap<u32, (Net, Vec<Way>)> = BTreeMap::new();
         for TaskEntry { row, .. } in tasks.iter().filter(|e| e.row.task.net_inum != 0) {
             let net = Net {
@@ -95,8 +109,8 @@ impl Live {
                 ways.push(Way::File(self.procfs.task_netns_path(row.task.tid)));
             }
         }
-        let mounts = self.procfs.nsfs_mounts()?.mounts;
-        for (inode, mounts) in mounts {
+        let mounts = self.procfs.nsfs_mounts()?;
+        for (inode, mounts) in mounts.mounts {
             let net = Net {
                 address: inode.into(),
                 cookie: 0,
@@ -115,17 +129,22 @@ impl Live {
             let addresses = self.addresses(net.inum, &ways);
             Seen { net, addresses }
         });
-        Ok(seen.collect())
+        Ok(List {
+            nets: seen.collect(),
+            whole: self.tasks_whole && !mounts.partial,
+            start,
+            end: now(),
+        })
     }
 
-    /// The addresses of a namespace, by the first way that leads there; empty
+    /// The addresses of a namespace, by the first way that leads there; `None`
     /// if none does.
-    fn addresses(&self, inode: u32, ways: &[Way]) -> BTreeSet<Address> {
+    fn addresses(&self, inode: u32, ways: &[Way]) -> Option<BTreeSet<Address>> {
         let mut failed = None;
         for way in ways {
             match netlink::addresses(way, self.procfs.bounded_reads(), NETLINK_PATIENCE) {
                 Ok(snapshot) if snapshot.inode == inode => {
-                    return snapshot.addresses.into_iter().collect();
+                    return Some(snapshot.addresses.into_iter().collect());
                 }
                 Ok(_) => {} // the path leads elsewhere by now
                 Err(error) => failed = Some(error),
@@ -134,7 +153,7 @@ impl Live {
         if let Some(error) = failed {
             tracing::debug!("{}", crate::fault::chain(&error));
         }
-        BTreeSet::new()
+        None
     }
 }
 
@@ -142,7 +161,7 @@ impl Live {
 const MAX_WAYS: usize = 3;
 
 /// A task of /proc as the iterator would show it.
-fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
+pub(super) fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
     let procfs::TaskEntry { task, netns, .. } = entry;
     let mut comm = [0; COMM_LEN];
     let name = task.comm.as_bytes();
@@ -192,8 +211,20 @@ pub(super) struct PolledLook {
 }
 
 impl Polled {
-    /// Takes in a listing of tasks.
-    pub(super) fn look(&mut self, tasks: &[TaskEntry], now: u64, threshold: u64) -> PolledLook {
+    /// The tasks that were found asleep, by thread ID.
+    pub(super) fn asleep(&self) -> impl Iterator<Item = u32> {
+        self.asleep.keys().map(|(tid, _)| *tid)
+    }
+
+    /// Takes in a listing of tasks. Of those that are `unread` nothing is
+    /// known: they stay what they were.
+    pub(super) fn look(
+        &mut self,
+        tasks: &[TaskEntry],
+        unread: &BTreeSet<u32>,
+        now: u64,
+        threshold: u64,
+    ) -> PolledLook {
         let mut look = PolledLook::default();
         let mut before = std::mem::take(&mut self.asleep);
         for entry in tasks.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
@@ -209,7 +240,11 @@ impl Polled {
             }
             self.asleep.insert(tasks::key(&task), asleep);
         }
-        let awake = before.into_values().filter(|asleep| asleep.reported);
+        let (same, over): (HashMap<_, _>, HashMap<_, _>) = before
+            .into_iter()
+            .partition(|((tid, _), _)| unread.contains(tid));
+        self.asleep.extend(same);
+        let awake = over.into_values().filter(|asleep| asleep.reported);
         look.awake = awake.map(|asleep| (asleep.task, asleep.since)).collect();
         look
     }
@@ -241,25 +276,46 @@ mod tests {
         entry
     }
 
+    /// A look that misses nothing.
+    fn look(polled: &mut Polled, tasks: &[TaskEntry], now: u64) -> PolledLook {
+        polled.look(tasks, &BTreeSet::new(), now, 50)
+    }
+
     #[test]
     fn a_polled_stall_is_due_once_and_its_end_is_told() {
         let mut polled = Polled::default();
-        assert!(polled.look(&[blocked(1)], 100, 50).due.is_empty());
+        assert!(look(&mut polled, &[blocked(1)], 100).due.is_empty());
         assert_eq!(
-            polled.look(&[blocked(1)], 150, 50).due,
+            look(&mut polled, &[blocked(1)], 150).due,
             HashMap::from([(1, 100)])
         );
-        assert!(polled.look(&[blocked(1)], 160, 50).due.is_empty());
-        let look = polled.look(&[], 170, 50);
-        assert_eq!(look.awake.len(), 1);
-        assert!(polled.look(&[], 180, 50).awake.is_empty());
+        assert!(look(&mut polled, &[blocked(1)], 160).due.is_empty());
+        assert_eq!(look(&mut polled, &[], 170).awake.len(), 1);
+        assert!(look(&mut polled, &[], 180).awake.is_empty());
     }
 
     #[test]
     fn a_short_polled_sleep_is_not_told() {
         let mut polled = Polled::default();
-        polled.look(&[blocked(1)], 100, 50);
-        let look = polled.look(&[], 120, 50);
+        look(&mut polled, &[blocked(1)], 100);
+        let look = look(&mut polled, &[], 120);
         assert!(look.due.is_empty() && look.awake.is_empty());
+    }
+
+    #[test]
+    fn a_polled_sleep_goes_on_while_it_cannot_be_read() {
+        let mut polled = Polled::default();
+        let unread = BTreeSet::from([1]);
+        look(&mut polled, &[blocked(1)], 100);
+        assert!(polled.look(&[], &unread, 130, 50).due.is_empty());
+        assert_eq!(
+            look(&mut polled, &[blocked(1)], 150).due,
+            HashMap::from([(1, 100)]),
+            "it has slept all the time"
+        );
+        assert!(polled.look(&[], &unread, 160, 50).awake.is_empty());
+        assert_eq!(polled.asleep().collect::<Vec<u32>>(), [1]);
+        assert_eq!(look(&mut polled, &[], 170).awake.len(), 1);
+        assert_eq!(polled.asleep().count(), 0);
     }
 }

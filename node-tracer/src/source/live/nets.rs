@@ -40,8 +40,18 @@ pub(crate) enum Change {
 pub(crate) struct Seen {
     /// The namespace.
     pub(crate) net: Net,
-    /// All its addresses.
-    pub(crate) addresses: BTreeSet<Address>,
+    /// All its addresses; `None` if they could not be read.
+    pub(crate) addresses: Option<BTreeSet<Address>>,
+}
+
+/// A list of namespaces, made between two times.
+#[derive(Clone, Debug)]
+pub(crate) struct List {
+    pub(crate) nets: Vec<Seen>,
+    /// Nothing that leads to a namespace was left out for not being readable.
+    pub(crate) whole: bool,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// What is believed of a walk.
@@ -51,6 +61,8 @@ pub(crate) struct Trust {
     pub(crate) creations: bool,
     /// No hook names the namespaces that end.
     pub(crate) ends: bool,
+    /// Records tell when `cleanup_net` begins and returns.
+    pub(crate) runs: bool,
     /// The list is the kernel's own. A comparison of `/proc` lacks those that
     /// only a descriptor or a socket keeps.
     pub(crate) list: bool,
@@ -131,7 +143,7 @@ impl NetTable {
             if let Some(known) = self.insert(*net, now, None) {
                 known.reported = true;
                 known.announced = true;
-                known.addresses.clone_from(addresses);
+                known.addresses = addresses.clone().unwrap_or_default();
                 known.dying = net.refs == 0;
             }
         }
@@ -192,7 +204,14 @@ impl NetTable {
     /// kernel's worker is to be looked at.
     pub(crate) fn in_doubt(&self) -> bool {
         let mut missing = self.known.values().filter(|k| k.missing_since.is_some());
-        missing.any(|known| self.lost_since_listed(known))
+        missing.any(|known| self.lost_since_listed(known) || self.no_run_heard_of(known))
+    }
+
+    /// `cleanup_net` has taken it off the list, and neither is a run known to
+    /// be under way nor one to have returned since: a record has been lost, or
+    /// is still to come.
+    fn no_run_heard_of(&self, known: &Known) -> bool {
+        self.trust.runs && self.cleanup_since.is_none() && self.cleanup_ended <= known.listed
     }
 
     /// At this time `cleanup_net` was not under way, so that all runs that began
@@ -363,8 +382,9 @@ impl NetTable {
 
     /// `cleanup_net` has returned.
     pub(crate) fn cleanup_ended(&mut self, time: u64) {
-        self.cleanup_since = None;
-        self.cleanup_ended = time;
+        // The next run can have been heard of before.
+        self.cleanup_since = self.cleanup_since.filter(|run| *run > time);
+        self.cleanup_ended = self.cleanup_ended.max(time);
     }
 
     /// A device was made or changed by `task`: the loopback device of a new

@@ -221,8 +221,9 @@ impl Live {
             return netns;
         }
         let start = now();
-        let seen = self.list_nets(None).ok().flatten().unwrap_or_default();
-        if let Some(Seen { net, .. }) = seen.iter().find(|seen| seen.net.inum == inode) {
+        let list = self.list_nets(None).ok().flatten();
+        let mut seen = list.iter().flat_map(|list| &list.nets);
+        if let Some(Seen { net, .. }) = seen.find(|seen| seen.net.inum == inode) {
             self.nets.noticed(*net, start, changes);
         }
         let unknown = Netns {

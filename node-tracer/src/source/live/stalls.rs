@@ -1,15 +1,15 @@
 //! Tasks in uninterruptible sleep: found asleep, past the threshold, awake
 //! again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use node_tracer_ebpf::record::Task as KernelTask;
 
-use super::{Live, MILLISECOND, SECOND, tasks};
+use super::{Live, MILLISECOND, SECOND, inventory, tasks};
 use crate::{
     clock::monotonic_now as now,
     event::{Event, What},
-    source::ebpf::inventory::TaskEntry,
+    source::{ebpf::inventory::TaskEntry, procfs::Procfs},
 };
 
 /// A stall that was told.
@@ -23,6 +23,43 @@ pub(super) struct Told {
 
 /// Stalls whose end is checked; beyond, only their records end them.
 const MAX_TOLD: usize = 8192;
+/// Tasks that give no answer before no more are asked for: they wait for the
+/// same lock.
+const MAX_UNREAD: usize = 2;
+
+/// Tasks that a list lacks, asked for one by one.
+#[derive(Debug, Default)]
+struct Asked {
+    found: Vec<TaskEntry>,
+    /// Nothing is known of these. What is in neither has ended.
+    unread: BTreeSet<u32>,
+}
+
+impl Asked {
+    /// Asks for those of these threads that are not listed.
+    fn for_unlisted(
+        procfs: &Procfs,
+        list: &[TaskEntry],
+        threads: impl Iterator<Item = u32>,
+    ) -> Self {
+        let listed: HashSet<u32> = list.iter().map(|entry| entry.row.task.tid).collect();
+        let mut asked = Self::default();
+        for tid in threads.filter(|tid| !listed.contains(tid)) {
+            if asked.unread.len() >= MAX_UNREAD {
+                asked.unread.insert(tid);
+                continue;
+            }
+            match procfs.task(tid) {
+                Some(found) => asked.found.push(inventory::entry(&found)),
+                None if procfs.folder().join(tid.to_string()).exists() => {
+                    asked.unread.insert(tid);
+                }
+                None => {}
+            }
+        }
+        asked
+    }
+}
 
 impl Live {
     /// Tasks that slept already. When a task last ran is known by the
@@ -62,27 +99,36 @@ impl Live {
     pub(super) fn look_at_stalls(&mut self, time: u64, out: &mut Vec<Event>) {
         let threshold = self.config.stall_threshold;
         if let (None, Some(probes)) = (&self.polled, &self.probes) {
-            let look = probes.blocked(time, threshold);
+            let mut look = probes.blocked(time, threshold);
             self.due.stalls = look.next;
             if look.due.is_empty() {
                 return;
             }
             match self.list_tasks(true) {
-                Ok(outside) => self.tell_stalls(&outside, look.due, out),
+                Ok(mut outside) => {
+                    let asked = self.ask_for(&outside, look.due.keys().copied());
+                    outside.extend(asked.found);
+                    // Those are still due at the next look.
+                    look.due.retain(|tid, _| !asked.unread.contains(tid));
+                    self.tell_stalls(&outside, look.due, out);
+                }
                 Err(error) => self.failed(&error),
             }
             return;
         }
         let threshold = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
         self.due.stalls = time + (threshold / 4).clamp(50 * MILLISECOND, SECOND);
-        let outside = match self.list_tasks(true) {
+        let mut outside = match self.list_tasks(true) {
             Ok(outside) => outside,
             Err(error) => return self.failed(&error),
         };
+        let asleep = self.polled.iter().flat_map(|polled| polled.asleep());
+        let asked = self.ask_for(&outside, asleep);
+        outside.extend(asked.found);
         let look = self
             .polled
             .as_mut()
-            .map(|polled| polled.look(&outside, time, threshold));
+            .map(|polled| polled.look(&outside, &asked.unread, time, threshold));
         let look = look.unwrap_or_default();
         for (task, since) in look.awake {
             let event = self.unblocked(&task, since, time);
@@ -90,6 +136,15 @@ impl Live {
         }
         if !look.due.is_empty() {
             self.tell_stalls(&outside, look.due, out);
+        }
+    }
+
+    /// Those of these threads that are not on the last list of tasks, if it may
+    /// lack some.
+    fn ask_for(&self, list: &[TaskEntry], threads: impl Iterator<Item = u32>) -> Asked {
+        match self.tasks_whole {
+            true => Asked::default(),
+            false => Asked::for_unlisted(&self.procfs, list, threads),
         }
     }
 
@@ -136,8 +191,10 @@ impl Live {
         if self.polled.is_some() || self.told.is_empty() {
             return;
         }
+        let asked = self.ask_for(outside, self.told.keys().copied());
         let blocked: HashMap<u32, u64> = outside
             .iter()
+            .chain(&asked.found)
             .filter(|entry| tasks::is_blocked(&entry.row))
             .map(|entry| tasks::key(&entry.row.task))
             .collect();
@@ -145,7 +202,7 @@ impl Live {
         for (tid, told) in &mut self.told {
             if blocked.get(tid) == Some(&told.task.start_boottime) {
                 told.awake = 0;
-            } else {
+            } else if !asked.unread.contains(tid) {
                 // Twice: the record may be on its way.
                 told.awake += 1;
                 if told.awake > 1 {
@@ -214,5 +271,71 @@ impl Live {
                 stack,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::source::procfs::Bounded;
+
+    fn process(root: &Path, pid: u32, stat: &str) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("status"), format!("Tgid:\t{pid}\n")).unwrap();
+        fs::write(folder.join("stat"), stat).unwrap();
+    }
+
+    fn sleeper(root: &Path, pid: u32) {
+        let zeros = " 0".repeat(30);
+        let stat = format!("{pid} (app) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 4711{zeros}\n");
+        process(root, pid, &stat);
+    }
+
+    fn unreadable(root: &Path, pid: u32) {
+        process(root, pid, &format!("{pid} (app) ?\n"));
+    }
+
+    fn asked(root: &Path, list: &[TaskEntry], threads: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let procfs = Procfs::new(root, Bounded::default());
+        let asked = Asked::for_unlisted(&procfs, list, threads.iter().copied());
+        let found = asked.found.iter().map(|entry| entry.row.task.tid);
+        (found.collect(), asked.unread.into_iter().collect())
+    }
+
+    #[test]
+    fn a_list_that_lacks_a_task_does_not_say_that_it_has_woken() {
+        let root = tempfile::tempdir().unwrap();
+        sleeper(root.path(), 7);
+        sleeper(root.path(), 8);
+        unreadable(root.path(), 9);
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let listed = [inventory::entry(&procfs.task(7).unwrap())];
+        let (found, unread) = asked(root.path(), &listed, &[7, 8, 9, 10]);
+        assert_eq!((found, unread), (vec![8], vec![9]), "10 has ended");
+    }
+
+    #[test]
+    fn a_task_that_is_asked_for_is_as_on_the_list() {
+        let root = tempfile::tempdir().unwrap();
+        sleeper(root.path(), 8);
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let asked = Asked::for_unlisted(&procfs, &[], [8].into_iter());
+        let row = &asked.found[0].row;
+        assert!(tasks::is_blocked(row));
+        assert_eq!(tasks::key(&row.task), (8, 47_110_000_000));
+    }
+
+    #[test]
+    fn where_some_give_no_answer_the_others_are_not_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        for pid in [7, 8] {
+            unreadable(root.path(), pid);
+        }
+        sleeper(root.path(), 9);
+        let (found, unread) = asked(root.path(), &[], &[7, 8, 9]);
+        assert_eq!((found, unread), (vec![], vec![7, 8, 9]));
     }
 }

@@ -3,13 +3,34 @@ use super::*;
 const TRACEPOINTS: Trust = Trust {
     creations: true,
     ends: true,
+    runs: true,
     list: true,
 };
 const HOOKS: Trust = Trust {
     creations: false,
     ends: false,
+    runs: false,
     list: true,
 };
+const COMPARISON: Trust = Trust {
+    creations: true,
+    ends: true,
+    runs: false,
+    list: false,
+};
+
+impl NetTable {
+    /// A walk of all, in no time.
+    fn walked_at(&mut self, nets: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
+        let list = List {
+            nets,
+            whole: true,
+            start: time,
+            end: time,
+        };
+        self.walked(list, out);
+    }
+}
 
 fn net(address: u64, cookie: u64, inum: u32, refs: i32) -> Net {
     Net {
@@ -31,7 +52,7 @@ fn task(tid: u32) -> KernelTask {
 fn seen(net: Net) -> Seen {
     Seen {
         net,
-        addresses: BTreeSet::new(),
+        addresses: Some(BTreeSet::new()),
     }
 }
 
@@ -44,7 +65,7 @@ fn with_address(net: Net, address: &str) -> Seen {
     };
     Seen {
         net,
-        addresses: BTreeSet::from([address]),
+        addresses: Some(BTreeSet::from([address])),
     }
 }
 
@@ -60,7 +81,7 @@ fn a_namespace_that_was_announced_is_reported_once() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-    table.walked(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
     assert_eq!(out, [Change::Created(id(10, 100), 5, Some(task(7)))]);
 }
@@ -70,9 +91,9 @@ fn a_namespace_on_the_list_is_given_time_to_be_announced() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
     table.device_changed(900_000, task(7));
-    table.walked(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
     assert_eq!(out, []);
-    table.walked(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
     assert_eq!(out, [Change::Created(id(10, 100), 900_000, Some(task(7)))]);
 }
 
@@ -80,7 +101,7 @@ fn a_namespace_on_the_list_is_given_time_to_be_announced() {
 fn a_namespace_with_an_address_is_reported_before_the_address() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
-    table.walked(
+    table.walked_at(
         vec![with_address(net(1, 10, 100, 1), "10.0.0.2")],
         1,
         &mut out,
@@ -96,14 +117,14 @@ fn a_count_of_zero_is_dying_and_the_end_of_the_run_is_destroyed() {
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
     out.clear();
     table.cleanup_queued(10);
-    table.walked(vec![seen(net(1, 10, 100, 0))], 11, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 0))], 11, &mut out);
     assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
     out.clear();
     table.cleanup_started(12);
-    table.walked(vec![], 13, &mut out);
+    table.walked_at(vec![], 13, &mut out);
     assert_eq!(out, [], "the run is under way");
     table.cleanup_ended(20);
-    table.walked(vec![], 21, &mut out);
+    table.walked_at(vec![], 21, &mut out);
     assert_eq!(out, [Change::Destroyed(id(10, 100), 20)]);
 }
 
@@ -115,11 +136,11 @@ fn a_namespace_of_the_next_run_is_not_destroyed_by_the_end_of_this_one() {
     out.clear();
     table.cleanup_ended(20);
     table.cleanup_started(21);
-    table.walked(vec![], 22, &mut out);
+    table.walked_at(vec![], 22, &mut out);
     assert_eq!(out, [Change::Dying(id(10, 100), 22, None)]);
     table.cleanup_ended(30);
     out.clear();
-    table.walked(vec![], 31, &mut out);
+    table.walked_at(vec![], 31, &mut out);
     assert_eq!(out, [Change::Destroyed(id(10, 100), 30)]);
 }
 
@@ -145,7 +166,7 @@ fn a_cookie_that_is_given_later_is_taken_over() {
     let mut table = NetTable::new(HOOKS);
     let mut out = Vec::new();
     table.created(net(1, 0, 100, 1), 5, task(7), &mut out);
-    table.walked(vec![seen(net(1, 42, 100, 1))], 6, &mut out);
+    table.walked_at(vec![seen(net(1, 42, 100, 1))], 6, &mut out);
     out.clear();
     table.dying(net(1, 42, 100, 0), 7, task(7), &mut out);
     table.destroyed(net(1, 42, 100, 0), 8, &mut out);
@@ -164,12 +185,12 @@ fn unlisted(dying: bool, list: bool) -> (NetTable, impl FnMut(&mut NetTable, u64
     let mut table = NetTable::new(Trust { list, ..HOOKS });
     let walk = |table: &mut NetTable, time| {
         let mut out = Vec::new();
-        table.walked(vec![], time, &mut out);
+        table.walked_at(vec![], time, &mut out);
         out
     };
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-    table.walked(vec![seen(net(1, 10, 100, 1))], 6, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 6, &mut out);
     if dying {
         table.dying(net(1, 10, 100, 0), 7, task(7), &mut out);
     }
@@ -233,14 +254,14 @@ fn a_namespace_known_by_number_gets_the_address_that_a_record_tells() {
 
 #[test]
 fn a_list_by_numbers_finds_those_known_by_address() {
-    let mut table = NetTable::new(TRACEPOINTS);
+    let mut table = NetTable::new(COMPARISON);
     let mut out = Vec::new();
     table.created(net(0xffff_8880_0000_1000, 7, 100, 1), 5, task(1), &mut out);
     out.clear();
-    table.walked(vec![seen(net(100, 0, 100, -1))], 10, &mut out);
+    table.walked_at(vec![seen(net(100, 0, 100, -1))], 10, &mut out);
     assert_eq!(out, []);
-    table.walked(vec![], 20, &mut out);
-    table.walked(vec![], 30, &mut out);
+    table.walked_at(vec![], 20, &mut out);
+    table.walked_at(vec![], 30, &mut out);
     assert!(matches!(
         out.as_slice(),
         [Change::Dying(..), Change::Destroyed(..)]
@@ -252,7 +273,7 @@ fn addresses_are_compared_from_walk_to_walk() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
     table.seed(&[with_address(net(1, 10, 100, 1), "10.0.0.2")], 0);
-    table.walked(
+    table.walked_at(
         vec![with_address(net(1, 10, 100, 1), "10.0.0.3")],
         1,
         &mut out,
@@ -269,8 +290,8 @@ fn a_namespace_made_while_the_list_was_read_is_not_missing_from_it() {
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 50, task(7), &mut out);
     out.clear();
-    table.walked(vec![], 40, &mut out);
-    table.walked(vec![seen(net(1, 10, 100, 1))], 60, &mut out);
+    table.walked_at(vec![], 40, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 60, &mut out);
     assert_eq!(out, []);
 }
 
@@ -280,11 +301,95 @@ fn one_look_at_the_list_does_not_destroy() {
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
     out.clear();
-    table.walked(vec![], 10, &mut out);
+    table.walked_at(vec![], 10, &mut out);
     assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
     assert!(table.has_missing());
-    table.walked(vec![], 20, &mut out);
-    assert_eq!(out[1], Change::Destroyed(id(10, 100), 20));
+    // No run of cleanup_net has been heard of, but there must have been one.
+    assert!(table.in_doubt());
+    table.walked_at(vec![], 20, &mut out);
+    assert_eq!(out.len(), 1);
+    table.worker_rests(21);
+    table.walked_at(vec![], 22, &mut out);
+    assert_eq!(out[1..], [Change::Destroyed(id(10, 100), 21)]);
+}
+
+/// A list of nothing, made between two times.
+fn none_between(start: u64, end: u64) -> List {
+    List {
+        nets: Vec::new(),
+        whole: true,
+        start,
+        end,
+    }
+}
+
+#[test]
+fn a_run_that_began_while_the_list_was_read_has_not_returned_by_that() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.cleanup_started(105);
+    table.walked(none_between(100, 160), &mut out);
+    for time in [200, 1_000_000_000, 100_000_000_000] {
+        table.walked_at(vec![], time, &mut out);
+    }
+    assert_eq!(out, [Change::Dying(id(10, 100), 100, None)]);
+}
+
+#[test]
+fn the_end_of_one_run_is_not_that_of_the_next_which_was_heard_of_before() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    out.clear();
+    table.cleanup_started(90);
+    table.cleanup_started(131);
+    table.walked(none_between(100, 160), &mut out);
+    table.cleanup_ended(130);
+    table.walked_at(vec![], 100_000_000_000, &mut out);
+    assert_eq!(out, [Change::Dying(id(10, 100), 100, None)]);
+}
+
+#[test]
+fn what_a_comparison_overlooks_once_is_neither_dying_nor_gone() {
+    let mut table = NetTable::new(COMPARISON);
+    let mut out = Vec::new();
+    let there = || vec![seen(net(100, 0, 100, -1))];
+    table.seed(&there(), 0);
+    table.walked_at(vec![], 10, &mut out);
+    table.walked_at(there(), 20, &mut out);
+    // What could not be read says nothing.
+    for start in [30, 40] {
+        let list = List {
+            whole: false,
+            ..none_between(start, start + 1)
+        };
+        table.walked(list, &mut out);
+    }
+    assert_eq!(out, []);
+    table.walked_at(vec![], 50, &mut out);
+    assert_eq!(out, []);
+    table.walked_at(vec![], 60, &mut out);
+    assert!(matches!(
+        out.as_slice(),
+        [Change::Dying(_, 50, None), Change::Destroyed(_, 60)]
+    ));
+}
+
+#[test]
+fn addresses_that_cannot_be_read_are_those_of_before() {
+    let mut table = NetTable::new(COMPARISON);
+    let mut out = Vec::new();
+    let there = with_address(net(100, 0, 100, -1), "10.0.0.2");
+    let unread = Seen {
+        addresses: None,
+        ..there.clone()
+    };
+    table.seed(std::slice::from_ref(&there), 0);
+    table.walked_at(vec![unread], 10, &mut out);
+    table.walked_at(vec![there], 20, &mut out);
+    assert_eq!(out, []);
 }
 
 #[test]
@@ -295,16 +400,16 @@ fn a_run_that_does_not_return_destroys_nothing() {
     out.clear();
     table.cleanup_started(9);
     for time in [10, 20, 1_000_000_000, 100_000_000_000] {
-        table.walked(vec![], time, &mut out);
+        table.walked_at(vec![], time, &mut out);
     }
     assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
     // Nor does a loss, until the worker is seen at rest.
     let long = 200_000_000_000;
     table.records_lost(long);
-    table.walked(vec![], long + 1, &mut out);
+    table.walked_at(vec![], long + 1, &mut out);
     assert_eq!(out.len(), 1);
     table.worker_rests(long + 4);
-    table.walked(vec![], long + 5, &mut out);
+    table.walked_at(vec![], long + 5, &mut out);
     assert_eq!(out[1..], [Change::Destroyed(id(10, 100), long + 4)]);
 }
 
@@ -329,10 +434,10 @@ fn with_hooks_a_second_creation_in_the_same_place_is_another_namespace() {
 fn with_hooks_a_lost_creation_is_reported_by_the_list_in_the_end() {
     let mut table = NetTable::new(HOOKS);
     let mut out = Vec::new();
-    table.walked(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
     assert_eq!(out, []);
     let again = table.unannounced().unwrap();
-    table.walked(vec![seen(net(1, 10, 100, 1))], again, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], again, &mut out);
     assert_eq!(out, [Change::Created(id(10, 100), 1, None)]);
     assert_eq!(table.unannounced(), None);
 }
@@ -343,7 +448,7 @@ fn with_hooks_a_count_of_zero_that_no_hook_told_is_dying() {
     let mut out = Vec::new();
     table.created(net(1, 10, 100, 2), 5, task(7), &mut out);
     out.clear();
-    table.walked(vec![seen(net(1, 10, 100, 0))], 10, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 0))], 10, &mut out);
     assert_eq!(out, [Change::Dying(id(10, 100), 10, None)]);
 }
 
@@ -351,9 +456,9 @@ fn with_hooks_a_count_of_zero_that_no_hook_told_is_dying() {
 fn an_address_is_told_after_its_namespace() {
     let mut table = NetTable::new(HOOKS);
     let mut out = Vec::new();
-    table.walked(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
     let Seen { addresses, .. } = with_address(net(1, 10, 100, 1), "10.0.0.2");
-    for address in addresses {
+    for address in addresses.into_iter().flatten() {
         assert!(table.address(net(1, 10, 100, 1), 2, address.clone(), true, &mut out));
         assert!(!table.address(net(9, 90, 900, 1), 2, address, true, &mut out));
     }
@@ -368,8 +473,8 @@ fn a_device_made_long_before_is_not_the_namespaces() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
     table.device_changed(1, task(7));
-    table.walked(vec![seen(net(1, 10, 100, 1))], 1 + MAKING, &mut out);
-    table.walked(
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 1 + MAKING, &mut out);
+    table.walked_at(
         vec![seen(net(1, 10, 100, 1))],
         2 + MAKING + ANNOUNCEMENT_GRACE,
         &mut out,
@@ -383,7 +488,7 @@ fn of_two_tasks_that_make_devices_neither_is_named() {
     let mut out = Vec::new();
     table.device_changed(1, task(7));
     table.device_changed(2, task(8));
-    table.walked(
+    table.walked_at(
         vec![with_address(net(1, 10, 100, 1), "10.0.0.2")],
         3,
         &mut out,
@@ -395,7 +500,7 @@ fn of_two_tasks_that_make_devices_neither_is_named() {
 fn a_namespace_that_is_spoken_of_is_reported_at_once() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
-    table.walked(vec![seen(net(1, 10, 100, 1))], 3, &mut out);
+    table.walked_at(vec![seen(net(1, 10, 100, 1))], 3, &mut out);
     assert_eq!(table.claim(100, 4, &mut out), Some(id(10, 100)));
     assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
     assert_eq!(table.claim(101, 4, &mut out), None);

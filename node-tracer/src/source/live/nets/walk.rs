@@ -5,22 +5,27 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
-use super::{Change, Known, LOST_AFTER, MAKING, NetTable, Seen, identity};
+use super::{Change, Known, LOST_AFTER, List, MAKING, NetTable, Seen, identity};
 use crate::event::{Address, Netns};
 
 impl NetTable {
-    /// A walk of the kernel's list, begun at `time`.
+    /// A walk of the kernel's list.
     ///
     /// All records written before must have been taken in, and so must starts
     /// of `cleanup_net` until the walk's end: what it unlinks is missing from
     /// the list. Other records written since come after, as the list does not
     /// show yet what they tell.
-    pub(crate) fn walked(&mut self, seen: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
-        let listed: HashMap<u64, Net> = seen
+    pub(crate) fn walked(&mut self, list: List, out: &mut Vec<Change>) {
+        let time = list.start;
+        let listed: HashMap<u64, Net> = list
+            .nets
             .iter()
             .flat_map(|s| [(s.net.address, s.net), (u64::from(s.net.inum), s.net)])
             .collect();
-        self.missing(&listed, time, out);
+        // What could not be read can be what leads to it.
+        if list.whole {
+            self.missing(&listed, time, list.end, out);
+        }
         // A namespace is on the list shortly after its loopback device was
         // made. Of several tasks that made devices it can be any.
         self.makers
@@ -30,7 +35,7 @@ impl NetTable {
             _ => None,
         };
         let mut dying = Vec::new();
-        for Seen { net, addresses } in seen {
+        for Seen { net, addresses } in list.nets {
             self.listed(net, addresses, maker, time, &mut dying, out);
         }
         let queued = self.queued.take();
@@ -42,7 +47,7 @@ impl NetTable {
     fn listed(
         &mut self,
         net: Net,
-        addresses: BTreeSet<Address>,
+        addresses: Option<BTreeSet<Address>>,
         maker: Option<(u64, KernelTask)>,
         time: u64,
         dying: &mut Vec<Netns>,
@@ -69,7 +74,8 @@ impl NetTable {
             known.dying = false;
         }
         let waited = time.saturating_sub(known.first_seen) >= grace;
-        if net.refs == 0 || !addresses.is_empty() || waited {
+        let any = addresses.as_ref().is_some_and(|all| !all.is_empty());
+        if net.refs == 0 || any || waited {
             Self::report(known, out);
         }
         // Also where a hook tells: two tasks that let go at once both see
@@ -77,6 +83,9 @@ impl NetTable {
         if net.refs == 0 && !std::mem::replace(&mut known.dying, true) {
             dying.push(identity(known.net));
         }
+        let Some(addresses) = addresses else {
+            return;
+        };
         // Also where hooks tell: the kernel has ways to drop an address that
         // lead past every one of them.
         let netns = identity(known.net);
@@ -89,8 +98,15 @@ impl NetTable {
         known.addresses = addresses;
     }
 
-    /// Looks for namespaces that are no longer on the list.
-    fn missing(&mut self, listed: &HashMap<u64, Net>, time: u64, out: &mut Vec<Change>) {
+    /// Looks for namespaces that are no longer on the list made between `start`
+    /// and `time`.
+    fn missing(
+        &mut self,
+        listed: &HashMap<u64, Net>,
+        start: u64,
+        time: u64,
+        out: &mut Vec<Change>,
+    ) {
         let mut gone = Vec::new();
         for (address, known) in &mut self.known {
             let net = listed.get(address).or_else(|| {
@@ -101,15 +117,16 @@ impl NetTable {
             if net.is_some_and(|net| Self::same(known, *net)) {
                 continue;
             }
-            if known.first_seen >= time {
+            if known.first_seen >= start {
                 continue; // made since
             }
             let Some(since) = known.missing_since else {
                 known.missing_since = Some(time);
-                if self.trust.ends && !known.dying {
+                // A comparison can overlook one that changes hands meanwhile.
+                if self.trust.ends && self.trust.list && !known.dying {
                     Self::report(known, out);
                     known.dying = true;
-                    let queued = self.queued.unwrap_or(time);
+                    let queued = self.queued.unwrap_or(start);
                     out.push(Change::Dying(identity(known.net), queued, None));
                 }
                 continue;
@@ -137,7 +154,11 @@ impl NetTable {
         if self.trust.ends {
             // The run of cleanup_net that is under way may be about it, unless
             // it was missing before that run began: there is one run at a time.
-            return returned || self.cleanup_since.is_none_or(|run| since < run);
+            let over = match self.cleanup_since {
+                Some(run) => since < run,
+                None => !self.no_run_heard_of(known),
+            };
+            return returned || over;
         }
         // Only a look at the worker has told that, after a loss. What a
         // comparison does not list need not have been let go.
