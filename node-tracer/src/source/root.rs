@@ -264,22 +264,14 @@ impl Root {
     /// # Errors
     /// There is no namespace (`NotFound`), or none that can be reached so.
     pub(crate) fn namespace(&self, path: &Path) -> io::Result<OwnedFd> {
-        /// How often it is tried: a rename anywhere at the same time disturbs.
-        const TRIES: usize = 5;
-        let mut result = self.resolve(path, OFlags::PATH, ResolveFlags::CACHED);
-        for _ in 1..TRIES {
-            match &result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Linux before 5.12 cannot do it.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    result = self.handle(path);
-                    break;
-                }
-                _ => break,
-            }
-            result = self.resolve(path, OFlags::PATH, ResolveFlags::CACHED);
-        }
-        let file = result?;
+        use io::ErrorKind::{InvalidInput, WouldBlock};
+        let file = match self.resolve(path, OFlags::PATH, ResolveFlags::CACHED) {
+            // Linux before 5.12 cannot do it. And what is not in memory is no
+            // mount point, unless a link leads there: what it is instead, only
+            // the file system knows.
+            Err(error) if matches!(error.kind(), InvalidInput | WouldBlock) => self.handle(path)?,
+            result => result?,
+        };
         if !is_namespace(&file)? {
             let text = "it is no namespace, or no longer mounted";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));

@@ -144,3 +144,12 @@ fn what_is_renamed_elsewhere_keeps_nothing_from_being_opened() {
     });
     assert!(failed.is_none(), "{failed:?}");
 }
+
+#[test]
+fn a_path_that_the_kernel_has_not_in_memory_leads_to_no_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    // Nobody has asked for it before.
+    let error = root.namespace(Path::new("/netns/never")).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+}
