@@ -73,7 +73,7 @@ impl<'a> Retried<'a> {
         let many = many.filter(|(plugin, _)| plugin.failed_dels >= MANY);
         let retried = || {
             let (plugin, first) = calls.retried()?;
-            Some((plugin, plugin.failed_del.as_ref().unwrap_or(first)))
+            Some((plugin, plugin.failed_del.as_deref().unwrap_or(first)))
         };
         let (plugin, end) = many.or_else(retried)?;
         if view.passed(calls.last.plus(SILENCE)) {

@@ -181,7 +181,7 @@ impl<'v, 'a> Stale<'v, 'a> {
     /// as its ADD ended only after the DEL.
     fn has_all(&self, then: Timestamp) -> bool {
         let calls = self.view.model.calls.of_container(self.newer.id);
-        let mut effects = calls.filter_map(|calls| calls.add_effect.as_ref());
+        let mut effects = calls.filter_map(|calls| calls.add_effect.as_deref());
         let looked = self.looked().is_some_and(|at| at >= then);
         let mut any = false;
         let all = effects.all(|(at, effect)| {

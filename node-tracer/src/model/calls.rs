@@ -54,7 +54,8 @@ pub(crate) struct Calls {
     dropped: u64,
 }
 
-/// What was called for one attachment.
+/// What was called for one attachment. There are thousands, so what few of them
+/// have is kept apart.
 #[derive(Clone, Debug)]
 pub(crate) struct AttachmentCalls {
     /// `CNI_CONTAINERID`
@@ -76,9 +77,9 @@ pub(crate) struct AttachmentCalls {
     /// Its plugins, in the order in which they were first called.
     pub(crate) plugins: Vec<PluginCalls>,
     /// What came of the last ADD that succeeded, as it was looked at.
-    pub(crate) add_effect: Option<(Timestamp, CniEffect)>,
+    pub(crate) add_effect: Option<Box<(Timestamp, CniEffect)>>,
     /// The same of the last DEL.
-    pub(crate) del_effect: Option<(Timestamp, CniEffect)>,
+    pub(crate) del_effect: Option<Box<(Timestamp, CniEffect)>>,
 }
 
 /// What was called of one plugin for one attachment.
@@ -107,12 +108,12 @@ pub(crate) struct PluginCalls {
     /// When the first of these ended.
     pub(crate) failing_since: Option<Timestamp>,
     /// How the last of these ended: one that runs now says nothing yet.
-    pub(crate) failed_del: Option<End>,
+    pub(crate) failed_del: Option<Box<End>>,
     /// When a DEL first succeeded since the last ADD.
     pub(crate) released: Option<Timestamp>,
     /// A DEL that had failed, and when it was then called again; the first,
     /// whatever came of it.
-    pub(crate) retried: Option<(End, Timestamp)>,
+    pub(crate) retried: Option<Box<(End, Timestamp)>>,
 }
 
 /// One call.
@@ -121,7 +122,7 @@ pub(crate) struct Call {
     /// When the plugin started.
     pub(crate) started: Timestamp,
     /// How it ended; `None` while it runs.
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<Box<End>>,
     /// Its process.
     pub(crate) pid: u32,
     /// `CNI_NETNS` was given.
@@ -175,12 +176,12 @@ impl PluginCalls {
 impl Call {
     /// How it ended, if well.
     pub(crate) fn success(&self) -> Option<&End> {
-        self.end.as_ref().filter(|end| end.is_ok())
+        self.end.as_deref().filter(|end| end.is_ok())
     }
 
     /// How it ended, if badly.
     pub(crate) fn failure(&self) -> Option<&End> {
-        self.end.as_ref().filter(|end| end.is_failed())
+        self.end.as_deref().filter(|end| end.is_failed())
     }
 }
 
@@ -271,7 +272,7 @@ impl AttachmentCalls {
     /// The plugin whose DEL has failed most often since the last success.
     pub(crate) fn del_failure(&self) -> Option<(&PluginCalls, &End)> {
         let failing = self.chain().filter(|plugin| plugin.failed_dels > 0);
-        let failed = failing.filter_map(|plugin| Some((plugin, plugin.failed_del.as_ref()?)));
+        let failed = failing.filter_map(|plugin| Some((plugin, plugin.failed_del.as_deref()?)));
         failed.max_by_key(|(plugin, _)| plugin.failed_dels)
     }
 

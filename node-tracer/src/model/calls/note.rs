@@ -45,8 +45,7 @@ impl Calls {
             held: Vec::new(),
             first: time,
             last: time,
-            // Mostly one or two, each of which is large.
-            plugins: Vec::with_capacity(1),
+            plugins: Vec::new(),
             add_effect: None,
             del_effect: None,
         });
@@ -81,7 +80,7 @@ impl Calls {
         let Some(attachment) = self.attachments.get_mut(&key) else {
             return false;
         };
-        let told = Some((time, effect.clone()));
+        let told = Some(Box::new((time, effect.clone())));
         match effect.command.as_str() {
             "ADD" => attachment.add_effect = told,
             "DEL" => attachment.del_effect = told,
@@ -183,6 +182,7 @@ impl AttachmentCalls {
             Some(place) => place,
             None if self.plugins.len() >= MAX_PLUGINS => return false,
             None => {
+                self.plugins.reserve_exact(1);
                 self.plugins.push(PluginCalls {
                     plugin: call.plugin.clone(),
                     network: None,
@@ -245,7 +245,7 @@ impl PluginCalls {
                 false => {
                     self.dels += 1;
                     if let (None, Some(failed)) = (&self.retried, &self.failed_del) {
-                        self.retried = Some((failed.clone(), time));
+                        self.retried = Some(Box::new((failed.as_ref().clone(), time)));
                     }
                 }
             }
@@ -254,7 +254,7 @@ impl PluginCalls {
             return !runs;
         };
         if let Some(known) = slot {
-            known.end = Some(end.clone());
+            known.end = Some(Box::new(end.clone()));
         }
         match (is_add, end.is_ok()) {
             (_, false) if !end.is_failed() => {}
@@ -269,7 +269,7 @@ impl PluginCalls {
             (false, false) => {
                 self.failed_dels += 1;
                 self.failing_since.get_or_insert(end.at);
-                self.failed_del = Some(end.clone());
+                self.failed_del = Some(Box::new(end.clone()));
             }
         }
         true
