@@ -295,6 +295,27 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_is_told_again_is_all_there_is() {
+        let mut runtime = Runtime::default();
+        let (a, b) = (sandbox("a", 100, OLD), sandbox("b", 200, NEW));
+        let both = [a.clone(), b.clone()];
+        runtime.listed("cri", "/sock", None, s(1), Some("slow"), &both);
+        runtime.added("cri", s(2), &a);
+        assert!(runtime.cri().unwrap().partial.is_some(), "not by a change");
+        runtime.listed("cri", "/sock", None, s(3), None, std::slice::from_ref(&b));
+        let cri = runtime.cri().unwrap();
+        assert_eq!((cri.partial.as_deref(), cri.at), (None, s(3)));
+        assert_eq!((cri.told_at("a"), cri.told_at("b")), (None, Some(s(3))));
+        assert_eq!(cri.in_netns(ns(100)).count(), 0);
+        assert_eq!(cri.of_pod(NEW).count(), 1);
+        // What is told by itself next to it is no news.
+        assert!(!runtime.added("cri", s(3), &b));
+        runtime.listed("cri", "/sock", None, s(4), Some("slow"), &both);
+        assert!(runtime.cri().unwrap().partial.is_some());
+        assert_eq!(runtime.take_dropped(), 0);
+    }
+
+    #[test]
     fn a_cgroup_shows_a_container_that_no_list_has() {
         let mut runtime = Runtime::default();
         let ids = BTreeSet::from([String::from("x")]);

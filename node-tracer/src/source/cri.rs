@@ -142,6 +142,8 @@ pub(crate) struct Listing {
     pub(crate) sandboxes: Vec<RuntimeSandbox>,
     /// What is missing, and why.
     pub(crate) partial: Option<String>,
+    /// There are more sandboxes than are listed.
+    cut: bool,
     /// Sandboxes whose process, namespace and addresses were not told.
     undescribed: BTreeSet<String>,
     /// The containers were told.

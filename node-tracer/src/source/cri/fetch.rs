@@ -1,6 +1,7 @@
 //! The calls that make a list, and how their answers become one.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::{Duration, UNIX_EPOCH},
 };
@@ -56,11 +57,14 @@ pub(super) async fn fetch(
     let question = ListPodSandboxRequest {};
     let listed = client.call(LIST_POD_SANDBOX, question, patience).await;
     let listed: ListPodSandboxResponse = listed.map_err(|error| error.into_error(endpoint))?;
+    let mut items = listed.items;
     let mut partial = Vec::new();
-    if listed.items.len() > MAX_SANDBOXES {
+    let cut = items.len() > MAX_SANDBOXES;
+    if cut {
         partial.push(format!("more than {MAX_SANDBOXES} sandboxes"));
+        keep_newest(&mut items, MAX_SANDBOXES);
     }
-    let items = listed.items.into_iter().take(MAX_SANDBOXES);
+    let items = items.into_iter();
     let mut sandboxes: BTreeMap<String, RuntimeSandbox> = items
         .filter(|item| is_id(&item.id))
         .map(|item| (item.id.clone(), sandbox(item)))
@@ -84,9 +88,20 @@ pub(super) async fn fetch(
         runtime: version.await.ok().flatten(),
         sandboxes: sandboxes.into_values().collect(),
         partial: (!partial.is_empty()).then(|| partial.join("; ")),
+        cut,
         undescribed,
         with_containers,
     })
+}
+
+/// Cuts a list, whose order is the runtime's: the same are kept each time, and
+/// those that are ready before all others.
+fn keep_newest(items: &mut Vec<PodSandbox>, most: usize) {
+    items.sort_unstable_by(|a, b| {
+        let place = |item: &PodSandbox| (item.state != 0, Reverse(item.created_at));
+        place(a).cmp(&place(b)).then_with(|| a.id.cmp(&b.id))
+    });
+    items.truncate(most);
 }
 
 impl CallError {
@@ -266,5 +281,33 @@ pub(super) fn fuzz(data: &[u8]) {
             all.values()
                 .all(|each| each.containers.len() <= MAX_CONTAINERS)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_sandboxes_the_ready_and_the_newest_are_kept_in_any_order() {
+        let item = |id: &str, state, created_at| PodSandbox {
+            id: id.to_owned(),
+            metadata: None,
+            state,
+            created_at,
+        };
+        let all = [
+            item("old", 1, 1),
+            item("new", 1, 9),
+            item("ready", 0, 2),
+            item("twin", 1, 9),
+        ];
+        let mut turned = all.to_vec();
+        turned.reverse();
+        for mut items in [all.to_vec(), turned] {
+            keep_newest(&mut items, 2);
+            let ids: Vec<_> = items.iter().map(|item| item.id.as_str()).collect();
+            assert_eq!(ids, ["ready", "new"]);
+        }
     }
 }

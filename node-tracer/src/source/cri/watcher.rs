@@ -58,7 +58,8 @@ impl Watcher {
     }
 
     /// Takes what has happened since the last call; never waits. The first
-    /// event of the sandboxes is the whole list, the others are changes of it.
+    /// event of the sandboxes is the whole list, the others are changes of it;
+    /// what is missing in it has changed if it is told whole again.
     pub(crate) fn poll(&mut self, out: &mut Vec<Event>) {
         out.extend(self.events.try_iter());
     }
@@ -99,6 +100,10 @@ struct Last {
     sandboxes: Option<BTreeMap<String, RuntimeSandbox>>,
     /// Whose they are.
     endpoint: Option<Endpoint>,
+    /// The runtime's name and version.
+    runtime: Option<String>,
+    /// What was missing.
+    partial: Option<String>,
     /// Those of them that were told whole.
     described: Known,
     /// The error that was told.
@@ -138,32 +143,53 @@ impl Last {
         let same =
             self.endpoint.replace(listing.endpoint.clone()) == Some(listing.endpoint.clone());
         let before = self.sandboxes.take().filter(|_| same);
-        let now = complete(&listing, before.as_ref());
-        match before {
-            None => changes.push(What::SandboxesListed {
+        let mut now = complete(&listing, before.as_ref());
+        // A version that was not told this time is the one that was.
+        let known = self.runtime.take().filter(|_| same);
+        let runtime = listing.runtime.or_else(|| known.clone());
+        // Only a whole list says what is missing, or that nothing is any more.
+        // Of one that is cut others may be told each time.
+        let anew = (&listing.partial, &runtime) != (&self.partial, &known)
+            || (listing.cut && before.as_ref() != Some(&now))
+            || before.is_none();
+        if anew {
+            // It dates all that is on it: not a namespace that was not looked
+            // up, whose number can be another's by now.
+            for id in &listing.undescribed {
+                if let Some(sandbox) = now.get_mut(id) {
+                    sandbox.netns = None;
+                }
+            }
+        }
+        // What a list that is cut lacks may be there all the same.
+        let listed = before.iter().flat_map(|before| before.keys());
+        let gone = listed.filter(|id| !listing.cut && !now.contains_key(*id));
+        changes.extend(gone.map(|id| What::SandboxRemoved {
+            source: source(),
+            id: id.clone(),
+        }));
+        if anew {
+            changes.push(What::SandboxesListed {
                 source: source(),
                 endpoint: listing.endpoint.to_string(),
-                runtime: listing.runtime,
-                partial: listing.partial,
+                runtime: runtime.clone(),
+                partial: listing.partial.clone(),
                 sandboxes: now.values().cloned().collect(),
-            }),
-            Some(before) => {
-                let gone = before.keys().filter(|id| !now.contains_key(*id));
-                changes.extend(gone.map(|id| What::SandboxRemoved {
-                    source: source(),
-                    id: id.clone(),
-                }));
-                let new = now.values().filter(|new| before.get(&new.id) != Some(new));
-                changes.extend(new.map(|sandbox| What::SandboxAdded {
-                    source: source(),
-                    sandbox: sandbox.clone(),
-                }));
-            }
+            });
+        }
+        if let Some(before) = before {
+            let new = now.values().filter(|new| before.get(&new.id) != Some(new));
+            changes.extend(new.map(|sandbox| What::SandboxAdded {
+                source: source(),
+                sandbox: sandbox.clone(),
+            }));
         }
         let whole = |id: &String| !listing.undescribed.contains(id);
         let described = now.iter().filter(|(id, _)| whole(id));
         self.described = described.map(|(id, it)| (id.clone(), it.clone())).collect();
         self.sandboxes = Some(now);
+        self.runtime = runtime;
+        self.partial = listing.partial;
         changes
     }
 }
@@ -193,10 +219,10 @@ fn complete(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, slice};
 
     use super::*;
-    use crate::event::{PodRef, RuntimeContainer};
+    use crate::event::{Netns, PodRef, RuntimeContainer};
 
     fn sandbox(id: &str, pid: u32) -> RuntimeSandbox {
         RuntimeSandbox {
@@ -218,8 +244,25 @@ mod tests {
             runtime: Some(String::from("containerd 1.7")),
             sandboxes: sandboxes.to_vec(),
             partial: None,
+            cut: false,
             undescribed: BTreeSet::new(),
             with_containers: true,
+        }
+    }
+
+    /// One that lacks something.
+    fn partial(why: &str, sandboxes: &[RuntimeSandbox]) -> Listing {
+        Listing {
+            partial: Some(why.to_owned()),
+            ..listing(sandboxes)
+        }
+    }
+
+    /// One that lacks some of the sandboxes themselves.
+    fn cut(sandboxes: &[RuntimeSandbox]) -> Listing {
+        Listing {
+            cut: true,
+            ..partial("more than 2 sandboxes", sandboxes)
         }
     }
 
@@ -232,7 +275,12 @@ mod tests {
 
     fn words(changes: &[What]) -> Vec<String> {
         let word = |what: &What| match what {
-            What::SandboxesListed { sandboxes, .. } => format!("listed {}", sandboxes.len()),
+            What::SandboxesListed {
+                sandboxes, partial, ..
+            } => match partial {
+                Some(_) => format!("listed {}, not all", sandboxes.len()),
+                None => format!("listed {}", sandboxes.len()),
+            },
             What::SandboxAdded { sandbox, .. } => format!("added {}", sandbox.id),
             What::SandboxRemoved { id, .. } => format!("removed {id}"),
             What::SourceFailed { source, .. } => format!("failed {source}"),
@@ -310,6 +358,92 @@ mod tests {
         partial.with_containers = false;
         assert!(last.changes(Ok(partial)).is_empty());
         assert!(last.described().is_empty(), "it is asked about again");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_when_it_changes_and_with_it_all_that_is_there() {
+        let mut last = Last::default();
+        let mut tell = |answer| words(&last.changes(Ok(answer)));
+        let (a, b) = (sandbox("a", 1), sandbox("b", 2));
+        let one = [a.clone()];
+        assert_eq!(tell(partial("slow", &one)), ["listed 1, not all"]);
+        assert!(tell(partial("slow", &one)).is_empty());
+        assert_eq!(tell(partial("slower", &one)), ["listed 1, not all"]);
+        assert_eq!(tell(listing(&one)), ["listed 1"]);
+        assert!(tell(listing(&one)).is_empty());
+        // What came and went with it is told by itself, too.
+        assert_eq!(
+            tell(partial("slow", slice::from_ref(&b))),
+            ["removed a", "listed 1, not all", "added b"]
+        );
+        assert_eq!(tell(partial("slow", &[a, b])), ["added a"]);
+    }
+
+    #[test]
+    fn nothing_is_removed_by_a_list_that_is_cut() {
+        let mut last = Last::default();
+        let mut tell = |answer| words(&last.changes(Ok(answer)));
+        let (a, b, c) = (sandbox("a", 1), sandbox("b", 2), sandbox("c", 3));
+        assert_eq!(tell(listing(&[a.clone(), b.clone()])), ["listed 2"]);
+        assert_eq!(
+            tell(cut(&[b.clone(), c.clone()])),
+            ["listed 2, not all", "added c"]
+        );
+        assert!(tell(cut(&[b.clone(), c.clone()])).is_empty());
+        // There may be no room beside those that were told before.
+        assert_eq!(tell(cut(&[a, b.clone()])), ["listed 2, not all", "added a"]);
+        assert_eq!(tell(listing(&[b])), ["removed a", "listed 1"]);
+    }
+
+    #[test]
+    fn a_whole_list_dates_no_namespace_that_was_not_looked_up() {
+        let netns = Some(Netns {
+            inode: 100,
+            cookie: None,
+        });
+        let a = RuntimeSandbox {
+            netns,
+            ..sandbox("a", 1)
+        };
+        let mut last = Last::default();
+        last.changes(Ok(listing(slice::from_ref(&a))));
+        let mut unsaid = partial(
+            "1 of 1 sandboxes are not described",
+            &[RuntimeSandbox {
+                ready: Some(false),
+                pid: None,
+                netns: None,
+                ..a.clone()
+            }],
+        );
+        unsaid.undescribed.insert(String::from("a"));
+        for what in last.changes(Ok(unsaid)) {
+            let told = match &what {
+                What::SandboxesListed { sandboxes, .. } => &sandboxes[0],
+                What::SandboxAdded { sandbox, .. } => sandbox,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((told.netns, told.pid), (None, Some(1)));
+        }
+        assert_eq!(
+            words(&last.changes(Ok(listing(&[a])))),
+            ["listed 1", "added a"]
+        );
+    }
+
+    #[test]
+    fn a_version_that_is_told_late_is_told_and_then_known() {
+        let mut last = Last::default();
+        let mut tell = |runtime: Option<&str>| {
+            let answer = Listing {
+                runtime: runtime.map(str::to_owned),
+                ..listing(&[sandbox("a", 1)])
+            };
+            last.changes(Ok(answer))
+        };
+        assert_eq!(words(&tell(None)), ["listed 1"]);
+        assert_eq!(words(&tell(Some("containerd 2.1"))), ["listed 1"]);
+        assert!(tell(None).is_empty());
     }
 
     #[test]
