@@ -54,7 +54,7 @@ use crate::{
     finding::Finding,
     model::{
         Model,
-        netns::NetnsEntry,
+        netns::{NETNS, NetnsEntry},
         runtime::{CRI, SandboxList},
     },
 };
@@ -68,6 +68,9 @@ pub(crate) struct Settings {
     pub(crate) node: String,
     /// How long a task sleeps uninterruptibly before it counts as stuck.
     pub(crate) stall_threshold: Duration,
+    /// All network namespaces were to be visited, as by a scan: one without
+    /// devices is one that could not be. A trace looks at single ones.
+    pub(crate) surveyed: bool,
 }
 
 /// The model at one moment.
@@ -122,7 +125,7 @@ impl<'a> View<'a> {
 
     /// What tells reservations from leaks; `None` if too little is known.
     pub(crate) fn judge(&self) -> Option<&Judge<'a>> {
-        self.judge.get_or_init(|| Judge::new(self.model)).as_ref()
+        self.judge.get_or_init(|| Judge::new(self)).as_ref()
     }
 
     /// Which end of a veth belongs to which.
@@ -225,14 +228,24 @@ fn silence(model: &Model) -> String {
     }
 }
 
-/// Namespaces that were found and could not be visited: what is in them is not
-/// known. Where the host's own devices were not listed, nobody has gone through
-/// all of them (a trace looks at single ones), and nothing is said of this.
-fn unread(model: &Model) -> usize {
-    let mut all = model.netns.live();
-    let surveyed = all.any(|entry| entry.host && entry.wiring.is_some());
-    let unread = model.netns.live().filter(|entry| entry.wiring.is_none());
-    if surveyed { unread.count() } else { 0 }
+/// Namespaces that were found and could not be visited, the host's own
+/// included: what is in them is not known. Where nobody was to go through all of
+/// them, nothing is said of this. Nothing that was read tells the one from the
+/// other: a lock in the kernel can keep all of them from being visited.
+fn unread(view: &View<'_>) -> usize {
+    let unread = view.model.netns.live();
+    let unread = unread.filter(|entry| entry.wiring.is_none());
+    if view.settings.surveyed {
+        unread.count()
+    } else {
+        0
+    }
+}
+
+/// Why there may be namespaces besides those that were found.
+fn unfound(model: &Model) -> Option<&str> {
+    let failure = model.failure(NETNS)?;
+    Some(failure.error.as_str())
 }
 
 /// What nsenter(1) is to be given to enter a namespace.

@@ -188,6 +188,10 @@ pub(crate) enum What {
         source: String,
         /// The time for which it is true.
         at: Timestamp,
+        /// The newest time on it, where only that shows that it was not made
+        /// earlier: a file can be written long after its list was made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made_after: Option<Timestamp>,
         /// The source vouches that every pod of this node is on it.
         #[serde(default, skip_serializing_if = "is_false")]
         whole: bool,

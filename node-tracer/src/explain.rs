@@ -123,7 +123,19 @@ pub(crate) fn explain(
         all.advice = findings::otherwise(&all.findings, &all.netns, partial);
     }
     let own: Vec<u32> = related.own().map(|entry| entry.id.inode).collect();
-    all.answer = answer::answer(&all, &own, &look.not_read, now);
+    let unvisited = related
+        .netns
+        .values()
+        .filter(|entry| entry.wiring.is_none());
+    let unvisited: Vec<u32> = unvisited.map(|entry| entry.id.inode).collect();
+    let basis = answer::Basis {
+        own: &own,
+        unvisited: &unvisited,
+        not_read: &look.not_read,
+        blind: look.blind,
+        now,
+    };
+    all.answer = answer::answer(&all, &basis);
     Ok(all)
 }
 

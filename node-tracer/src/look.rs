@@ -188,6 +188,11 @@ impl<'a> Looker<'a> {
             unknown: found.unread,
         });
         looked.events.extend(found.events);
+        if !found.nets_whole {
+            looked
+                .events
+                .push(answers::not_all_netns(&found.nets_missed));
+        }
         looked.seen = found.seen;
         looked.nets_whole = found.nets_whole;
         looked.stalls_whole = found.stalls_whole;
@@ -354,6 +359,7 @@ impl<'a> Looker<'a> {
             (Some(listing), _) => What::PodsListed {
                 source: listing.source,
                 at: listing.at,
+                made_after: listing.made_after,
                 whole: listing.whole,
                 pods: listing.pods,
             },

@@ -272,13 +272,15 @@ impl Model {
             What::PodsListed {
                 source,
                 at,
+                made_after,
                 whole,
                 pods,
             } => {
                 self.failed.remove(SHARED);
                 self.failed.remove(source);
                 // A list from the future would keep all later ones out.
-                self.pods.listed(source, (*at).min(time), *whole, pods) && self.stand_all()
+                let at = (*at).min(time);
+                self.pods.listed(source, at, *made_after, *whole, pods) && self.stand_all()
             }
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(),
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
@@ -347,6 +349,7 @@ impl Model {
         let end = end.map(|end| CallEnd {
             at: end.at,
             exit_code: end.exit_code,
+            failed: end.is_failed(),
         });
         noted | self.sandbox_call(call, time, end)
     }

@@ -104,6 +104,7 @@ impl Header {
             boot_id: self.boot_id.clone(),
             node: self.node.clone(),
             stall_threshold: exact.unwrap_or(Duration::from_millis(self.stall_threshold_ms)),
+            surveyed: self.command == Command::Scan,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     fault,
     record::CoverageItem,
     source::{
-        hostlocal::{Lookup, Stores},
+        hostlocal::{Asker, Lookup, Stores},
         ipam,
         root::{Root, RootError},
     },
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Reservations {
     /// host-local's, looked up address by address.
-    stores: Result<Stores, RootError>,
+    stores: Result<Asker, RootError>,
     /// The others', as they were last listed.
     others: Others,
     watcher: Option<ipam::Watcher>,
@@ -54,11 +54,11 @@ impl Reservations {
             }
             Err(error) => {
                 tracing::warn!("cannot watch the stores of IPAM plugins: {error}");
-                let expected = this.stores.as_ref().map(|stores| {
-                    let networks = &stores.configuration().networks;
-                    ipam::expected(networks).into_keys().collect()
-                });
-                this.others.await_kinds(expected.unwrap_or_default());
+                let stores = this.stores.as_mut().ok();
+                let config = stores.and_then(|stores| stores.overview().ok());
+                let networks = config.map(|(_, config)| config.networks.as_slice());
+                let expected = ipam::expected(networks.unwrap_or_default());
+                this.others.await_kinds(expected.into_keys().collect());
             }
         }
         this
@@ -71,7 +71,7 @@ impl Reservations {
 
     fn with(stores: Result<Stores, RootError>) -> Self {
         Self {
-            stores,
+            stores: stores.map(Asker::new),
             others: Others::default(),
             watcher: None,
             told: BTreeMap::new(),
@@ -84,22 +84,26 @@ impl Reservations {
         self.others.learn(&event.what);
     }
 
-    /// What of them is seen.
-    pub(crate) fn coverage(&self) -> Vec<CoverageItem> {
+    /// What of them is seen. Waits for host-local's files, though not long.
+    pub(crate) fn coverage(&mut self) -> Vec<CoverageItem> {
         let mut items = vec![self.coverage_of_host_local()];
         items.extend(self.watcher.iter().flat_map(ipam::Watcher::coverage));
         items
     }
 
-    fn coverage_of_host_local(&self) -> CoverageItem {
-        let (mechanism, reason, unknown) = match &self.stores {
-            Ok(stores) if stores.is_bare() => {
-                let why = String::from("no CNI configuration and no reservations on this node yet");
-                let unknown = String::from("whether a ghost's address is still reserved");
-                (None, Some(why), vec![unknown])
-            }
-            Ok(stores) => {
-                let config = stores.configuration();
+    fn coverage_of_host_local(&mut self) -> CoverageItem {
+        let overview = match &mut self.stores {
+            Ok(stores) => stores.overview(),
+            Err(error) => Err(fault::chain(error)),
+        };
+        let overview = overview.and_then(|(bare, config)| match bare {
+            true => Err(String::from(
+                "no CNI configuration and no reservations on this node yet",
+            )),
+            false => Ok(config),
+        });
+        let (mechanism, reason, unknown) = match overview {
+            Ok(config) => {
                 let cni = config.networks.first().map(|network| match &network.ipam {
                     Some(ipam) => format!("CNI {}, IPAM {ipam}", network.plugin),
                     None => format!("CNI {}", network.plugin),
@@ -107,9 +111,9 @@ impl Reservations {
                 let mechanism = String::from("reservation files, of watched addresses");
                 (Some(mechanism), cni, config.unread.texts())
             }
-            Err(error) => {
+            Err(why) => {
                 let unknown = String::from("whether a ghost's address is still reserved");
-                (None, Some(fault::chain(error)), vec![unknown])
+                (None, Some(why), vec![unknown])
             }
         };
         CoverageItem {
@@ -122,7 +126,7 @@ impl Reservations {
 
     /// Asks about `addresses`, and about no others any more; before that, takes
     /// what the stores have come to say. Never waits for anything but
-    /// host-local's files.
+    /// host-local's files, and for those only once while they do not answer.
     pub(crate) fn poll(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
         if let Some(watcher) = &mut self.watcher {
             let deleted = |event: &Event| matches!(event.what, What::PodDeleted { .. });
@@ -139,15 +143,20 @@ impl Reservations {
         let time = Timestamp::now();
         let mut failing = None;
         for address in addresses {
+            let asked = match &mut self.stores {
+                Ok(stores) => stores.holder(*address),
+                Err(_) => Ok(Lookup::default()),
+            };
+            let (lookup, silent) = match asked {
+                Ok(lookup) => (lookup, None),
+                Err(why) => (Lookup::default(), Some(why)),
+            };
             let Lookup {
                 stores,
                 holder,
                 unread,
-            } = match &self.stores {
-                Ok(stores) => stores.holder(*address),
-                Err(_) => Lookup::default(),
-            };
-            let unread = unread.texts().into_iter().next();
+            } = lookup;
+            let unread = silent.or_else(|| unread.texts().into_iter().next());
             let other = self.others.holder(*address);
             // What could not be read may hold it: that is no "free".
             let unknown = unread.is_some() || other.unknown;

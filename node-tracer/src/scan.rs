@@ -170,6 +170,7 @@ impl Scan {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
                 stall_threshold: config.stall_threshold,
+                surveyed: true,
             }),
             reservations: Reservations::of(looker.stores()?),
             recorder,

@@ -82,9 +82,11 @@ fn counts(held: &HeldAddress) -> bool {
 /// A namespace that a pod made for itself: the API server has other addresses
 /// for the pod; or the runtime or CNI have another namespace for it than this
 /// one, which only a cgroup ties to the pod; or it is cabled to another one of
-/// the pod, where a sandbox is cabled to the host.
+/// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
+/// list or libcni names is a sandbox, if not the pod's newest.
 pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
-    let Some(uid) = entry.sandbox.uid().filter(|_| entry.sandbox.add.is_none()) else {
+    let own = entry.sandbox.add.is_some() || entry.sandbox.named;
+    let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
         return false;
     };
     let ips = model
@@ -92,20 +94,28 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
         .pod(uid)
         .map(|pod| pod.ips.as_slice())
         .unwrap_or_default();
-    let has = |ip: &IpAddr| {
-        entry
-            .addresses
-            .iter()
-            .any(|held| held.address.address == *ip)
+    let has = |entry: &NetnsEntry| {
+        let mut held = entry.addresses.iter();
+        held.any(|held| ips.contains(&held.address.address))
     };
-    if !ips.is_empty() && !ips.iter().any(has) {
+    let others: Vec<&NetnsEntry> = model
+        .netns
+        .live()
+        .filter(|other| other.serial != entry.serial && other.sandbox.uid() == Some(uid))
+        .collect();
+    // The API server knows the addresses of the pod's newest sandbox alone: of
+    // another one's namespace they say nothing.
+    let is_older = || {
+        let id = entry.sandbox.id.as_deref();
+        let differs = |other: &str| id.is_some_and(|id| id != other);
+        let mut others = others.iter();
+        others.any(|other| other.sandbox.id.as_deref().is_some_and(differs) && has(other))
+    };
+    if !ips.is_empty() && !has(entry) && !is_older() {
         return true;
     }
-    let others = model.netns.live();
-    let mut others =
-        others.filter(|other| other.serial != entry.serial && other.sandbox.uid() == Some(uid));
     let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
-    others.any(|other| {
+    others.iter().any(|other| {
         let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
         let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
         (entry.created && earlier) || (by_cgroup && (told || is_cabled(entry, other)))

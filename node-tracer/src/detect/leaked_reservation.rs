@@ -2,8 +2,9 @@
 //! containers that do not exist. Nobody will call CNI DEL for them any more; who
 //! else gives them back depends on the store.
 //!
-//! A namespace that was found and could not be visited can have any address, a
-//! ghost's among them: then nothing is certain, and no file is to be moved.
+//! A namespace that could not be visited, or not even be found, can have any
+//! address, a ghost's among them: then nothing is certain, and no file is to be
+//! moved.
 //!
 //! What counts as a container that exists is [`judge`]'s. That a DEL was missed
 //! is another rule's; this one looks at what is left.

@@ -19,7 +19,8 @@
 //!
 //! Without a store that says that it is reserved it is `info`, and so it is
 //! while the runtime lists the sandbox: it calls DEL when it removes it. What
-//! only libcni remembers is `info`, too, while the runtime does not answer.
+//! only libcni remembers is `info`, too, while the runtime does not answer, or a
+//! namespace could not be found or read, which may be the sandbox's.
 
 mod advice;
 mod reservation;
@@ -33,7 +34,9 @@ use std::{
 };
 
 pub(super) use self::reservation::{Stays, stays};
-use super::{View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, unread};
+use super::{
+    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, unfound, unread,
+};
 use crate::{
     clock::Timestamp,
     event::{Attachment, Netns, PodRef},
@@ -159,7 +162,12 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
         // What has failed need not have reserved anything.
         Stays::Unknown if failed => return None,
         Stays::Unknown => Severity::Info,
-        Stays::Reserved { .. } if unread(view.model) > 0 && case.called.is_none() => Severity::Info,
+        // Its namespace may be one that nobody has seen, or seen into.
+        Stays::Reserved { .. }
+            if case.called.is_none() && (unread(view) > 0 || unfound(view.model).is_some()) =>
+        {
+            Severity::Info
+        }
         // Whoever does not answer may be about to call DEL.
         Stays::Reserved { .. } if found && !disowned && answering(view.model).is_none() => {
             Severity::Info

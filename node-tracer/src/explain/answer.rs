@@ -10,27 +10,56 @@ use crate::{clock::Timestamp, detect::short_id, finding::Holder};
 const USERS: usize = 4;
 /// What could not be read, of which so much is named.
 const NOT_READ: usize = 3;
+/// Said of a namespace that was not visited.
+const UNVISITED: &str = "its addresses were not read";
 
-/// What an explanation comes to. `own` tells the subject's own namespaces from
-/// those that only share an address with them.
-pub(super) fn answer(
-    all: &Explanation,
-    own: &[u32],
-    not_read: &[String],
-    now: Timestamp,
-) -> String {
+/// What an answer rests on, besides what is told of the subject: what was not
+/// read must not become a "no".
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Basis<'a> {
+    /// The subject's own namespaces, by inode; others only share an address with
+    /// them.
+    pub(super) own: &'a [u32],
+    /// Those of all whose devices and addresses were not read.
+    pub(super) unvisited: &'a [u32],
+    /// All that was not read, of the whole node.
+    pub(super) not_read: &'a [String],
+    /// There can be a namespace among that.
+    pub(super) blind: bool,
+    /// The time.
+    pub(super) now: Timestamp,
+}
+
+impl Basis<'_> {
+    /// That a namespace shows no address does not mean that it has none.
+    fn is_unvisited(&self, part: &NetnsPart) -> bool {
+        self.unvisited.contains(&part.id.inode)
+    }
+
+    /// Nothing leads from the subject to a namespace: whose a namespace is, is
+    /// told by runtimes, CNI and the kernel together.
+    fn no_namespace(&self) -> &'static str {
+        match self.not_read.is_empty() {
+            true => "it has no network namespace here",
+            false => "no network namespace of it was found in what could be read",
+        }
+    }
+}
+
+/// What an explanation comes to.
+pub(super) fn answer(all: &Explanation, basis: &Basis<'_>) -> String {
     let subject = &all.subject;
     if !subject.found {
-        return nothing(subject.kind, &subject.value, not_read);
+        return nothing(subject.kind, &subject.value, basis.not_read);
     }
-    let mine = |part: &&NetnsPart| own.contains(&part.id.inode);
+    let mine = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
     let mine: Vec<&NetnsPart> = all.netns.iter().filter(mine).collect();
     match subject.kind {
-        Kind::Address => address(all, now),
-        Kind::Pod | Kind::PodUid => pod(all, &mine, now),
-        Kind::Container => container(all, &mine, now),
-        Kind::Netns | Kind::NetnsPath => namespace(all, &mine, now),
-        Kind::Pid => task(all, &mine, now),
+        Kind::Address => address(all, basis),
+        Kind::Pod | Kind::PodUid => pod(all, &mine, basis),
+        Kind::Container => container(all, &mine, basis),
+        Kind::Netns | Kind::NetnsPath => namespace(all, &mine, basis),
+        Kind::Pid => task(all, &mine, basis.now),
     }
 }
 
@@ -62,7 +91,7 @@ fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
     }
 }
 
-fn address(all: &Explanation, now: Timestamp) -> String {
+fn address(all: &Explanation, basis: &Basis<'_>) -> String {
     let ip = &all.subject.value;
     let has = |part: &&NetnsPart| {
         let mut addresses = part.addresses.iter();
@@ -70,10 +99,15 @@ fn address(all: &Explanation, now: Timestamp) -> String {
     };
     let users: Vec<&NetnsPart> = all.netns.iter().filter(has).collect();
     if users.is_empty() {
-        return format!("no network namespace has {ip}{}", named_by(all));
+        let read = match basis.blind {
+            true => " that could be read",
+            false => "",
+        };
+        let named = named_by(all);
+        return format!("no network namespace{read} has {ip}{named}");
     }
     let named = users.iter().take(USERS);
-    let mut named: Vec<String> = named.map(|part| kept(part, now)).collect();
+    let mut named: Vec<String> = named.map(|part| kept(part, basis.now)).collect();
     if users.len() > USERS {
         let more = users.len() - USERS;
         named.push(format!("{more} more network namespaces"));
@@ -135,7 +169,7 @@ fn source_of(pod: &PodPart) -> &str {
     pod.source.as_deref().unwrap_or("pods")
 }
 
-fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
     let value = match all.pods.first() {
         Some(pod) if pod.name.is_some() => pod.reference().label(),
         _ => all.subject.value.clone(),
@@ -159,7 +193,7 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
             (Some(doubt), _) => format!("pod {value} is not on the list of pods, but {doubt}"),
             (None, Some(at)) => {
                 // The first list without it, which may be a file.
-                let at = words::clock(at, now);
+                let at = words::clock(at, basis.now);
                 let source = source_of(pod);
                 format!("pod {value} was not on the list of pods ({source}) at {at}")
             }
@@ -170,12 +204,12 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
     let places: Vec<String> = mine
         .iter()
         .filter(|part| !part.host)
-        .map(|part| place(part, mine.len() > 1, now))
+        .map(|part| place(part, mine.len() > 1, basis))
         .collect();
     let on_host = listed.is_some_and(|pod| pod.host_network) || is_on_host(all);
     match places.is_empty() {
         true if on_host => state,
-        true if all.sandboxes.is_empty() => format!("{state}; it has no network namespace here"),
+        true if all.sandboxes.is_empty() => format!("{state}; {}", basis.no_namespace()),
         true => format!("{state}; its sandboxes have no network namespace that was found"),
         false => format!("{state}; {}", places.join("; ")),
     }
@@ -188,7 +222,7 @@ fn is_on_host(all: &Explanation) -> bool {
 }
 
 /// `it has 10.0.3.7 in netns 4026532246, kept by ...`
-fn place(part: &NetnsPart, several: bool, now: Timestamp) -> String {
+fn place(part: &NetnsPart, several: bool, basis: &Basis<'_>) -> String {
     let inode = part.id.inode;
     let addresses = addresses(part);
     let who = match (several, part.pod_state) {
@@ -196,10 +230,11 @@ fn place(part: &NetnsPart, several: bool, now: Timestamp) -> String {
         _ => "it",
     };
     let has = match addresses.is_empty() {
+        true if basis.is_unvisited(part) => format!("{who} has netns {inode} ({UNVISITED})"),
         true => format!("{who} has netns {inode} and no address"),
         false => format!("{who} has {} in netns {inode}", list(&addresses)),
     };
-    match keeper(part, now) {
+    match keeper(part, basis.now) {
         Some(keeper) => format!("{has}, kept by {keeper}"),
         None => has,
     }
@@ -212,7 +247,7 @@ fn addresses(part: &NetnsPart) -> Vec<std::net::IpAddr> {
         .collect()
 }
 
-fn container(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+fn container(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
     let id = all.subject.value.as_str();
     let short = short_id(id);
     let sandboxes = || all.sandboxes.iter().map(|part| &part.sandbox);
@@ -254,7 +289,7 @@ fn container(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
     match (mine.is_empty(), reserved.is_empty()) {
         (false, _) => {
             let places = mine.iter().filter(|part| !part.host);
-            let places: Vec<String> = places.map(|part| place(part, false, now)).collect();
+            let places: Vec<String> = places.map(|part| place(part, false, basis)).collect();
             match places.is_empty() {
                 true => format!("{what}, on the host's network"),
                 false => format!("{what}; {}", places.join("; ")),
@@ -262,36 +297,47 @@ fn container(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
         }
         (true, _) if is_on_host(all) => format!("{what}, on the host's network"),
         (true, false) => format!(
-            "{what}; it has no network namespace here, and {} is still reserved for it",
+            "{what}; {}, and {} is still reserved for it",
+            basis.no_namespace(),
             list(&reserved)
         ),
-        (true, true) => format!("{what}; it has no network namespace here"),
+        (true, true) => format!("{what}; {}", basis.no_namespace()),
     }
 }
 
-fn namespace(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
+fn namespace(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
     let [part] = mine else {
-        let many = mine.iter().map(|part| kept(part, now));
+        let many = mine.iter().map(|part| kept(part, basis.now));
         let many: Vec<String> = many.collect();
+        let place = match basis.blind {
+            true => " in what could be read",
+            false => "",
+        };
         return match many.is_empty() {
             true => format!(
-                "{} is only remembered: no such network namespace was found",
+                "{} is only remembered: no such network namespace was found{place}",
                 all.subject.value
             ),
             false => many.join("; and "),
         };
     };
-    let netns = match part.host {
-        true => format!("netns {} is the host's own", part.id.inode),
-        false => words::netns(part),
-    };
+    if part.host {
+        return format!("netns {} is the host's own", part.id.inode);
+    }
+    let netns = words::netns(part);
     let addresses = addresses(part);
+    let kept = keeper(part, basis.now);
+    if addresses.is_empty() && basis.is_unvisited(part) {
+        return match kept {
+            Some(keeper) => format!("{netns} ({UNVISITED}) is kept by {keeper}"),
+            None => format!("{netns} ({UNVISITED})"),
+        };
+    }
     let has = match addresses.is_empty() {
         true => String::from("no address of its own"),
         false => list(&addresses),
     };
-    match keeper(part, now) {
-        _ if part.host => netns,
+    match kept {
         Some(keeper) => format!("{netns} has {has} and is kept by {keeper}"),
         None => format!("{netns} has {has}"),
     }

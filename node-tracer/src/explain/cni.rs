@@ -163,6 +163,7 @@ pub(super) fn stores(model: &Model, related: &Related<'_>) -> Vec<StorePart> {
                     .copied()
                     .collect(),
                 at: listed.at,
+                partial: !listed.store.unread.is_empty(),
             }
         })
         .collect()

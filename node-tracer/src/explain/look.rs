@@ -8,7 +8,7 @@ use crate::{
     detect::is_routable,
     engine::Engine,
     event::Network,
-    model::{Model, runtime::CRI},
+    model::{Model, netns::NETNS, runtime::CRI},
     words::counted,
 };
 
@@ -22,6 +22,8 @@ pub(super) struct Look {
     pub(super) at: Vec<String>,
     /// What could not be read.
     pub(super) not_read: Vec<String>,
+    /// There can be a network namespace among that, or the addresses of one.
+    pub(super) blind: bool,
 }
 
 /// What the model was filled from.
@@ -36,11 +38,16 @@ pub(super) fn look(engine: &Engine, hints: &Hints, asked: Option<IpAddr>) -> Loo
     let failed = failed.map(|(source, failure)| format!("{source}: {}", failure.error));
     look.missing(failed);
     look.missing(hints.unread.iter().cloned());
+    // What is unread in part can be the kernel's, and so can what was lost.
+    look.blind |= model.failure(NETNS).is_some()
+        || !hints.unread.is_empty()
+        || !model.losses.by_cause.is_empty();
     if asked.is_some_and(|address| !is_routable(address)) {
         look.not_read.push(String::from(
             "addresses of this kind (loopback, link-local, multicast): every namespace \
              has some, and sources may leave them out",
         ));
+        look.blind = true;
     }
     for (cause, count) in &model.losses.by_cause {
         look.not_read
@@ -75,11 +82,13 @@ impl Look {
         if model.netns.live().next().is_none() {
             self.not_read
                 .push(String::from("network namespaces: none was listed"));
+            self.blind = true;
         }
         // Without a list of devices even an empty namespace was not looked at.
         let unread = model.netns.live();
         let unread = unread.filter(|entry| entry.wiring.is_none() && entry.addresses.is_empty());
         let unread: Vec<u32> = unread.map(|entry| entry.id.inode).collect();
+        self.blind |= !unread.is_empty();
         self.missing(
             unread
                 .into_iter()

@@ -19,6 +19,7 @@ use crate::{
 
 mod incident;
 mod lookup;
+mod partial;
 
 use self::incident::*;
 

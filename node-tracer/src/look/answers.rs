@@ -6,6 +6,7 @@ use crate::{
     config::Pods,
     event::{Event, What},
     fault,
+    model::netns::NETNS,
     record::CoverageItem,
     source::{
         bundles::{self, BundlesError},
@@ -132,6 +133,20 @@ pub(super) fn not_asked(reason: &str) -> CoverageItem {
         mechanism: None,
         reason: Some(reason.to_owned()),
         unknown: vec![UNKNOWN_SANDBOXES.to_owned()],
+    }
+}
+
+/// The search for network namespaces has not gone through all that can lead to
+/// one: the rules are to know that there may be more.
+pub(super) fn not_all_netns(missed: &[String]) -> Event {
+    let mut error = String::from("not all that can lead to a network namespace could be looked at");
+    if !missed.is_empty() {
+        error += &format!(": {}", missed.join("; "));
+    }
+    let source = NETNS.to_owned();
+    Event {
+        time: Timestamp::now(),
+        what: What::SourceFailed { source, error },
     }
 }
 

@@ -7,7 +7,7 @@ use super::Looked;
 use crate::{
     clock::Timestamp,
     event::{Address, Event, Netns, Pod, Task, What},
-    model::pods::deleted,
+    model::{netns::NETNS, pods::deleted},
 };
 
 /// What the last look found, as far as its going is an event. What could not
@@ -19,13 +19,18 @@ pub(crate) struct Differences {
     addresses: HashMap<u32, HashSet<Address>>,
     blocked: HashMap<(u32, Option<u64>), (Task, Timestamp)>,
     pods: Option<Vec<Pod>>,
+    /// There may have been more namespaces than it found, which was told.
+    nets_partial: bool,
 }
 
 impl Differences {
     /// Takes in what a look has found. Returns what has gone since the one
     /// before, as of the time of the new look.
     pub(crate) fn next(&mut self, looked: &Looked) -> Vec<Event> {
-        let mut new = Self::default();
+        let mut new = Self {
+            nets_partial: !looked.nets_whole,
+            ..Self::default()
+        };
         let mut time = None;
         for Event { time: at, what } in &looked.events {
             match what {
@@ -50,9 +55,14 @@ impl Differences {
             }
         }
         let Some(time) = time else {
+            self.nets_partial |= new.nets_partial;
             return Vec::new();
         };
         let mut gone = Vec::new();
+        if self.nets_partial && !new.nets_partial {
+            let source = NETNS.to_owned();
+            gone.push(What::SourceRecovered { source });
+        }
         self.gone_netns(looked, &mut new, &mut gone);
         self.gone_addresses(&mut new, &mut gone);
         for (key, (task, since)) in std::mem::take(&mut self.blocked) {
@@ -201,7 +211,8 @@ mod tests {
             ..look(&[found(1, 300)])
         };
         assert_eq!(differences.next(&partial), []);
-        // The namespace is there, but it could not be entered.
+        // The namespace is there, but it could not be entered. All were found.
+        let source = NETNS.to_owned();
         assert_eq!(
             differences.next(&look(&[
                 found(2, 100),
@@ -209,7 +220,7 @@ mod tests {
                 found(2, 200),
                 found(2, 300)
             ])),
-            []
+            [at(2, What::SourceRecovered { source })]
         );
         let all = [found(3, 100), read(3, 100), stuck(0, 9, 100)];
         let gone: Vec<What> = differences
@@ -219,6 +230,24 @@ mod tests {
             .collect();
         assert_eq!(gone.len(), 3, "{gone:#?}");
         assert!(matches!(gone[2], What::AddressRemoved { .. }), "{gone:#?}");
+    }
+
+    #[test]
+    fn that_all_namespaces_were_found_is_told_after_it_was_not_so() {
+        let mut differences = Differences::default();
+        let partial = |events: &[Event]| Looked {
+            nets_whole: false,
+            ..look(events)
+        };
+        assert_eq!(differences.next(&look(&[found(0, 100)])), []);
+        assert_eq!(differences.next(&partial(&[found(1, 100)])), []);
+        assert_eq!(differences.next(&partial(&[])), [], "nothing was found");
+        let source = NETNS.to_owned();
+        assert_eq!(
+            differences.next(&look(&[found(3, 100)])),
+            [at(3, What::SourceRecovered { source })]
+        );
+        assert_eq!(differences.next(&look(&[found(4, 100)])), [], "once");
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::{
     event::{Address, FdHolder, MAX_HOLDERS, Netns, Task},
 };
 
+/// The source that fails while not all that can lead to a namespace could be
+/// looked through: then there may be more of them than are known.
+pub(crate) const NETNS: &str = "netns";
 /// Namespaces at most.
 pub(crate) const MAX_NETNS: usize = 16_384;
 /// Addresses at most, in all namespaces.

@@ -30,8 +30,11 @@ pub(crate) struct Pods {
 pub(crate) struct List {
     /// Where it is from.
     pub(crate) source: String,
-    /// The time for which it is true.
+    /// The time for which it is true, at the latest.
     pub(crate) at: Timestamp,
+    /// The time for which it is true for certain: it proves nothing of a pod
+    /// that is younger.
+    pub(crate) proves: Timestamp,
     /// Namespaces that pods on it are in.
     pub(crate) namespaces: usize,
     /// Its source vouches that all of the node's pods are on it.
@@ -132,7 +135,7 @@ impl Pods {
         match &self.list {
             // A static pod runs whether or not its mirror is in the API, and
             // only its UID has no hyphens.
-            Some(list) if list.whole && list.at > existed && uid.contains('-') => {
+            Some(list) if list.whole && list.proves > existed && uid.contains('-') => {
                 Standing::Unlisted(list.at)
             }
             _ => Standing::Unknown,
@@ -147,12 +150,19 @@ impl Pods {
         &mut self,
         source: &str,
         at: Timestamp,
+        made_after: Option<Timestamp>,
         vouched: bool,
         pods: &[Pod],
     ) -> bool {
         if self.list.as_ref().is_some_and(|list| at < list.at) {
             return false;
         }
+        // It was made after the one before, whose newest pod it may lack.
+        let proven = self
+            .list
+            .as_ref()
+            .map_or(Timestamp::EPOCH, |list| list.proves);
+        let proves = made_after.map_or(at, |made_after| made_after.max(proven).min(at));
         let whole = pods.len() <= MAX_PODS;
         self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
         let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
@@ -166,6 +176,7 @@ impl Pods {
         let new = List {
             source,
             at,
+            proves,
             namespaces,
             vouched,
             whole,

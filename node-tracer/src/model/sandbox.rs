@@ -26,11 +26,16 @@ pub(crate) struct Sandbox {
     pub(crate) known: Option<Known>,
     /// The sandbox's ID, from CNI ADD, the runtime or libcni's cache.
     pub(crate) id: Option<String>,
+    /// The runtime or libcni's cache has this very namespace for the sandbox,
+    /// or its address: more than a container with a task in it, which a
+    /// namespace that the pod made for itself has, too.
+    pub(crate) named: bool,
     /// Containers of the pod with tasks in it, the infra container among them.
     pub(crate) containers: BTreeSet<String>,
     /// When CNI ADD for it was first seen.
     pub(crate) add: Option<Timestamp>,
-    /// The last CNI DEL for it that ended.
+    /// The last CNI DEL for it that ended: one plugin's of a chain, never that
+    /// of the loopback device.
     pub(crate) del: Option<CallEnd>,
     /// A CNI DEL for it that runs: its process, and since when.
     pub(crate) deleting: Option<(u32, Timestamp)>,
@@ -86,8 +91,11 @@ impl Known {
 pub(crate) struct CallEnd {
     /// When.
     pub(crate) at: Timestamp,
-    /// Its exit status; `None` if a signal ended it.
+    /// Its exit status; `None` if a signal ended it, or that was not seen.
     pub(crate) exit_code: Option<i32>,
+    /// It failed: by its exit status, by a signal, or as a log tells. Of one
+    /// whose end was not seen that is not known.
+    pub(crate) failed: bool,
 }
 
 impl Sandbox {
@@ -188,6 +196,11 @@ impl Sandbox {
         !known
     }
 
+    /// The namespace itself, or its address, is known to be the sandbox's.
+    pub(super) fn note_named(&mut self) -> bool {
+        !std::mem::replace(&mut self.named, true)
+    }
+
     fn belong_to(&mut self, pod: Option<PodRef>) {
         let uid = pod.as_ref().and_then(|pod| pod.uid.as_deref());
         if uid != self.uid() {
@@ -195,6 +208,7 @@ impl Sandbox {
             self.standing = Standing::Unknown;
             self.existed = None;
             self.containers.clear();
+            self.named = false;
         }
         self.pod = pod;
     }
@@ -204,13 +218,17 @@ impl Sandbox {
         self.existed = self.existed.into_iter().chain(since).min();
     }
 
-    /// A trusted DEL for the sandbox, started or ended.
+    /// A trusted DEL for the sandbox, started or ended. One of the loopback
+    /// device takes nothing away.
     pub(super) fn note_del(
         &mut self,
         call: &CniCall,
         time: Timestamp,
         end: Option<CallEnd>,
     ) -> bool {
+        if call.ifname == "lo" {
+            return false;
+        }
         match end {
             // The one that a plugin delegates to ends before that plugin.
             None if call.delegated && self.deleting.is_some() => {}
@@ -374,7 +392,7 @@ mod tests {
             host_network: true,
             ..pod("agent", NEW, &[])
         };
-        pods.listed("pods", s(1), false, &[agent]);
+        pods.listed("pods", s(1), None, false, &[agent]);
         assert_eq!(note(&mut Sandbox::default(), &[thread], &pods), None);
     }
 
@@ -415,6 +433,7 @@ mod tests {
             Some(CallEnd {
                 at,
                 exit_code: Some(0),
+                failed: false,
             })
         };
         let bridge = call("DEL", "sandbox-old", 100, OLD, "a");
@@ -426,6 +445,33 @@ mod tests {
         assert_eq!(sandbox.deleting, Some((bridge.pid, s(2))));
         sandbox.note_del(&bridge, s(5), end(s(5)));
         assert_eq!(sandbox.deleting, None);
+    }
+
+    #[test]
+    fn a_del_of_the_loopback_device_is_none_of_the_sandbox() {
+        let mut sandbox = Sandbox::default();
+        let mut lo = call("DEL", "sandbox-old", 100, OLD, "a");
+        lo.ifname = String::from("lo");
+        let end = CallEnd {
+            at: s(3),
+            exit_code: Some(0),
+            failed: false,
+        };
+        assert!(!sandbox.note_del(&lo, s(2), None));
+        assert!(!sandbox.note_del(&lo, s(3), Some(end)));
+        assert_eq!((sandbox.deleting, sandbox.del), (None, None));
+    }
+
+    #[test]
+    fn what_names_a_namespace_as_one_pods_does_not_name_it_as_anothers() {
+        let mut its = Sandbox::default();
+        its.note_runtime(&sandbox("sandbox-old", 100, OLD), "cri", s(1));
+        assert!(its.note_named());
+        assert!(!its.note_named(), "it is no news");
+        its.note_runtime(&sandbox("sandbox-old", 100, OLD), "cri", s(2));
+        assert!(its.named);
+        its.note_runtime(&sandbox("sandbox-new", 100, NEW), "cri", s(3));
+        assert!(!its.named);
     }
 
     #[test]

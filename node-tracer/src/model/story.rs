@@ -299,6 +299,7 @@ pub(crate) fn listed(seconds: i64, pods: &[Pod]) -> Event {
         What::PodsListed {
             source,
             at: s(seconds),
+            made_after: None,
             whole: false,
             pods: pods.to_vec(),
         },
@@ -375,7 +376,20 @@ impl Node {
             boot_id: String::from("boot"),
             node: String::from("node-1"),
             stall_threshold,
+            surveyed: false,
         }))
+    }
+
+    /// One that is told of looks, as a scan is: all namespaces were to be
+    /// visited.
+    pub(crate) fn of_looks(events: &[Event]) -> Self {
+        let settings = Settings {
+            surveyed: true,
+            ..Self::default().0.settings().clone()
+        };
+        let mut node = Self(Engine::new(settings));
+        node.tell_all(events);
+        node
     }
 
     pub(crate) fn of(events: &[Event]) -> Self {

@@ -33,9 +33,18 @@ pub(super) fn tie(
         changed |= entry
             .sandbox
             .note_runtime(sandbox, source, list.at.min(time));
+        // One without a namespace may be known by a task's container alone.
+        if sandbox.netns.is_some() || has_any(entry, &sandbox.ips) {
+            changed |= entry.sandbox.note_named();
+        }
     }
     if let Some(attachment) = attachment(entry, cni) {
         changed |= entry.sandbox.note_attachment(attachment);
+        let netns = attachment.netns;
+        let there = netns.is_some_and(|netns| netns.inode == entry.id.inode);
+        if attachment.pod.is_some() && (there || has_any(entry, &attachment.ips)) {
+            changed |= entry.sandbox.note_named();
+        }
     }
     changed | entry.sandbox.stand(pods, entry.seen)
 }

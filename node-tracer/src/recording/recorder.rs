@@ -184,6 +184,7 @@ mod tests {
             ("b", "n")
         );
         assert_eq!(settings.stall_threshold, Duration::from_micros(1_500));
+        assert!(settings.surveyed, "a scan visits all namespaces");
         assert_eq!(
             serde_json::from_str::<Event>(lines.next().unwrap()).unwrap(),
             event

@@ -22,7 +22,11 @@ use crate::{
     fault,
     finding::Finding,
     look::Looker,
-    model::{Model, TABLE_FULL, runtime::CRI},
+    model::{
+        Model, TABLE_FULL,
+        netns::{NETNS, NetnsEntry, NetnsTable},
+        runtime::CRI,
+    },
     record::CoverageItem,
     scan::Scan,
     source::{
@@ -226,8 +230,11 @@ impl Observation {
         }
         found.extend(self.unknown_to_cri());
         let view = View::new(model, self.scan.looks.engine().settings(), self.at);
+        // Whatever the rules make of it.
+        let all_seen =
+            self.scan.nets_whole && model.failure(NETNS).is_none() && are_all_read(&model.netns);
         match view.judge() {
-            Some(judge) if !judge.is_blind() && self.scan.nets_whole => {}
+            Some(judge) if !judge.is_blind() && all_seen => {}
             Some(_) => {
                 let kernel = item("kernel").map(said).unwrap_or_default();
                 found.push(format!(
@@ -335,6 +342,13 @@ impl Observation {
     }
 }
 
+/// Whether every namespace that lives was visited, and the host's own is one of
+/// them: of one that was not, it is not known which addresses it has.
+fn are_all_read(all: &NetnsTable) -> bool {
+    let is_read = |entry: &NetnsEntry| entry.wiring.is_some();
+    all.live().any(|entry| entry.host) && all.live().all(is_read)
+}
+
 /// Whether a source has told all.
 fn complete(item: &CoverageItem) -> bool {
     item.mechanism.is_some() && item.unknown.is_empty()
@@ -372,4 +386,34 @@ fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
         files.insert(path.clone(), file);
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::Event, model::story::*};
+
+    fn are_all_read_of(story: &[Event]) -> bool {
+        are_all_read(&Node::of(story).0.model().netns)
+    }
+
+    #[test]
+    fn a_namespace_that_was_not_read_stands_in_the_way_and_so_does_the_hosts() {
+        let (hosts, pods) = (devices(3, 1, &[], &[], &[]), devices(3, 100, &[], &[], &[]));
+        let both = [host(0), found(1, 100)];
+        let after = |more: &[&Event]| -> Vec<Event> {
+            let all = both.iter().chain(more.iter().copied());
+            all.cloned().collect()
+        };
+        assert!(are_all_read_of(&after(&[&hosts, &pods])));
+        // rtnetlink's lock was held from the first visit on, or there are no
+        // rights to enter any.
+        assert!(!are_all_read_of(&after(&[])));
+        assert!(!are_all_read_of(&after(&[&pods])), "the host's");
+        assert!(!are_all_read_of(&after(&[&hosts])), "the pod's");
+        let goes = dying(4, 100);
+        assert!(are_all_read_of(&after(&[&hosts, &goes])), "it has none");
+        assert!(!are_all_read_of(&[found(1, 100), pods]), "no host");
+        assert!(!are_all_read_of(&[]), "nothing was found");
+    }
 }

@@ -247,7 +247,7 @@ fn looks() -> (Vec<Event>, Vec<Event>) {
 #[test]
 fn a_scan_is_told_as_it_was() {
     let (first, second) = looks();
-    let mut lived = Looks::new(Node::default().0.settings().clone());
+    let mut lived = Looks::new(Node::of_looks(&[]).0.settings().clone());
     for look in [&first, &second] {
         look.iter().for_each(|event| lived.apply(event));
         lived.looked();

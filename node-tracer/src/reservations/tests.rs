@@ -1,4 +1,8 @@
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use super::*;
 use crate::{
@@ -118,6 +122,75 @@ fn a_store_that_is_silent_does_not_say_free() {
         "it may be in the rest"
     );
     assert_eq!(ask(&mut all, 6).as_deref(), Some("ccc of 3 stores"));
+}
+
+#[test]
+fn stores_that_hang_hold_up_once_and_do_not_say_free() {
+    let (_root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.5", "aaa")]);
+    let release = all.stores.as_mut().unwrap().hang();
+    let addresses: BTreeSet<IpAddr> = (5..9).map(ip).collect();
+    let started = Instant::now();
+    let mut out = Vec::new();
+    all.poll(&addresses, &mut out);
+    let mut unknown = 0;
+    let mut failures = Vec::new();
+    for event in out.drain(..) {
+        match event.what {
+            What::Reservation { stores, holder, .. } => {
+                assert_eq!((stores.len(), holder), (0, None));
+                unknown += 1;
+            }
+            What::SourceFailed { source, error } => failures.push(format!("{source}: {error}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(unknown, 4);
+    assert_eq!(
+        failures,
+        ["host-local: the reservations of host-local: no answer within 250 ms"]
+    );
+    for _ in 0..200 {
+        all.poll(&addresses, &mut out);
+    }
+    assert_eq!(out, [], "told once");
+    // Four waits a poll would be 200 s, and one a poll 50 s.
+    assert!(started.elapsed() < Duration::from_secs(10));
+
+    drop(release);
+    let is_recovery = |event: &Event| matches!(event.what, What::SourceRecovered { .. });
+    while !out.iter().any(is_recovery) {
+        assert!(started.elapsed() < Duration::from_secs(30), "{out:?}");
+        std::thread::sleep(Duration::from_millis(10));
+        all.poll(&addresses, &mut out);
+    }
+    let mut answers = BTreeMap::new();
+    for event in out {
+        if let What::Reservation {
+            address,
+            stores,
+            holder,
+        } = event.what
+        {
+            answers.insert(address, (stores.len(), holder.is_some()));
+        }
+    }
+    let wanted = (5..9).map(|last| (ip(last), (2, last == 5)));
+    let wanted: BTreeMap<IpAddr, (usize, bool)> = wanted.collect();
+    assert_eq!(answers, wanted);
+}
+
+#[test]
+fn a_node_that_does_not_answer_at_the_start_has_no_coverage_of_host_local() {
+    let (_root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.5", "aaa")]);
+    let release = all.stores.as_mut().unwrap().hang();
+    let item = all.coverage_of_host_local();
+    assert_eq!(item.mechanism, None);
+    assert!(item.reason.unwrap().contains("no answer within"));
+    assert_eq!(
+        item.unknown,
+        ["whether a ghost's address is still reserved"]
+    );
+    drop(release);
 }
 
 #[test]

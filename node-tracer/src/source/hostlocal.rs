@@ -7,12 +7,16 @@
 //! within the host's root only, nothing but small regular files is read, and
 //! what cannot be read or makes no sense leaves the answer unknown, not "free".
 //!
+//! Stores can be on a disk that hangs: who must not wait for them asks an
+//! [`Asker`].
+//!
 //! Paths are given as the host has them, whatever the root.
 
 use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::fs::FileType;
@@ -27,10 +31,14 @@ use crate::{
     fault,
 };
 
+mod asker;
 pub(crate) mod hand;
 mod store;
 
-pub(crate) use self::store::{file_name, parse};
+pub(crate) use self::{
+    asker::Asker,
+    store::{file_name, parse},
+};
 
 /// Folders of networks that are looked at below the default one.
 const MAX_NETWORKS: usize = 256;
@@ -39,7 +47,9 @@ const MAX_NETWORKS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Stores {
     root: Root,
-    config: Configuration,
+    /// Read when it is first asked for, by who asks: it, too, can be on a disk
+    /// that hangs.
+    config: OnceLock<Configuration>,
 }
 
 /// The answer to whether an address is reserved.
@@ -91,26 +101,28 @@ pub(crate) fn look(root: &Root, networks: &[Network], now: Timestamp) -> Vec<Eve
 }
 
 impl Stores {
-    /// Reads the node's CNI configuration below a root folder.
+    /// Those below a root folder. Nothing in it is read yet.
     ///
     /// # Errors
     /// The root cannot be opened. Configuration that cannot be read is in
     /// [`configuration`](Self::configuration).
     pub(crate) fn discover(root: &Path) -> Result<Self, RootError> {
-        let root = Root::open(root)?;
-        let config = Configuration::read(&root);
-        Ok(Self { root, config })
+        Ok(Self {
+            root: Root::open(root)?,
+            config: OnceLock::new(),
+        })
     }
 
-    /// The configuration as it was then.
+    /// The node's CNI configuration as it was when it was first asked for.
     pub(crate) fn configuration(&self) -> &Configuration {
-        &self.config
+        self.config.get_or_init(|| Configuration::read(&self.root))
     }
 
     /// There is neither a configuration nor a folder with reservations.
     pub(crate) fn is_bare(&self) -> bool {
-        let mut bare = self.config.networks.is_empty();
-        visit(&self.root, &self.config.networks, |_, _| bare = false);
+        let networks = &self.configuration().networks;
+        let mut bare = networks.is_empty();
+        visit(&self.root, networks, |_, _| bare = false);
         bare
     }
 
@@ -118,18 +130,22 @@ impl Stores {
     pub(crate) fn holder(&self, address: IpAddr) -> Lookup {
         let mut lookup = Lookup::default();
         let entry = Entry::named(&file_name(address));
-        visit(&self.root, &self.config.networks, |path, folder| {
-            let found = folder.and_then(|folder| store::reservation(path, folder, &entry));
-            match found {
-                Ok(reservation) => {
-                    lookup.stores.push(path.to_owned());
-                    if let Some((holder, _)) = reservation {
-                        lookup.holder.get_or_insert(holder);
+        visit(
+            &self.root,
+            &self.configuration().networks,
+            |path, folder| {
+                let found = folder.and_then(|folder| store::reservation(path, folder, &entry));
+                match found {
+                    Ok(reservation) => {
+                        lookup.stores.push(path.to_owned());
+                        if let Some((holder, _)) = reservation {
+                            lookup.holder.get_or_insert(holder);
+                        }
                     }
+                    Err(unread) => lookup.unread.push(unread),
                 }
-                Err(unread) => lookup.unread.push(unread),
-            }
-        });
+            },
+        );
         lookup
     }
 }

@@ -99,6 +99,7 @@ fn listing(listed: &Listed) -> Listing {
     Listing {
         source: SOURCE.to_owned(),
         at: listed.at,
+        made_after: None,
         whole: listed.whole,
         pods: listed.pods.values().cloned().collect(),
     }

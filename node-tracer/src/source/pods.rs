@@ -10,6 +10,9 @@
 //! Whether a list is of all namespaces cannot be seen in it. That it has only
 //! a part of the pods because it was asked for in pages can, and is an error:
 //! a pod that is missing from a list counts as deleted.
+//!
+//! Nor can be seen when it was made. That was before the file was written, and
+//! not before the newest time on it; what began in between, it may not have.
 
 use std::{
     fs::{self, File},
@@ -97,6 +100,9 @@ pub(crate) struct Listing {
     /// The time for which it is true: when the file was written, or a moment
     /// before the server was asked.
     pub(crate) at: Timestamp,
+    /// The newest time on a list in a file: it was made then or later, and the
+    /// file may be a copy that is much younger.
+    pub(crate) made_after: Option<Timestamp>,
     /// Every pod of this node is on it, as far as the server goes. A file may
     /// be of one namespace, or of another cluster.
     pub(crate) whole: bool,
@@ -212,10 +218,11 @@ impl PodsFile {
 
     fn read(&self, input: impl Read, at: Timestamp) -> Result<Listing, PodsError> {
         let source = self.source();
-        let pods = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
+        let (pods, newest) = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
         Ok(Listing {
             source,
             at,
+            made_after: newest.map(|newest| newest.min(at)),
             whole: false,
             pods,
         })
@@ -277,6 +284,26 @@ mod tests {
         assert!(matches!(file.poll(), Some(Err(PodsError::Read { .. }))));
         fs::write(&path, list("three")).unwrap();
         assert_eq!(name(file.poll()), "three");
+    }
+
+    #[test]
+    fn a_list_was_made_after_the_newest_time_on_it_and_before_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pods.json");
+        let read = |created: &str| {
+            let pod =
+                format!(r#"{{"metadata":{{"name":"a","uid":"u","creationTimestamp":{created}}}}}"#);
+            fs::write(&path, format!(r#"{{"kind":"List","items":[{pod}]}}"#)).unwrap();
+            PodsFile::new(&path).poll().unwrap().unwrap()
+        };
+        let time = "2025-11-21T03:00:00Z";
+        let listing = read(&format!("{time:?}"));
+        assert_eq!(listing.made_after, Timestamp::parse(time));
+        assert!(listing.at > listing.made_after.unwrap());
+        assert_eq!(read("null").made_after, None);
+        // A clock that is ahead.
+        let listing = read(r#""2199-01-01T00:00:00Z""#);
+        assert_eq!(listing.made_after, Some(listing.at));
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Survey {
     /// there may be more than those that were seen. A guarded process 1 does not
     /// count: it holds no pod's.
     pub(crate) nets_whole: bool,
+    /// Why not, as far as that can be said.
+    pub(crate) nets_missed: Vec<String>,
     /// Of every task in uninterruptible sleep it is known whether it has been
     /// there for the threshold.
     pub(crate) stalls_whole: bool,
@@ -92,24 +94,20 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
         ..Survey::default()
     };
     let all_tasks = missed.count == 0;
-    found
-        .unread
-        .extend(missed.say(|n| format!("tasks of {n} processes")));
-    found
-        .unread
-        .extend(hidden.say(|n| format!("the network namespaces of {n} tasks")));
+    let missed = missed.say(|n| format!("tasks of {n} processes"));
+    let hidden = hidden.say(|n| format!("the network namespaces of {n} tasks"));
+    found.unread.extend(missed.into_iter().chain(hidden));
     let host = host::netns(procfs, &tasks, &mut found.unread);
+    if !found.nets_whole {
+        found.nets_missed.clone_from(&found.unread);
+    }
     let mut places = Places::of(&tasks);
     match mounts {
         Ok(mounts) => {
-            found.nets_whole &= !mounts.partial;
             places.mounts = mounts.mounts;
-            found.unread.extend(some(mounts.unread.iter().map(chain)));
+            found.unfound(mounts.partial, some(mounts.unread.iter().map(chain)));
         }
-        Err(error) => {
-            found.nets_whole = false;
-            found.unread.push(chain(&error));
-        }
+        Err(error) => found.unfound(true, vec![chain(&error)]),
     }
     // What most namespaces are reached by is known by now: while they are
     // visited, stuck tasks, descriptors and sockets are looked at.
@@ -132,10 +130,9 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     found.unread.extend(say_owners(&missed));
     found.unread.extend(stuck.unread);
     found.stalls_whole = stuck.whole && all_tasks;
-    found.nets_whole &= !stray.partial;
     places.fds = stray.fds;
     places.sockets = stray.sockets;
-    found.unread.extend(stray.unread);
+    found.unfound(stray.partial, stray.unread);
     found.seen = places.known();
     let targets = places.targets(procfs).into_iter();
     let targets: Vec<Target> = targets
@@ -185,6 +182,16 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) ->
 }
 
 impl Survey {
+    /// What of a search could not be read, and whether there may be more
+    /// namespaces for that.
+    fn unfound(&mut self, partial: bool, unread: Vec<String>) {
+        if partial {
+            self.nets_whole = false;
+            self.nets_missed.extend(unread.iter().cloned());
+        }
+        self.unread.extend(unread);
+    }
+
     fn push(&mut self, time: Timestamp, what: What) {
         self.events.push(Event { time, what });
     }

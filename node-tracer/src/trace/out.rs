@@ -78,6 +78,7 @@ impl<'a> Out<'a> {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
                 stall_threshold: config.stall_threshold,
+                surveyed: false,
             }),
             sinks: sinks
                 .into_iter()

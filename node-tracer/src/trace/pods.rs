@@ -191,6 +191,7 @@ impl PodsSource {
         let what = What::PodsListed {
             source: listing.source,
             at: listing.at,
+            made_after: listing.made_after,
             whole: listing.whole,
             pods: listing.pods,
         };

@@ -1,5 +1,5 @@
 use crate::{
-    event::{Event, What},
+    event::{Event, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
     model::story::*,
 };
@@ -262,4 +262,78 @@ fn what_only_a_cgroup_ties_to_a_pod_that_has_its_sandbox_elsewhere_does_not_coun
     assert_eq!(twice(&pods), 1, "nothing tells them from sandboxes");
     let cached = attached(2, &[cached_a, cached_b]);
     assert_eq!(twice(&[pods, vec![cached]].concat()), 0);
+}
+
+/// The pod's new sandbox has another address than the old one, which a task
+/// keeps: the API server's answer is about the new one.
+fn replaced(old: Event) -> Vec<Event> {
+    let ours = pod("checkout-x8k2p", OLD, &[ip(6)]);
+    let theirs = pod("checkout-q4w7z", NEW, &[ip(5)]);
+    let again = call("ADD", "sandbox-new", 200, OLD, "checkout-x8k2p");
+    let other = call("ADD", "sandbox-other", 300, NEW, "checkout-q4w7z");
+    vec![
+        host(0),
+        found(1, 100),
+        added(1, 100, 5),
+        holders(1, 100, &[pod_task(9, "app", OLD, "app-old")], &[]),
+        old,
+        stuck(10, 9, 100),
+        created(20, 200),
+        calls(20, again),
+        added(21, 200, 6),
+        listed(25, &[ours, theirs]),
+        created(30, 300),
+        calls(30, other),
+        added(31, 300, 5),
+    ]
+}
+
+#[test]
+fn the_sandbox_that_a_pod_had_before_is_not_one_that_it_made_for_itself() {
+    let by_container = RuntimeSandbox {
+        netns: None,
+        containers: vec![RuntimeContainer {
+            id: String::from("app-old"),
+            ..RuntimeContainer::default()
+        }],
+        ..sandbox("sandbox-old", 100, OLD)
+    };
+    let ways = [
+        attached(2, &[attachment("sandbox-old", Some(100), 5, 0)]),
+        cri(2, &[sandbox("sandbox-old", 100, OLD)]),
+        cri(2, &[by_container]),
+    ];
+    for old in ways {
+        let mut node = Node::of(&replaced(old));
+        let (open, _) = node.only(40, DUPLICATE, State::Open);
+        assert_eq!((open.severity, open.since), (Severity::Critical, s(31)));
+        for inode in ["netns 100", "netns 300"] {
+            assert!(open.title.contains(inode), "{}", open.title);
+        }
+        node.tell(listed(50, &[pod("checkout-q4w7z", NEW, &[ip(5)])]));
+        let (ghost, _) = node.only(51, Rule::GhostSandbox, State::Open);
+        assert_eq!(ghost.netns.unwrap().id, ns(100));
+    }
+}
+
+/// The runtime does not say where its sandboxes are: the tasks that tie a
+/// namespace to one are in the pod's own, too.
+#[test]
+fn what_a_runtime_knows_by_a_container_alone_may_be_the_pods_own() {
+    let of = |id: &str, uid: &str, container: &str| RuntimeSandbox {
+        netns: None,
+        containers: vec![RuntimeContainer {
+            id: container.to_owned(),
+            ..RuntimeContainer::default()
+        }],
+        ..sandbox(id, 0, uid)
+    };
+    let mut story = pair();
+    story.extend([
+        listed(5, &[pod("a", OLD, &[ip(77)]), pod("b", NEW, &[ip(78)])]),
+        cri(5, &[of("sandbox-a", OLD, "a"), of("sandbox-b", NEW, "b")]),
+        holders(6, 100, &[pod_task(20, "dind", OLD, "a")], &[]),
+        holders(6, 200, &[pod_task(30, "dind", NEW, "b")], &[]),
+    ]);
+    assert_eq!(Node::of(&story).of_rule(7, DUPLICATE), []);
 }

@@ -158,13 +158,30 @@ impl Told<'_, '_> {
             };
             claims.push(evidence(claim, "kernel", held_at));
         }
-        match (entry.sandbox.add, entry.sandbox.del) {
+        self.claim_del(claims);
+        self.claim_runtime(claims);
+    }
+
+    /// What became of CNI DEL. While one runs, what another plugin of its chain
+    /// reported says nothing of the whole.
+    fn claim_del(&self, claims: &mut Vec<Evidence>) {
+        let sandbox = &self.ghost.entry.sandbox;
+        if let Some((_, since)) = sandbox.deleting {
+            let claim = "a CNI DEL for it runs since then, and has not ended";
+            claims.push(evidence(claim, "cni", since));
+            if let Some(del) = sandbox.del.filter(|del| del.failed) {
+                claims.push(evidence("another CNI DEL for it failed", "cni", del.at));
+            }
+            return;
+        }
+        match (sandbox.add, sandbox.del) {
             (_, Some(del)) => {
-                let end = match del.exit_code {
-                    Some(0) => "reported success, and the address is still there",
-                    _ => "failed",
+                let claim = match del.exit_code {
+                    Some(0) => "CNI DEL for it reported success, and the address is still there",
+                    _ if del.failed => "CNI DEL for it failed",
+                    _ => "CNI DEL for it was called, and its end was not seen",
                 };
-                claims.push(evidence(format!("CNI DEL for it {end}"), "cni", del.at));
+                claims.push(evidence(claim, "cni", del.at));
             }
             (Some(add), None) => {
                 claims.push(evidence(
@@ -175,7 +192,6 @@ impl Told<'_, '_> {
             }
             (None, None) => self.claim_attachment(claims),
         }
-        self.claim_runtime(claims);
     }
 
     /// No DEL was seen because nobody looked; libcni forgets an attachment when

@@ -72,6 +72,26 @@ fn a_list_from_before_the_sandbox_proves_nothing() {
 }
 
 #[test]
+fn a_list_that_was_copied_after_the_pod_began_proves_nothing() {
+    let told = |after: Option<i64>| {
+        let story = bent(|what| {
+            if let What::PodsListed {
+                made_after, pods, ..
+            } = what
+            {
+                *made_after = after.map(s);
+                pods.retain(|pod| !pod.uids.contains(OLD));
+            }
+        });
+        ghost(&story, 500)
+    };
+    assert!(told(None).is_some());
+    assert!(told(Some(2)).is_some(), "made after the sandbox");
+    assert!(told(Some(1)).is_none());
+    assert!(told(Some(-50)).is_none());
+}
+
+#[test]
 fn a_list_between_the_tasks_start_and_the_tracers_counts() {
     let early = |started: i64| {
         let app = Task {
@@ -82,6 +102,7 @@ fn a_list_between_the_tasks_start_and_the_tracers_counts() {
         let list = What::PodsListed {
             source: "pods".into(),
             at: s(-100),
+            made_after: None,
             whole: false,
             pods,
         };

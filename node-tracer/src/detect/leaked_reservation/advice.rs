@@ -18,9 +18,9 @@ impl Leak<'_, '_> {
         let path = shell_word(&self.store().path);
         if self.judge.is_blind() {
             return vec![String::from(
-                "leave them where they are: a network namespace that could not be read may have \
-                 their addresses; scan again, and see in the first lines what could not be read \
-                 and why",
+                "leave them where they are: a network namespace that could not be found or read \
+                 may have their addresses; scan again, and see in the first lines what could not \
+                 be read and why",
             )];
         }
         if self.store().kind != StoreKind::HostLocal {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    detect::{View, answering, silence, unread},
+    detect::{View, answering, silence, unfound, unread},
     event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, runtime::CRI},
     words::counted,
@@ -32,6 +32,8 @@ pub(crate) struct Judge<'a> {
     namespaces: usize,
     /// Those that could not be visited.
     unread: usize,
+    /// Why there may be others, which were not found.
+    unfound: Option<&'a str>,
     /// Stores that are not host-local's, with when they were told last.
     others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
@@ -89,7 +91,8 @@ pub(crate) enum Proof<'a> {
 
 impl<'a> Judge<'a> {
     /// `None` if too little is known to judge anything.
-    pub(in crate::detect) fn new(model: &'a Model) -> Option<Self> {
+    pub(in crate::detect) fn new(view: &View<'a>) -> Option<Self> {
+        let model = view.model;
         let mut sources = model.runtime.container_sources();
         let cgroups = sources.any(|(source, _)| source == CGROUP);
         if !cgroups && answering(model).is_none() {
@@ -113,7 +116,8 @@ impl<'a> Judge<'a> {
             model,
             inside,
             namespaces,
-            unread: unread(model),
+            unread: unread(view),
+            unfound: unfound(model),
             others: model
                 .cni
                 .stores()
@@ -127,7 +131,7 @@ impl<'a> Judge<'a> {
     /// not list (cgroups alone do not show sandboxes that have stopped), and
     /// every namespace could be asked for its addresses.
     pub(crate) fn is_certain(&self) -> bool {
-        self.is_vouched() && self.unread == 0
+        self.is_vouched() && !self.is_blind()
     }
 
     /// Whether CRI vouches for what it does not list.
@@ -135,9 +139,10 @@ impl<'a> Judge<'a> {
         answering(self.model).is_some()
     }
 
-    /// Whether any namespace can have any address: it could not be visited.
+    /// Whether any namespace can have any address: it could not be visited, or
+    /// not even found.
     pub(crate) fn is_blind(&self) -> bool {
-        self.unread > 0
+        self.unread > 0 || self.unfound.is_some()
     }
 
     /// Why the verdict is none that is certain, in words.
@@ -153,6 +158,11 @@ impl<'a> Judge<'a> {
             doubts.push(format!(
                 "whether their addresses are in use all the same: {} could not be read",
                 counted(self.unread, "network namespace")
+            ));
+        }
+        if let Some(why) = self.unfound {
+            doubts.push(format!(
+                "whether their addresses are in use all the same: {why}"
             ));
         }
         doubts
@@ -275,9 +285,13 @@ impl<'a> Judge<'a> {
             parts.push(format!("{source} ({})", counted(ids.len(), "container")));
         }
         let namespaces = counted(self.namespaces, "network namespace");
-        parts.push(match self.unread {
-            0 => namespaces,
-            unread => format!("{namespaces} ({unread} of which could not be read)"),
+        parts.push(match (self.unread, self.unfound) {
+            (0, None) => namespaces,
+            (0, Some(_)) => format!("{namespaces} (there may be more)"),
+            (unread, None) => format!("{namespaces} ({unread} of which could not be read)"),
+            (unread, Some(_)) => {
+                format!("{namespaces} ({unread} of which could not be read, and there may be more)")
+            }
         });
         parts.join(", ")
     }

@@ -51,6 +51,7 @@ fn gap(story: &[Event]) -> Option<String> {
         boot_id: "boot".into(),
         node: "node-1".into(),
         stall_threshold: std::time::Duration::from_secs(5),
+        surveyed: false,
     };
     leaked_reservation::gap(&View::new(node.0.model(), &settings, s(NOW)))
 }
@@ -342,6 +343,16 @@ fn the_id_is_the_stores() {
     assert_eq!(one.id, later.id);
 }
 
+/// The same of a scan's story.
+fn leak_of_scan(story: &[Event]) -> Finding {
+    let told = Node::of_looks(story).of_rule(NOW, LEAK);
+    told.into_iter().next().unwrap().0
+}
+
+fn moves(found: &Finding) -> bool {
+    found.advice.iter().any(|step| step.contains("mv "))
+}
+
 #[test]
 fn a_namespace_that_could_not_be_read_may_have_the_address() {
     let mut story = with(vec![
@@ -350,11 +361,10 @@ fn a_namespace_that_could_not_be_read_may_have_the_address() {
         devices(4, 100, &[], &[], &[]),
         stored(10, &[(5, "x", -90)]),
     ]);
-    let moves = |found: &Finding| found.advice.iter().any(|step| step.contains("mv "));
-    let read = leak(&story).unwrap();
+    let read = leak_of_scan(&story);
     assert_eq!((read.severity, moves(&read)), (Severity::Warning, true));
     story.push(found(5, 200));
-    let unread = leak(&story).unwrap();
+    let unread = leak_of_scan(&story);
     assert_eq!((unread.severity, moves(&unread)), (Severity::Info, false));
     assert!(
         unread.unknown[0].ends_with("1 network namespace could not be read"),
@@ -364,10 +374,59 @@ fn a_namespace_that_could_not_be_read_may_have_the_address() {
     assert!(unread.title.contains("not every network namespace"));
     // One that is dying has none.
     story.push(dying(6, 200));
-    assert_eq!(leak(&story).unwrap().severity, Severity::Warning);
-    // Devices were never looked at: nothing is missing.
+    assert_eq!(leak_of_scan(&story).severity, Severity::Warning);
+    // A trace does not look at all devices: nothing is missing.
     story.retain(|event| !matches!(event.what, What::NetnsDevices { .. }));
     assert_eq!(leak(&story).unwrap().severity, Severity::Warning);
+}
+
+#[test]
+fn where_not_even_the_hosts_namespace_could_be_read_nothing_is_certain() {
+    // rtnetlink's lock was held from the first visit on, or there are no
+    // rights to enter any: of none are there devices.
+    let mut story = with(vec![found(3, 100), stored(10, &[(5, "x", -90)])]);
+    let none = leak_of_scan(&story);
+    assert_eq!((none.severity, moves(&none)), (Severity::Info, false));
+    assert!(
+        none.unknown[0].ends_with("2 network namespaces could not be read"),
+        "{:?}",
+        none.unknown
+    );
+    // The pod's could be read after all.
+    story.push(devices(11, 100, &[], &[], &[]));
+    let hosts = leak_of_scan(&story);
+    assert_eq!((hosts.severity, moves(&hosts)), (Severity::Info, false));
+    assert!(hosts.unknown[0].ends_with("1 network namespace could not be read"));
+    story.push(devices(12, 1, &[], &[], &[]));
+    assert_eq!(leak_of_scan(&story).severity, Severity::Warning);
+}
+
+#[test]
+fn a_namespace_that_was_not_found_may_have_the_address() {
+    let why = "not all that can lead to a network namespace could be looked at: tasks of 3 \
+               processes";
+    let source = || String::from(crate::model::netns::NETNS);
+    let failed = What::SourceFailed {
+        source: source(),
+        error: why.into(),
+    };
+    let mut story = with(vec![
+        devices(4, 1, &[], &[], &[]),
+        stored(10, &[(5, "x", -90)]),
+        at(11, failed),
+    ]);
+    let perhaps = leak_of_scan(&story);
+    assert_eq!((perhaps.severity, moves(&perhaps)), (Severity::Info, false));
+    assert!(perhaps.unknown[0].ends_with(why), "{:?}", perhaps.unknown);
+    let basis = |found: &Finding, text: &str| {
+        let mut claims = found.evidence.iter();
+        claims.any(|it| it.claim.ends_with(text))
+    };
+    assert!(basis(&perhaps, "1 network namespace (there may be more)"));
+    story.push(at(12, What::SourceRecovered { source: source() }));
+    let whole = leak_of_scan(&story);
+    assert_eq!((whole.severity, moves(&whole)), (Severity::Warning, true));
+    assert!(basis(&whole, "1 network namespace"));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Case, Gone, Missing, Stays, advice};
 use crate::{
-    detect::{View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unread},
+    detect::{
+        View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unfound, unread,
+    },
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
     },
@@ -217,11 +219,14 @@ impl Missing<'_> {
                 silence(model)
             )),
         }
-        if unread(model) > 0 && self.case.called.is_none() {
-            unknown.push(format!(
-                "whether its namespace lives all the same: {} could not be read",
-                counted(unread(model), "network namespace")
-            ));
+        if self.case.called.is_none() {
+            let lives = "whether its namespace lives all the same";
+            let unread = match unread(view) {
+                0 => None,
+                unread => Some(counted(unread, "network namespace")),
+            };
+            unknown.extend(unread.map(|unread| format!("{lives}: {unread} could not be read")));
+            unknown.extend(unfound(model).map(|why| format!("{lives}: {why}")));
         }
         if self.case.called.is_some() && model.losses.last.is_some_and(|at| at >= self.case.added) {
             unknown.push(String::from(

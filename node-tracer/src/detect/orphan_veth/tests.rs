@@ -21,6 +21,7 @@ fn gap(story: &[Event]) -> Option<String> {
         boot_id: "boot".into(),
         node: "node-1".into(),
         stall_threshold: std::time::Duration::from_secs(5),
+        surveyed: false,
     };
     orphan_veth::gap(&View::new(node.0.model(), &settings, s(NOW)))
 }

@@ -222,9 +222,13 @@ fn what_is_young_or_held_is_not_said_to_be_in_use_by_a_container() {
 fn with_a_namespace_unread_the_leaked_are_apparent() {
     let mut story = node(network("bridge", &[range(1, 6)]), 6, 3);
     story.push(devices(11, 1, &[], &[], &[]));
-    assert!(all(&story)[0].title.ends_with(", 2 of them for nobody"));
+    let of_scan = |story: &[Event]| {
+        let told = Node::of_looks(story).of_rule(NOW, Rule::RangeExhausted);
+        told.into_iter().next().unwrap().0
+    };
+    assert!(of_scan(&story).title.ends_with(", 2 of them for nobody"));
     story.push(found(12, 100));
-    let found = all(&story).remove(0);
+    let found = of_scan(&story);
     assert!(found.title.ends_with("2 of them apparently for nobody"));
     assert!(found.unknown[0].ends_with("1 network namespace could not be read"));
 }

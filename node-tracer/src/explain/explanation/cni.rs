@@ -57,6 +57,10 @@ pub(crate) struct StorePart {
     pub(crate) blocked: Vec<IpAddr>,
     /// When it was read.
     pub(crate) at: Timestamp,
+    /// Not all of it could be read. In the record `unknown` says so, with the
+    /// reason.
+    #[serde(skip)]
+    pub(crate) partial: bool,
 }
 
 /// A CNI call.

@@ -7,7 +7,7 @@ use crate::{
 fn pods(lists: &[(i64, &[Pod])]) -> Pods {
     let mut pods = Pods::default();
     for (at, list) in lists {
-        pods.listed("pods", s(*at), false, list);
+        pods.listed("pods", s(*at), None, false, list);
     }
     pods
 }
@@ -25,6 +25,26 @@ fn a_list_says_who_is_there_and_who_was() {
         "younger than the list"
     );
     assert_eq!(pods.pod(OLD).unwrap().name, "a");
+}
+
+#[test]
+fn a_list_proves_nothing_of_what_may_be_younger_than_it() {
+    let mut pods = Pods::default();
+    pods.listed("file", s(90), Some(s(10)), false, &[pod("a", OLD, &[])]);
+    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(90)));
+    assert_eq!(pods.standing(OTHER, s(10)), Standing::Unknown);
+    assert_eq!(pods.standing(OTHER, s(40)), Standing::Unknown);
+    assert_eq!(pods.standing(OLD, s(40)), Standing::Listed);
+    // The next is later, although its newest pod is older; and one that was on
+    // the list before is gone whatever its age.
+    pods.listed("file", s(95), Some(s(5)), false, &[]);
+    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(95)));
+    assert_eq!(pods.standing(OTHER, s(40)), Standing::Unknown);
+    assert_eq!(pods.standing(OLD, s(40)), Standing::Gone(s(95)));
+    // A clock that is ahead makes no list later than it is.
+    pods.listed("file", s(99), Some(s(500)), false, &[]);
+    assert_eq!(pods.standing(OTHER, s(99)), Standing::Unknown);
+    assert_eq!(pods.standing(OTHER, s(98)), Standing::Unlisted(s(99)));
 }
 
 #[test]
@@ -99,6 +119,7 @@ fn a_list_from_the_future_does_not_keep_later_ones_out() {
     let list = |at, pods: &[Pod]| What::PodsListed {
         source: "f".into(),
         at,
+        made_after: None,
         whole: false,
         pods: pods.to_vec(),
     };
@@ -115,6 +136,6 @@ fn when_a_pod_went_is_known_by_each_of_its_uids() {
     assert_eq!(pods.departed_at(OLD), Some(s(20)));
     assert_eq!(pods.departed_at(NEW), Some(s(20)));
     assert_eq!(pods.departed_at(OTHER), None);
-    pods.listed("pods", s(30), false, &[mirror]);
+    pods.listed("pods", s(30), None, false, &[mirror]);
     assert_eq!(pods.departed_at(OLD), None, "it is back");
 }

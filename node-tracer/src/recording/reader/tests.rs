@@ -28,7 +28,9 @@ fn a_recording_from_before_there_were_notes_is_of_trace() {
     let recording = Recording::new(String::from("x"), FIRST.as_bytes()).unwrap();
     let header = recording.header();
     assert_eq!(header.command, super::super::Command::Trace);
-    assert_eq!(header.settings().stall_threshold.as_secs(), 5);
+    let settings = header.settings();
+    assert_eq!(settings.stall_threshold.as_secs(), 5);
+    assert!(!settings.surveyed, "a trace looks at single namespaces");
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn judged(story: &[Event], besides: &Besides) -> Verdicts {
         boot_id: "boot".into(),
         node: "node-1".into(),
         stall_threshold: Duration::from_secs(5),
+        surveyed: false,
     };
     let view = View::new(&model, &settings, s(NOW));
     judge(Seen {

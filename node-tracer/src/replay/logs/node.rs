@@ -59,6 +59,7 @@ impl Node {
                 boot_id: boot.unwrap_or(BOOT).to_owned(),
                 node: self.name.clone(),
                 stall_threshold: STALL,
+                surveyed: false,
             })
         });
         engine.apply(event);

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, SeqAccess, Visitor},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
 use super::{MAX_PODS, object::Object};
@@ -49,6 +49,7 @@ pub(crate) struct Metadata {
     /// `resourceVersion`: of an object, of a list.
     pub(crate) resource_version: Option<String>,
     annotations: Object<Annotations>,
+    creation_timestamp: Newest,
     deletion_timestamp: Option<Timestamp>,
     /// `continue`: there is more of the list.
     #[serde(rename = "continue")]
@@ -80,6 +81,10 @@ struct Status {
     pod_ip: Option<String>,
     #[serde(rename = "podIPs")]
     pod_ips: Option<Vec<PodIp>>,
+    start_time: Newest,
+    conditions: Newest,
+    container_statuses: Newest,
+    init_container_statuses: Newest,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,6 +97,20 @@ impl Document {
     /// Its metadata alone.
     pub(crate) fn metadata(self) -> Metadata {
         self.metadata.0.unwrap_or_default()
+    }
+
+    /// The latest that is known to have happened to it.
+    pub(crate) fn newest(&self) -> Option<Timestamp> {
+        let metadata = self.metadata.0.iter().map(|it| it.creation_timestamp);
+        let status = self.status.0.iter().flat_map(|it| {
+            [
+                it.start_time,
+                it.conditions,
+                it.container_statuses,
+                it.init_container_statuses,
+            ]
+        });
+        metadata.chain(status).filter_map(|it| it.0).max()
     }
 
     /// The pod and its UID; `None` if it has none.
@@ -130,6 +149,67 @@ impl Document {
     }
 }
 
+/// The newest point in time that is anywhere in a value, whatever that is: what
+/// else is in a list must not make it unreadable.
+#[derive(Clone, Copy, Default)]
+struct Newest(Option<Timestamp>);
+
+impl<'de> Deserialize<'de> for Newest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NewestVisitor;
+
+        impl<'de> Visitor<'de> for NewestVisitor {
+            type Value = Newest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Newest, E> {
+                Ok(Newest(Timestamp::parse(text)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Newest, A::Error> {
+                let mut newest = None;
+                while let Some(next) = seq.next_element::<Newest>()? {
+                    newest = newest.max(next.0);
+                }
+                Ok(Newest(newest))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Newest, A::Error> {
+                let mut newest = None;
+                while let Some((_, next)) = map.next_entry::<IgnoredAny, Newest>()? {
+                    newest = newest.max(next.0);
+                }
+                Ok(Newest(newest))
+            }
+
+            fn visit_unit<E>(self) -> Result<Newest, E> {
+                Ok(Newest(None))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Newest, E> {
+                Ok(Newest(None))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Newest, E> {
+                Ok(Newest(None))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Newest, E> {
+                Ok(Newest(None))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Newest, E> {
+                Ok(Newest(None))
+            }
+        }
+
+        deserializer.deserialize_any(NewestVisitor)
+    }
+}
+
 /// The pods of a list, taken out of each item as it comes.
 #[derive(Default)]
 pub(crate) struct Items {
@@ -139,6 +219,8 @@ pub(crate) struct Items {
     pub(crate) without_uid: Option<usize>,
     /// Kind of the first item that is no pod.
     pub(crate) other_kind: Option<String>,
+    /// The newest time that one of the pods has.
+    pub(crate) newest: Option<Timestamp>,
     /// There are more than [`MAX_PODS`], which are not kept.
     pub(crate) too_many: bool,
 }
@@ -187,10 +269,13 @@ impl Items {
         // The items of a PodList have no kind of their own.
         match item.kind.take().filter(|kind| kind != "Pod") {
             Some(kind) => self.other_kind = self.other_kind.take().or(Some(kind)),
-            None => match item.pod() {
-                Some(pod) => self.pods.push(pod),
-                None => self.without_uid = self.without_uid.or(Some(at)),
-            },
+            None => {
+                self.newest = self.newest.max(item.newest());
+                match item.pod() {
+                    Some(pod) => self.pods.push(pod),
+                    None => self.without_uid = self.without_uid.or(Some(at)),
+                }
+            }
         }
     }
 }

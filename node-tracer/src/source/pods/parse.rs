@@ -10,10 +10,14 @@ use super::{
     document::{Document, Items, Metadata, name},
     object::Object,
 };
-use crate::event::Pod;
+use crate::{clock::Timestamp, event::Pod};
 
-/// Reads one or more JSON documents and the pods in them, by UID.
-pub(super) fn pods(input: impl Read, from: &str) -> Result<Vec<Pod>, PodsError> {
+/// Reads one or more JSON documents: the pods in them, by UID, and the newest
+/// time that any pod has.
+pub(super) fn pods(
+    input: impl Read,
+    from: &str,
+) -> Result<(Vec<Pod>, Option<Timestamp>), PodsError> {
     let mut input = Limited {
         input,
         left: MAX_SIZE,
@@ -22,6 +26,7 @@ pub(super) fn pods(input: impl Read, from: &str) -> Result<Vec<Pod>, PodsError> 
     let mut found = Found {
         from,
         pods: BTreeMap::new(),
+        newest: None,
     };
     let mut empty = true;
     let mut result = Ok(());
@@ -46,7 +51,7 @@ pub(super) fn pods(input: impl Read, from: &str) -> Result<Vec<Pod>, PodsError> 
             from: from.to_owned(),
         });
     }
-    Ok(found.pods.into_values().collect())
+    Ok((found.pods.into_values().collect(), found.newest))
 }
 
 /// Ends a stream that is too long with an error, not as if it were complete.
@@ -74,6 +79,8 @@ impl<R: Read> Read for Limited<R> {
 struct Found<'a> {
     from: &'a str,
     pods: BTreeMap<String, Pod>,
+    /// The newest time that a pod has, also one that has gone.
+    newest: Option<Timestamp>,
 }
 
 impl Found<'_> {
@@ -96,6 +103,7 @@ impl Found<'_> {
         match event {
             "ADDED" | "MODIFIED" => self.put(object),
             "DELETED" => {
+                self.newest = self.newest.max(object.newest());
                 self.pods.remove(&object.metadata().uid.unwrap_or_default());
                 Ok(())
             }
@@ -132,6 +140,7 @@ impl Found<'_> {
             return Err(self.not_pods(&format!("a list of kind {}", name(&kind))));
         }
         self.pods.extend(items.pods);
+        self.newest = self.newest.max(items.newest);
         Ok(())
     }
 
@@ -144,6 +153,7 @@ impl Found<'_> {
             Some(kind) => return Err(self.not_pods(&format!("a {}", name(kind)))),
             None => return Err(self.not_pods("an object without kind and items")),
         }
+        self.newest = self.newest.max(document.newest());
         let Some((uid, pod)) = document.pod() else {
             return Err(self.not_pods("a Pod without metadata.uid"));
         };

@@ -150,7 +150,15 @@ impl Stray {
         if !pinned.is_empty() {
             // One that was opened by its mount says so only in its fdinfo.
             match procfs.fd_holders(pinned) {
-                Ok(found) => stray.fds.extend(found.holders),
+                Ok(found) => {
+                    stray.fds.extend(found.holders);
+                    if !found.complete {
+                        stray.unread.push(String::from(
+                            "descriptors of mounted network namespaces: not every process could \
+                             be looked at, so there may be more that hold one",
+                        ));
+                    }
+                }
                 Err(error) => stray.unread.push(fault::chain(&error)),
             }
         }

@@ -219,6 +219,9 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     let found = survey(&procfs, Duration::from_secs(5)).unwrap();
     assert!(found.events.is_empty(), "{:?}", found.events);
     assert!(!found.stalls_whole && !found.nets_whole);
+    let missed = &found.nets_missed;
+    let said = |text: &String| text.contains("PID namespace");
+    assert!(missed.iter().any(said), "{missed:?}");
     assert_eq!(found.seen, BTreeSet::from([100]), "although it is gone");
     let said = |text: &&String| text.contains("since when task 80");
     assert_eq!(found.unread.iter().filter(said).count(), 1);
@@ -227,6 +230,24 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     assert!(found.stalls_whole);
     let blocked = |event: &Event| matches!(event.what, What::TaskBlocked { found: true, .. });
     assert!(matches!(found.events.as_slice(), [event] if blocked(event)));
+}
+
+#[test]
+fn a_search_for_who_holds_a_mounted_namespace_that_breaks_off_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("proc/8")).unwrap();
+    // No folder, as if it were guarded.
+    fs::write(root.path().join("proc/8/fd"), "").unwrap();
+    let procfs = Procfs::new(root.path(), Bounded::default());
+    let is_said = |pinned: BTreeSet<u32>| {
+        let stray = Stray::find(&procfs, &BTreeMap::new(), &BTreeSet::new(), &pinned);
+        let mut unread = stray.unread.iter();
+        unread.any(|text| text.starts_with("descriptors of mounted network namespaces"))
+    };
+    assert!(is_said(BTreeSet::from([100])));
+    assert!(!is_said(BTreeSet::new()), "there is none");
+    fs::remove_file(root.path().join("proc/8/fd")).unwrap();
+    assert!(!is_said(BTreeSet::from([100])), "it has ended");
 }
 
 #[test]

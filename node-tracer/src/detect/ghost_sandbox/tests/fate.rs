@@ -1,6 +1,7 @@
 //! The incident told whole, and what reservations make of it.
 
 use super::*;
+use crate::{clock::Timestamp, event::CniCall};
 
 #[test]
 fn the_whole_story_is_told_in_order_and_each_phase_once() {
@@ -249,4 +250,79 @@ fn a_pod_of_which_only_the_uid_is_known_is_named_by_it() {
     let finding = ghost(&story, 67).unwrap();
     let part = format!("held by the deleted pod {OLD}: ");
     assert!(finding.title.contains(&part), "{}", finding.title);
+}
+
+/// What the ghost says of CNI DEL at 70, with when that was.
+fn dels(events: &[Event]) -> Vec<(String, Timestamp)> {
+    let told = ghost(&[&ghost_story()[..], events].concat(), 70).unwrap();
+    let claims = told.evidence.into_iter();
+    let claims = claims.filter(|it| it.source == "cni" && it.claim.contains("CNI DEL for it"));
+    claims.map(|it| (it.claim, it.at)).collect()
+}
+
+/// A DEL of the old sandbox by one plugin of its chain.
+fn del_by(plugin: &str, pid: u32) -> CniCall {
+    CniCall {
+        plugin: plugin.to_owned(),
+        pid,
+        ..call("DEL", "sandbox-old", 100, OLD, "checkout-x8k2p")
+    }
+}
+
+#[test]
+fn a_del_that_runs_is_told_whatever_the_plugin_before_it_reported() {
+    let runs = "a CNI DEL for it runs since then, and has not ended";
+    let (portmap, bridge) = (del_by("portmap", 80), del_by("bridge", 81));
+    let loopback = CniCall {
+        ifname: String::from("lo"),
+        ..del_by("loopback", 82)
+    };
+    let chain = [
+        calls(63, portmap.clone()),
+        ended(64, portmap.clone()),
+        calls(65, bridge.clone()),
+    ];
+    assert_eq!(dels(&chain), [(runs.to_owned(), s(65))]);
+    let again = [
+        calls(63, bridge.clone()),
+        failed(64, bridge.clone(), "no such device"),
+        calls(65, portmap),
+    ];
+    let another = String::from("another CNI DEL for it failed");
+    assert_eq!(dels(&again), [(runs.to_owned(), s(65)), (another, s(64))]);
+    let all = [&chain[..], &[ended(66, bridge)]].concat();
+    let all = dels(&all);
+    assert!(all[0].0.contains("reported success"), "{all:?}");
+    assert_eq!((all.len(), all[0].1), (1, s(66)));
+    let lo = [calls(63, loopback.clone()), ended(64, loopback)];
+    let lo = dels(&lo);
+    assert!(lo[0].0.starts_with("no CNI DEL for it"), "{lo:?}");
+}
+
+#[test]
+fn a_del_whose_end_was_not_seen_has_neither_failed_nor_succeeded() {
+    let end = |signal: Option<i32>, error: Option<&str>| {
+        let mut end = failed(64, del_by("bridge", 81), error.unwrap_or_default());
+        if let What::CniCall {
+            exit_code,
+            signal: by,
+            error: answer,
+            ..
+        } = &mut end.what
+        {
+            (*exit_code, *by) = (None, signal);
+            *answer = answer.take().filter(|_| error.is_some());
+        }
+        let told = dels(&[calls(63, del_by("bridge", 81)), end]);
+        assert_eq!((told.len(), told[0].1), (1, s(64)), "{told:?}");
+        told[0].0.clone()
+    };
+    let unseen = "CNI DEL for it was called, and its end was not seen";
+    assert_eq!(end(None, None), unseen);
+    assert_eq!(end(Some(9), None), "CNI DEL for it failed");
+    let logged = end(None, Some("no such device"));
+    assert_eq!(
+        logged, "CNI DEL for it failed",
+        "a log tells no exit status"
+    );
 }

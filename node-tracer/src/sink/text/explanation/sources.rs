@@ -14,11 +14,13 @@ impl Page {
         let addresses = addresses.flat_map(|part| &part.addresses);
         let asked = all.subject.kind == Kind::Address || addresses.count() > 0;
         let blocked = || all.stores.iter().flat_map(|store| &store.blocked).count() > 0;
-        if asked && all.reservations.is_empty() && !all.stores.is_empty() && !blocked() {
-            let stores = all.stores.iter().take(LISTED);
-            let stores: Vec<String> = stores
-                .map(|store| Printable(store.path.display()).to_string())
-                .collect();
+        // In the rest of a store that was read in part it may be reserved.
+        let whole = all.stores.iter().filter(|store| !store.partial);
+        let stores: Vec<String> = whole
+            .take(LISTED)
+            .map(|store| Printable(store.path.display()).to_string())
+            .collect();
+        if asked && all.reservations.is_empty() && !stores.is_empty() && !blocked() {
             let text = format!("for nobody, in {}", stores.join(", "));
             self.line("reserved", 0, &text);
         }

@@ -5,10 +5,14 @@ use std::collections::BTreeSet;
 use serde::de::IgnoredAny;
 
 use super::*;
-use crate::clock::Timestamp;
 
 fn read(text: &str) -> Result<Vec<Pod>, PodsError> {
-    pods(text.as_bytes(), "pods.json")
+    pods(text.as_bytes(), "pods.json").map(|(pods, _)| pods)
+}
+
+/// The newest time on a list.
+fn newest(text: &str) -> Option<Timestamp> {
+    pods(text.as_bytes(), "pods.json").unwrap().1
 }
 
 fn names(text: &str) -> Vec<String> {
@@ -113,6 +117,55 @@ fn a_list_of_kubectl_is_read_with_all_that_matters() {
         ]
     );
     assert!(pods[0].deletion.is_some());
+}
+
+#[test]
+fn a_list_is_as_young_as_the_youngest_that_happened_to_a_pod() {
+    let at = |time: &str| Timestamp::parse(&format!("2026-11-21T{time}Z"));
+    assert_eq!(
+        newest(KUBECTL),
+        Timestamp::parse("2026-11-20T07:00:00Z"),
+        "the time by which a pod is to be gone may be yet to come"
+    );
+    let one = |metadata: &str, status: &str| {
+        format!(
+            r#"{{"kind":"Pod","metadata":{{"uid":"u"{metadata}}},"status":{{"phase":"Running"{status}}}}}"#
+        )
+    };
+    let created = r#","creationTimestamp":"2026-11-21T01:00:00Z""#;
+    for (status, expected) in [
+        ("", "01:00:00"),
+        (r#","startTime":"2026-11-21T02:00:00Z""#, "02:00:00"),
+        (
+            r#","conditions":[{"lastProbeTime":null,"lastTransitionTime":"2026-11-21T03:00:00Z"},{}]"#,
+            "03:00:00",
+        ),
+        (
+            r#","containerStatuses":[{"restartCount":1,"ready":true,"state":{"running":{"startedAt":"2026-11-21T04:00:00Z"}}}]"#,
+            "04:00:00",
+        ),
+        (
+            r#","initContainerStatuses":[{"state":{"terminated":{"startedAt":"0001-01-01T00:00:00Z","finishedAt":"2026-11-21T05:00:00Z"}}}]"#,
+            "05:00:00",
+        ),
+    ] {
+        assert_eq!(newest(&one(created, status)), at(expected), "{status}");
+    }
+    let old = one("", r#","startTime":"2026-11-20T00:00:00Z""#);
+    let young = one(created, "");
+    assert_eq!(newest(&(old.clone() + &young)), at("01:00:00"));
+    assert_eq!(newest(&(young.clone() + &old)), at("01:00:00"));
+    let stream =
+        format!(r#"{{"type":"ADDED","object":{old}}}{{"type":"DELETED","object":{young}}}"#);
+    assert_eq!(newest(&stream), at("01:00:00"));
+    assert_eq!(newest(&pod("a")), None);
+}
+
+#[test]
+fn odd_times_are_no_times() {
+    let text = r#"{"kind":"Pod","metadata":{"uid":"u","creationTimestamp":7},
+        "status":{"startTime":"soon","conditions":{"a":[true,-1,2.5,null]}}}"#;
+    assert_eq!(newest(text), None);
 }
 
 #[test]
