@@ -38,7 +38,7 @@ use super::{
         records::Record,
         symbols::Symbols,
     },
-    procfs::Procfs,
+    procfs::{Bounded, Procfs},
 };
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now as now},
@@ -117,8 +117,10 @@ pub(crate) struct Live {
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
-    /// The last list of tasks lacks no task, and of none its namespace.
+    /// The last list of tasks lacks none.
     tasks_whole: bool,
+    /// Reads inside namespaces, which wait for the kernel's RTNL lock.
+    entered: Bounded,
     /// Records tell of namespaces and addresses, so that few walks are for what
     /// no record tells.
     asked: bool,
@@ -221,6 +223,7 @@ impl Live {
             asked,
             iterators,
             tasks_whole: false,
+            entered: Bounded::default(),
             procfs,
             config,
             clock,

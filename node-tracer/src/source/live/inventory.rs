@@ -142,7 +142,12 @@ impl Live {
     fn addresses(&self, inode: u32, ways: &[Way]) -> Option<BTreeSet<Address>> {
         let mut failed = None;
         for way in ways {
-            match netlink::addresses(way, self.procfs.bounded_reads(), NETLINK_PATIENCE) {
+            // One lock is behind all of them: who waits for it takes no other
+            // read's place, and nobody else comes to wait.
+            if self.entered.abandoned() > 0 {
+                return None;
+            }
+            match netlink::addresses(way, &self.entered, NETLINK_PATIENCE) {
                 Ok(snapshot) if snapshot.inode == inode => {
                     return Some(snapshot.addresses.into_iter().collect());
                 }
