@@ -11,8 +11,9 @@
 //!
 //! A namespace leaves the list when `cleanup_net` begins with it, so one that
 //! is missing can still be being taken down, for hours. That a record of its
-//! end was lost is believed only if records were lost since it was last listed
-//! and the kernel's worker was seen at rest.
+//! end was lost is believed only if records were lost since it was last listed,
+//! or if no run was heard of that can have taken it off the list, and the
+//! kernel's worker was then seen at rest.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -47,10 +48,13 @@ pub(crate) struct Seen {
 /// A list of namespaces, made between two times.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
+    /// The namespaces.
     pub(crate) nets: Vec<Seen>,
     /// Nothing that leads to a namespace was left out for not being readable.
     pub(crate) whole: bool,
+    /// What was told before is on it, monotonic ns.
     pub(crate) start: u64,
+    /// What is not on it was off the kernel's list by then, monotonic ns.
     pub(crate) end: u64,
 }
 
