@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::{FileType, fstat};
 
-use crate::source::root::{Found, Root};
+use crate::source::root::{Found, Root, RootError};
 
 /// Where the runtimes listen unless told otherwise, and those that come with
 /// a Kubernetes distribution.
@@ -22,13 +22,14 @@ const USUAL: [&str; 7] = [
     "/run/dockershim.sock",
 ];
 
-/// Files that name the endpoint, the kubelet's first, and the word before it.
+/// Files that name the endpoint, the kubelet's first, and the word before it. A
+/// flag of the kubelet wins over its file.
 const CONFIGURATION: [(&str, &str); 3] = [
-    ("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint:"),
     (
         "/var/lib/kubelet/kubeadm-flags.env",
         "--container-runtime-endpoint=",
     ),
+    ("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint:"),
     ("/etc/crictl.yaml", "runtime-endpoint:"),
 ];
 
@@ -103,37 +104,108 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The runtimes' sockets below a root folder, each once, the kubelet's first.
-/// If there is none, the one that the kubelet is to use, or else the first
-/// that cannot be looked at: why that one does not answer is worth telling.
-/// Nothing is connected to.
+/// The sockets of runtimes below a root folder.
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    /// What the configuration names, there or not, each once, the kubelet's
+    /// first.
+    named: Vec<Endpoint>,
+    /// Those that are there, each once: of what the configuration names, or,
+    /// if none of that is there, of the usual ones. Where one is named and
+    /// there, another has not the kubelet's sandboxes.
+    pub(super) found: Vec<Endpoint>,
+    /// Those of the same that cannot be looked at, and may be there.
+    hidden: Vec<Endpoint>,
+}
+
+impl Sockets {
+    /// Looks for them. Nothing is connected to. Blocks as long as the file
+    /// system does.
+    ///
+    /// # Errors
+    /// The root cannot be opened.
+    pub(super) fn find(root: &Path) -> Result<Self, RootError> {
+        let root = Root::open(root)?;
+        let mut sockets = Self {
+            named: configured(&root),
+            ..Self::default()
+        };
+        sockets.look(&root, sockets.named.clone());
+        // A configuration can be older than the runtime. One that cannot be
+        // looked at is no reason to take another for it.
+        if sockets.found.is_empty() && sockets.hidden.is_empty() {
+            let usual = USUAL.map(|path| Endpoint(PathBuf::from(path)));
+            sockets.look(&root, usual);
+        }
+        Ok(sockets)
+    }
+
+    fn look(&mut self, root: &Root, at: impl IntoIterator<Item = Endpoint>) {
+        let mut seen = BTreeSet::new();
+        for endpoint in at {
+            match socket(root, &endpoint) {
+                Ok(Some(id)) if seen.insert(id) => self.found.push(endpoint),
+                Ok(_) => {}
+                Err(_) => self.hidden.push(endpoint),
+            }
+        }
+    }
+
+    /// Those to ask. If none is there, the one that the kubelet is to use, or
+    /// else the first that cannot be looked at: why that one does not answer
+    /// is worth telling.
+    pub(super) fn candidates(self) -> Vec<Endpoint> {
+        if !self.found.is_empty() {
+            return self.found;
+        }
+        let told = self.named.into_iter().chain(self.hidden).next();
+        told.into_iter().collect()
+    }
+
+    /// It is there, or may be, or is to come back there: the configuration
+    /// names it.
+    pub(super) fn may_have(&self, endpoint: &Endpoint) -> bool {
+        let mut all = self.named.iter().chain(&self.found).chain(&self.hidden);
+        all.any(|each| each == endpoint)
+    }
+
+    /// The configuration puts no other before this one.
+    pub(super) fn puts_first(&self, endpoint: &Endpoint) -> bool {
+        self.named.first().is_none_or(|first| first == endpoint)
+    }
+
+    /// Those that are there and that the configuration puts before this one.
+    pub(super) fn before(&self, endpoint: &Endpoint) -> Vec<Endpoint> {
+        let before = self.named.iter().take_while(|each| *each != endpoint);
+        let there = before.filter(|each| self.found.contains(each));
+        there.cloned().collect()
+    }
+}
+
+/// The runtimes' sockets to ask below a root folder, each once, the kubelet's
+/// first: those that the configuration names, or, if none of them is there, the
+/// usual ones. If there is none, the one that the kubelet is to use, or else the
+/// first that cannot be looked at: why that one does not answer is worth
+/// telling. Nothing is connected to.
 ///
 /// Blocks as long as the file system does.
 pub(crate) fn endpoints(root: &Path) -> Vec<Endpoint> {
-    let Ok(root) = Root::open(root) else {
-        return Vec::new();
-    };
-    let configured: Vec<Endpoint> = CONFIGURATION
-        .into_iter()
-        .filter_map(|(file, key)| match root.read(Path::new(file), MAX_FILE) {
-            Ok(Found::File(content)) => named(&String::from_utf8_lossy(&content.bytes), key),
-            Ok(Found::Missing | Found::Folder) | Err(_) => None,
-        })
-        .collect();
-    let usual = USUAL.into_iter().map(|path| Endpoint(PathBuf::from(path)));
-    let mut seen = BTreeSet::new();
-    let (mut found, mut hidden) = (Vec::new(), None);
-    for endpoint in configured.iter().cloned().chain(usual) {
-        match socket(&root, &endpoint) {
-            Ok(Some(id)) if seen.insert(id) => found.push(endpoint),
-            Ok(_) => {}
-            Err(_) => hidden = hidden.or(Some(endpoint)),
+    let sockets = Sockets::find(root).unwrap_or_default();
+    sockets.candidates()
+}
+
+/// What the configuration names, each once.
+fn configured(root: &Root) -> Vec<Endpoint> {
+    let mut all = Vec::new();
+    for (file, key) in CONFIGURATION {
+        if let Ok(Found::File(content)) = root.read(Path::new(file), MAX_FILE)
+            && let Some(endpoint) = named(&String::from_utf8_lossy(&content.bytes), key)
+            && !all.contains(&endpoint)
+        {
+            all.push(endpoint);
         }
     }
-    if found.is_empty() {
-        found.extend(configured.into_iter().next().or(hidden));
-    }
-    found
+    all
 }
 
 /// What a socket is known by, whatever its path: /var/run is /run. `None` if
@@ -270,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_ones_come_first_and_none_comes_twice() {
+    fn where_configured_ones_are_there_no_other_is_asked() {
         let kubelet = "kind: KubeletConfiguration\n#containerRuntimeEndpoint: /no\ncontainerRuntimeEndpoint: \"unix:///opt/own.sock\"\n";
         let flags = "KUBELET_KUBEADM_ARGS=\"--v=2 --container-runtime-endpoint=unix:///opt/flag.sock --x=y\"\n";
         let crictl =
@@ -286,12 +358,77 @@ mod tests {
                 ("/run/crio/crio.sock", None),
             ]),
             [
-                "unix:///opt/own.sock",
                 "unix:///opt/flag.sock",
+                "unix:///opt/own.sock",
                 "unix:///run/crio/crio.sock",
-                "unix:///run/containerd/containerd.sock",
             ]
         );
+        assert_eq!(
+            found(&[
+                ("/var/lib/kubelet/config.yaml", Some(kubelet)),
+                ("/etc/crictl.yaml", Some(crictl)),
+                ("/run/containerd/containerd.sock", None),
+                ("/run/crio/crio.sock", None),
+            ]),
+            ["unix:///run/crio/crio.sock"]
+        );
+    }
+
+    #[test]
+    fn none_comes_twice() {
+        let kubelet = "containerRuntimeEndpoint: unix:///var/run/own.sock\n";
+        let crictl = "runtime-endpoint: unix:///run/own.sock\n";
+        let root = root(&[
+            ("/var/lib/kubelet/config.yaml", Some(kubelet)),
+            ("/etc/crictl.yaml", Some(crictl)),
+            ("/run/own.sock", None),
+            ("/run/cri-dockerd.sock", None),
+        ]);
+        std::os::unix::fs::symlink("/run", root.path().join("var/run")).unwrap();
+        let own = Endpoint::parse("/var/run/own.sock").unwrap();
+        assert_eq!(endpoints(root.path()), [own]);
+    }
+
+    #[test]
+    fn a_configured_one_that_cannot_be_looked_at_is_not_given_up_for_another() {
+        let crictl = "runtime-endpoint: unix:///run/own/x.sock\n";
+        let root = root(&[
+            ("/etc/crictl.yaml", Some(crictl)),
+            ("/run/crio/crio.sock", None),
+        ]);
+        // A link that leads to itself: neither missing nor a socket.
+        let folder = root.path().join("run/own");
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink("x.sock", folder.join("x.sock")).unwrap();
+        let own = Endpoint::parse("/run/own/x.sock").unwrap();
+        assert_eq!(endpoints(root.path()), [own]);
+    }
+
+    #[test]
+    fn one_that_is_configured_may_come_back_and_one_before_it_is_preferred() {
+        let kubelet = "containerRuntimeEndpoint: unix:///run/first.sock\n";
+        let crictl = "runtime-endpoint: unix:///run/second.sock\n";
+        let root = root(&[
+            ("/var/lib/kubelet/config.yaml", Some(kubelet)),
+            ("/etc/crictl.yaml", Some(crictl)),
+            ("/run/crio/crio.sock", None),
+        ]);
+        let at = |path: &str| Endpoint::parse(path).unwrap();
+        let (first, second) = (at("/run/first.sock"), at("/run/second.sock"));
+        let (crio, gone) = (at("/run/crio/crio.sock"), at("/run/gone.sock"));
+        let sockets = Sockets::find(root.path()).unwrap();
+        for each in [&first, &second, &crio] {
+            assert!(sockets.may_have(each), "{each}");
+        }
+        assert!(!sockets.may_have(&gone));
+        assert!(sockets.puts_first(&first) && !sockets.puts_first(&second));
+        assert!(sockets.before(&crio).is_empty());
+        drop(UnixListener::bind(root.path().join("run/first.sock")).unwrap());
+        let sockets = Sockets::find(root.path()).unwrap();
+        assert!(!sockets.may_have(&crio));
+        assert!(sockets.before(&first).is_empty());
+        assert_eq!(sockets.before(&second), [first.clone()]);
+        assert_eq!(sockets.before(&crio), [first]);
     }
 
     #[test]

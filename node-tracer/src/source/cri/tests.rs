@@ -10,7 +10,7 @@ use std::{
 
 use prost::Message as _;
 
-use super::{api::*, fake::*, *};
+use super::{api::*, asker::Asker, fake::*, *};
 use crate::{
     event::{Event, What},
     source::procfs::Bounded,
@@ -20,6 +20,14 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);
 /// What a loaded machine may add to a time-out.
 const SLACK: Duration = Duration::from_millis(1500);
+
+/// Usual places.
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
+const CRIO: &str = "/run/crio/crio.sock";
+/// What the kubelet is configured with in these tests.
+const OWN: &str = "/run/own.sock";
+/// Until a runtime counts as moved, in tests that wait for it.
+const MOVED: Duration = Duration::from_millis(300);
 
 /// A root folder with a place for a socket.
 struct Node {
@@ -429,30 +437,197 @@ fn told(watcher: &mut Watcher, count: usize) -> Vec<String> {
     events.iter().map(kind).collect()
 }
 
-#[test]
-fn a_runtime_that_comes_later_or_moves_is_found() {
-    let node = Node::new();
-    for folder in ["run/crio", "run/containerd"] {
-        std::fs::create_dir(node.root.path().join(folder)).unwrap();
+impl Node {
+    /// A path of the host, in a folder that is there.
+    fn path(&self, path: &str) -> PathBuf {
+        let path = self.root.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
     }
+
+    /// A healthy runtime there.
+    fn runtime(&self, path: &str, ids: &'static [&'static str]) -> PathBuf {
+        let path = self.path(path);
+        serve(&path, move |method, request| healthy(ids, method, request));
+        path
+    }
+
+    /// A socket that nobody listens on.
+    fn deaf(&self, path: &str) -> PathBuf {
+        let path = self.path(path);
+        drop(UnixListener::bind(&path).unwrap());
+        path
+    }
+
+    /// Has the kubelet configured with [`OWN`].
+    fn configure(&self) {
+        let text = format!("containerRuntimeEndpoint: unix://{OWN}\n");
+        std::fs::write(self.path("/var/lib/kubelet/config.yaml"), text).unwrap();
+    }
+
+    /// One that knows what is found now, as at the start of a trace.
+    fn asker(&self, moved_after: Duration) -> Asker {
+        let root = self.root.path();
+        let procfs = Procfs::new(root, Bounded::default());
+        let place = Place::Search(endpoints(root));
+        Asker::new(place, root.to_owned(), procfs, LONG).moved_after(moved_after)
+    }
+}
+
+/// Whose list it is.
+fn answer(asker: &mut Asker) -> Result<String, CriError> {
+    let listing = asker.ask(Known::new())?;
+    Ok(listing.endpoint.path().display().to_string())
+}
+
+/// Nobody listens there, and no other is taken.
+fn assert_fails(asker: &mut Asker, path: &str) {
+    match answer(asker).unwrap_err() {
+        CriError::Connect { endpoint, .. } => assert_eq!(endpoint.path(), Path::new(path)),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_runtime_that_comes_later_is_found_and_kept_when_it_fails() {
+    let node = Node::new();
     let mut watcher = watch(&node, Place::Search(Vec::new()));
     std::thread::sleep(Duration::from_millis(100));
-    let crio = node.root.path().join("run/crio/crio.sock");
-    serve(&crio, |method, request| healthy(&["aa"], method, request));
-    let at = |path: &str| format!("listed by unix:///run/{path}");
+    let crio = node.runtime(CRIO, &["aa"]);
     assert_eq!(
         told(&mut watcher, 2),
-        ["recovered", at("crio/crio.sock").as_str()]
+        ["recovered", format!("listed by unix://{CRIO}").as_str()]
     );
-    std::fs::remove_file(&crio).unwrap();
+    node.runtime(CONTAINERD, &["bb"]);
+    let hidden = crio.with_extension("away");
+    std::fs::rename(&crio, &hidden).unwrap();
     let failed = told(&mut watcher, 1);
     assert!(failed[0].contains("crio.sock"), "{failed:?}");
-    let other = node.root.path().join("run/containerd/containerd.sock");
-    serve(&other, |method, request| healthy(&["bb"], method, request));
-    assert_eq!(
-        told(&mut watcher, 2),
-        ["recovered", at("containerd/containerd.sock").as_str()]
-    );
+    std::fs::rename(&hidden, &crio).unwrap();
+    assert_eq!(told(&mut watcher, 1), ["recovered"]);
+}
+
+#[test]
+fn the_first_that_answers_is_the_runtime() {
+    let node = Node::new();
+    node.deaf(CONTAINERD);
+    node.runtime(CRIO, &["aa"]);
+    assert_eq!(answer(&mut node.asker(LONG)).unwrap(), CRIO);
+    let empty = Node::new();
+    let error = answer(&mut empty.asker(LONG)).unwrap_err();
+    assert!(matches!(error, CriError::NoSocket), "{error}");
+}
+
+#[test]
+fn another_runtimes_list_is_not_taken_for_the_configured_ones() {
+    let node = Node::new();
+    node.configure();
+    let own = node.deaf(OWN);
+    node.runtime(CRIO, &["bb"]);
+    let mut asker = node.asker(Duration::ZERO);
+    // Not before it has answered, and not after.
+    assert_fails(&mut asker, OWN);
+    assert_fails(&mut asker, OWN);
+    std::fs::remove_file(&own).unwrap();
+    node.runtime(OWN, &["aa"]);
+    assert_eq!(answer(&mut asker).unwrap(), OWN);
+    std::fs::remove_file(&own).unwrap();
+    for _ in 0..3 {
+        assert_fails(&mut asker, OWN);
+    }
+}
+
+#[test]
+fn where_the_configured_one_is_missing_another_stands_in_until_it_comes() {
+    let node = Node::new();
+    node.configure();
+    node.runtime(CRIO, &["bb"]);
+    let mut asker = node.asker(LONG);
+    for _ in 0..3 {
+        assert_eq!(answer(&mut asker).unwrap(), CRIO);
+    }
+    let own = node.deaf(OWN);
+    assert_eq!(answer(&mut asker).unwrap(), CRIO);
+    std::fs::remove_file(own).unwrap();
+    node.runtime(OWN, &["aa"]);
+    for _ in 0..3 {
+        assert_eq!(answer(&mut asker).unwrap(), OWN);
+    }
+}
+
+#[test]
+fn the_one_that_answered_last_is_kept_while_its_socket_is_there() {
+    let node = Node::new();
+    let containerd = node.runtime(CONTAINERD, &["aa"]);
+    node.runtime(CRIO, &["bb"]);
+    let mut asker = node.asker(Duration::ZERO);
+    assert_eq!(answer(&mut asker).unwrap(), CONTAINERD);
+    let hidden = containerd.with_extension("away");
+    std::fs::rename(&containerd, &hidden).unwrap();
+    node.deaf(CONTAINERD);
+    for _ in 0..3 {
+        assert_fails(&mut asker, CONTAINERD);
+    }
+    std::fs::rename(&hidden, &containerd).unwrap();
+    assert_eq!(answer(&mut asker).unwrap(), CONTAINERD);
+}
+
+#[test]
+fn one_whose_socket_is_gone_is_waited_for() {
+    let node = Node::new();
+    let containerd = node.runtime(CONTAINERD, &["aa"]);
+    node.runtime(CRIO, &["bb"]);
+    let mut asker = node.asker(LONG);
+    assert_eq!(answer(&mut asker).unwrap(), CONTAINERD);
+    std::fs::remove_file(&containerd).unwrap();
+    for _ in 0..3 {
+        assert_fails(&mut asker, CONTAINERD);
+    }
+    node.runtime(CONTAINERD, &["aa"]);
+    assert_eq!(answer(&mut asker).unwrap(), CONTAINERD);
+}
+
+#[test]
+fn one_that_moved_is_found_at_its_new_place_after_a_time() {
+    let node = Node::new();
+    let crio = node.runtime(CRIO, &["aa"]);
+    let mut asker = node.asker(MOVED);
+    assert_eq!(answer(&mut asker).unwrap(), CRIO);
+    std::fs::rename(&crio, node.path(CONTAINERD)).unwrap();
+    let start = Instant::now();
+    // It counts from the first question that finds the socket gone.
+    std::thread::sleep(MOVED);
+    assert_fails(&mut asker, CRIO);
+    let moved = loop {
+        match answer(&mut asker) {
+            Ok(path) => break path,
+            Err(error) => assert!(start.elapsed() < LONG, "{error}"),
+        }
+        std::thread::sleep(MOVED / 10);
+    };
+    assert_eq!(moved, CONTAINERD);
+    assert!(start.elapsed() >= 2 * MOVED);
+}
+
+#[test]
+fn a_socket_that_was_back_meanwhile_is_waited_for_anew() {
+    let node = Node::new();
+    let crio = node.runtime(CRIO, &["aa"]);
+    node.runtime(CONTAINERD, &["bb"]);
+    let procfs = Procfs::new(node.root.path(), Bounded::default());
+    let place = Place::Search(vec![Endpoint::parse(CRIO).unwrap()]);
+    let mut asker = Asker::new(place, node.root.path().to_owned(), procfs, LONG).moved_after(MOVED);
+    assert_eq!(answer(&mut asker).unwrap(), CRIO);
+    std::fs::remove_file(&crio).unwrap();
+    assert_fails(&mut asker, CRIO);
+    // Back, if deaf yet.
+    node.deaf(CRIO);
+    std::thread::sleep(MOVED);
+    assert_fails(&mut asker, CRIO);
+    std::fs::remove_file(&crio).unwrap();
+    assert_fails(&mut asker, CRIO);
+    std::thread::sleep(MOVED);
+    assert_eq!(answer(&mut asker).unwrap(), CONTAINERD);
 }
 
 #[test]

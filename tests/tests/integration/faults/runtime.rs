@@ -12,6 +12,9 @@ use serde_json::Value;
 /// machine adds.
 const SOON: Duration = Duration::from_secs(40);
 
+/// The same, after the half minute for which a socket must be gone.
+const MOVED: Duration = Duration::from_secs(90);
+
 /// The runtime's other place.
 const ELSEWHERE: &str = "/run/crio/crio.sock";
 
@@ -19,9 +22,9 @@ fn is_told(record: &Value, event: &str) -> bool {
     is_event(record, event) && record["source"] == "cri"
 }
 
-fn wait_for_list(tracer: &mut Tracer, socket: &str) -> anyhow::Result<()> {
+fn wait_for_list(tracer: &mut Tracer, socket: &str, within: Duration) -> anyhow::Result<()> {
     let endpoint = format!("unix://{socket}");
-    tracer.wait_for(&format!("a list from {socket}"), SOON, |record| {
+    tracer.wait_for(&format!("a list from {socket}"), within, |record| {
         is_told(record, "sandboxes-listed") && record["endpoint"] == endpoint.as_str()
     })?;
     Ok(())
@@ -41,12 +44,12 @@ pub(super) fn comes_later() -> anyhow::Result<()> {
     ensure!(missing, "cri is missing: {coverage}");
 
     fs::rename(&hidden, &usual)?;
-    wait_for_list(&mut tracer, SOCKET)?;
+    wait_for_list(&mut tracer, SOCKET, SOON)?;
     if let Some(folder) = elsewhere.parent() {
         fs::create_dir_all(folder)?;
     }
     fs::rename(&usual, &elsewhere)?;
-    wait_for_list(&mut tracer, ELSEWHERE)?;
+    wait_for_list(&mut tracer, ELSEWHERE, MOVED)?;
     let ended = tracer.stop();
     fs::rename(&elsewhere, &usual)?;
     let ended = ended?;
@@ -57,7 +60,7 @@ pub(super) fn comes_later() -> anyhow::Result<()> {
 pub(super) fn hangs() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let mut tracer = node.trace(&["--pods", "none"])?;
-    wait_for_list(&mut tracer, SOCKET)?;
+    wait_for_list(&mut tracer, SOCKET, SOON)?;
     node.freeze()?;
     let told = tracer.wait_for("the failure", SOON, |record| {
         is_told(record, "source-failed")
