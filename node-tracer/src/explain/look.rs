@@ -37,7 +37,11 @@ pub(super) fn look(engine: &Engine, hints: &Hints, asked: Option<IpAddr>) -> Loo
     let failed = model.failures();
     let failed = failed.map(|(source, failure)| format!("{source}: {}", failure.error));
     look.missing(failed);
-    look.missing(hints.unread.iter().cloned());
+    // Why there may be more namespaces is told with the failure that it is.
+    let told = look.not_read.clone();
+    let unread = hints.unread.iter();
+    let unread = unread.filter(|why| !told.iter().any(|line| gives(line, why)));
+    look.missing(unread.cloned());
     // What is unread in part can be the kernel's, and so can what was lost.
     look.blind |= model.failure(NETNS).is_some()
         || !hints.unread.is_empty()
@@ -54,6 +58,17 @@ pub(super) fn look(engine: &Engine, hints: &Hints, asked: Option<IpAddr>) -> Loo
             .push(format!("{count} records were lost: {cause}"));
     }
     look
+}
+
+/// Whether a line gives a reason, alone or among others.
+fn gives(line: &str, why: &str) -> bool {
+    let mut places = line.match_indices(why);
+    places.any(|(place, _)| {
+        let (before, rest) = line.split_at(place);
+        let after = rest.strip_prefix(why).unwrap_or(rest);
+        let begins = before.is_empty() || before.ends_with(": ") || before.ends_with("; ");
+        begins && (after.is_empty() || after.starts_with("; "))
+    })
 }
 
 impl Look {

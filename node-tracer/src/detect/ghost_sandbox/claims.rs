@@ -9,6 +9,7 @@ use super::{
     telling::Told,
 };
 use crate::{
+    clock::Timestamp,
     detect::{
         duplicate_address::label, evidence, fd_label, joined, pod_word, short_id, sleeps_in,
         socket_label, task_label,
@@ -16,9 +17,10 @@ use crate::{
     finding::Evidence,
     model::{
         allocation::Answer,
+        calls::AttachmentCalls,
         pods::{Standing, reference},
         runtime::CRI,
-        sandbox::Known,
+        sandbox::{CallEnd, Known},
     },
 };
 
@@ -176,12 +178,8 @@ impl Told<'_, '_> {
         }
         match (sandbox.add, sandbox.del) {
             (_, Some(del)) => {
-                let claim = match del.exit_code {
-                    Some(0) => "CNI DEL for it reported success, and the address is still there",
-                    _ if del.failed => "CNI DEL for it failed",
-                    _ => "CNI DEL for it was called, and its end was not seen",
-                };
-                claims.push(evidence(claim, "cni", del.at));
+                let (claim, at) = self.ended_del(del);
+                claims.push(evidence(claim, "cni", at));
             }
             (Some(add), None) => {
                 claims.push(evidence(
@@ -192,6 +190,47 @@ impl Told<'_, '_> {
             }
             (None, None) => self.claim_attachment(claims),
         }
+    }
+
+    /// How far CNI DEL has come when none runs, and when that was; `last` is the
+    /// plugin's that ended last. Its success is not that of the chain: the next
+    /// plugin may not have been called yet, or has failed before.
+    fn ended_del(&self, last: CallEnd) -> (&'static str, Timestamp) {
+        let calls = self.own_calls();
+        let plugins = calls.iter().flat_map(|each| each.chain());
+        let failures = plugins.filter_map(|plugin| plugin.del.as_ref()?.failure());
+        let failed = failures.map(|end| end.at).max();
+        if let Some(at) = failed.max(last.failed.then_some(last.at)) {
+            return ("CNI DEL for it failed", at);
+        }
+        // Which plugins there are is known by their ADDs alone.
+        let is_told = |each: &&AttachmentCalls| each.chain().any(|plugin| plugin.add.is_some());
+        let claim = if last.exit_code != Some(0) {
+            "CNI DEL for it was called, and its end was not seen"
+        } else if !calls.iter().all(|each| each.deleted().is_some()) {
+            "CNI DEL for it has begun, and not all of its plugins have reported success"
+        } else if calls.iter().any(is_told) {
+            "CNI DEL for it reported success, and the address is still there"
+        } else {
+            "a CNI DEL for it reported success, and the address is still there; whether it was the \
+             last plugin's is not known"
+        };
+        (claim, last.at)
+    }
+
+    /// What the runtime itself called for the sandbox, but for its loopback
+    /// device.
+    fn own_calls(&self) -> Vec<&AttachmentCalls> {
+        let sandbox = &self.ghost.entry.sandbox;
+        // Without an ADD its ID may be known by the cgroup of the infra container.
+        let ids = sandbox.id.iter().chain(&sandbox.containers);
+        let all = &self.view.model.calls;
+        let calls = ids.flat_map(|id| all.of_container(id));
+        let is_own = |each: &&AttachmentCalls| {
+            let mut plugins = each.plugins.iter();
+            each.ifname != "lo" && plugins.any(|plugin| !plugin.delegated)
+        };
+        calls.filter(is_own).collect()
     }
 
     /// No DEL was seen because nobody looked; libcni forgets an attachment when

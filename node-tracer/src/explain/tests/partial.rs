@@ -120,3 +120,33 @@ fn nobody_is_said_of_stores_that_were_read_whole() {
     // The record has that in `unknown` alone.
     assert!(!json(&explained(&node, "10.0.0.99")).contains("partial"));
 }
+
+#[test]
+fn why_there_may_be_more_namespaces_is_said_once() {
+    let why = "the network namespaces of 3 tasks: permission denied";
+    let mut node = incident();
+    let error = format!(
+        "not all that can lead to a network namespace could be looked at: {why}; mounts: no \
+         answer; 11 more of this kind"
+    );
+    let source = String::from("netns");
+    node.tell(at(101, What::SourceFailed { source, error }));
+    let other = "1 more of this kind";
+    let unread = [why, other, "mounts: no answer"];
+    let hints = Hints {
+        unread: unread.map(String::from).into(),
+        ..Hints::default()
+    };
+    // Both what is known and what is not found are told with it.
+    let told = |word: &str| explain(&parse(word).unwrap(), &node.0, &hints, s(7_300)).unwrap();
+    let known = told("10.0.0.5");
+    let times = |part: &str| {
+        let lines = known.unknown.iter();
+        lines.filter(|line| line.contains(part)).count()
+    };
+    assert_eq!((times(why), times("mounts: no answer")), (1, 1));
+    assert!(known.unknown.iter().any(|line| line == other));
+    assert!(!known.subject.complete);
+    let answer = told("10.0.0.99").answer;
+    assert_eq!(answer.matches(why).count(), 1, "{answer}");
+}

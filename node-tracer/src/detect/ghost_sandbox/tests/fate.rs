@@ -254,7 +254,12 @@ fn a_pod_of_which_only_the_uid_is_known_is_named_by_it() {
 
 /// What the ghost says of CNI DEL at 70, with when that was.
 fn dels(events: &[Event]) -> Vec<(String, Timestamp)> {
-    let told = ghost(&[&ghost_story()[..], events].concat(), 70).unwrap();
+    dels_after(&ghost_story(), events)
+}
+
+/// The same of another story.
+fn dels_after(story: &[Event], events: &[Event]) -> Vec<(String, Timestamp)> {
+    let told = ghost(&[story, events].concat(), 70).unwrap();
     let claims = told.evidence.into_iter();
     let claims = claims.filter(|it| it.source == "cni" && it.claim.contains("CNI DEL for it"));
     claims.map(|it| (it.claim, it.at)).collect()
@@ -297,6 +302,45 @@ fn a_del_that_runs_is_told_whatever_the_plugin_before_it_reported() {
     let lo = [calls(63, loopback.clone()), ended(64, loopback)];
     let lo = dels(&lo);
     assert!(lo[0].0.starts_with("no CNI DEL for it"), "{lo:?}");
+}
+
+#[test]
+fn a_del_has_succeeded_once_each_plugin_of_the_chain_has() {
+    let begun = "CNI DEL for it has begun, and not all of its plugins have reported success";
+    let fails = "CNI DEL for it failed";
+    let (portmap, bridge) = (del_by("portmap", 80), del_by("bridge", 81));
+    let first = [calls(63, portmap.clone()), ended(64, portmap.clone())];
+    assert_eq!(dels(&first), [(begun.to_owned(), s(64))]);
+    let second = [
+        calls(65, bridge.clone()),
+        failed(66, bridge.clone(), "no such device"),
+    ];
+    let chain = [&first[..], &second].concat();
+    assert_eq!(dels(&chain), [(fails.to_owned(), s(66))]);
+    // The chain is called again, and begins with the plugin that succeeds.
+    let again = [calls(67, portmap.clone()), ended(68, portmap)];
+    let again = [&chain[..], &again].concat();
+    assert_eq!(dels(&again), [(fails.to_owned(), s(66))]);
+    let all = [&again[..], &[calls(68, bridge.clone()), ended(69, bridge)]].concat();
+    let all = dels(&all);
+    assert!(
+        all[0].0.starts_with("CNI DEL for it reported success"),
+        "{all:?}"
+    );
+    assert_eq!((all.len(), all[0].1), (1, s(69)));
+}
+
+#[test]
+fn of_a_chain_whose_add_was_not_seen_the_last_plugin_is_not_known() {
+    let is_call = |what: &What| matches!(what, What::CniStarted { .. } | What::CniCall { .. });
+    let portmap = del_by("portmap", 80);
+    let dels = [calls(63, portmap.clone()), ended(64, portmap)];
+    let told = dels_after(&without(is_call), &dels);
+    assert_eq!((told.len(), told[0].1), (1, s(64)), "{told:?}");
+    assert!(
+        told[0].0.ends_with("last plugin's is not known"),
+        "{told:?}"
+    );
 }
 
 #[test]
