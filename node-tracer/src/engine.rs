@@ -98,11 +98,21 @@ impl Summary {
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// An engine that knows nothing yet, and forgets nothing that it has room
+    /// for.
     pub(crate) fn new(settings: Settings) -> Self {
+        Self::with(settings, Model::default())
+    }
+
+    /// The same for a tracer, which may run for long.
+    pub(crate) fn of_trace(settings: Settings) -> Self {
+        Self::with(settings, Model::forgetting())
+    }
+
+    fn with(settings: Settings, model: Model) -> Self {
         Self {
             settings,
-            model: Model::default(),
+            model,
             open: BTreeMap::new(),
             stale: true,
             next: None,

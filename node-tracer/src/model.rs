@@ -20,7 +20,9 @@
 //! | what sandboxes had | as many as namespaces, and the constants of [`lost`] | the new one is left out |
 //! | causes of loss, failed sources | [`MAX_NAMES`] | counted under [`OTHER`] / left out |
 //!
-//! What is old stays, because a ghost is older than what it harms.
+//! What is old stays, because a ghost is older than what it harms. Only what
+//! was called for a sandbox that is gone without a trace is forgotten while
+//! tracing ([`Model::forgetting`]).
 
 pub(crate) mod allocation;
 pub(crate) mod attachment;
@@ -29,6 +31,7 @@ pub(crate) mod endpoints;
 mod lists;
 pub(crate) mod lost;
 pub(crate) mod netns;
+mod past;
 pub(crate) mod pods;
 pub(crate) mod runtime;
 pub(crate) mod sandbox;
@@ -97,6 +100,8 @@ pub(crate) struct Model {
     pub(crate) losses: Losses,
     /// Sources that do not answer: since when, and what they say.
     failed: BTreeMap<String, Failure>,
+    /// See [`Model::forgetting`].
+    forgets: bool,
 }
 
 /// A source that does not answer.
@@ -135,6 +140,15 @@ impl Losses {
 }
 
 impl Model {
+    /// One of a tracer that runs for long, and forgets calls that no rule asks
+    /// for any more.
+    pub(crate) fn forgetting() -> Self {
+        Self {
+            forgets: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes one event in. Returns whether anything changed by it that a
     /// verdict may depend on.
     pub(crate) fn apply(&mut self, event: &Event) -> bool {
@@ -351,6 +365,7 @@ impl Model {
             exit_code: end.exit_code,
             failed: end.is_failed(),
         });
+        self.forget_past(time);
         noted | self.sandbox_call(call, time, end)
     }
 

@@ -223,16 +223,30 @@ impl Incident {
         if let Some((reader, ..)) = &mut old.reader {
             reader.wait_for_end(Duration::from_secs(10))?;
         }
-        let Sandbox { id, pod, .. } = &old.sandbox;
-        let attachment = Attachment {
-            container_id: id,
-            netns: &old.netns,
-            pod,
+        self.take_back(old)
+    }
+
+    /// After all of that: the second pod is deleted as pods are.
+    pub fn end_new_pod(&mut self) -> anyhow::Result<()> {
+        let Some(mut new) = self.new.take() else {
+            return Ok(());
         };
-        if old.netns.path().exists() {
+        self.pods.remove(&new.sandbox.pod)?;
+        drop(new.pause.take());
+        self.take_back(new)
+    }
+
+    /// CNI DEL, then the namespace.
+    fn take_back(&mut self, mut live: Live) -> anyhow::Result<()> {
+        let attachment = Attachment {
+            container_id: &live.sandbox.id,
+            netns: &live.netns,
+            pod: &live.sandbox.pod,
+        };
+        if live.netns.path().exists() {
             self.network.detach(attachment)?;
         }
-        old.netns.delete()
+        live.netns.delete()
     }
 
     /// Removes everything, and makes sure of it.

@@ -48,6 +48,12 @@ impl Allocations {
         self.by_address.get(&address)
     }
 
+    /// Who has one of the addresses, by the last answers.
+    pub(super) fn holders(&self) -> impl Iterator<Item = &ReservationHolder> {
+        let known = self.by_address.values();
+        known.filter_map(|known| known.answer.as_ref()?.holder.as_ref())
+    }
+
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

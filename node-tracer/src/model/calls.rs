@@ -7,6 +7,7 @@
 //! ([`attachment`](super::attachment)).
 
 mod note;
+mod past;
 mod pods;
 
 use std::{
@@ -14,6 +15,8 @@ use std::{
     net::IpAddr,
 };
 
+#[cfg(test)]
+pub(super) use self::past::KEPT;
 pub(crate) use self::pods::{Failing, PodCalls};
 
 use self::pods::PodTable;
@@ -51,6 +54,8 @@ pub(crate) struct Calls {
     /// since the tracer looks.
     went: HashMap<u32, Timestamp>,
     pods: PodTable,
+    /// When [`forget_past`](Self::forget_past) last looked.
+    looked: Option<Timestamp>,
     dropped: u64,
 }
 
@@ -334,6 +339,12 @@ impl Calls {
     /// Pods whose ADDs fail, or that have had more than two sandboxes.
     pub(crate) fn restless_pods(&self) -> impl Iterator<Item = &PodCalls> {
         self.pods.restless()
+    }
+
+    /// How many pods there are for which ADD was called.
+    #[cfg(test)]
+    pub(crate) fn pod_count(&self) -> usize {
+        self.pods.iter().count()
     }
 
     /// Pods for which ADD was called.

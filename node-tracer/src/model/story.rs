@@ -372,7 +372,7 @@ impl Default for Node {
 
 impl Node {
     pub(crate) fn with_threshold(stall_threshold: Duration) -> Self {
-        Self(Engine::new(Settings {
+        Self(Engine::of_trace(Settings {
             boot_id: String::from("boot"),
             node: String::from("node-1"),
             stall_threshold,

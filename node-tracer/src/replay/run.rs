@@ -49,7 +49,7 @@ impl Run {
         let settings = header.settings();
         Self {
             engine: match header.command {
-                Command::Trace => Telling::Stream(Box::new(Engine::new(settings))),
+                Command::Trace => Telling::Stream(Box::new(Engine::of_trace(settings))),
                 Command::Scan => Telling::Looks(Box::new(Looks::new(settings))),
             },
             name: name.to_owned(),

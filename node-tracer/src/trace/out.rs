@@ -74,7 +74,7 @@ impl<'a> Out<'a> {
         let recorder = recorder.transpose()?;
         Ok(Self {
             node: &config.node,
-            engine: Engine::new(Settings {
+            engine: Engine::of_trace(Settings {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
                 stall_threshold: config.stall_threshold,

@@ -161,6 +161,7 @@ fn incidents(pods: &Path, stop: &Stop) -> anyhow::Result<usize> {
         incident.start_new_pod()?;
         hand_over(&incident)?;
         incident.release()?;
+        incident.end_new_pod()?;
         hand_over(&incident)?;
         count += 1;
     }

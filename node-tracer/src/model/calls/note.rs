@@ -149,26 +149,33 @@ impl Calls {
         if self.attachments.contains_key(key) || self.attachments.len() < MAX_ATTACHMENTS {
             return;
         }
-        let Some((_, oldest)) = self.by_age.pop_first() else {
+        let Some((_, oldest)) = self.by_age.first().cloned() else {
             return;
         };
-        let Some(old) = self.attachments.remove(&oldest) else {
+        let Some(old) = self.remove(&oldest) else {
             return;
         };
-        self.sort(&oldest);
         // What has been taken back is no loss; nor is what a log of days has
         // told of long before, as no rule would tell of it any more.
         let past = old.is_logged() && now.since(old.last) > PAST;
         self.dropped += u64::from(old.deleted().is_none() && !past);
+    }
+
+    /// Takes an attachment out of all tables.
+    pub(super) fn remove(&mut self, key: &Key) -> Option<AttachmentCalls> {
+        let old = self.attachments.remove(key)?;
+        self.by_age.remove(&(old.last, key.clone()));
+        self.sort(key);
         if let Some(name) = old.pod.as_ref().and_then(pod_key) {
-            forget(&mut self.by_pod, &name, &oldest);
+            forget(&mut self.by_pod, &name, key);
             if self.namesakes.contains(&name) {
                 self.sort_name(name);
             }
         }
         if let Some(netns) = old.netns {
-            forget(&mut self.by_inode, &netns.inode, &oldest);
+            forget(&mut self.by_inode, &netns.inode, key);
         }
+        Some(old)
     }
 }
 

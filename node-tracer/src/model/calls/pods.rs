@@ -86,6 +86,42 @@ impl PodTable {
         self.restless.iter().filter_map(|id| self.by_id.get(id))
     }
 
+    /// Sandboxes of pods that rules tell of.
+    pub(super) fn told(&self) -> BTreeSet<&str> {
+        let mut told = BTreeSet::new();
+        for pod in self.restless() {
+            told.extend(pod.made.iter().map(|made| made.container_id.as_str()));
+            for failing in pod.failing.values() {
+                told.extend([failing.first_id.as_str(), failing.last_id.as_str()]);
+            }
+        }
+        told
+    }
+
+    /// Forgets pods that a next sandbox would find as if they were new: of none
+    /// of them a rule tells.
+    pub(super) fn forget_past(&mut self, now: Timestamp) {
+        let Self {
+            by_id,
+            by_age,
+            restless,
+        } = self;
+        let is_past = |(last, id): &(Timestamp, String)| {
+            let made = by_id.get(id).and_then(|pod| pod.made.back());
+            let pause = made.is_none_or(|made| now.since(made.at) > PAUSE);
+            now.since(*last) > PAUSE && pause && !restless.contains(id)
+        };
+        let past: Vec<_> = by_age
+            .iter()
+            .filter(|aged| is_past(aged))
+            .cloned()
+            .collect();
+        for aged in past {
+            by_id.remove(&aged.1);
+            by_age.remove(&aged);
+        }
+    }
+
     /// A trusted ADD or DEL of the runtime, started (`end` is none) or ended.
     pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) {
         if call.delegated || call.command != "ADD" {

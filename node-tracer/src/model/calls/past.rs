@@ -1,0 +1,78 @@
+//! Calls that are over and done with, forgotten: a node makes and takes back
+//! sandboxes for months.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{AttachmentCalls, Calls, Key, pod_key};
+use crate::clock::Timestamp;
+
+/// How long after its last call an attachment that was taken back is kept: no
+/// rule waits longer for what may still come of a DEL.
+pub(in crate::model) const KEPT: Duration = Duration::from_secs(600);
+/// Between two looks for what is past.
+const PAUSE: Duration = Duration::from_secs(60);
+
+impl Calls {
+    /// Whether it is time to look for what is past, once a minute. A clock that
+    /// was set back makes it so, too.
+    pub(in crate::model) fn is_past_due(&self, now: Timestamp) -> bool {
+        let early = |at: Timestamp| at <= now && now.since(at) < PAUSE;
+        !self.looked.is_some_and(early)
+    }
+
+    /// Forgets attachments that were taken back in good order
+    /// [some time ago](KEPT), unless somebody still knows of their container or
+    /// what was called for the same pod meanwhile may have to be judged by
+    /// them.
+    pub(in crate::model) fn forget_past(
+        &mut self,
+        now: Timestamp,
+        is_known: impl Fn(&AttachmentCalls) -> bool,
+    ) {
+        self.looked = Some(now);
+        self.pods.forget_past(now);
+        let aged = self.by_age.iter();
+        let aged = aged.take_while(|(last, _)| now.since(*last) > KEPT);
+        let told = self.pods.told();
+        let past: BTreeMap<&Key, &AttachmentCalls> = aged
+            .filter_map(|(_, key)| Some((key, self.attachments.get(key)?)))
+            .filter(|(_, attachment)| attachment.is_past() && !is_known(attachment))
+            .filter(|(_, attachment)| !told.contains(attachment.container_id.as_str()))
+            .collect();
+        let free = past.values().filter(|attachment| {
+            let mut others = self.others(attachment);
+            !others.any(|(key, other)| other.first <= attachment.last && !past.contains_key(key))
+        });
+        let free: Vec<Key> = free
+            .map(|it| (it.container_id.clone(), it.ifname.clone()))
+            .collect();
+        for key in free {
+            self.remove(&key);
+        }
+    }
+
+    /// Attachments of other sandboxes whose pod has the same name.
+    fn others<'a>(
+        &'a self,
+        of: &'a AttachmentCalls,
+    ) -> impl Iterator<Item = (&'a Key, &'a AttachmentCalls)> {
+        let name = of.pod.as_ref().and_then(pod_key);
+        let keys = name.and_then(|name| self.by_pod.get(&name));
+        keys.into_iter()
+            .flatten()
+            .filter(|(container, _)| *container != of.container_id)
+            .filter_map(|key| Some((key, self.attachments.get(key)?)))
+    }
+}
+
+impl AttachmentCalls {
+    /// Whether it was made and taken back in good order, and its namespace is
+    /// gone. What a log tells is read as a whole, and kept.
+    fn is_past(&self) -> bool {
+        let mut plugins = self.plugins.iter();
+        let failed = plugins.any(|plugin| plugin.failed_adds > 0);
+        let gone = self.netns.is_none() || self.netns_gone.is_some();
+        let named = self.pod.as_ref().and_then(pod_key).is_some();
+        self.deleted().is_some() && gone && named && !failed && !self.is_logged()
+    }
+}
