@@ -427,7 +427,7 @@ mod tests {
         let sockets = Sockets::find(root.path()).unwrap();
         assert!(!sockets.may_have(&crio));
         assert!(sockets.before(&first).is_empty());
-        assert_eq!(sockets.before(&second), [first.clone()]);
+        assert_eq!(sockets.before(&second), std::slice::from_ref(&first));
         assert_eq!(sockets.before(&crio), [first]);
     }
 
