@@ -56,7 +56,9 @@ impl Reservations {
                 tracing::warn!("cannot watch the stores of IPAM plugins: {error}");
                 let stores = this.stores.as_mut().ok();
                 let config = stores.and_then(|stores| stores.overview().ok());
-                let networks = config.map(|(_, config)| config.networks.as_slice());
+                let networks = config
+                    .as_ref()
+                    .map(|(_, config)| config.networks.as_slice());
                 let expected = ipam::expected(networks.unwrap_or_default());
                 this.others.await_kinds(expected.into_keys().collect());
             }

@@ -16,7 +16,8 @@ use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rustix::fs::FileType;
@@ -43,13 +44,23 @@ pub(crate) use self::{
 /// Folders of networks that are looked at below the default one.
 const MAX_NETWORKS: usize = 256;
 
+/// How long the configuration is believed. A pod network's agent writes it when
+/// the node has been up for a while, and anew when it is upgraded.
+const FRESH: Duration = Duration::from_secs(10);
+
 /// The stores of reservations on a node.
 #[derive(Debug)]
 pub(crate) struct Stores {
     root: Root,
-    /// Read when it is first asked for, by who asks: it, too, can be on a disk
-    /// that hangs.
-    config: OnceLock<Configuration>,
+    /// Read by who asks for it: it, too, can be on a disk that hangs.
+    config: Mutex<Option<Known>>,
+}
+
+/// The configuration, and when it was read.
+#[derive(Debug)]
+struct Known {
+    config: Arc<Configuration>,
+    at: Instant,
 }
 
 /// The answer to whether an address is reserved.
@@ -109,18 +120,42 @@ impl Stores {
     pub(crate) fn discover(root: &Path) -> Result<Self, RootError> {
         Ok(Self {
             root: Root::open(root)?,
-            config: OnceLock::new(),
+            config: Mutex::default(),
         })
     }
 
-    /// The node's CNI configuration as it was when it was first asked for.
-    pub(crate) fn configuration(&self) -> &Configuration {
-        self.config.get_or_init(|| Configuration::read(&self.root))
+    /// The node's CNI configuration as it was [not long ago](FRESH), and the
+    /// networks of earlier ones that are not in it any more: what they have
+    /// reserved outlives them, and one that could not be read is not gone.
+    pub(crate) fn configuration(&self) -> Arc<Configuration> {
+        self.configuration_within(FRESH)
+    }
+
+    fn configuration_within(&self, fresh: Duration) -> Arc<Configuration> {
+        let mut known = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_ref().filter(|known| known.at.elapsed() < fresh) {
+            return Arc::clone(&known.config);
+        }
+        let mut config = Configuration::read(&self.root);
+        for network in known.iter().flat_map(|known| &known.config.networks) {
+            let is_same = |each: &Network| each.store == network.store;
+            let room = config.networks.len() < MAX_NETWORKS;
+            if room && network.store.is_some() && !config.networks.iter().any(is_same) {
+                config.networks.push(network.clone());
+            }
+        }
+        let config = Arc::new(config);
+        *known = Some(Known {
+            config: Arc::clone(&config),
+            at: Instant::now(),
+        });
+        config
     }
 
     /// There is neither a configuration nor a folder with reservations.
     pub(crate) fn is_bare(&self) -> bool {
-        let networks = &self.configuration().networks;
+        let config = self.configuration();
+        let networks = &config.networks;
         let mut bare = networks.is_empty();
         visit(&self.root, networks, |_, _| bare = false);
         bare

@@ -73,10 +73,10 @@ impl Asker {
     ///
     /// # Errors
     /// The stores do not answer, and why.
-    pub(crate) fn overview(&mut self) -> Result<(bool, &Configuration), String> {
-        let bare = self.ask(FIRST_PATIENCE, Stores::is_bare)?;
-        // That has read it: nothing is waited for here.
-        Ok((bare, self.stores.configuration()))
+    pub(crate) fn overview(&mut self) -> Result<(bool, Arc<Configuration>), String> {
+        self.ask(FIRST_PATIENCE, |stores| {
+            (stores.is_bare(), stores.configuration())
+        })
     }
 
     fn ask<T, F>(&mut self, patience: Duration, read: F) -> Result<T, String>
@@ -120,11 +120,9 @@ impl Asker {
         let stores = Arc::clone(&self.stores);
         // Whoever else wants the configuration waits for this.
         thread::spawn(move || {
-            stores.config.get_or_init(|| {
-                drop(begun);
-                let _ = wait.recv();
-                Configuration::read(&stores.root)
-            });
+            let _config = stores.config.lock();
+            drop(begun);
+            let _ = wait.recv();
         });
         let _ = begins.recv();
         release

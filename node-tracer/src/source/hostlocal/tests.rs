@@ -274,3 +274,40 @@ fn a_node_without_configuration_is_no_error() {
     let error = Stores::discover(&root.path().join("gone")).unwrap_err();
     assert!(error.to_string().contains("--root"));
 }
+
+#[test]
+fn a_configuration_that_comes_later_is_read_and_what_it_said_once_is_still_looked_at() {
+    let root = host(&[("run/ipam/pods/198.18.0.2", ID)]);
+    let stores = stores(&root);
+    let address = "198.18.0.2".parse().unwrap();
+    assert!(stores.holder(address).holder.is_none());
+    let folder = root.path().join("etc/cni/net.d");
+    fs::create_dir_all(&folder).unwrap();
+    let write = |data_dir: &str| {
+        let conf = format!(
+            r#"{{"name": "pods", "plugins": [{{"type": "ptp", "ipam": {{"type": "host-local", "dataDir": "{data_dir}"}}}}]}}"#
+        );
+        fs::write(folder.join("10-pods.conflist"), conf).unwrap();
+    };
+    write("/run/ipam");
+    assert!(
+        stores.holder(address).holder.is_none(),
+        "not read each time"
+    );
+    let again = || stores.configuration_within(Duration::ZERO);
+    assert_eq!(again().networks.len(), 1);
+    assert_eq!(stores.holder(address).holder.unwrap().container_id, ID);
+    write("/run/other");
+    let networks = again().networks.clone();
+    let paths: Vec<_> = networks
+        .iter()
+        .filter_map(|each| each.store.clone())
+        .collect();
+    assert_eq!(
+        paths,
+        ["/run/other/pods", "/run/ipam/pods"].map(PathBuf::from)
+    );
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(again().networks.len(), 2);
+    assert!(stores.holder(address).holder.is_some());
+}
