@@ -349,7 +349,7 @@ impl Calls {
 
     /// Pods for which ADD was called.
     #[cfg(test)]
-    fn pods(&self) -> impl Iterator<Item = &PodCalls> {
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &PodCalls> {
         self.pods.iter()
     }
 
@@ -369,10 +369,7 @@ impl Calls {
         &'a self,
         id: &'a str,
     ) -> impl Iterator<Item = &'a AttachmentCalls> {
-        let from = (id.to_owned(), String::new());
-        let all = self.attachments.range(from..);
-        all.take_while(move |((container, _), _)| container == id)
-            .map(|(_, calls)| calls)
+        of_container(&self.attachments, id)
     }
 
     /// The attachments of all pods of a name, that of the same name before
@@ -382,6 +379,16 @@ impl Calls {
         let keys = keys.into_iter().flatten();
         keys.filter_map(|key| self.attachments.get(key))
     }
+}
+
+/// See [`Calls::of_container`].
+fn of_container<'a>(
+    attachments: &'a BTreeMap<Key, AttachmentCalls>,
+    id: &'a str,
+) -> impl Iterator<Item = &'a AttachmentCalls> {
+    let all = attachments.range((id.to_owned(), String::new())..);
+    all.take_while(move |((container, _), _)| container == id)
+        .map(|(_, calls)| calls)
 }
 
 /// `namespace/name`

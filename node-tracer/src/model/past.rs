@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{Model, attachment::Cni, runtime::CRI};
 use crate::{
     clock::Timestamp,
-    event::StoreKind,
+    event::{PodRef, StoreKind},
     model::{allocation::Allocations, calls::AttachmentCalls},
 };
 
@@ -28,15 +28,23 @@ impl Model {
             calls,
             ..
         } = self;
-        let mut living = HashSet::new();
+        let (mut living, mut older) = (HashSet::new(), HashSet::new());
         for entry in netns.live() {
-            living.extend(entry.sandbox.id.as_deref());
+            let id = entry.sandbox.id.as_deref();
+            living.extend(id);
             living.extend(entry.sandbox.containers.iter().map(String::as_str));
+            // Its own ADD was before the tracer: what was called for others of
+            // its pod's name is not compared with it there.
+            if id.is_none_or(|id| calls.of_container(id).next().is_none()) {
+                older.extend(entry.sandbox.pod.as_ref().and_then(pod_name));
+            }
         }
         let holders = holders(cni, allocations);
         calls.forget_past(now, |attachment| {
             let id = attachment.container_id.as_str();
+            let name = attachment.pod.as_ref().and_then(pod_name);
             living.contains(id)
+                || name.is_some_and(|name| older.contains(&name))
                 || holders.contains(id)
                 || runtime.of_container(id).is_some()
                 || runtime.shows(id).is_some()
@@ -44,6 +52,11 @@ impl Model {
                 || may_be_reserved(cni, attachment)
         });
     }
+}
+
+/// Namespace and name, if both are known.
+fn pod_name(pod: &PodRef) -> Option<(&str, &str)> {
+    Some((pod.namespace.as_deref()?, pod.name.as_deref()?))
 }
 
 /// Who has reserved an address, as last told.
@@ -54,12 +67,18 @@ fn holders<'a>(cni: &'a Cni, allocations: &'a Allocations) -> HashSet<&'a str> {
     all.map(|holder| holder.container_id.as_str()).collect()
 }
 
-/// Whether a list from the API server, which tells of all nodes, is of before
+/// Whether Whereabouts, whose pools tell of all nodes, has not been listed since
 /// the attachment was taken back: what it has left would seem another node's.
 fn may_be_reserved(cni: &Cni, attachment: &AttachmentCalls) -> bool {
-    let in_api = |kind| matches!(kind, StoreKind::Calico | StoreKind::Whereabouts);
+    let whereabouts = StoreKind::Whereabouts;
+    let mut plugins = attachment.plugins.iter();
+    let used = plugins.any(|each| {
+        let names = [Some(each.plugin.as_str()), each.ipam.as_deref()];
+        names.contains(&Some(whereabouts.as_str()))
+    });
     let mut stores = cni.stores();
-    stores.any(|listed| in_api(listed.store.kind) && listed.at <= attachment.last)
+    let listed = stores.any(|it| it.store.kind == whereabouts && it.at > attachment.last);
+    used && !listed
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{AttachmentCalls, Calls, Key, pod_key};
+use super::{AttachmentCalls, Calls, Key, of_container, pod_key};
 use crate::clock::Timestamp;
 
-/// How long after its last call an attachment that was taken back is kept: no
-/// rule waits longer for what may still come of a DEL.
+/// How long after its last call an attachment that was taken back is kept at
+/// least: what may still come of a DEL has come by then.
 pub(in crate::model) const KEPT: Duration = Duration::from_secs(600);
 /// Between two looks for what is past.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -30,10 +30,17 @@ impl Calls {
         is_known: impl Fn(&AttachmentCalls) -> bool,
     ) {
         self.looked = Some(now);
-        self.pods.forget_past(now);
+        let Self {
+            attachments, pods, ..
+        } = self;
+        // One that is there is counted once, whenever it is called for again.
+        pods.forget_past(now, |id| {
+            let mut all = of_container(attachments, id);
+            all.any(|attachment| attachment.deleted().is_none())
+        });
         let aged = self.by_age.iter();
         let aged = aged.take_while(|(last, _)| now.since(*last) > KEPT);
-        let told = self.pods.told();
+        let told = self.pods.told(now);
         let past: BTreeMap<&Key, &AttachmentCalls> = aged
             .filter_map(|(_, key)| Some((key, self.attachments.get(key)?)))
             .filter(|(_, attachment)| attachment.is_past() && !is_known(attachment))

@@ -86,10 +86,14 @@ impl PodTable {
         self.restless.iter().filter_map(|id| self.by_id.get(id))
     }
 
-    /// Sandboxes of pods that rules tell of.
-    pub(super) fn told(&self) -> BTreeSet<&str> {
+    /// Sandboxes of pods that rules tell of, or will tell of once the next is
+    /// made.
+    pub(super) fn told(&self, now: Timestamp) -> BTreeSet<&str> {
         let mut told = BTreeSet::new();
-        for pod in self.restless() {
+        for (id, pod) in &self.by_id {
+            if pod.is_paused(now) && !self.restless.contains(id) {
+                continue;
+            }
             told.extend(pod.made.iter().map(|made| made.container_id.as_str()));
             for failing in pod.failing.values() {
                 told.extend([failing.first_id.as_str(), failing.last_id.as_str()]);
@@ -98,28 +102,27 @@ impl PodTable {
         told
     }
 
-    /// Forgets pods that a next sandbox would find as if they were new: of none
-    /// of them a rule tells.
-    pub(super) fn forget_past(&mut self, now: Timestamp) {
+    /// Forgets pods that their next sandbox would find as if they were new: no
+    /// rule tells of them. `is_there` is whether a sandbox has not been taken
+    /// back.
+    pub(super) fn forget_past(&mut self, now: Timestamp, is_there: impl Fn(&str) -> bool) {
         let Self {
             by_id,
             by_age,
             restless,
         } = self;
-        let is_past = |(last, id): &(Timestamp, String)| {
-            let made = by_id.get(id).and_then(|pod| pod.made.back());
-            let pause = made.is_none_or(|made| now.since(made.at) > PAUSE);
-            now.since(*last) > PAUSE && pause && !restless.contains(id)
-        };
-        let past: Vec<_> = by_age
-            .iter()
-            .filter(|aged| is_past(aged))
-            .cloned()
-            .collect();
-        for aged in past {
-            by_id.remove(&aged.1);
-            by_age.remove(&aged);
-        }
+        by_age.retain(|(last, id)| {
+            let is_past = by_id.get(id).is_none_or(|pod| {
+                let made = pod.made.back();
+                let there = made.is_some_and(|made| is_there(&made.container_id));
+                pod.is_paused(now) && !there
+            });
+            let kept = now.since(*last) <= PAUSE || !is_past || restless.contains(id);
+            if !kept {
+                by_id.remove(id);
+            }
+            kept
+        });
     }
 
     /// A trusted ADD or DEL of the runtime, started (`end` is none) or ended.
@@ -174,6 +177,12 @@ impl PodCalls {
         !self.failing.is_empty() || self.made.len() > 2
     }
 
+    /// Whether a sandbox that is made now begins a new count.
+    fn is_paused(&self, now: Timestamp) -> bool {
+        let last = self.made.back();
+        last.is_none_or(|last| now.since(last.at) > PAUSE)
+    }
+
     fn make(&mut self, container_id: &str, time: Timestamp) {
         if self
             .made
@@ -182,8 +191,7 @@ impl PodCalls {
         {
             return;
         }
-        let before = self.made.back().map(|made| made.at);
-        if before.is_none_or(|before| time.since(before) > PAUSE) {
+        if self.is_paused(time) {
             self.made.clear();
             self.sandboxes = 0;
             self.since = time;

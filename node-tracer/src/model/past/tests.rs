@@ -99,7 +99,7 @@ fn what_anybody_knows_of_is_kept() {
 }
 
 #[test]
-fn a_list_of_all_nodes_that_is_older_than_the_end_may_have_it() {
+fn what_a_list_of_all_nodes_may_have_is_kept_until_it_is_listed_again() {
     let store = |seconds| {
         let store = Store {
             kind: StoreKind::Whereabouts,
@@ -108,8 +108,38 @@ fn a_list_of_all_nodes_that_is_older_than_the_end_may_have_it() {
         };
         at(seconds, What::StoreListed { store })
     };
-    assert!(is_kept(&[store(5)]));
-    assert!(!is_kept(&[store(5), store(30)]));
+    let ipam = CniCall {
+        plugin: String::from("whereabouts"),
+        delegated: true,
+        ..call("DEL", "sandbox-old", 100, OLD, "db-0")
+    };
+    assert!(!is_kept(&[store(5)]), "it is not used");
+    assert!(is_kept(&[ended(8, ipam.clone()), store(5)]));
+    assert!(!is_kept(&[ended(8, ipam), store(30)]));
+}
+
+/// A sandbox of db-0 from before the tracer, in namespace 400.
+fn from_before() -> Vec<Event> {
+    let mut cached = attachment("from-before", Some(400), 5, -100);
+    cached.pod = call("ADD", "", 0, OTHER, "db-0").pod;
+    let found = What::NetnsFound {
+        netns: ns(400),
+        host: false,
+    };
+    vec![at(0, found), attached(0, &[cached])]
+}
+
+#[test]
+fn what_is_to_be_judged_by_a_sandbox_from_before_the_tracer_is_kept_with_it() {
+    let mut events = vec![cri(0, &[])];
+    events.extend(from_before());
+    events.extend(old());
+    assert!(knows(
+        &told(&[&events[..], &[other(LATE)]].concat()),
+        "sandbox-old"
+    ));
+    let gone = [destroyed(20, 400), other(LATE)];
+    assert!(!knows(&told(&[&events[..], &gone].concat()), "sandbox-old"));
 }
 
 #[test]
@@ -169,6 +199,32 @@ fn sandboxes_of_a_pod_that_is_made_again_and_again_are_kept() {
     events.push(other(LATE));
     let model = told(&events);
     assert!(knows(&model, "one") && model.calls.restless_pods().count() == 1);
+}
+
+#[test]
+fn a_sandbox_that_is_called_for_again_is_no_new_one() {
+    let add = |id: &str| call("ADD", id, 100, OLD, "db-0");
+    let model = told(&[
+        cri(0, &[]),
+        calls(1, add("one")),
+        other(LATE),
+        failed(LATE + 40, add("one"), "killed"),
+        calls(LATE + 41, add("two")),
+        calls(LATE + 50, add("three")),
+    ]);
+    let pods: Vec<u64> = model.calls.pods().map(|pod| pod.sandboxes).collect();
+    assert!(
+        pods.contains(&2),
+        "the first was made long before: {pods:?}"
+    );
+}
+
+#[test]
+fn what_the_next_sandbox_may_make_worth_telling_is_kept() {
+    let later = |seconds, id: &str| calls(seconds, call("ADD", id, 200, OLD, "db-0"));
+    assert!(is_kept(&[later(500, "two")]));
+    let events = [vec![cri(0, &[])], old(), vec![other(LATE + 500)]];
+    assert!(!knows(&told(&events.concat()), "sandbox-old"));
 }
 
 #[test]

@@ -496,7 +496,7 @@ fn a_runtime_that_comes_later_is_found_and_kept_when_it_fails() {
     let crio = node.runtime(CRIO, &["aa"]);
     assert_eq!(
         told(&mut watcher, 2),
-        ["recovered", format!("listed by unix://{CRIO}").as_str()]
+        [format!("listed by unix://{CRIO}").as_str(), "recovered"]
     );
     node.runtime(CONTAINERD, &["bb"]);
     let hidden = crio.with_extension("away");
@@ -645,6 +645,6 @@ fn one_that_was_given_is_waited_for_and_no_other_taken() {
     });
     assert_eq!(
         told(&mut watcher, 2),
-        ["recovered", "listed by unix:///run/x.sock"]
+        ["listed by unix:///run/x.sock", "recovered"]
     );
 }

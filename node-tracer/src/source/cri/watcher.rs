@@ -136,9 +136,7 @@ impl Last {
             }
         };
         let mut changes = Vec::new();
-        if self.failure.take().is_some() {
-            changes.push(What::SourceRecovered { source: source() });
-        }
+        let recovered = self.failure.take().is_some();
         // Another runtime's list is another list.
         let same =
             self.endpoint.replace(listing.endpoint.clone()) == Some(listing.endpoint.clone());
@@ -183,6 +181,10 @@ impl Last {
                 source: source(),
                 sandbox: sandbox.clone(),
             }));
+        }
+        // Until then what is known is of before.
+        if recovered {
+            changes.push(What::SourceRecovered { source: source() });
         }
         let whole = |id: &String| !listing.undescribed.contains(id);
         let described = now.iter().filter(|(id, _)| whole(id));
@@ -319,12 +321,12 @@ mod tests {
         assert_eq!(tell(Err(failure("two"))), ["failed cri"]);
         assert_eq!(
             tell(Ok(listing(&[sandbox("a", 1)]))),
-            ["recovered cri", "listed 1"]
+            ["listed 1", "recovered cri"]
         );
         assert_eq!(tell(Err(failure("two"))), ["failed cri"]);
         assert_eq!(
             tell(Ok(listing(&[sandbox("b", 1)]))),
-            ["recovered cri", "removed a", "added b"]
+            ["removed a", "added b", "recovered cri"]
         );
     }
 
@@ -335,7 +337,7 @@ mod tests {
         assert!(tell(Err(CriError::NoSocket)).is_empty());
         assert!(tell(Err(CriError::NoSocket)).is_empty());
         let first = listing(&[sandbox("a", 1)]);
-        assert_eq!(tell(Ok(first.clone())), ["recovered cri", "listed 1"]);
+        assert_eq!(tell(Ok(first.clone())), ["listed 1", "recovered cri"]);
         let elsewhere = Listing {
             endpoint: Endpoint::parse("/run/y.sock").unwrap(),
             ..first
