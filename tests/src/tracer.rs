@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -110,16 +110,25 @@ impl Tracer {
         let stderr = child.stderr.take().context("no pipe")?;
         let said = Arc::new(Mutex::new(Said::default()));
         let (out, err) = (Arc::clone(&said), Arc::clone(&said));
+        let (lines, read) = mpsc::channel();
         let readers = vec![
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                    // Nobody is left to take it only when all has ended.
+                    let _ = lines.send((Instant::now(), line));
+                }
+            }),
+            // Read and understood by two, so that thousands of namespaces that
+            // are told at once do not wait for this one.
+            std::thread::spawn(move || {
+                for (at, line) in read {
                     let line = String::from_utf8_lossy(&line);
                     if line.chars().any(char::is_control) {
                         lock(&out).unsafe_lines.push(line.to_string());
                     }
                     match serde_json::from_str(&line) {
                         Ok(record @ Value::Object(_)) => {
-                            lock(&out).records.push((Instant::now(), record));
+                            lock(&out).records.push((at, record));
                         }
                         _ => {
                             on_text(&line);
