@@ -48,10 +48,11 @@ impl Allocations {
         self.by_address.get(&address)
     }
 
-    /// Who has one of the addresses, by the last answers.
-    pub(super) fn holders(&self) -> impl Iterator<Item = &ReservationHolder> {
+    /// Who has one of the addresses, by the last answers, and when each was
+    /// given.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (&ReservationHolder, Timestamp)> {
         let known = self.by_address.values();
-        known.filter_map(|known| known.answer.as_ref()?.holder.as_ref())
+        known.filter_map(|known| Some((known.answer.as_ref()?.holder.as_ref()?, known.asked)))
     }
 
     pub(super) fn take_dropped(&mut self) -> u64 {

@@ -1,6 +1,6 @@
 //! What a tracer that runs for months may forget.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Model, attachment::Cni, runtime::CRI};
 use crate::{
@@ -39,13 +39,14 @@ impl Model {
                 older.extend(entry.sandbox.pod.as_ref().and_then(pod_name));
             }
         }
-        let holders = holders(cni, allocations);
+        let (listed, answered) = (holders(cni), answered(allocations));
         calls.forget_past(now, |attachment| {
             let id = attachment.container_id.as_str();
             let name = attachment.pod.as_ref().and_then(pod_name);
             living.contains(id)
                 || name.is_some_and(|name| older.contains(&name))
-                || holders.contains(id)
+                || listed.contains(id)
+                || answered.get(id).is_some_and(|at| *at > attachment.last)
                 || runtime.of_container(id).is_some()
                 || runtime.shows(id).is_some()
                 || cni.of_container(id).next().is_some()
@@ -59,12 +60,21 @@ fn pod_name(pod: &PodRef) -> Option<(&str, &str)> {
     Some((pod.namespace.as_deref()?, pod.name.as_deref()?))
 }
 
-/// Who has reserved an address, as last told.
-fn holders<'a>(cni: &'a Cni, allocations: &'a Allocations) -> HashSet<&'a str> {
-    let stores = cni.stores().flat_map(|listed| &listed.store.reservations);
-    let listed = stores.map(|reservation| &reservation.holder);
-    let all = listed.chain(allocations.holders());
-    all.map(|holder| holder.container_id.as_str()).collect()
+/// Who has reserved an address, by the lists of the stores.
+fn holders(cni: &Cni) -> HashSet<&str> {
+    let all = cni.stores().flat_map(|listed| &listed.store.reservations);
+    all.map(|each| each.holder.container_id.as_str()).collect()
+}
+
+/// The same by what was asked for one address, and when that was last: an
+/// address that nothing asks for any more is not told to be free.
+fn answered(allocations: &Allocations) -> HashMap<&str, Timestamp> {
+    let mut answered = HashMap::new();
+    for (holder, at) in allocations.holders() {
+        let last = answered.entry(holder.container_id.as_str()).or_insert(at);
+        *last = at.max(*last);
+    }
+    answered
 }
 
 /// Whether Whereabouts, whose pools tell of all nodes, has not been listed since

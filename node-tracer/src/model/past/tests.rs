@@ -85,6 +85,10 @@ fn what_anybody_knows_of_is_kept() {
         &[attachment("sandbox-old", None, 5, 3)]
     )]));
     assert!(is_kept(&[reserved(20, Some("sandbox-old"))]));
+    assert!(
+        !is_kept(&[reserved(5, Some("sandbox-old"))]),
+        "never asked again"
+    );
     assert!(!is_kept(&[
         reserved(20, Some("sandbox-old")),
         reserved(30, None)
