@@ -159,7 +159,7 @@ impl Model {
             cni: &self.cni,
         };
         let lost = self.lost.take(tables, time, &event.what);
-        let changed = self.take(time, &event.what) | lost;
+        let changed = self.take(time, &event.what) | lost | self.netns.take_removed();
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()

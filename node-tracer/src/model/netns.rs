@@ -82,6 +82,8 @@ pub(crate) struct NetnsTable {
     last_destroyed: Option<Timestamp>,
     next: u64,
     dropped: u64,
+    /// One was removed, for whatever reason, since that was last asked.
+    removed: bool,
 }
 
 impl NetnsTable {
@@ -129,6 +131,12 @@ impl NetnsTable {
 
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether a namespace was removed since the last call: news of another of
+    /// its number can do so, whether or not that is then taken in.
+    pub(super) fn take_removed(&mut self) -> bool {
+        std::mem::take(&mut self.removed)
     }
 
     pub(super) fn created(&mut self, netns: Netns, time: Timestamp) -> bool {
@@ -383,6 +391,7 @@ impl NetnsTable {
     fn remove(&mut self, serial: Serial, time: Timestamp) {
         self.forget_addresses(serial);
         if let Some(entry) = self.entries.remove(&serial) {
+            self.removed = true;
             self.by_inode.remove(&entry.id.inode);
             self.bury(entry.id, time);
         }
