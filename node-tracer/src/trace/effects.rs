@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, Trace, What},
+    event::{CniCall, Event, Trace, TraceKind, What},
     fault,
     record::CoverageItem,
     source::{hostlocal::Stores, procfs::Procfs},
@@ -163,7 +163,7 @@ impl Effects {
                     ..
                 } => self.known.held(*netns, tasks, mounts),
                 What::NetnsDying { netns, .. } | What::NetnsDestroyed { netns } => {
-                    for key in self.known.netns_gone(*netns) {
+                    for key in self.known.netns_gone(*netns, now) {
                         self.schedule.forget(&key);
                     }
                 }
@@ -209,11 +209,12 @@ impl Effects {
                 _ => {}
             }
         }
-        self.forget_unknown();
+        self.forget_unknown(now);
     }
 
     /// What is not known any more is not looked at again either.
-    fn forget_unknown(&mut self) {
+    fn forget_unknown(&mut self, now: Instant) {
+        self.known.forget_past(now);
         for key in self.known.take_forgotten() {
             self.schedule.forget(&key);
         }
@@ -368,6 +369,13 @@ impl Effects {
                 effect
                     .traces
                     .retain(|trace| trace.there != Some(true) || its(trace));
+                // Addresses go with their namespace, which is waited for anyway.
+                let gone = |it: &Trace| match it.there {
+                    Some(there) => !there,
+                    None => it.kind == TraceKind::Address,
+                };
+                let clean = effect.traces.iter().all(gone);
+                self.known.taken_back(key, clean, now);
             }
             if looked || !effect.traces.is_empty() {
                 out.push(Event {

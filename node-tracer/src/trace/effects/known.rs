@@ -1,9 +1,12 @@
 //! What each attachment should have, and the ways to its namespace.
 
+mod past;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use super::Host;
@@ -60,6 +63,10 @@ pub(super) struct Attachment {
     pub(super) host_local: bool,
     /// What was found in its namespace.
     pub(super) had: BTreeSet<String>,
+    /// Its last DEL has left nothing.
+    clean: bool,
+    /// Since when there is nothing left of it, its namespace included.
+    past: Option<Instant>,
     age: u64,
 }
 
@@ -83,7 +90,9 @@ pub(super) struct Known {
     homes: HashMap<u32, Home>,
     ages: BTreeMap<u64, Key>,
     age: u64,
-    /// What made room, since the last time it was asked for.
+    /// Attachments of which nothing is left, by since when.
+    past: BTreeSet<(Instant, Key)>,
+    /// What was forgotten, since the last time it was asked for.
     forgotten: Vec<Key>,
 }
 
@@ -98,6 +107,7 @@ impl Known {
             homes: HashMap::new(),
             ages: BTreeMap::new(),
             age: 0,
+            past: BTreeSet::new(),
             forgotten: Vec::new(),
         }
     }
@@ -125,7 +135,7 @@ impl Known {
     }
 
     /// A namespace is gone, or about to go. Returns whose it was.
-    pub(super) fn netns_gone(&mut self, netns: Netns) -> Vec<Key> {
+    pub(super) fn netns_gone(&mut self, netns: Netns, now: Instant) -> Vec<Key> {
         self.homes.remove(&netns.inode);
         let mut gone = Vec::new();
         for key in self.by_inode.get(&netns.inode).into_iter().flatten() {
@@ -141,6 +151,7 @@ impl Known {
         }
         for key in &gone {
             forget(&mut self.by_inode, &netns.inode, key);
+            self.is_past(key, now);
         }
         gone
     }
@@ -271,6 +282,7 @@ impl Known {
             self.forget_oldest();
         }
         self.age += 1;
+        self.is_not_past(key);
         let attachment = self.attachments.entry(key.clone()).or_default();
         self.ages.remove(&attachment.age);
         attachment.age = self.age;
@@ -290,25 +302,20 @@ impl Known {
         }
     }
 
-    fn forget_oldest(&mut self) {
-        let Some((_, key)) = self.ages.pop_first() else {
-            return;
-        };
-        let Some(old) = self.attachments.remove(&key) else {
-            return;
-        };
-        if let Some(name) = old.pod.as_ref().and_then(name_of) {
-            forget(&mut self.by_pod, &name, &key);
-        }
-        if let Some(netns) = old.netns {
-            forget(&mut self.by_inode, &netns.inode, &key);
-        }
-        self.forgotten.push(key);
-    }
-
-    /// What has made room for others, since the last time.
-    pub(super) fn take_forgotten(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.forgotten)
+    /// How many there are, by each of the tables that has all of them.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> [usize; 4] {
+        let of_pods = self.by_pod.values().map(BTreeSet::len).sum();
+        let past = self.attachments.values().filter(|it| it.past.is_some());
+        let indexed = self.by_inode.values().map(BTreeSet::len).sum::<usize>();
+        let gone = self.attachments.values().filter(|it| it.netns.is_none());
+        assert_eq!(past.count(), self.past.len());
+        [
+            self.attachments.len(),
+            self.ages.len(),
+            of_pods,
+            indexed + gone.count(),
+        ]
     }
 
     /// Whether something that is there is a living attachment's other than

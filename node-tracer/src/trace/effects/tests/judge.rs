@@ -46,7 +46,7 @@ fn an_add_leaves_four_traces_and_a_del_takes_them_away() {
     assert_eq!(effect.pod.as_ref().unwrap().label(), "shop/db-0");
     // Nothing is there any more.
     let nothing = found(&[visit(1, &[], &[], &[])], None);
-    known.netns_gone(ns(200));
+    known.netns_gone(ns(200), Instant::now());
     let attachment = known.get_mut(&key("new")).unwrap();
     let effect = effect_of(&nothing, attachment, "DEL");
     assert_eq!(told(&effect), all(Some(false)));

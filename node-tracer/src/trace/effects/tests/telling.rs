@@ -64,7 +64,7 @@ fn what_is_the_next_sandboxs_is_not_what_a_del_has_left() {
         let first = told_by(&mut effects, ended_well("new", "ADD"), whole(Some("new")));
         assert_eq!(first[0].failures().count(), 0);
         effects.known.leaves(&key("new"));
-        effects.known.netns_gone(ns(200));
+        effects.known.netns_gone(ns(200), Instant::now());
         known(&mut effects.known);
         let host = visit(1, &[veth(index, "veth1", 3)], &[], &[5]);
         let found = found(&[host], None);
