@@ -1,7 +1,7 @@
 //! Calls that are over and done with, forgotten: a node makes and takes back
 //! sandboxes for months.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::{AttachmentCalls, Calls, Key, of_container, pod_key};
 use crate::clock::Timestamp;
@@ -22,8 +22,7 @@ impl Calls {
 
     /// Forgets attachments that were taken back in good order
     /// [some time ago](KEPT), unless somebody still knows of their container or
-    /// what was called for the same pod meanwhile may have to be judged by
-    /// them.
+    /// a sandbox of the same pod name that was there then may live.
     pub(in crate::model) fn forget_past(
         &mut self,
         now: Timestamp,
@@ -41,34 +40,29 @@ impl Calls {
         let aged = self.by_age.iter();
         let aged = aged.take_while(|(last, _)| now.since(*last) > KEPT);
         let told = self.pods.told(now);
-        let past: BTreeMap<&Key, &AttachmentCalls> = aged
+        let past = aged
             .filter_map(|(_, key)| Some((key, self.attachments.get(key)?)))
             .filter(|(_, attachment)| attachment.is_past() && !is_known(attachment))
-            .filter(|(_, attachment)| !told.contains(attachment.container_id.as_str()))
-            .collect();
-        let free = past.values().filter(|attachment| {
+            .filter(|(_, attachment)| !told.contains(attachment.container_id.as_str()));
+        // Its DELs, should any more come, are compared with the ADDs of others.
+        let free = past.filter(|(_, attachment)| {
             let mut others = self.others(attachment);
-            !others.any(|(key, other)| other.first <= attachment.last && !past.contains_key(key))
+            !others.any(|other| other.first <= attachment.last && other.may_live())
         });
-        let free: Vec<Key> = free
-            .map(|it| (it.container_id.clone(), it.ifname.clone()))
-            .collect();
+        let free: Vec<Key> = free.map(|(key, _)| key.clone()).collect();
         for key in free {
             self.remove(&key);
         }
     }
 
     /// Attachments of other sandboxes whose pod has the same name.
-    fn others<'a>(
-        &'a self,
-        of: &'a AttachmentCalls,
-    ) -> impl Iterator<Item = (&'a Key, &'a AttachmentCalls)> {
+    fn others<'a>(&'a self, of: &'a AttachmentCalls) -> impl Iterator<Item = &'a AttachmentCalls> {
         let name = of.pod.as_ref().and_then(pod_key);
         let keys = name.and_then(|name| self.by_pod.get(&name));
         keys.into_iter()
             .flatten()
             .filter(|(container, _)| *container != of.container_id)
-            .filter_map(|key| Some((key, self.attachments.get(key)?)))
+            .filter_map(|key| self.attachments.get(key))
     }
 }
 
@@ -81,5 +75,10 @@ impl AttachmentCalls {
         let gone = self.netns.is_none() || self.netns_gone.is_some();
         let named = self.pod.as_ref().and_then(pod_key).is_some();
         self.deleted().is_some() && gone && named && !failed && !self.is_logged()
+    }
+
+    /// Whether its sandbox may be there, and nobody takes it down.
+    fn may_live(&self) -> bool {
+        !self.has_del() && self.netns_gone.is_none()
     }
 }

@@ -195,6 +195,17 @@ fn what_overlapped_a_sandbox_of_the_same_name_is_kept_with_it() {
 }
 
 #[test]
+fn one_that_is_kept_for_good_keeps_no_others() {
+    // Its call failed once: that is remembered.
+    let mut kept = come_and_gone("kept", 200, NEW, "db-0");
+    let add = call("ADD", "kept", 200, NEW, "db-0");
+    kept.insert(1, failed(1, add, "no"));
+    let events = [vec![cri(0, &[])], kept, old(), vec![other(LATE)]].concat();
+    let model = told(&events);
+    assert!(knows(&model, "kept") && !knows(&model, "sandbox-old"));
+}
+
+#[test]
 fn sandboxes_of_a_pod_that_is_made_again_and_again_are_kept() {
     let mut events = vec![cri(0, &[])];
     for (nth, id) in ["one", "two", "three"].into_iter().enumerate() {
