@@ -28,7 +28,7 @@ const TICK: u64 = 10_000_000;
 const MAX_OWNERS: usize = 32_768;
 
 /// So many are not worth going through.
-const FEW_OWNERS: usize = 1_024;
+const FEW_OWNERS: usize = 256;
 
 /// Whose tasks are, looked up once a task.
 #[derive(Debug)]
@@ -55,12 +55,16 @@ impl Owners {
 
     /// Whether a task's process belongs to a pod; `None` if that cannot be told.
     pub(crate) fn in_pod(&mut self, task: &KernelTask) -> Option<bool> {
+        if let Some(known) = self.known.get(&key(task)) {
+            return Some(known.is_some());
+        }
+        self.make_room();
         // The thread itself may have ended: a runtime's that was in a namespace
         // of its own does. Or the first one may have.
-        let threads = [(task.tgid, task.start_boottime), key(task)];
+        let threads = [task.tgid, task.tid];
         threads.into_iter().find_map(|thread| {
-            self.look_up(&[thread]);
-            self.known.get(&thread).map(Option::is_some)
+            self.read(vec![(thread, key(task))]);
+            self.known.get(&key(task)).map(Option::is_some)
         })
     }
 
@@ -72,26 +76,33 @@ impl Owners {
         }
         let present: HashSet<(u32, u64)> = present.collect();
         self.known.retain(|task, _| present.contains(task));
-        self.known.shrink_to_fit();
+        // Room that will be needed again stays.
+        if self.known.capacity() > 4 * (self.known.len() + FEW_OWNERS) {
+            self.known.shrink_to(self.known.len() + FEW_OWNERS);
+        }
     }
 
     /// Looks up all owners that are not known yet, in one go.
     pub(crate) fn look_up(&mut self, tasks: &[(u32, u64)]) {
+        self.make_room();
+        let new = tasks.iter().filter(|task| !self.known.contains_key(task));
+        let new: Vec<(u32, (u32, u64))> = new.map(|task| (task.0, *task)).collect();
+        if !new.is_empty() {
+            self.read(new);
+        }
+    }
+
+    fn make_room(&mut self) {
         if self.known.len() > MAX_OWNERS {
             self.known.clear();
         }
-        let new: Vec<(u32, u64)> = tasks
-            .iter()
-            .filter(|task| !self.known.contains_key(task))
-            .copied()
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let owners = self
-            .procfs
-            .task_owners(new.iter().map(|(tid, _)| *tid).collect());
-        for (task, owner) in new.into_iter().zip(owners) {
+    }
+
+    /// Reads whose tasks are by these threads.
+    fn read(&mut self, tasks: Vec<(u32, (u32, u64))>) {
+        let tids = tasks.iter().map(|(tid, _)| *tid).collect();
+        let owners = self.procfs.task_owners(tids);
+        for ((_, task), owner) in tasks.into_iter().zip(owners) {
             match owner {
                 Owner::Pod(owner) => drop(self.known.insert(task, Some(owner))),
                 Owner::NoPod => drop(self.known.insert(task, None)),
@@ -253,13 +264,13 @@ mod tests {
         let mut owners = Owners::new(procfs);
         let task = |tid: u32| (tid, u64::from(tid));
         owners.known = (0..2_000).map(|tid| (task(tid), None)).collect();
-        owners.forget_all_but((0..600).map(task));
+        owners.forget_all_but((0..900).map(task));
         assert_eq!(owners.known.len(), 2_000, "not so many more than there are");
         owners.forget_all_but([5, 1_999, 7_000].map(task).into_iter());
         let mut left: Vec<u32> = owners.known.keys().map(|(tid, _)| *tid).collect();
         left.sort_unstable();
         assert_eq!(left, [5, 1_999]);
-        assert!(owners.known.capacity() < 100, "the room for them is kept");
+        assert!(owners.known.capacity() < 1_000, "the room for them is kept");
     }
 
     #[test]
