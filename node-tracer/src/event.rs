@@ -34,6 +34,14 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
+impl Event {
+    /// All that was found in one look.
+    pub(crate) fn all_of(time: Timestamp, found: Vec<What>) -> Vec<Self> {
+        let found = found.into_iter();
+        found.map(|what| Self { time, what }).collect()
+    }
+}
+
 /// Kinds of events. Variants and fields are added, never renamed: recordings
 /// and scripts hold the names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -87,7 +87,7 @@ impl Differences {
         // A list that could not be had this time is compared with the next.
         new.pods = new.pods.or(self.pods.take());
         *self = new;
-        gone.into_iter().map(|what| Event { time, what }).collect()
+        Event::all_of(time, gone)
     }
 
     fn gone_netns(&mut self, looked: &Looked, new: &mut Self, gone: &mut Vec<What>) {

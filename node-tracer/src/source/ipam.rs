@@ -188,7 +188,7 @@ pub(crate) fn ask(
 /// Answers as events, of a time at which nothing was asked yet.
 pub(crate) fn events(answers: &[Answer], time: Timestamp) -> Vec<Event> {
     let told = changes::Last::default().changes(answers);
-    told.into_iter().map(|what| Event { time, what }).collect()
+    Event::all_of(time, told)
 }
 
 /// Answers as coverage: one item a kind.

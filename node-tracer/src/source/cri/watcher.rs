@@ -18,9 +18,9 @@ use crate::{
     source::procfs::Procfs,
 };
 
-/// Events that wait to be taken; a tracer that does not take them stops the
-/// asking.
-const MAX_WAITING: usize = 4096;
+/// Answers whose changes wait to be taken; a tracer that does not take them
+/// stops the asking. The channel's room is memory from the start.
+const MAX_WAITING: usize = 1;
 
 /// Pause after no answer: a runtime that is started again is back soon.
 const RETRY: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    events: Receiver<Event>,
+    changes: Receiver<Vec<Event>>,
     /// The thread ends, in its own time, when this does.
     #[expect(dead_code, reason = "held to be dropped")]
     alive: Sender<()>,
@@ -47,28 +47,28 @@ impl Watcher {
         interval: Duration,
         timeout: Duration,
     ) -> io::Result<Self> {
-        let (sender, events) = mpsc::sync_channel(MAX_WAITING);
+        let (sender, changes) = mpsc::sync_channel(MAX_WAITING);
         let (alive, ended) = mpsc::channel::<()>();
         let mut asker = Asker::new(place, root, procfs, timeout);
         let ask = move |known| asker.ask(known);
         thread::Builder::new()
             .name(String::from("cri-watcher"))
             .spawn(move || watch(ask, interval, &sender, &ended))?;
-        Ok(Self { events, alive })
+        Ok(Self { changes, alive })
     }
 
     /// Takes what has happened since the last call; never waits. The first
     /// event of the sandboxes is the whole list, the others are changes of it;
     /// what is missing in it has changed if it is told whole again.
     pub(crate) fn poll(&mut self, out: &mut Vec<Event>) {
-        out.extend(self.events.try_iter());
+        out.extend(self.changes.try_iter().flatten());
     }
 }
 
 fn watch(
     mut ask: impl FnMut(Known) -> Result<Listing, CriError>,
     interval: Duration,
-    sender: &SyncSender<Event>,
+    sender: &SyncSender<Vec<Event>>,
     ended: &Receiver<()>,
 ) {
     let mut last = Last::default();
@@ -81,10 +81,9 @@ fn watch(
             Ok(_) | Err(CriError::NoSocket) => interval,
             Err(_) => interval.min(RETRY),
         };
-        for what in last.changes(answer) {
-            if sender.send(Event { time, what }).is_err() {
-                return;
-            }
+        let changes = Event::all_of(time, last.changes(answer));
+        if !changes.is_empty() && sender.send(changes).is_err() {
+            return;
         }
         match ended.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -450,11 +449,11 @@ mod tests {
 
     #[test]
     fn the_thread_ends_with_the_watcher() {
-        let (sender, events) = mpsc::sync_channel(MAX_WAITING);
+        let (sender, changes) = mpsc::sync_channel(MAX_WAITING);
         let (alive, ended) = mpsc::channel::<()>();
         let ask = |_| Ok(listing(&[sandbox("a", 1)]));
         let thread = thread::spawn(move || watch(ask, Duration::from_secs(600), &sender, &ended));
-        let mut watcher = Watcher { events, alive };
+        let mut watcher = Watcher { changes, alive };
         let mut out = Vec::new();
         while out.is_empty() {
             watcher.poll(&mut out);

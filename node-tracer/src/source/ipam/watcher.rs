@@ -41,14 +41,14 @@ const NO_FILES_PAUSE: Duration = Duration::from_secs(1);
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How often the configuration is read: it comes and goes with the pod network.
 const CONFIG_PAUSE: Duration = Duration::from_secs(10);
-/// Events that wait to be taken; a tracer that does not take them stops the
-/// looking.
-const MAX_WAITING: usize = 256;
+/// Looks whose changes wait to be taken; a tracer that does not take them stops
+/// the looking. The channel's room is memory from the start.
+const MAX_WAITING: usize = 2;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    events: Receiver<Event>,
+    changes: Receiver<Vec<Event>>,
     /// What was found before anything was waited for.
     first: Vec<Event>,
     answers: Vec<Answer>,
@@ -68,7 +68,7 @@ impl Watcher {
     /// A thread cannot be started.
     pub(crate) fn start(root: Root, folder: &Path, api: Api) -> io::Result<Self> {
         let root = Arc::new(root);
-        let (sender, events) = mpsc::sync_channel(MAX_WAITING);
+        let (sender, later) = mpsc::sync_channel(MAX_WAITING);
         let (alive, ended) = mpsc::channel::<()>();
         // One that waits is enough.
         let (soon, hurried) = mpsc::sync_channel(1);
@@ -91,11 +91,8 @@ impl Watcher {
             .name(String::from("ipam-watcher"))
             .spawn(move || asker.watch(&sender, &hurried))?;
         Ok(Self {
-            events,
-            first: changes
-                .into_iter()
-                .map(|what| Event { time, what })
-                .collect(),
+            changes: later,
+            first: Event::all_of(time, changes),
             answers,
             in_api,
             refused,
@@ -107,7 +104,7 @@ impl Watcher {
     /// Takes what has happened since the last call; never waits.
     pub(crate) fn poll(&mut self, out: &mut Vec<Event>) {
         out.append(&mut self.first);
-        out.extend(self.events.try_iter());
+        out.extend(self.changes.try_iter().flatten());
     }
 
     /// Has the API server asked soon, if that is cheap: what is allocated may
@@ -142,7 +139,7 @@ impl Watcher {
     }
 }
 
-fn watch_files(mut look: FileLook, sender: &SyncSender<Event>, ended: &Receiver<()>) {
+fn watch_files(mut look: FileLook, sender: &SyncSender<Vec<Event>>, ended: &Receiver<()>) {
     loop {
         let pause = match look.is_bare() {
             true => NO_FILES_PAUSE,
@@ -155,10 +152,8 @@ fn watch_files(mut look: FileLook, sender: &SyncSender<Event>, ended: &Receiver<
         // What is found may be of any moment since.
         let time = Timestamp::now();
         let (_, changes) = look.round();
-        for what in changes {
-            if sender.send(Event { time, what }).is_err() {
-                return;
-            }
+        if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
+            return;
         }
     }
 }

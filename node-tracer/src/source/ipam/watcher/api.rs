@@ -68,15 +68,13 @@ impl ApiLook {
     }
 
     /// Asks until nobody listens any more.
-    pub(super) fn watch(mut self, sender: &SyncSender<Event>, hurried: &Receiver<()>) {
+    pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, hurried: &Receiver<()>) {
         loop {
             // What is answered may be of any moment since.
             let time = Timestamp::now();
             let (changes, size) = self.round();
-            for what in changes {
-                if sender.send(Event { time, what }).is_err() {
-                    return;
-                }
+            if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
+                return;
             }
             if !wait(hurried, pause_after(size), size <= CHEAP) {
                 return;
