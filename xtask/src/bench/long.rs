@@ -55,9 +55,12 @@ const STALLS: Duration = Duration::from_secs(60);
 const PHASE: Duration = Duration::from_secs(3);
 /// How long the runtime is in each of its moods.
 const MOOD: Duration = Duration::from_secs(12);
-/// What may be more at the end than after the first fifth: pages that the
-/// allocator happens to have, in KiB.
+/// What may be more at the end than before: pages that the allocator happens to
+/// have, in KiB.
 const NOISE: u64 = 1_024;
+/// From which fifth on there is to be no more of anything, the first being 0: in
+/// half an hour what is remembered for ten minutes is all there by then.
+const FULL: usize = 2;
 
 /// The tracer at one time.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,8 @@ struct Sample {
     at: Duration,
     /// VmRSS, KiB.
     resident: u64,
+    /// RssAnon, KiB: without the program's own pages.
+    anonymous: u64,
     descriptors: u64,
     threads: u64,
 }
@@ -79,6 +84,7 @@ impl Sample {
         Ok(Self {
             at: start.elapsed(),
             resident: memory(pid, "VmRSS")?,
+            anonymous: memory(pid, "RssAnon")?,
             descriptors: count("fd")?,
             threads: count("task")?,
         })
@@ -88,18 +94,23 @@ impl Sample {
 /// One of a sample's numbers.
 type Figure = fn(&Sample) -> u64;
 
-/// The middle one of a fifth of the samples, the first being number 0.
-fn median(samples: &[Sample], fifth: usize, of: Figure) -> Option<u64> {
+/// The middle one of each fifth of the samples.
+fn medians(samples: &[Sample], of: Figure) -> Option<[u64; 5]> {
     let length = samples.len() / 5;
-    let part = samples.get(fifth * length..(fifth + 1) * length)?;
-    let mut values: Vec<u64> = part.iter().map(of).collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
+    let mut medians = [0; 5];
+    for (fifth, median) in medians.iter_mut().enumerate() {
+        let part = samples.get(fifth * length..(fifth + 1) * length)?;
+        let mut values: Vec<u64> = part.iter().map(of).collect();
+        values.sort_unstable();
+        *median = *values.get(values.len() / 2)?;
+    }
+    Some(medians)
 }
 
-/// From the second fifth, when all has been there once, to the last.
+/// From the fifth when [all is there](FULL) to the last.
 fn change(samples: &[Sample], of: Figure) -> Option<(u64, u64)> {
-    Some((median(samples, 1, of)?, median(samples, 4, of)?))
+    let medians = medians(samples, of)?;
+    Some((medians[FULL], medians[4]))
 }
 
 /// The tracer; killed when it is dropped.
@@ -240,9 +251,10 @@ fn load(
                 stop.pause(SAMPLE)?;
                 let sample = Sample::of(pid, start)?;
                 println!(
-                    "{:>6} s  {:>7} KiB  {:>4} descriptors  {:>3} threads",
+                    "{:>6} s  {:>7} KiB, {:>7} anonymous  {:>4} descriptors  {:>3} threads",
                     sample.at.as_secs(),
                     sample.resident,
+                    sample.anonymous,
                     sample.descriptors,
                     sample.threads
                 );
@@ -323,21 +335,23 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Budget
     println!("lost, by cause: {}", said.summary["events_lost"]);
     let cpu = used.as_secs_f64() / length.as_secs_f64() * 100.0;
     println!("CPU: {cpu:.2} % of a core\n");
-    let rows: [(&str, Figure, u64); 3] = [
+    let rows: [(&str, Figure, u64); 4] = [
         ("resident, KiB", |sample| sample.resident, NOISE),
+        ("anonymous, KiB", |sample| sample.anonymous, NOISE),
         ("descriptors", |sample| sample.descriptors, 2),
         ("threads", |sample| sample.threads, 2),
     ];
     let mut grown = Vec::new();
-    println!("{:<20} {:>10} {:>10}", "median of a fifth", "2nd", "5th");
+    println!("medians of each fifth");
     let mut changes = BTreeMap::new();
     for (what, of, noise) in rows {
-        let (early, late) = change(&samples, of).context("too short for a verdict")?;
-        println!("{what:<20} {early:>10} {late:>10}");
-        if late > early + noise {
+        let all = medians(&samples, of).context("too short for a verdict")?;
+        let words: String = all.iter().map(|median| format!(" {median:>10}")).collect();
+        println!("{what:<20}{words}");
+        if all[4] > all[FULL] + noise {
             grown.push(what);
         }
-        changes.insert(what, json!({ "second_fifth": early, "last_fifth": late }));
+        changes.insert(what, json!(all));
     }
     if !grown.is_empty() {
         println!("growing: {}", grown.join(", "));
@@ -359,6 +373,7 @@ pub(super) fn run(options: &Options, tracer: &Path) -> anyhow::Result<Vec<Budget
         "samples": samples.iter().map(|sample| json!({
             "at_s": sample.at.as_secs(),
             "resident_kib": sample.resident,
+            "anonymous_kib": sample.anonymous,
             "descriptors": sample.descriptors,
             "threads": sample.threads,
         })).collect::<Vec<_>>(),
@@ -391,6 +406,7 @@ mod tests {
         let sample = |n| Sample {
             at: SAMPLE * n as u32,
             resident: resident(n),
+            anonymous: 0,
             descriptors: 30,
             threads: 4,
         };
@@ -403,7 +419,7 @@ mod tests {
         let peaks = samples(|n| 20_000 + if n % 7 == 0 { 9_000 } else { 0 });
         assert_eq!(change(&peaks, resident), Some((20_000, 20_000)));
         let slope = samples(|n| 20_000 + 10 * n);
-        assert_eq!(change(&slope, resident), Some((20_300, 20_900)));
+        assert_eq!(change(&slope, resident), Some((20_500, 20_900)));
         let begin = samples(|n| 20_000 + 1_000 * n.min(15));
         assert_eq!(change(&begin, resident), Some((35_000, 35_000)));
         assert_eq!(change(&slope[..4], resident), None);
