@@ -12,8 +12,8 @@ use crate::{
 
 /// Pods at most.
 pub(crate) const MAX_PODS: usize = 65_536;
-/// Pods that went; the ones that went first are forgotten, which costs a name
-/// and no verdict.
+/// Pods that went; the ones that went first are forgotten, which costs a name.
+/// By a whole list such a pod is still not there.
 const MAX_DEPARTED: usize = 4_096;
 
 /// Pods as last listed, and those that went.
@@ -48,8 +48,8 @@ pub(crate) struct List {
 /// A pod that was on an earlier list.
 #[derive(Debug)]
 struct Departed {
-    /// As last listed.
-    pod: Pod,
+    /// As last listed; apart, as maps keep more room than is filled.
+    pod: Box<Pod>,
     /// When it was first missed.
     at: Timestamp,
 }
@@ -88,13 +88,13 @@ impl Pods {
     /// The pod of this UID, listed now or earlier.
     pub(crate) fn pod(&self, uid: &str) -> Option<&Pod> {
         self.listed_pod(uid)
-            .or_else(|| Some(&self.departed.get(uid)?.pod))
+            .or_else(|| Some(&*self.departed.get(uid)?.pod))
     }
 
     /// Pods that were on an earlier list, each with when it was first missed.
     pub(crate) fn departed(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
         let departed = self.departed.values();
-        departed.map(|departed| (&departed.pod, departed.at))
+        departed.map(|departed| (&*departed.pod, departed.at))
     }
 
     /// When the pod of this UID was first missed, if it was on an earlier list
@@ -184,7 +184,9 @@ impl Pods {
             by_uid,
         };
         for uid in new.by_uid.keys() {
-            self.departed.remove(uid);
+            if self.departed.remove(uid).is_some() {
+                self.order.retain(|departed| departed != uid);
+            }
         }
         let old = self.list.replace(new);
         if let (true, Some(old)) = (whole, old) {
@@ -226,7 +228,7 @@ impl Pods {
     fn depart(&mut self, pod: &Pod, at: Timestamp) {
         for uid in &pod.uids {
             let departed = Departed {
-                pod: pod.clone(),
+                pod: Box::new(pod.clone()),
                 at,
             };
             if self.departed.insert(uid.clone(), departed).is_none() {

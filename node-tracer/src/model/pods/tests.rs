@@ -111,6 +111,14 @@ fn the_memory_of_the_departed_is_bounded() {
         .collect();
     let pods = pods(&[(10, &many), (20, &[])]);
     assert_eq!(pods.departed.len(), MAX_DEPARTED);
+    // One that came back and went again has gone last.
+    let a = pod("a", OLD, &[]);
+    let mut all = many[..MAX_DEPARTED - 1].to_vec();
+    all.push(a.clone());
+    let a: &[Pod] = &[a];
+    let pods = self::pods(&[(10, a), (20, &[]), (30, &all), (40, a), (50, &[])]);
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(50)));
+    assert!(pods.order.len() == MAX_DEPARTED && pods.departed.len() == MAX_DEPARTED);
 }
 
 #[test]
