@@ -8,6 +8,7 @@ mod inventory;
 mod nets;
 mod records;
 mod stalls;
+mod start;
 mod tasks;
 
 #[cfg(fuzzing)]
@@ -21,19 +22,18 @@ use std::{
 
 use node_tracer_ebpf::record::{self, TaskRow};
 
-pub(crate) use self::cni::Host;
 use self::{
     cni::CniTable,
     holders::Holders,
-    inventory::{InventoryError, Iterators, Polled},
-    nets::{NetTable, Seen, Trust},
+    inventory::{Iterators, Polled},
+    nets::{NetTable, Seen},
     stalls::Told,
     tasks::Owners,
 };
 use super::{
     ebpf::{
-        Attached, Probes,
-        inventory::{NetEntry, TaskEntry},
+        Probes,
+        inventory::NetEntry,
         plan::{Mechanism, Plan, Signal},
         records::Record,
         symbols::Symbols,
@@ -52,26 +52,6 @@ pub(crate) struct Config {
     pub(crate) stall_threshold: Duration,
 }
 
-/// Why the source cannot start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    /// There is nothing to wait for records with.
-    #[error("cannot make a pipe")]
-    Pipe(#[source] std::io::Error),
-    /// The first look failed.
-    #[error("the kernel's tasks and namespaces cannot be listed")]
-    Inventory(#[source] InventoryError),
-    /// Namespaces come and go faster than they can be listed.
-    #[error("the kernel's list of network namespaces does not hold still; try again")]
-    Restless,
-    /// Tasks are seen from inside a PID namespace.
-    #[error(
-        "the host's tasks cannot be seen: node-tracer must run in the host's PID namespace \
-         (hostPID: true, or --pid=host)"
-    )]
-    PidNamespace,
-}
-
 /// Records taken from the ring buffer before the caller gets a turn.
 const BATCH: usize = 4096;
 /// Batches taken before a walk.
@@ -80,8 +60,6 @@ const BATCHES: usize = 4;
 const WALK_PAUSE: u64 = 2_000_000;
 /// The same for a comparison, which takes longer.
 const COMPARISON_PAUSE: u64 = 100_000_000;
-/// How often the first listing is tried.
-const STOCK_ATTEMPTS: usize = 5;
 /// A walk takes at most one part in so many of the time.
 const WALK_SHARE: u64 = 20;
 /// One that no record asked for, at rest, does not take more than this part
@@ -164,89 +142,6 @@ impl Due {
 }
 
 impl Live {
-    /// Takes stock, the programs being attached: what happens from then on is
-    /// told as records. Returns what was found as events.
-    pub(crate) fn start(
-        config: Config,
-        procfs: Procfs,
-        attached: Attached,
-        symbols: Option<Symbols>,
-    ) -> Result<(Self, Vec<Event>), StartError> {
-        let Attached { probes, plan, .. } = attached;
-        let clock = KernelClock::now();
-        let planned: Vec<&str> = plan
-            .attachments()
-            .iter()
-            .map(|attach| attach.program)
-            .collect();
-        let iterators = Iterators {
-            tasks: planned.contains(&"task_rows"),
-            nets: planned.contains(&"net_walk"),
-        };
-        let hooked = |signal| {
-            matches!(
-                plan.mechanism(signal),
-                Mechanism::Fentry | Mechanism::Kprobe
-            )
-        };
-        let trust = Trust {
-            creations: !hooked(Signal::NetnsCreated),
-            ends: !hooked(Signal::NetnsDestroyed),
-            runs: planned.contains(&"cleanup_ended"),
-            list: iterators.nets,
-        };
-        let told = [
-            Signal::NetnsCreated,
-            Signal::NetnsDying,
-            Signal::NetnsDestroyed,
-            Signal::Address,
-        ];
-        let asked = told
-            .iter()
-            .all(|signal| plan.mechanism(*signal) > Mechanism::Iterator);
-        let polled = !planned
-            .iter()
-            .any(|program| program.starts_with("task_switch"));
-        let mut live = Self {
-            nets: NetTable::new(trust),
-            cni: CniTable::new(Host::default()),
-            owners: Owners::new(procfs.clone()),
-            holders: Holders::default(),
-            symbols,
-            silence: std::io::pipe().map_err(StartError::Pipe)?,
-            dropped: HashMap::new(),
-            due: Due::default(),
-            host_netns: 0,
-            init_net: 0,
-            polled: polled.then(Polled::default),
-            told: HashMap::new(),
-            asked,
-            iterators,
-            tasks_whole: false,
-            entered: Bounded::default(),
-            procfs,
-            config,
-            clock,
-            probes,
-            plan,
-        };
-        let all = live.list_tasks(false).map_err(StartError::Inventory)?;
-        let kthreadd = all
-            .iter()
-            .find(|entry| entry.row.task.tid == 2)
-            .map(|entry| entry.row);
-        live.init_net = match kthreadd {
-            Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
-            _ => return Err(StartError::PidNamespace),
-        };
-        let host;
-        (live.host_netns, host) = self::host(&live.procfs, &all);
-        live.cni = CniTable::new(host);
-        let mut out = Vec::new();
-        live.take_stock(&all, &mut out)?;
-        Ok((live, out))
-    }
-
     /// What each signal rests on.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
@@ -264,55 +159,6 @@ impl Live {
 
     fn time(&self, monotonic: u64) -> Timestamp {
         self.clock.timestamp(monotonic)
-    }
-
-    fn is_host(&self, net: &record::Net) -> bool {
-        net.address == self.init_net || net.inum == self.host_netns
-    }
-
-    fn take_stock(&mut self, all: &[TaskEntry], out: &mut Vec<Event>) -> Result<(), StartError> {
-        let start = now();
-        let time = self.time(start);
-        let mut seen = None;
-        for _ in 0..STOCK_ATTEMPTS {
-            seen = self.list_nets(Some(all)).map_err(StartError::Inventory)?;
-            if seen.is_some() {
-                break;
-            }
-        }
-        let seen = seen.ok_or(StartError::Restless)?.nets;
-        self.nets.seed(&seen, start);
-        for Seen { net, addresses } in seen {
-            let netns = nets::identity(net);
-            out.push(Event {
-                time,
-                what: What::NetnsFound {
-                    netns,
-                    host: self.is_host(&net),
-                },
-            });
-            for address in addresses.into_iter().flatten() {
-                out.push(Event {
-                    time,
-                    what: What::AddressAdded {
-                        netns,
-                        address,
-                        found: true,
-                    },
-                });
-            }
-            if net.refs == 0 {
-                out.push(Event {
-                    time,
-                    what: What::NetnsDying { netns, task: None },
-                });
-            }
-        }
-        self.look_at_holders(all, true, out);
-        self.stock_of_stalls(all, start, out);
-        self.due.stalls = start + MILLISECOND;
-        self.due.second = start + SECOND;
-        Ok(())
     }
 
     /// Takes what is still waiting, and tells what was lost since the last
@@ -527,24 +373,6 @@ const MILLISECOND: u64 = 1_000_000;
 /// Holders are looked at this long after a change, for all that belongs to it
 /// to have happened.
 const HOLDERS_AFTER: u64 = 20 * MILLISECOND;
-
-/// The host's namespaces: those of its first process.
-fn host(procfs: &Procfs, all: &[TaskEntry]) -> (u32, Host) {
-    let row = |pid: u32| {
-        all.iter()
-            .find(|e| e.row.task.tid == pid)
-            .map(|e| e.row.task)
-    };
-    let first = row(1)
-        .or_else(|| row(std::process::id()))
-        .unwrap_or_default();
-    let host = Host {
-        pid_ns: first.pid_inum,
-        mnt_ns: first.mnt_inum,
-    };
-    // With --root the host is what that root's first process is in.
-    (procfs.netns_of(1).unwrap_or(first.net_inum), host)
-}
 
 fn seen(entry: &NetEntry) -> Seen {
     let addresses: BTreeSet<Address> = entry
