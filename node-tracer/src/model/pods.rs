@@ -183,10 +183,10 @@ impl Pods {
             pods,
             by_uid,
         };
-        for uid in new.by_uid.keys() {
-            if self.departed.remove(uid).is_some() {
-                self.order.retain(|departed| departed != uid);
-            }
+        let before = self.departed.len();
+        self.departed.retain(|uid, _| !new.by_uid.contains_key(uid));
+        if self.departed.len() < before {
+            self.order.retain(|uid| self.departed.contains_key(uid));
         }
         let old = self.list.replace(new);
         if let (true, Some(old)) = (whole, old) {

@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, Trace, TraceKind, What},
+    event::{CniCall, Event, Trace, What},
     fault,
     record::CoverageItem,
     source::{hostlocal::Stores, procfs::Procfs},
@@ -192,12 +192,13 @@ impl Effects {
                     let concerns = self.concerns(&operation, call);
                     if ok && concerns && call.command == "ADD" {
                         self.known.added(call, result.as_ref());
-                        if self.known.has_others(call) {
+                        if self.known.has_others(call, now) {
                             // A DEL of those may be under way.
                             self.schedule.watch(&operation.key, now);
                         }
                     }
                     if call.command == "DEL" {
+                        self.known.del_seen(call, now);
                         for rival in self.known.rivals(call) {
                             self.schedule.watch(&rival, now);
                         }
@@ -223,6 +224,7 @@ impl Effects {
     fn started(&mut self, operation: Operation, call: &CniCall, now: Instant) {
         self.find_host(call.parent_pid);
         if call.command == "DEL" {
+            self.known.del_seen(call, now);
             for rival in self.known.rivals(call) {
                 self.schedule.look(rival, now);
             }
@@ -369,13 +371,10 @@ impl Effects {
                 effect
                     .traces
                     .retain(|trace| trace.there != Some(true) || its(trace));
-                // Addresses go with their namespace, which is waited for anyway.
-                let gone = |it: &Trace| match it.there {
-                    Some(there) => !there,
-                    None => it.kind == TraceKind::Address,
-                };
-                let clean = effect.traces.iter().all(gone);
-                self.known.taken_back(key, clean, now);
+                if let Some(attachment) = self.known.get(key) {
+                    let clean = sights.is_clean(attachment, &effect);
+                    self.known.taken_back(key, clean, now);
+                }
             }
             if looked || !effect.traces.is_empty() {
                 out.push(Event {

@@ -60,12 +60,15 @@ impl Owners {
         }
         self.make_room();
         // The thread itself may have ended: a runtime's that was in a namespace
-        // of its own does. Or the first one may have.
-        let threads = [task.tgid, task.tid];
-        threads.into_iter().find_map(|thread| {
+        // of its own does. Or the first one may have, which seems to be in no
+        // pod then.
+        for thread in [task.tgid, task.tid] {
             self.read(vec![(thread, key(task))]);
-            self.known.get(&key(task)).map(Option::is_some)
-        })
+            if let Some(Some(_)) = self.known.get(&key(task)) {
+                break;
+            }
+        }
+        self.known.get(&key(task)).map(Option::is_some)
     }
 
     /// Forgets tasks that are not on this list, once they are more than those

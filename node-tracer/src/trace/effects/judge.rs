@@ -74,6 +74,22 @@ impl<'a> Sights<'a> {
         }
     }
 
+    /// Whether nothing is left after a DEL, and all was looked at.
+    pub(super) fn is_clean(&self, attachment: &Attachment, effect: &CniEffect) -> bool {
+        // Addresses go with their namespace, which is waited for anyway.
+        let gone = |it: &Trace| match it.there {
+            Some(there) => !there,
+            None => it.kind == TraceKind::Address,
+        };
+        let read = |address: &IpAddr| {
+            let lookup = self.found.lookups.get(address);
+            lookup.is_some_and(|it| it.unread.texts().is_empty())
+        };
+        matches!(self.of(self.host), Sight::Seen(_))
+            && attachment.addresses.iter().all(read)
+            && effect.traces.iter().all(gone)
+    }
+
     /// Whether an attachment whose ADD has succeeded lacks nothing. What is
     /// found is remembered.
     pub(super) fn is_sound(&self, attachment: &mut Attachment, effect: &CniEffect) -> bool {

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::Host;
@@ -20,6 +20,8 @@ use crate::{
 
 /// Attachments at most; the one that was called for longest ago makes room.
 const MAX_KNOWN: usize = 4_096;
+/// How long what a DEL takes away may take to go.
+const LATELY: Duration = Duration::from_secs(30);
 /// Namespaces whose tasks and mounts are remembered.
 const MAX_HOMES: usize = 16_384;
 /// Tasks, and mounts, by which a namespace is reached.
@@ -90,6 +92,8 @@ pub(super) struct Known {
     homes: HashMap<u32, Home>,
     ages: BTreeMap<u64, Key>,
     age: u64,
+    /// The last DEL by `namespace/name` of the pod: the container that it is for.
+    dels: HashMap<(String, String), (String, Instant)>,
     /// Attachments of which nothing is left, by since when.
     past: BTreeSet<(Instant, Key)>,
     /// What was forgotten, since the last time it was asked for.
@@ -107,6 +111,7 @@ impl Known {
             homes: HashMap::new(),
             ages: BTreeMap::new(),
             age: 0,
+            dels: HashMap::new(),
             past: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -197,17 +202,36 @@ impl Known {
 
     /// A DEL of an attachment has begun.
     pub(super) fn leaves(&mut self, key: &Key) {
+        self.is_not_past(key);
         if let Some(attachment) = self.attachments.get_mut(key) {
             attachment.leaving = true;
         }
     }
 
-    /// Whether sandboxes of the same pod name are known, living or not.
-    pub(super) fn has_others(&self, call: &CniCall) -> bool {
-        let pod = call.pod.as_ref().and_then(name_of);
-        let keys = pod.and_then(|pod| self.by_pod.get(&pod));
+    /// Whether a DEL of another sandbox of the same pod name may be under way:
+    /// one is known, living or not, or a DEL of one that is forgotten was seen.
+    pub(super) fn has_others(&self, call: &CniCall, now: Instant) -> bool {
+        let Some(pod) = call.pod.as_ref().and_then(name_of) else {
+            return false;
+        };
+        let lately = self.dels.get(&pod);
+        let lately = lately.is_some_and(|(container, at)| {
+            *container != call.container_id && now.saturating_duration_since(*at) < LATELY
+        });
+        let keys = self.by_pod.get(&pod);
         let mut keys = keys.into_iter().flatten();
-        keys.any(|key| key.container_id != call.container_id)
+        lately || keys.any(|key| key.container_id != call.container_id)
+    }
+
+    /// A DEL has begun or ended.
+    pub(super) fn del_seen(&mut self, call: &CniCall, now: Instant) {
+        self.dels
+            .retain(|_, (_, at)| now.saturating_duration_since(*at) < LATELY);
+        if let Some(pod) = call.pod.as_ref().and_then(name_of)
+            && self.dels.len() < MAX_KNOWN
+        {
+            self.dels.insert(pod, (call.container_id.clone(), now));
+        }
     }
 
     /// Living sandboxes of the pod name that a call names, without that which

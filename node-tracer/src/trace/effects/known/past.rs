@@ -10,12 +10,13 @@ use super::{Key, Known, forget, name_of};
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Known {
-    /// Its last DEL was looked at: whether nothing is left of what its ADD has
-    /// made.
+    /// Its last DEL was looked at: whether all was seen, and nothing is left of
+    /// what its ADD has made.
     pub(in crate::trace::effects) fn taken_back(&mut self, key: &Key, clean: bool, now: Instant) {
-        if !clean {
-            self.is_not_past(key);
-        } else if let Some(attachment) = self.attachments.get_mut(key) {
+        self.is_not_past(key);
+        // One that was added again meanwhile is another.
+        let attachment = self.attachments.get_mut(key);
+        if let Some(attachment) = attachment.filter(|it| it.leaving && clean) {
             attachment.clean = true;
             self.is_past(key, now);
         }

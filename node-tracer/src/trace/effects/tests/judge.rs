@@ -89,6 +89,31 @@ fn what_could_not_be_looked_at_is_neither_there_nor_gone() {
 }
 
 #[test]
+fn nothing_is_left_only_if_all_was_looked_at() {
+    let mut known = new_sandbox();
+    let attachment = known.get_mut(&key("new")).unwrap();
+    effect_of(&whole(Some("new")), attachment, "ADD");
+    let mut is_clean = |found: &Found| {
+        let host = Some(1);
+        let sights = Sights { found, host };
+        let effect = sights.effect(attachment, &key("new"), "DEL");
+        sights.is_clean(attachment, &effect)
+    };
+    let host = || visit(1, &[], &[], &[]);
+    // The sandbox itself is waited for.
+    assert!(is_clean(&found(&[host()], None)));
+    assert!(is_clean(&found(&[host()], Some("other"))));
+    assert!(!is_clean(&found(&[host()], Some("new"))));
+    assert!(!is_clean(&whole(None)), "its cable is there");
+    assert!(!is_clean(&found(&[], None)), "the host was not seen");
+    let no_stores = Found {
+        lookups: BTreeMap::new(),
+        ..found(&[host()], None)
+    };
+    assert!(!is_clean(&no_stores));
+}
+
+#[test]
 fn an_add_that_has_not_done_what_it_says_shows() {
     let mut known = new_sandbox();
     let attachment = known.get_mut(&key("new")).unwrap();

@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn rivals_are_living_sandboxes_of_the_same_name() {
     let mut known = Known::new(procfs(), Path::new("/"));
+    let start = Instant::now();
     known.added(&add("a", 100), None);
     known.added(&add("b", 200), None);
     let other = call("ADD", "c", 300, OTHER, "db-1");
@@ -20,7 +21,7 @@ fn rivals_are_living_sandboxes_of_the_same_name() {
     assert_eq!(ids(&known, &add("unknown", 0)), ["b"]);
     known.netns_gone(ns(200), Instant::now());
     assert_eq!(ids(&known, &add("a", 100)), [""; 0]);
-    assert!(known.has_others(&add("a", 100)) && !known.has_others(&other));
+    assert!(known.has_others(&add("a", 100), start) && !known.has_others(&other, start));
 }
 
 #[test]
@@ -33,50 +34,58 @@ fn what_is_known_is_bounded_and_the_oldest_makes_room() {
     assert_eq!(known.rivals(&add("x", 0)).len(), 4_096);
 }
 
+/// Its DEL has begun, and was looked at.
+fn taken_back(known: &mut Known, id: &str, clean: bool, at: Instant) {
+    known.leaves(&key(id));
+    known.taken_back(&key(id), clean, at);
+}
+
 #[test]
 fn what_has_left_nothing_is_forgotten_after_a_while() {
     let mut known = Known::new(procfs(), Path::new("/"));
     let start = Instant::now();
     let later = |seconds: u64| start + Duration::from_secs(seconds);
-    for (id, inode) in [
-        ("done", 1),
-        ("again", 2),
-        ("left", 3),
-        ("ghost", 4),
-        ("slow", 5),
-    ] {
+    let all = ["done", "again", "found", "left", "ghost", "slow"];
+    for (id, inode) in all.into_iter().zip(1..) {
         known.added(&add(id, inode), None);
-        known.taken_back(&key(id), id != "left", start);
+        taken_back(&mut known, id, id != "left", start);
         if !["ghost", "slow"].contains(&id) {
             known.netns_gone(ns(inode), start);
         }
     }
-    known.netns_gone(ns(5), later(300));
-    // A DEL that is tried again changes nothing, unless it finds something.
-    known.taken_back(&key("done"), true, later(500));
-    known.added(&add("found", 7), None);
-    known.netns_gone(ns(7), start);
-    known.taken_back(&key("found"), true, start);
-    known.taken_back(&key("found"), false, later(500));
-    // An ADD does, too.
-    known.added(&add("again", 6), None);
+    known.netns_gone(ns(6), later(300));
+    // A DEL that is tried again decides anew; an ADD makes it another.
+    taken_back(&mut known, "found", false, later(500));
+    known.added(&add("again", 7), None);
+    known.taken_back(&key("again"), true, later(501));
     let ids = |known: &mut Known, at: Instant| -> Vec<&str> {
         known.forget_past(at);
-        let all = ["done", "again", "left", "ghost", "slow"].into_iter();
-        all.filter(|id| known.get(&key(id)).is_some()).collect()
+        let there = all.into_iter();
+        there.filter(|id| known.get(&key(id)).is_some()).collect()
     };
-    let all = ["done", "again", "left", "ghost", "slow"];
     assert_eq!(ids(&mut known, later(599)), all);
     assert_eq!(ids(&mut known, later(600)), all[1..]);
-    assert_eq!(ids(&mut known, later(900)), all[1..4]);
-    assert_eq!(ids(&mut known, later(90_000)), all[1..4]);
+    assert_eq!(ids(&mut known, later(900)), all[1..5]);
+    known.netns_gone(ns(7), later(950));
+    assert_eq!(ids(&mut known, later(90_000)), all[1..5]);
     assert_eq!(known.take_forgotten(), [key("done"), key("slow")]);
     // What is gone is in no index either.
-    let rivals = known.rivals(&add("x", 0)).into_iter();
-    let rivals: Vec<String> = rivals.map(|key| key.container_id).collect();
-    assert_eq!(rivals, ["again", "ghost"]);
-    assert!(known.get(&key("found")).is_some());
     assert_eq!(known.len(), [4; 4]);
+}
+
+#[test]
+fn a_del_of_one_that_is_forgotten_may_take_from_the_next() {
+    let mut known = Known::new(procfs(), Path::new("/"));
+    let start = Instant::now();
+    let del = |id: &str| call("DEL", id, 0, NEW, "db-0");
+    known.del_seen(&del("forgotten"), start);
+    known.added(&add("new", 100), None);
+    let after = |seconds: u64| start + Duration::from_secs(seconds);
+    assert!(known.has_others(&add("new", 100), after(29)));
+    assert!(!known.has_others(&add("new", 100), after(30)));
+    assert!(!known.has_others(&call("ADD", "else", 300, OTHER, "db-1"), start));
+    known.del_seen(&del("new"), start);
+    assert!(!known.has_others(&add("new", 100), start), "its own");
 }
 
 #[test]
