@@ -1,12 +1,13 @@
 //! A container runtime's socket whose answers are a script's: CRI v1, with the
 //! sandboxes that it is told of, and the ways in which real ones fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use http_body_util::{BodyExt as _, Full};
@@ -17,11 +18,13 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::cri::message::{
-    Empty, ListPodSandboxResponse, Network, PodSandbox, PodSandboxMetadata, PodSandboxStatus,
-    PodSandboxStatusResponse, StatusRequest,
+    Container, ContainerMetadata, Empty, ListContainersResponse, ListPodSandboxResponse, Network,
+    PodIp, PodSandbox, PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse,
+    StatusRequest,
 };
 
 /// How it answers.
@@ -38,10 +41,33 @@ pub enum Mood {
     InPart,
 }
 
+/// A sandbox as it is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// The pod's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// `SANDBOX_READY`
+    pub ready: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Path of its network namespace.
+    pub netns: Option<String>,
+    /// It is on the host's network.
+    pub host_network: bool,
+    /// How long ago it was made.
+    pub age: Duration,
+    /// Its running containers: ID and name.
+    pub containers: Vec<(String, String)>,
+}
+
 #[derive(Debug, Default)]
 struct Script {
     mood: Mood,
-    sandboxes: BTreeMap<String, Option<IpAddr>>,
+    sandboxes: BTreeMap<String, Sandbox>,
 }
 
 /// A runtime. It ends when this is dropped.
@@ -86,7 +112,20 @@ impl ScriptedCri {
 
     /// Adds a sandbox, with the address that it says it has.
     pub fn add(&self, id: &str, address: Option<IpAddr>) {
-        lock(&self.script).sandboxes.insert(id.to_owned(), address);
+        let sandbox = Sandbox {
+            name: format!("pod-{}", id.get(..8).unwrap_or(id)),
+            namespace: String::from("shop"),
+            uid: id.to_owned(),
+            ready: true,
+            addresses: address.into_iter().collect(),
+            ..Sandbox::default()
+        };
+        self.put(id, sandbox);
+    }
+
+    /// Adds one, or changes what is told of it.
+    pub fn put(&self, id: &str, sandbox: Sandbox) {
+        lock(&self.script).sandboxes.insert(id.to_owned(), sandbox);
     }
 
     /// Takes one away.
@@ -158,38 +197,84 @@ fn answer(method: &str, body: &[u8], script: &Script) -> Option<Vec<u8>> {
         Mood::Empty => &BTreeMap::new(),
         Mood::Well | Mood::InPart | Mood::Silent => &script.sandboxes,
     };
-    let metadata = |id: &str| PodSandboxMetadata {
-        name: format!("pod-{}", id.get(..8).unwrap_or(id)),
-        uid: id.to_owned(),
-        namespace: String::from("shop"),
-        attempt: 0,
-    };
     match method {
         "ListPodSandbox" => {
-            let items = all.keys().map(|id| PodSandbox {
+            let items = all.iter().map(|(id, sandbox)| PodSandbox {
                 id: id.clone(),
-                metadata: Some(metadata(id)),
-                state: 0,
+                metadata: Some(sandbox.metadata()),
+                state: sandbox.state(),
+                created_at: sandbox.created_at(),
             });
             let items = items.collect();
             Some(ListPodSandboxResponse { items }.encode_to_vec())
         }
         "PodSandboxStatus" => {
             let asked = StatusRequest::decode(body.get(5..)?).ok()?;
-            let address = (*all.get(&asked.id)?).map(|address| address.to_string());
+            let sandbox = all.get(&asked.id)?;
+            let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
+            let network = Network {
+                ip: addresses.next().unwrap_or_default(),
+                additional_ips: addresses.map(|ip| PodIp { ip }).collect(),
+            };
             let status = PodSandboxStatus {
-                metadata: Some(metadata(&asked.id)),
+                metadata: Some(sandbox.metadata()),
                 id: asked.id,
-                state: 0,
-                network: Some(Network {
-                    ip: address.unwrap_or_default(),
-                }),
+                state: sandbox.state(),
+                network: Some(network),
             };
             let status = Some(status);
-            let info = std::collections::HashMap::new();
+            let info = sandbox.info();
             Some(PodSandboxStatusResponse { status, info }.encode_to_vec())
         }
         "ListContainers" if script.mood == Mood::InPart => None,
+        "ListContainers" => {
+            const RUNNING: i32 = 1;
+            let containers = all.iter().flat_map(|(id, sandbox)| {
+                sandbox.containers.iter().map(|(own, name)| Container {
+                    id: own.clone(),
+                    pod_sandbox_id: id.clone(),
+                    metadata: Some(ContainerMetadata { name: name.clone() }),
+                    state: RUNNING,
+                })
+            });
+            let containers = containers.collect();
+            Some(ListContainersResponse { containers }.encode_to_vec())
+        }
         _ => Some(Empty {}.encode_to_vec()),
+    }
+}
+
+impl Sandbox {
+    fn metadata(&self) -> PodSandboxMetadata {
+        PodSandboxMetadata {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            namespace: self.namespace.clone(),
+            attempt: 0,
+        }
+    }
+
+    fn state(&self) -> i32 {
+        i32::from(!self.ready)
+    }
+
+    /// Nanoseconds since 1970; 0 if it is not told.
+    fn created_at(&self) -> i64 {
+        let made = SystemTime::now() - self.age;
+        let since = made.duration_since(SystemTime::UNIX_EPOCH);
+        let told = !self.age.is_zero();
+        let nanoseconds = since.ok().and_then(|since| since.as_nanos().try_into().ok());
+        nanoseconds.filter(|_| told).unwrap_or_default()
+    }
+
+    /// The runtime's own part, as containerd writes it.
+    fn info(&self) -> HashMap<String, String> {
+        let network = match (&self.netns, self.host_network) {
+            (_, true) => json!([{ "type": "pid" }]),
+            (Some(path), false) => json!([{ "type": "pid" }, { "type": "network", "path": path }]),
+            (None, false) => return HashMap::new(),
+        };
+        let info = json!({ "runtimeSpec": { "linux": { "namespaces": network } } });
+        HashMap::from([(String::from("info"), info.to_string())])
     }
 }

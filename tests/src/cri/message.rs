@@ -89,6 +89,15 @@ pub(crate) struct StatusRequest {
 pub(crate) struct Network {
     #[prost(string, tag = "1")]
     pub(crate) ip: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) additional_ips: Vec<PodIp>,
+}
+
+/// One more address.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PodIp {
+    #[prost(string, tag = "1")]
+    pub(crate) ip: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -123,6 +132,9 @@ pub struct PodSandbox {
     /// 0: ready; 1: not ready.
     #[prost(int32, tag = "3")]
     pub state: i32,
+    /// Nanoseconds since 1970.
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -135,6 +147,26 @@ pub(crate) struct ListPodSandboxResponse {
 pub(crate) struct ContainerMetadata {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
+}
+
+/// A line of the list of containers.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Container {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) pod_sandbox_id: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) metadata: Option<ContainerMetadata>,
+    /// 1: running.
+    #[prost(int32, tag = "6")]
+    pub(crate) state: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ListContainersResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) containers: Vec<Container>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -35,6 +35,7 @@ mod scan;
 mod stage;
 mod task;
 mod terway;
+mod zoo;
 
 use node_tracer_tests::harness::{self, Test};
 
@@ -70,6 +71,7 @@ fn main() -> std::process::ExitCode {
         faults::TESTS,
         cause::TESTS,
         repair::TESTS,
+        zoo::TESTS,
     ];
     harness::run(&groups.concat())
 }

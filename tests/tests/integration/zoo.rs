@@ -1,0 +1,201 @@
+//! The zoo: situations of real clusters, and what an expert expects of a
+//! verdict on each.
+//!
+//! A row is a [`Situation`](situation::Situation): what is on a node, what its
+//! sources say of it, and the demands. It is played twice where that can be:
+//! with real kernel objects on a node of its own ([`node`]), and as the
+//! recording of a look ([`recording`]), which can have devices that this kernel
+//! lacks and times long past. [`healthy`] rows fail by any finding of severity
+//! warning or above; [`sick`] ones by what is missing, and by any such finding
+//! of a rule that they do not name. [`histories`] are recordings of a trace.
+//!
+//! All rows run; those that fail are told with what was expected and what came.
+//! `NODE_TRACER_ZOO=PART-OF-A-NAME` runs some, with all that the tool says.
+
+mod expect;
+mod healthy;
+mod histories;
+mod node;
+mod recording;
+mod sick;
+mod situation;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::ensure;
+use node_tracer_tests::harness::Test;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer;
+use node_tracer_tests::wait;
+use serde_json::Value;
+
+use expect::{Expect, describe, failures, summarize};
+use situation::{Situation, Staging};
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "zoo_of_recorded_looks",
+        needs: &[Need::Tracer],
+        run: recorded,
+    },
+    Test {
+        name: "zoo_of_recorded_histories",
+        needs: &[Need::Tracer],
+        run: told,
+    },
+    Test {
+        name: "zoo_of_staged_nodes",
+        needs: &[
+            Need::Root,
+            Need::Tracer,
+            Need::Cgroup,
+            IP,
+            Need::Program("unshare", "util-linux"),
+            Need::Program("nsenter", "util-linux"),
+            Need::Program("busybox", "busybox"),
+        ],
+        run: staged,
+    },
+];
+
+/// How rows went.
+#[derive(Default)]
+struct Table {
+    text: String,
+    rows: usize,
+    failed: Vec<&'static str>,
+    skipped: Vec<String>,
+}
+
+/// What of the zoo is wanted.
+fn wanted() -> Option<String> {
+    std::env::var("NODE_TRACER_ZOO").ok()
+}
+
+impl Table {
+    fn row(&mut self, name: &'static str, expect: &[Expect], came: anyhow::Result<Vec<Value>>) {
+        self.rows += 1;
+        let (got, wrong) = match &came {
+            Ok(records) => (summarize(records), failures(expect, records)),
+            Err(error) => (String::from("-"), vec![format!("{error:#}")]),
+        };
+        if let (Some(_), Ok(records)) = (wanted(), &came) {
+            println!("{name}");
+            records.iter().for_each(|record| println!("    {record}"));
+        }
+        if wrong.is_empty() {
+            return;
+        }
+        self.failed.push(name);
+        let _ = write!(
+            self.text,
+            "{name}\n    expected  {}\n    got       {got}\n",
+            describe(expect)
+        );
+        for each in wrong {
+            let _ = writeln!(self.text, "    wrong     {each}");
+        }
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        for each in &self.skipped {
+            println!("        {each}");
+        }
+        println!(
+            "        {} rows: {} as expected, {} not; {} not played here",
+            self.rows,
+            self.rows - self.failed.len(),
+            self.failed.len(),
+            self.skipped.len()
+        );
+        ensure!(
+            self.failed.is_empty(),
+            "{} of {} rows are not as expected:\n{}",
+            self.failed.len(),
+            self.rows,
+            self.text
+        );
+        Ok(())
+    }
+}
+
+fn situations() -> Vec<Situation> {
+    let wanted = wanted();
+    let mut all = healthy::rows();
+    all.extend(sick::rows());
+    all.retain(|row| wanted.as_ref().is_none_or(|part| row.name.contains(part.as_str())));
+    all
+}
+
+/// Runs `replay -o json` on lines.
+fn replay(lines: &[Value]) -> anyhow::Result<Vec<Value>> {
+    let scratch = Scratch::create()?;
+    let file = scratch.path().join("recording.jsonl");
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&file, text)?;
+    let output = Command::new(tracer::binary()?)
+        .args(["replay", "-o", "json"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        matches!(output.status.code(), Some(0 | 1 | 3)) && !stderr.contains("damaged"),
+        "replay: {}: {}",
+        output.status,
+        stderr.trim()
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn recorded() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let rows = situations();
+    let (sick, all) = (rows.iter().filter(|row| row.is_sick()).count(), rows.len());
+    println!("        {} healthy and {sick} sick situations", all - sick);
+    for situation in rows {
+        wait::pause(Duration::ZERO)?;
+        if let Staging::Real(why) = situation.staging {
+            table.skipped.push(format!("not recorded: {}: {why}", situation.name));
+            continue;
+        }
+        let came = replay(&recording::lines(&situation));
+        table.row(situation.name, &situation.expect, came);
+    }
+    table.end()
+}
+
+fn staged() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    for situation in situations() {
+        wait::pause(Duration::ZERO)?;
+        let obstacle = match situation.staging {
+            Staging::Recorded(why) => Some(why.to_owned()),
+            _ => node::obstacle(&situation),
+        };
+        if let Some(why) = obstacle {
+            table.skipped.push(format!("not staged: {}: {why}", situation.name));
+            continue;
+        }
+        table.row(situation.name, &situation.expect, node::run(&situation));
+    }
+    table.end()
+}
+
+fn told() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let wanted = wanted();
+    for history in histories::rows() {
+        wait::pause(Duration::ZERO)?;
+        if wanted.as_ref().is_some_and(|part| !history.name.contains(part.as_str())) {
+            continue;
+        }
+        table.row(history.name, &history.expect, replay(&history.lines()));
+    }
+    table.end()
+}

@@ -1,0 +1,249 @@
+//! What an expert expects of a verdict, and what came.
+
+use serde_json::Value;
+
+/// One demand.
+#[derive(Clone, Debug)]
+pub(super) enum Expect {
+    /// Nothing of severity warning or above.
+    Quiet,
+    /// This is found.
+    Finds(Finds),
+    /// This rule may find something, too.
+    May(&'static str),
+    /// This rule says nothing at all.
+    Silent(&'static str),
+    /// One of these words stands under `unknown` somewhere.
+    Unknown(&'static [&'static str]),
+    /// No line of advice has all of these words.
+    NeverAdvises(&'static [&'static str]),
+}
+
+/// A finding that must be there.
+#[derive(Clone, Debug)]
+pub(super) struct Finds {
+    rule: &'static str,
+    severity: Option<&'static str>,
+    fields: Vec<(&'static str, &'static str)>,
+    absent: Vec<&'static str>,
+    about: Vec<&'static str>,
+    times: Option<usize>,
+}
+
+/// A finding of this rule, of severity warning or above.
+pub(super) fn finds(rule: &'static str) -> Finds {
+    Finds {
+        rule,
+        severity: None,
+        fields: Vec::new(),
+        absent: Vec::new(),
+        about: Vec::new(),
+        times: None,
+    }
+}
+
+impl Finds {
+    pub(super) fn critical(mut self) -> Self {
+        self.severity = Some("critical");
+        self
+    }
+
+    pub(super) fn warning(mut self) -> Self {
+        self.severity = Some("warning");
+        self
+    }
+
+    pub(super) fn info(mut self) -> Self {
+        self.severity = Some("info");
+        self
+    }
+
+    /// A field has this value.
+    pub(super) fn with(mut self, field: &'static str, value: &'static str) -> Self {
+        self.fields.push((field, value));
+        self
+    }
+
+    /// A field is not there.
+    pub(super) fn without(mut self, field: &'static str) -> Self {
+        self.absent.push(field);
+        self
+    }
+
+    /// The record says this, wherever.
+    pub(super) fn about(mut self, text: &'static str) -> Self {
+        self.about.push(text);
+        self
+    }
+
+    /// There are so many of them.
+    pub(super) fn times(mut self, times: usize) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Severity warning or above.
+    pub(super) fn is_bad(&self) -> bool {
+        self.severity != Some("info")
+    }
+
+    fn fits(&self, finding: &Value) -> bool {
+        let severity = match self.severity {
+            Some(severity) => finding["severity"] == severity,
+            None => is_bad(finding),
+        };
+        let field = |&(field, value): &(&str, &str)| finding[field] == value;
+        let text = finding.to_string();
+        let pod = finding["pod"]["name"].as_str().unwrap_or_default();
+        let namespace = finding["pod"]["namespace"].as_str().unwrap_or_default();
+        let named = format!("{namespace}/{pod}");
+        finding["rule"] == self.rule
+            && severity
+            && self.fields.iter().all(field)
+            && self.absent.iter().all(|field| finding[field].is_null())
+            && self
+                .about
+                .iter()
+                .all(|part| text.contains(part) || named.contains(part))
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!("{} {}", self.severity.unwrap_or("warning+"), self.rule);
+        for (field, value) in &self.fields {
+            text.push_str(&format!(" {field}={value}"));
+        }
+        for field in &self.absent {
+            text.push_str(&format!(" no {field}"));
+        }
+        for part in &self.about {
+            text.push_str(&format!(" \"{part}\""));
+        }
+        if let Some(times) = self.times {
+            text.push_str(&format!(" x{times}"));
+        }
+        text
+    }
+}
+
+fn is_bad(finding: &Value) -> bool {
+    matches!(finding["severity"].as_str(), Some("warning" | "critical"))
+}
+
+/// Findings as they were when they were worst: a stream of records tells one
+/// as often as it changes.
+fn findings(records: &[Value]) -> Vec<&Value> {
+    let is = |record: &&Value| record["type"] == "finding" && record["state"] != "resolved";
+    records.iter().filter(is).collect()
+}
+
+fn texts<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
+    let all = value[key].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str)
+}
+
+/// All that is said to be unknown.
+fn unknown(records: &[Value]) -> Vec<String> {
+    let mut all = Vec::new();
+    for record in records {
+        let signals = record["signals"].as_array().into_iter().flatten();
+        for part in std::iter::once(record).chain(signals) {
+            all.extend(texts(part, "unknown").map(str::to_lowercase));
+        }
+    }
+    all
+}
+
+/// What is expected, in a few words.
+pub(super) fn describe(expect: &[Expect]) -> String {
+    let parts: Vec<String> = expect
+        .iter()
+        .map(|each| match each {
+            Expect::Quiet => String::from("quiet"),
+            Expect::Finds(finds) => finds.describe(),
+            Expect::May(rule) => format!("({rule})"),
+            Expect::Silent(rule) => format!("no {rule}"),
+            Expect::Unknown(words) => format!("unknown: {}", words.join("|")),
+            Expect::NeverAdvises(words) => format!("never \"{}\"", words.join(" ")),
+        })
+        .collect();
+    parts.join(", ")
+}
+
+/// What came, in a few words.
+pub(super) fn summarize(records: &[Value]) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for finding in findings(records) {
+        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        let detail = ["phase", "effect", "cause"].map(text).join("");
+        let slash = if detail.is_empty() { "" } else { "/" };
+        let line = format!("{} {}{slash}{detail}", text("severity"), text("rule"));
+        if !said.contains(&line) {
+            said.push(line);
+        }
+    }
+    if said.is_empty() {
+        String::from("nothing")
+    } else {
+        said.join(", ")
+    }
+}
+
+/// What of it is not as expected; one line each.
+pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
+    let found = findings(records);
+    let mut failures = Vec::new();
+    let mut allowed: Vec<&str> = Vec::new();
+    for each in expect {
+        match each {
+            Expect::Quiet => {}
+            Expect::May(rule) => allowed.push(rule),
+            Expect::Finds(finds) => {
+                allowed.push(finds.rule);
+                let mut ids: Vec<&str> = found
+                    .iter()
+                    .filter(|finding| finds.fits(finding))
+                    .filter_map(|finding| finding["id"].as_str())
+                    .collect();
+                ids.sort_unstable();
+                ids.dedup();
+                let enough = finds.times.map_or(!ids.is_empty(), |times| ids.len() == times);
+                if !enough {
+                    failures.push(format!("{} of: {}", ids.len(), finds.describe()));
+                }
+            }
+            Expect::Silent(rule) => {
+                if let Some(finding) = found.iter().find(|finding| finding["rule"] == *rule) {
+                    failures.push(format!("said: {}: {}", rule, finding["title"]));
+                }
+            }
+            Expect::Unknown(words) => {
+                let all = unknown(records);
+                let named = |text: &String| words.iter().any(|word| text.contains(&word.to_lowercase()));
+                if !all.iter().any(named) {
+                    failures.push(format!("not under unknown: {}", words.join(" | ")));
+                }
+            }
+            Expect::NeverAdvises(words) => {
+                for finding in &found {
+                    for line in texts(finding, "advice") {
+                        if words.iter().all(|word| line.contains(word)) {
+                            failures.push(format!("{} advises: {line}", finding["rule"]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for finding in found {
+        let rule = finding["rule"].as_str().unwrap_or_default();
+        if is_bad(finding) && !allowed.contains(&rule) {
+            failures.push(format!(
+                "false alarm: {} {rule}: {}",
+                finding["severity"].as_str().unwrap_or_default(),
+                finding["title"].as_str().unwrap_or_default()
+            ));
+        }
+    }
+    failures.dedup();
+    failures
+}

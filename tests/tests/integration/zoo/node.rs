@@ -1,0 +1,514 @@
+//! A situation with real kernel objects: a node of its own in namespaces of
+//! every kind (processes, mounts, networks, host name, cgroups), one shell
+//! script that makes all in it and runs the tool there as on any node.
+//!
+//! When the shell ends, so does all that is in its PID namespace, and with
+//! that every namespace, mount and device; the folder of its cgroups is a guard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::kubepods::Kubepods;
+use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::scripted_cri::{Sandbox, ScriptedCri};
+use node_tracer_tests::tracer;
+use serde_json::{Value, json};
+
+use super::recording::{container, host_end, ips, store_of};
+use super::situation::{Api, Device, InCri, Listed, Pod, Situation, Source, Task, digits};
+
+/// What comes first on every node: a root, mounts, the API server's files.
+const PRELUDE: &str = r#"
+set -e
+hostname worker-1
+mount --make-rprivate /
+R=$S/root; mkdir -p $R; mount -t tmpfs none $R
+for d in bin lib lib32 lib64 sbin usr; do
+  if [ -L /$d ]; then cp -a /$d $R/; elif [ -d /$d ]; then mkdir $R/$d; mount --rbind /$d $R/$d; fi
+done
+for d in proc sys dev etc/cni/net.d run/netns run/zoo tmp var/lib/cni old; do mkdir -p $R/$d; done
+mount -t proc proc $R/proc
+mount -t sysfs none $R/sys
+mount --rbind /dev $R/dev
+mount --bind $S $R/run/zoo
+pivot_root $R $R/old
+cd /
+umount -l /old
+mount -t cgroup2 none /sys/fs/cgroup
+ln -s /run /var/run
+cp -r /run/zoo/etc/. /etc/cni/net.d/
+cp -r /run/zoo/cni/. /var/lib/cni/
+ip link set lo up
+# enter FOLDER-OF-CGROUP NAMESPACE COMM: a task.
+enter() {
+  mkdir -p /sys/fs/cgroup$1 /run/zoo/bin
+  [ -e /run/zoo/bin/$3 ] || cp /usr/bin/sleep /run/zoo/bin/$3
+  (echo 0 > /sys/fs/cgroup$1/cgroup.procs; exec nsenter --net=$2 /run/zoo/bin/$3 1000) </dev/null >/dev/null 2>&1 &
+}
+# settled COMM COUNT: waits until so many tasks have that name.
+settled() {
+  for i in $(seq 100); do
+    [ $(cat /proc/[0-9]*/comm 2>/dev/null | grep -cx "$1") -ge $2 ] && return
+    sleep 0.01
+  done
+  echo "no $2 tasks $1" >&2; exit 90
+}
+"#;
+
+/// Kinds of devices that this kernel cannot make.
+fn lacking(kind: &'static str) -> bool {
+    static KNOWN: OnceLock<std::sync::Mutex<BTreeMap<&'static str, bool>>> = OnceLock::new();
+    let known = KNOWN.get_or_init(Default::default);
+    let mut known = known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    *known.entry(kind).or_insert_with(|| {
+        let more = match kind {
+            "macvlan" | "ipvlan" => format!("link zoo-a type {kind}"),
+            "vlan" => String::from("link zoo-a type vlan id 5"),
+            "vxlan" => String::from("type vxlan id 7 dstport 4789"),
+            "ipip" => String::from("type ipip local 192.0.2.1 remote 192.0.2.2"),
+            "vrf" => String::from("type vrf table 10"),
+            kind => format!("type {kind}"),
+        };
+        let script = format!("ip link add zoo-a type veth peer name zoo-b && ip link add zoo-c {more}");
+        let made = Command::new("unshare")
+            .args(["-n", "sh", "-c", &script])
+            .stdin(Stdio::null())
+            .output();
+        !made.is_ok_and(|output| output.status.success())
+    })
+}
+
+/// Why it cannot be staged here, if it cannot.
+pub(super) fn obstacle(situation: &Situation) -> Option<String> {
+    let kinds: BTreeSet<&str> = situation.kinds().filter(|kind| lacking(kind)).collect();
+    let kinds: Vec<&str> = kinds.into_iter().collect();
+    (!kinds.is_empty()).then(|| format!("this kernel has no {}", kinds.join(", ")))
+}
+
+/// Where a namespace is, by a label, in the script.
+fn path(mount: Option<&str>, label: &str) -> String {
+    match mount {
+        Some(mount) => mount.to_owned(),
+        None => format!("/run/zoo/ns/{}", digits(label, 8)),
+    }
+}
+
+#[derive(Default)]
+struct Script {
+    text: String,
+    /// Addresses, by the age at which they are to be added.
+    addresses: Vec<(u64, String)>,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl Script {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn namespace(&mut self, path: &str) {
+        self.line(&format!(
+            "mkdir -p $(dirname {path}); touch {path}; unshare --net={path} ip link set lo up"
+        ));
+    }
+
+    /// Makes a device, in the node's own namespace or in another.
+    fn device(&mut self, device: &Device, inside: Option<&str>, owner: &str, age: u64) {
+        let name = &device.name;
+        let enter = inside.map(|path| format!("nsenter --net={path} ")).unwrap_or_default();
+        let peer = inside.map(|path| format!(" netns {path}")).unwrap_or_default();
+        let kind = device.kind.unwrap_or("veth");
+        match (&device.host_end, device.parent) {
+            (Some((end, bridge)), _) => {
+                let end = host_end(end, owner, name);
+                self.line(&format!("ip link add {end} type veth peer name {name}{peer}"));
+                let master = bridge.map(|bridge| format!("master {bridge}"));
+                self.line(&format!("ip link set {end} {} up", master.unwrap_or_default()));
+                if bridge.is_none() {
+                    for address in &device.addresses {
+                        let bare = address.split('/').next().unwrap_or_default();
+                        self.line(&format!("ip route replace {bare} dev {end} || true"));
+                    }
+                }
+            }
+            (None, Some(parent)) => {
+                let more = match kind {
+                    "macvlan" => String::from("mode bridge"),
+                    "vlan" => format!("id {}", name.rsplit('.').next().unwrap_or("5")),
+                    _ => String::new(),
+                };
+                let temporary = format!("z{}", digits(&format!("{owner}{name}"), 8));
+                self.line(&format!("ip link add link {parent} name {temporary} type {kind} {more}"));
+                match inside {
+                    Some(_) => self.line(&format!(
+                        "ip link set {temporary}{peer}; {enter}ip link set {temporary} name {name}"
+                    )),
+                    None => self.line(&format!("ip link set {temporary} name {name}")),
+                }
+            }
+            (None, None) => {
+                let more = match kind {
+                    // Hardware is played by a cable without an end.
+                    "veth" => format!("peer name z{}", digits(&format!("{owner}{name}"), 8)),
+                    "vxlan" => String::from("id 7 dstport 4789"),
+                    "ipip" => String::from("local 192.0.2.10 remote 192.0.2.11"),
+                    "vrf" => String::from("table 10"),
+                    _ => String::new(),
+                };
+                self.line(&format!("{enter}ip link add {name} type {kind} {more}"));
+            }
+        }
+        if let Some(master) = device.master {
+            self.line(&format!("{enter}ip link set {name} master {master}"));
+        }
+        self.line(&format!("{enter}ip link set {name} up"));
+        for address in &device.addresses {
+            let family = if address.contains(':') { "nodad" } else { "" };
+            let add = format!("{enter}ip addr add {address} dev {name} {family}");
+            self.addresses.push((device.made.unwrap_or(age), add));
+        }
+    }
+
+    fn task(&mut self, task: &Task, folder: &str, path: &str) {
+        *self.counts.entry(task.comm).or_default() += 1;
+        self.line(&format!("enter {folder} {path} {}", task.comm));
+    }
+}
+
+fn cgroup_of(pod: &Pod, task: &Task) -> String {
+    let id = match task.comm {
+        "pause" => pod.sandbox.clone(),
+        _ => container(pod),
+    };
+    let folder = pod.cgroup.clone();
+    let folder = folder.unwrap_or_else(|| format!("/kubepods/besteffort/pod{}", pod.uid));
+    format!("{folder}/{id}")
+}
+
+fn script(situation: &Situation) -> String {
+    let mut script = Script::default();
+    for device in &situation.host {
+        script.device(device, None, "host", 86_400);
+    }
+    let own = || situation.pods.iter().filter(|pod| pod.spaced);
+    for pod in own() {
+        script.namespace(&path(pod.mount.as_deref(), &pod.sandbox));
+    }
+    for other in &situation.others {
+        script.namespace(&path(other.mount.as_deref(), other.label));
+    }
+    for pod in own() {
+        let path = path(pod.mount.as_deref(), &pod.sandbox);
+        for device in &pod.devices {
+            script.device(device, Some(&path), &pod.sandbox, pod.age);
+        }
+        for task in &pod.tasks {
+            let folder = if task.in_pod { cgroup_of(pod, task) } else { String::from("/system") };
+            script.task(task, &folder, &path);
+        }
+    }
+    for pod in situation.pods.iter().filter(|pod| pod.host_network) {
+        for task in &pod.tasks {
+            script.task(task, &cgroup_of(pod, task), "/proc/1/ns/net");
+        }
+    }
+    for other in &situation.others {
+        let path = path(other.mount.as_deref(), other.label);
+        for device in &other.devices {
+            script.device(device, Some(&path), other.label, other.age);
+        }
+        let folder = other.cgroup.clone().unwrap_or_else(|| String::from("/system"));
+        for task in &other.tasks {
+            script.task(task, &folder, &path);
+        }
+    }
+    let mut addresses = std::mem::take(&mut script.addresses);
+    addresses.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+    let mut before = None;
+    for (age, add) in addresses {
+        // The kernel notes the time of an address to a hundredth of a second.
+        if before.is_some_and(|before| before != age) {
+            script.line("sleep 0.03");
+        }
+        before = Some(age);
+        script.line(&add);
+    }
+    for (comm, count) in std::mem::take(&mut script.counts) {
+        script.line(&format!("settled {comm} {count}"));
+    }
+    // Who is not mounted has only its tasks from here on.
+    for pod in own().filter(|pod| pod.mount.is_none()) {
+        script.line(&format!("umount {}", path(None, &pod.sandbox)));
+    }
+    for other in situation.others.iter().filter(|other| other.mount.is_none()) {
+        script.line(&format!("umount {}", path(None, other.label)));
+    }
+    for command in &situation.shell {
+        let mut command = command.clone();
+        for pod in own() {
+            let path = path(pod.mount.as_deref(), &pod.sandbox);
+            command = command.replace(&format!("{{{}}}", pod.label()), &path);
+            let app = cgroup_of(pod, &Task::new("app"));
+            command = command.replace(&format!("{{cgroup {}}}", pod.label()), &app);
+        }
+        script.line(&command);
+    }
+    script.text
+}
+
+/// What `kubectl get pods -A -o json` prints of a pod.
+fn item(pod: &Pod) -> Value {
+    let phase = match pod.listed {
+        Listed::As(phase) => phase,
+        _ => "Running",
+    };
+    let annotations: serde_json::Map<String, Value> = pod
+        .annotations
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), json!(value)))
+        .collect();
+    let mirror = annotations.contains_key("kubernetes.io/config.hash");
+    let uid = match mirror {
+        true => digits(&format!("mirror {}", pod.uid), 32),
+        false => pod.uid.clone(),
+    };
+    let ips: Vec<Value> = pod.ips.iter().map(|ip| json!({ "ip": ip })).collect();
+    let mut item = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": pod.name, "namespace": pod.namespace, "uid": uid, "annotations": annotations,
+        },
+        "spec": {
+            "nodeName": "worker-1", "terminationGracePeriodSeconds": pod.grace,
+            "hostNetwork": pod.host_network, "containers": [{ "name": "app", "image": "app" }],
+        },
+        "status": { "phase": phase, "podIP": pod.ips.first(), "podIPs": ips },
+    });
+    if matches!(phase, "Failed" | "Succeeded") {
+        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(120);
+        let finished = humantime::format_rfc3339_seconds(finished).to_string();
+        item["status"]["containerStatuses"] = json!([{
+            "name": "app", "state": { "terminated": { "exitCode": 0, "finishedAt": finished } },
+        }]);
+    }
+    if let Listed::Terminating(seconds) = pod.listed {
+        let now = std::time::SystemTime::now();
+        let begun = now - std::time::Duration::from_secs(seconds);
+        let end = begun + std::time::Duration::from_secs(pod.grace);
+        item["metadata"]["deletionTimestamp"] =
+            json!(humantime::format_rfc3339_seconds(end).to_string());
+        item["metadata"]["deletionGracePeriodSeconds"] = json!(pod.grace);
+    }
+    item
+}
+
+/// The list of pods; those of these Kubernetes namespaces.
+fn pods(situation: &Situation, namespaces: &[&str]) -> Value {
+    let named = |pod: &&Pod| {
+        let named = namespaces.is_empty() || namespaces.contains(&pod.namespace.as_str());
+        named && pod.listed != Listed::Gone
+    };
+    let mut items: Vec<Value> = situation.pods.iter().filter(named).map(item).collect();
+    if namespaces.is_empty() {
+        items.push(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "kube-proxy-x2x4z", "namespace": "kube-system",
+                "uid": "00000000-0000-4000-8000-000000000001",
+            },
+            "spec": {
+                "nodeName": "worker-1", "hostNetwork": true,
+                "containers": [{ "name": "kube-proxy", "image": "kube-proxy" }],
+            },
+            "status": { "phase": "Running", "podIP": "192.0.2.10", "podIPs": [{ "ip": "192.0.2.10" }] },
+        }));
+    }
+    json!({ "apiVersion": "v1", "kind": "PodList", "metadata": { "resourceVersion": "7" }, "items": items })
+}
+
+/// Writes what libcni, host-local and the configuration have.
+fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
+    let write = |path: &str, text: String| -> anyhow::Result<()> {
+        let path = scratch.path().join(path);
+        fs::create_dir_all(path.parent().context("no folder")?)?;
+        Ok(fs::write(path, text)?)
+    };
+    let network = &situation.network;
+    let mut plugin = json!({ "type": network.plugin });
+    if let Some(ipam) = network.ipam {
+        plugin["ipam"] = json!({ "type": ipam });
+        if let Some(subnet) = network.subnet {
+            plugin["ipam"]["ranges"] = json!([[{ "subnet": subnet }]]);
+        }
+    }
+    let config = json!({ "cniVersion": "1.0.0", "name": network.name, "plugins": [plugin] });
+    write("etc/10-podnet.conflist", config.to_string())?;
+    fs::create_dir_all(scratch.path().join("cni"))?;
+    let pods = || situation.pods.iter().filter(|pod| !pod.host_network);
+    if !situation.missing.contains(&Source::Cache) {
+        for pod in pods().filter(|pod| pod.cached) {
+            for device in &pod.devices {
+                let Some(name) = device.attached else { continue };
+                let addresses: Vec<Value> = ips(pod, device)
+                    .iter()
+                    .map(|ip| json!({ "address": format!("{ip}/24"), "interface": 0 }))
+                    .collect();
+                let cached = json!({
+                    "kind": "cniCacheV1", "containerId": pod.sandbox, "ifName": device.cni_name(),
+                    "networkName": name, "netns": pod.mount,
+                    "cniArgs": [
+                        ["K8S_POD_NAMESPACE", pod.namespace], ["K8S_POD_NAME", pod.name],
+                        ["K8S_POD_INFRA_CONTAINER_ID", pod.sandbox], ["K8S_POD_UID", pod.uid],
+                    ],
+                    "result": {
+                        "cniVersion": "1.0.0",
+                        "interfaces": [{ "name": device.cni_name(), "sandbox": pod.mount }],
+                        "ips": addresses,
+                    },
+                });
+                let file = format!("cni/results/{name}-{}-{}", pod.sandbox, device.cni_name());
+                write(&file, cached.to_string())?;
+            }
+        }
+    }
+    let store = network.ipam == Some("host-local") && !situation.missing.contains(&Source::Store);
+    if store {
+        let folder = store_of(network).replace("/var/lib/", "");
+        for pod in pods().filter(|pod| pod.reserved) {
+            for ip in &pod.ips {
+                write(&format!("{folder}/{ip}"), format!("{}\r\neth0", pod.sandbox))?;
+            }
+        }
+        for (address, container, _) in &situation.reserved {
+            write(&format!("{folder}/{address}"), format!("{container}\r\neth0"))?;
+        }
+    }
+    Ok(())
+}
+
+fn runtime(situation: &Situation, scratch: &Scratch) -> anyhow::Result<Option<ScriptedCri>> {
+    if situation.missing.contains(&Source::Cri) {
+        return Ok(None);
+    }
+    let cri = ScriptedCri::start(&scratch.path().join("cri.sock"))?;
+    for pod in situation.pods.iter().filter(|pod| pod.in_cri != InCri::Gone) {
+        cri.put(
+            &pod.sandbox,
+            Sandbox {
+                name: pod.name.clone(),
+                namespace: pod.namespace.clone(),
+                uid: pod.uid.clone(),
+                ready: pod.in_cri == InCri::Ready,
+                addresses: pod.ips.clone(),
+                netns: pod.mount.clone(),
+                host_network: pod.host_network,
+                age: std::time::Duration::from_secs(1),
+                containers: containers(pod),
+            },
+        );
+    }
+    Ok(Some(cri))
+}
+
+fn containers(pod: &Pod) -> Vec<(String, String)> {
+    let own = |task: &&Task| task.in_pod && task.comm != "pause";
+    let own = pod.tasks.iter().filter(own);
+    own.map(|task| (container(pod), task.comm.to_owned()))
+        .collect()
+}
+
+/// Stages it, runs `scan` and further commands there, and returns the records.
+pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
+    let scratch = Scratch::create()?;
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
+    let kubepods = Kubepods::reserve();
+    files(situation, &scratch)?;
+    let cri = runtime(situation, &scratch)?;
+    fs::copy(tracer::binary()?, scratch.path().join("node-tracer"))?;
+    fs::copy("/proc/self/exe", scratch.path().join("self"))?;
+
+    let mut text = String::from(PRELUDE);
+    text.push_str(&script(situation));
+    let mut command = String::from("/run/zoo/node-tracer scan -o json");
+    let endpoint = match cri {
+        Some(_) => "unix:///run/zoo/cri.sock",
+        None => "none",
+    };
+    write!(command, " --cri {endpoint}")?;
+    if let Some(threshold) = situation.stall {
+        write!(command, " --stall-threshold {threshold} --duration 2s")?;
+    }
+    let api = scratch.path().join("api/api/v1");
+    fs::create_dir_all(&api)?;
+    match situation.api {
+        Api::None => command.push_str(" --pods none"),
+        Api::File(namespaces) => {
+            fs::write(scratch.path().join("pods.json"), pods(situation, namespaces).to_string())?;
+            // The list is of now, not of before the pods.
+            text.push_str("cp /run/zoo/pods.json /tmp/pods.json\n");
+            command.push_str(" --pods /tmp/pods.json");
+        }
+        Api::Server | Api::Failed => {
+            fs::write(api.join("pods"), pods(situation, &[]).to_string())?;
+            let config = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "zoo",
+                "clusters": [{ "name": "zoo", "cluster": { "server": "http://127.0.0.1:8001" } }],
+                "users": [{ "name": "zoo", "user": { "token": "zoo" } }],
+                "contexts": [{ "name": "zoo", "context": { "cluster": "zoo", "user": "zoo" } }],
+            });
+            fs::write(scratch.path().join("kubeconfig"), config.to_string())?;
+            if situation.api == Api::Server {
+                text.push_str("busybox httpd -p 127.0.0.1:8001 -h /run/zoo/api\n");
+            }
+            command.push_str(" --kubeconfig /run/zoo/kubeconfig");
+        }
+    }
+    // Its exit code is one of its verdict; that there is one, the records say.
+    writeln!(text, "{command} || true")?;
+    fs::write(scratch.path().join("node.sh"), &text)?;
+
+    let mut outer = String::from("set -e\n");
+    for root in cgroups() {
+        let folder = format!("{root}/{}", kubepods.top());
+        writeln!(outer, "mkdir -p {folder}; echo $$ > {folder}/cgroup.procs")?;
+    }
+    let at = scratch.path().display();
+    writeln!(
+        outer,
+        "export S={at} TOP={}; exec unshare -n -m -u -C -p -f --kill-child sh {at}/node.sh",
+        kubepods.top()
+    )?;
+    let output = Command::new("sh")
+        .args(["-c", &outer])
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .output()
+        .context("start the node")?;
+    drop(cri);
+    drop(kubepods);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let records: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let whole = records.last().is_some_and(|record| record["type"] == "summary");
+    ensure!(output.status.success() && whole, "the node: {}", stderr.trim());
+    Ok(records)
+}
+
+/// Mount points of the hierarchies that kubelet uses.
+fn cgroups() -> Vec<String> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let lines = text.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        kind.starts_with("cgroup2 ")
+            .then(|| mount.split(' ').nth(4).map(str::to_owned))?
+    });
+    lines.collect()
+}

@@ -1,0 +1,318 @@
+//! Nodes on which something is wrong: it must be found, and told as it is.
+
+use super::expect::finds;
+use super::healthy::{kubevirt, second};
+use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, network};
+
+const STUCK: &str = "a task that is stuck";
+
+/// All rows.
+pub(super) fn rows() -> Vec<Situation> {
+    [ghosts(), dues(), deletions(), duplicates(), order(), leftovers()].concat()
+}
+
+fn row(name: &'static str) -> Situation {
+    Situation::new(name)
+}
+
+/// A pod whose deletion was forced; a process in it hangs.
+fn ghost(name: &str, address: &'static str) -> Pod {
+    Pod::new(name, address)
+        .gone()
+        .in_cri(InCri::NotReady)
+        .stuck("dd", 300)
+}
+
+/// Sandboxes that outlive their pods.
+fn ghosts() -> Vec<Situation> {
+    let other = || Pod::new("shop/other", "10.244.7.9/24");
+    let conflict = |name| {
+        row(name)
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/old").about("10.244.7.2"))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .may("blocked-task")
+            .never_advises(&["delete pod", "new"])
+            .recorded(STUCK)
+    };
+    vec![
+        conflict("a ghost's address was given to the next pod"),
+        conflict("the same without libcni's cache").without(Source::Cache),
+        conflict("the same with a runtime that does not answer").without(Source::Cri),
+        conflict("the same with three more sandboxes on the node")
+            .pod(Pod::new("payments/a", "10.244.7.20/24"))
+            .pod(Pod::new("payments/b", "10.244.7.21/24"))
+            .pod(Pod::new("payments/c", "10.244.7.22/24")),
+        conflict("the same by a list in a file that has this Kubernetes namespace").api(Api::File(&["shop"])),
+        row("the same without any list: the kernel's truth, and no ghost")
+            .api(Api::None)
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("duplicate-address").about("10.244.7.2"))
+            .silent("ghost-sandbox")
+            .may("blocked-task")
+            .unknown(&["pod list", "whether a pod", "API"])
+            .never_advises(&["delete pod", "new"])
+            .recorded(STUCK),
+        row("a ghost whose address is free in host-local's store")
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
+            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("shop/old"))
+            .may("blocked-task")
+            .may("missing-del")
+            .recorded(STUCK),
+        row("a ghost whose address stays reserved: a leak")
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .finds(finds("ghost-sandbox").warning().with("phase", "suspected").without("due").about("shop/old"))
+            .may("blocked-task")
+            .recorded(STUCK),
+        row("gVisor: a ghost that has its address in the sentry only")
+            .pod(other())
+            .pod(Pod::with("shop/old", Device::veth("eth0")).known_as(&["10.244.7.2"]).gone().in_cri(InCri::NotReady).unreserved().stuck("runsc-sandbox", 300))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("ghost-sandbox").critical().about("10.244.7.2").about("shop/old"))
+            .may("duplicate-address")
+            .may("blocked-task")
+            .never_advises(&["delete pod", "new"])
+            .recorded(STUCK),
+        row("KubeVirt: a ghost that has its address on a dummy")
+            .pod(other())
+            .pod(kubevirt("vms/virt-launcher-old", "10.244.7.2/24", "10.244.7.2").gone().in_cri(InCri::NotReady).unreserved().stuck("qemu-kvm", 300))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("10.244.7.2"))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .may("blocked-task")
+            .recorded(STUCK),
+        row("a StatefulSet's pod that came back while the old one hangs")
+            .pod(other())
+            .pod(ghost("shop/db-0", "10.244.7.2/24").earlier().unreserved())
+            .pod(Pod::new("shop/db-0", "10.244.7.3/24").age(200))
+            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("shop/db-0"))
+            .may("blocked-task")
+            .may("missing-del")
+            .never_advises(&["delete pod", "db-0"])
+            .recorded(STUCK),
+        row("a sticky address: the living pod's older sandbox hangs and has it, too")
+            .pod(other())
+            .pod(Pod::new("shop/vm-0", "10.244.7.2/24").earlier_sandbox().in_cri(InCri::NotReady).stuck("dd", 300))
+            .pod(Pod::new("shop/vm-0", "10.244.7.2/24").age(100))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .may("ghost-sandbox")
+            .may("blocked-task")
+            .recorded(STUCK),
+    ]
+}
+
+/// When the address can be handed out, by its IPAM.
+fn dues() -> Vec<Situation> {
+    let unknown = |name, plugin, ipam| {
+        row(name)
+            .network(network(plugin, ipam))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .finds(finds("ghost-sandbox").with("phase", "suspected").without("due").about("shop/old"))
+            .may("blocked-task")
+            .recorded(STUCK)
+    };
+    vec![
+        unknown("azure-vnet-ipam: nobody knows when it frees", "azure-vnet", Some("azure-vnet-ipam")).unknown(&["azure-vnet-ipam", "IPAM"]),
+        unknown("dhcp: the lease is the server's affair", "macvlan", Some("dhcp")).unknown(&["dhcp", "lease"]),
+        unknown("static addresses are in no pool", "macvlan", Some("static")).silent("leaked-reservation"),
+        unknown("an IPAM of somebody's own", "acme-net", Some("acme-ipam")).unknown(&["acme-ipam", "IPAM"]),
+        unknown("Calico, without rights on its blocks", "calico", Some("calico-ipam")).unknown(&["Calico", "block"]),
+        unknown("Antrea: its agent frees host-local's files when it starts", "antrea", Some("host-local")).unknown(&["Antrea"]).reserved("10.244.7.2", "", 300),
+    ]
+}
+
+/// Pods that are gone, and those that only look so.
+fn deletions() -> Vec<Situation> {
+    let other = || Pod::new("shop/other", "10.244.7.9/24");
+    vec![
+        row("an evicted pod whose sandbox stays, and its address is given away")
+            .pod(other())
+            .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).unreserved().stuck("dd", 300))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/evicted"))
+            .finds(finds("duplicate-address").critical())
+            .may("blocked-task")
+            .never_advises(&["delete pod", "new"])
+            .recorded(STUCK),
+        row("an evicted pod whose sandbox stays for minutes")
+            .pod(other())
+            .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).stuck("dd", 300))
+            .finds(finds("ghost-sandbox").about("shop/evicted"))
+            .may("blocked-task")
+            .watched(&[110, 60]),
+        row("a Job's pod has succeeded, its sandbox hangs")
+            .pod(other())
+            .pod(Pod::new("jobs/one", "10.244.7.2/24").listed(Listed::As("Succeeded")).in_cri(InCri::NotReady).unreserved().stuck("dd", 300))
+            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("jobs/one"))
+            .may("blocked-task")
+            .may("missing-del")
+            .watched(&[110, 60]),
+        row("forced deletion, long after the grace period, nothing is stuck")
+            .pod(other())
+            .pod(Pod::new("shop/slow", "10.244.7.2/24").grace(30).deleted(300).age(7200))
+            .finds(finds("ghost-sandbox").about("shop/slow"))
+            .watched(&[360, 240, 120]),
+        row("forced deletion, after a grace period of ten minutes")
+            .pod(other())
+            .pod(Pod::new("shop/slow", "10.244.7.2/24").grace(600).deleted(900).age(7200))
+            .finds(finds("ghost-sandbox").about("shop/slow"))
+            .watched(&[960, 840, 120]),
+        row("the runtime has removed the sandbox, its namespace is still mounted")
+            .pod(other())
+            .pod(Pod::new("shop/old", "10.244.7.2/24").gone().in_cri(InCri::Gone).unreserved().empty())
+            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("shop/old"))
+            .may("pinned-netns")
+            .may("missing-del"),
+        row("a drain of eighty pods, of which one hangs")
+            .pods((20..100).map(|last| {
+                let address: &'static str = Box::leak(format!("10.244.7.{last}/24").into_boxed_str());
+                Pod::new(&format!("shop/web-{last}"), address).deleted(20).in_cri(InCri::NotReady).empty()
+            }))
+            .pod(ghost("shop/old", "10.244.7.2/24").deleted(20))
+            .pod(other())
+            .finds(finds("ghost-sandbox").about("shop/old").times(1))
+            .may("blocked-task")
+            .watched(&[60, 10]),
+    ]
+}
+
+/// Two holders that share a network.
+fn duplicates() -> Vec<Situation> {
+    let both = |name| {
+        row(name)
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .deletes_nobody()
+    };
+    let shared = |name| row(name).finds(finds("duplicate-address").about("192.168.50.5").times(1));
+    vec![
+        both("two living pods have one address, nobody knows who had it first")
+            .without(Source::Cache)
+            .without(Source::Cri)
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500))
+            .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500)),
+        row("dual stack: only the addresses of IPv6 are the same")
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").ip("fd00:10:244:7::2/64")).age(500))
+            .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.3/24").ip("fd00:10:244:7::2/64")).age(50))
+            .finds(finds("duplicate-address").critical().about("fd00:10:244:7::2").times(1)),
+        shared("Multus: net1 of two pods on one uplink, one address")
+            .host(Device::uplink("ens4").ip("198.51.100.10/24"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("macvlan", "net1", "ens4").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("macvlan", "net1", "ens4").ip("192.168.50.5/24"))),
+        shared("Multus: net1 of two pods on one VLAN, one address")
+            .host(Device::on("vlan", "ens3.101", "ens3"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("macvlan", "net1", "ens3.101").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("macvlan", "net1", "ens3.101").ip("192.168.50.5/24"))),
+        shared("Multus: net1 of two pods on one bridge, one address")
+            .host(Device::bridge("br-a"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-a").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-a").ip("192.168.50.5/24"))),
+        row("Calico: two routed pods with one address")
+            .network(network("calico", Some("calico-ipam")))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")).age(500))
+            .pod(Pod::with("shop/b", Device::routed("eth0", "cali1a1b2c3d4e5").ip("10.244.64.2/32")).age(50))
+            .finds(finds("duplicate-address").critical().about("10.244.64.2")),
+        row("KubeVirt: the address on a virtual machine's dummy and a pod's are one")
+            .pod(kubevirt("vms/virt-launcher-a", "10.244.7.2/24", "10.244.7.2"))
+            .pod(Pod::new("shop/b", "10.244.7.2/24").age(50))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .never_advises(&["delete pod", "virt-launcher-a"]),
+        row("a pod that moved its address to a bridge of its own, and another pod with it")
+            .pod(Pod::with("shop/a", Device::veth("eth0")).known_as(&["10.244.7.2"]).device(Device::bridge("br0").ip("10.244.7.2/24").made(3600)))
+            .pod(Pod::new("shop/b", "10.244.7.2/24").age(50))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2")),
+        row("a pod that renames its device to lo, and another pod with its address")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").age(500))
+            .pod(Pod::new("shop/b", "10.244.7.2/24").age(50))
+            .shell("nsenter --net={shop/a} sh -c 'ip link set lo down; ip link set lo name lo0; ip link set eth0 down; ip link set eth0 name lo; ip link set lo up'")
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .real("names of devices are the kernel's"),
+        row("a pod has the node's tunnel address")
+            .host(Device::of("vxlan", "flannel.1").ip("10.244.7.0/32"))
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.0/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24"))
+            .finds(finds("duplicate-address").about("10.244.7.0")),
+        row("a pod has the address of the pod network's bridge")
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.1/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24"))
+            .finds(finds("duplicate-address").about("10.244.7.1")),
+        row("a pod has the node's own address")
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("192.0.2.10/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24"))
+            .finds(finds("duplicate-address").about("192.0.2.10")),
+        row("a person's namespace on the pod network's bridge has a pod's address")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .other(Other::at("mine", "/run/netns/mine").device(Device::veth("eth0").ip("10.244.7.2/24")))
+            .finds(finds("duplicate-address").about("10.244.7.2"))
+            .deletes_nobody(),
+    ]
+}
+
+/// Who had an address first.
+fn order() -> Vec<Situation> {
+    // The kernel's order of namespaces is the wrong one in both.
+    let newer = || Pod::with("shop/newer", Device::veth("eth0").ip("10.244.7.2/24").made(40)).age(41);
+    let rightful = || Pod::with("shop/rightful", Device::veth("eth0").ip("10.244.7.2/24").made(3000)).age(3001);
+    let both = |name| {
+        row(name)
+            .pod(newer())
+            .pod(rightful())
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .never_advises(&["delete pod", "rightful"])
+    };
+    vec![
+        both("two living pods have one address: libcni's cache, the runtime and the kernel say who came first"),
+        both("two living pods have one address: only the kernel says who came first")
+            .without(Source::Cache)
+            .without(Source::Cri)
+            .without(Source::Store),
+        both("the rightful holder was made first and found last").without(Source::Cache),
+    ]
+}
+
+/// What is left over when pods have gone.
+fn leftovers() -> Vec<Situation> {
+    let other = || Pod::new("shop/other", "10.244.7.9/24");
+    let gone = |letter: &str| letter.repeat(64);
+    vec![
+        row("host-local keeps addresses for containers that do not exist")
+            .pod(other())
+            .reserved("10.244.7.101", &gone("a"), 86_400)
+            .reserved("10.244.7.102", &gone("b"), 86_400)
+            .finds(finds("leaked-reservation").warning().about("10.244.7.101").about("10.244.7.102"))
+            .never_advises(&["rm -f"])
+            .recorded("reservations that are a day old"),
+        row("without the runtime nobody knows whether a reservation is leaked")
+            .pod(other())
+            .reserved("10.244.7.101", &gone("a"), 86_400)
+            .without(Source::Cri)
+            .finds(finds("leaked-reservation").info().about("10.244.7.101"))
+            .recorded("reservations that are a day old"),
+        row("a namespace without task, sandbox or pod that a mount keeps")
+            .pod(other())
+            .pod(Pod::new("shop/old", "10.244.7.2/24").gone().in_cri(InCri::Gone).empty())
+            .finds(finds("ghost-sandbox").about("shop/old"))
+            .may("pinned-netns")
+            .watched(&[300, 100]),
+        row("a ghost keeps an ENI from the node")
+            .network(network("terway", None))
+            .pod(other())
+            .pod(Pod::with("shop/old", Device { attached: Some("podnet"), ..Device::uplink("eth0").ip("192.0.2.77/24") }).gone().in_cri(InCri::NotReady).stuck("dd", 300))
+            .finds(finds("ghost-sandbox").about("shop/old"))
+            .finds(finds("trapped-device").about("eth0"))
+            .may("blocked-task")
+            .recorded(STUCK),
+        row("a living pod's task hangs on a FUSE mount")
+            .pod(other())
+            .pod(Pod::new("shop/a", "10.244.7.2/24").stuck("dd", 300))
+            .finds(finds("blocked-task").warning().about("dd"))
+            .silent("ghost-sandbox")
+            .deletes_nobody()
+            .recorded(STUCK),
+    ]
+}
