@@ -28,6 +28,8 @@ pub(super) struct Finds {
     absent: Vec<&'static str>,
     about: Vec<&'static str>,
     times: Option<usize>,
+    since: Option<String>,
+    resolved: bool,
 }
 
 /// A finding of this rule, of severity warning or above.
@@ -39,6 +41,8 @@ pub(super) fn finds(rule: &'static str) -> Finds {
         absent: Vec::new(),
         about: Vec::new(),
         times: None,
+        since: None,
+        resolved: false,
     }
 }
 
@@ -82,6 +86,18 @@ impl Finds {
         self
     }
 
+    /// It is so for at least so many seconds by the time of the last look.
+    pub(super) fn since_ago(mut self, seconds: u64) -> Self {
+        self.since = Some(super::recording::ago(seconds));
+        self
+    }
+
+    /// It is over at the end.
+    pub(super) fn resolved(mut self) -> Self {
+        self.resolved = true;
+        self
+    }
+
     /// Severity warning or above.
     pub(super) fn is_bad(&self) -> bool {
         self.severity != Some("info")
@@ -97,8 +113,11 @@ impl Finds {
         let pod = finding["pod"]["name"].as_str().unwrap_or_default();
         let namespace = finding["pod"]["namespace"].as_str().unwrap_or_default();
         let named = format!("{namespace}/{pod}");
+        let since = finding["since"].as_str().unwrap_or_default();
+        let early = self.since.as_deref().is_none_or(|latest| since <= latest);
         finding["rule"] == self.rule
             && severity
+            && early
             && self.fields.iter().all(field)
             && self.absent.iter().all(|field| finding[field].is_null())
             && self
@@ -117,6 +136,12 @@ impl Finds {
         }
         for part in &self.about {
             text.push_str(&format!(" \"{part}\""));
+        }
+        if let Some(since) = &self.since {
+            text.push_str(&format!(" since {since} or before"));
+        }
+        if self.resolved {
+            text.push_str(" resolved");
         }
         if let Some(times) = self.times {
             text.push_str(&format!(" x{times}"));
@@ -207,6 +232,11 @@ pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
                 ids.sort_unstable();
                 ids.dedup();
                 let enough = finds.times.map_or(!ids.is_empty(), |times| ids.len() == times);
+                let over = |id: &&str| {
+                    let last = records.iter().rfind(|record| record["id"] == **id);
+                    last.is_some_and(|record| record["state"] == "resolved")
+                };
+                let enough = enough && (!finds.resolved || ids.iter().all(over));
                 if !enough {
                     failures.push(format!("{} of: {}", ids.len(), finds.describe()));
                 }

@@ -8,11 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::kubepods::Kubepods;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::scripted_cri::{Sandbox, ScriptedCri};
@@ -25,6 +28,7 @@ use super::situation::{Api, Device, InCri, Listed, Pod, Situation, Source, Task,
 /// What comes first on every node: a root, mounts, the API server's files.
 const PRELUDE: &str = r#"
 set -e
+trap 'echo END' EXIT
 hostname worker-1
 mount --make-rprivate /
 R=$S/root; mkdir -p $R; mount -t tmpfs none $R
@@ -36,6 +40,10 @@ mount -t proc proc $R/proc
 mount -t sysfs none $R/sys
 mount --rbind /dev $R/dev
 mount --bind $S $R/run/zoo
+touch $S/node-tracer $S/self
+mount --bind $TOOL $R/run/zoo/node-tracer
+mount --bind $SELF $R/run/zoo/self
+[ -z "$HANG" ] || { mkdir $R/run/hang; mount --bind $HANG $R/run/hang; }
 pivot_root $R $R/old
 cd /
 umount -l /old
@@ -49,6 +57,23 @@ enter() {
   mkdir -p /sys/fs/cgroup$1 /run/zoo/bin
   [ -e /run/zoo/bin/$3 ] || cp /usr/bin/sleep /run/zoo/bin/$3
   (echo 0 > /sys/fs/cgroup$1/cgroup.procs; exec nsenter --net=$2 /run/zoo/bin/$3 1000) </dev/null >/dev/null 2>&1 &
+}
+# hang FOLDER-OF-CGROUP NAMESPACE COMM: a task that was killed and waits for FUSE.
+hang() {
+  mkdir -p /sys/fs/cgroup$1
+  (echo 0 > /sys/fs/cgroup$1/cgroup.procs; exec nsenter --net=$2 /run/zoo/self stage-helper read $3 /run/hang/hang) </dev/null >/dev/null 2>&1 &
+  pid=$!
+  for i in $(seq 200); do
+    grep -q fuse /proc/$pid/wchan 2>/dev/null && break
+    [ "$(cat /proc/$pid/wchan)" = request_wait_answer ] && break
+    sleep 0.01
+  done
+  kill -9 $pid
+  for i in $(seq 200); do
+    grep -q '^State:.D' /proc/$pid/status && break
+    sleep 0.01
+  done
+  sleep 0.05
 }
 # settled COMM COUNT: waits until so many tasks have that name.
 settled() {
@@ -175,7 +200,34 @@ impl Script {
         }
     }
 
+    /// The default route, once there are addresses, by the pod network's device.
+    fn routes(&mut self, pod: &Pod, path: &str, neighbour: bool) {
+        let Some(primary) = pod.primary().map(|at| &pod.devices[at]) else {
+            return;
+        };
+        let (name, enter) = (&primary.name, format!("nsenter --net={path} ip"));
+        if primary.addresses.is_empty() || primary.master.is_some() {
+            return;
+        }
+        let mut add = match &primary.host_end {
+            Some((_, None)) => format!(
+                "{enter} route add 169.254.1.1 dev {name} scope link; {enter} route add default via 169.254.1.1 dev {name}"
+            ),
+            Some((_, Some("cni0"))) => format!("{enter} route add default via 10.244.7.1 dev {name} onlink || true"),
+            _ => return,
+        };
+        if neighbour {
+            add.push_str(&format!(
+                "; {enter} neigh add 169.254.1.1 dev {name} lladdr 02:00:00:00:00:01 nud permanent"
+            ));
+        }
+        self.addresses.push((0, add));
+    }
+
     fn task(&mut self, task: &Task, folder: &str, path: &str) {
+        if task.stuck.is_some() {
+            return self.line(&format!("hang {folder} {path} {}", task.comm));
+        }
         *self.counts.entry(task.comm).or_default() += 1;
         self.line(&format!("enter {folder} {path} {}", task.comm));
     }
@@ -208,6 +260,8 @@ fn script(situation: &Situation) -> String {
         for device in &pod.devices {
             script.device(device, Some(&path), &pod.sandbox, pod.age);
         }
+        let neighbour = pod.neighbour && situation.network.writes_neighbours();
+        script.routes(pod, &path, neighbour);
         for task in &pod.tasks {
             let folder = if task.in_pod { cgroup_of(pod, task) } else { String::from("/system") };
             script.task(task, &folder, &path);
@@ -430,8 +484,6 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
     let kubepods = Kubepods::reserve();
     files(situation, &scratch)?;
     let cri = runtime(situation, &scratch)?;
-    fs::copy(tracer::binary()?, scratch.path().join("node-tracer"))?;
-    fs::copy("/proc/self/exe", scratch.path().join("self"))?;
 
     let mut text = String::from(PRELUDE);
     text.push_str(&script(situation));
@@ -441,9 +493,13 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
         None => "none",
     };
     write!(command, " --cri {endpoint}")?;
-    if let Some(threshold) = situation.stall {
-        write!(command, " --stall-threshold {threshold} --duration 2s")?;
+    let stuck = |task: &Task| task.stuck.is_some();
+    let stuck = situation.pods.iter().any(|pod| pod.tasks.iter().any(stuck));
+    if stuck || situation.stall.is_some() {
+        let threshold = situation.stall.unwrap_or("50ms");
+        write!(command, " --stall-threshold {threshold}")?;
     }
+    let mut hang = if stuck { Some(HangFs::mount()?) } else { None };
     let api = scratch.path().join("api/api/v1");
     fs::create_dir_all(&api)?;
     match situation.api {
@@ -484,17 +540,34 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
         "export S={at} TOP={}; exec unshare -n -m -u -C -p -f --kill-child sh {at}/node.sh",
         kubepods.top()
     )?;
-    let output = Command::new("sh")
+    let mut node = Command::new("sh")
         .args(["-c", &outer])
         .env("HOME", "/nonexistent")
+        .env("TOOL", tracer::binary()?)
+        .env("SELF", std::env::current_exe()?)
+        .env("HANG", hang.as_ref().map(HangFs::mount_point).unwrap_or(Path::new("")))
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .context("start the node")?;
+    let stdout = node.stdout.take().context("no pipe")?;
+    let mut lines = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if line == "END" {
+            // Nothing on the node ends while one of its tasks cannot.
+            drop(hang.take());
+        }
+        lines.push(line);
+    }
+    drop(hang);
+    let output = node.wait_with_output()?;
     drop(cri);
     drop(kubepods);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let records: Vec<Value> = String::from_utf8_lossy(&output.stdout)
-        .lines()
+    let records = lines.iter();
+    let records: Vec<Value> = records
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
     let whole = records.last().is_some_and(|record| record["type"] == "summary");

@@ -120,11 +120,16 @@ pub(super) fn lines(situation: &Situation) -> Vec<Value> {
         writer.events.clear();
         writer.look();
         // The look, and the one that confirms it.
-        let confirmed = now() - Duration::from_secs(look) + Duration::from_millis(50);
-        let confirmed = humantime::format_rfc3339_micros(confirmed).to_string();
-        for at in [ago(look), confirmed] {
-            for event in &writer.events {
+        let begun = now() - Duration::from_secs(look);
+        for begun in [begun, begun + Duration::from_millis(50)] {
+            for (number, event) in writer.events.iter().enumerate() {
+                // One thing is read after the other, the pods last.
+                let at = begun + Duration::from_micros(10 * number as u64);
+                let at = humantime::format_rfc3339_micros(at).to_string();
                 let mut event = event.clone();
+                if event["event"] == "pods-listed" {
+                    event["at"] = json!(at);
+                }
                 event["time"] = json!(at);
                 lines.push(event);
             }
@@ -293,7 +298,18 @@ impl Writer<'_> {
             let gateway = if routed { "169.254.1.1" } else { "10.244.7.1" };
             routes.push(json!({ "gateway": gateway, "device": primary + 2 }));
         }
-        let devices = json!({ "netns": netns, "devices": listed, "routes": routes });
+        let mut neighbours = Vec::new();
+        if let Some(primary) = pod.filter(|pod| pod.neighbour).and_then(Pod::primary)
+            && self.situation.network.writes_neighbours()
+        {
+            neighbours.push(json!({
+                "address": "169.254.1.1", "device": primary + 2, "mac": "02:00:00:00:00:01",
+                "state": "permanent",
+            }));
+        }
+        let devices = json!({
+            "netns": netns, "devices": listed, "routes": routes, "neighbours": neighbours,
+        });
         self.event("netns-devices", devices);
         self.stalls(at, &netns);
     }

@@ -4,8 +4,6 @@ use super::expect::finds;
 use super::healthy::{kubevirt, second};
 use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, network};
 
-const STUCK: &str = "a task that is stuck";
-
 /// All rows.
 pub(super) fn rows() -> Vec<Situation> {
     [ghosts(), dues(), deletions(), duplicates(), order(), leftovers()].concat()
@@ -34,8 +32,8 @@ fn ghosts() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/old").about("10.244.7.2"))
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .may("blocked-task")
-            .never_advises(&["delete pod", "new"])
-            .recorded(STUCK)
+            .never_advises(&["delete pod", "old"])
+            
     };
     vec![
         conflict("a ghost's address was given to the next pod"),
@@ -54,21 +52,20 @@ fn ghosts() -> Vec<Situation> {
             .silent("ghost-sandbox")
             .may("blocked-task")
             .unknown(&["pod list", "whether a pod", "API"])
-            .never_advises(&["delete pod", "new"])
-            .recorded(STUCK),
+            ,
         row("a ghost whose address is free in host-local's store")
             .pod(other())
             .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
             .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("shop/old"))
             .may("blocked-task")
             .may("missing-del")
-            .recorded(STUCK),
+            ,
         row("a ghost whose address stays reserved: a leak")
             .pod(other())
             .pod(ghost("shop/old", "10.244.7.2/24"))
             .finds(finds("ghost-sandbox").warning().with("phase", "suspected").without("due").about("shop/old"))
             .may("blocked-task")
-            .recorded(STUCK),
+            ,
         row("gVisor: a ghost that has its address in the sentry only")
             .pod(other())
             .pod(Pod::with("shop/old", Device::veth("eth0")).known_as(&["10.244.7.2"]).gone().in_cri(InCri::NotReady).unreserved().stuck("runsc-sandbox", 300))
@@ -76,8 +73,7 @@ fn ghosts() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").critical().about("10.244.7.2").about("shop/old"))
             .may("duplicate-address")
             .may("blocked-task")
-            .never_advises(&["delete pod", "new"])
-            .recorded(STUCK),
+            ,
         row("KubeVirt: a ghost that has its address on a dummy")
             .pod(other())
             .pod(kubevirt("vms/virt-launcher-old", "10.244.7.2/24", "10.244.7.2").gone().in_cri(InCri::NotReady).unreserved().stuck("qemu-kvm", 300))
@@ -85,7 +81,7 @@ fn ghosts() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("10.244.7.2"))
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .may("blocked-task")
-            .recorded(STUCK),
+            ,
         row("a StatefulSet's pod that came back while the old one hangs")
             .pod(other())
             .pod(ghost("shop/db-0", "10.244.7.2/24").earlier().unreserved())
@@ -94,7 +90,7 @@ fn ghosts() -> Vec<Situation> {
             .may("blocked-task")
             .may("missing-del")
             .never_advises(&["delete pod", "db-0"])
-            .recorded(STUCK),
+            ,
         row("a sticky address: the living pod's older sandbox hangs and has it, too")
             .pod(other())
             .pod(Pod::new("shop/vm-0", "10.244.7.2/24").earlier_sandbox().in_cri(InCri::NotReady).stuck("dd", 300))
@@ -102,7 +98,7 @@ fn ghosts() -> Vec<Situation> {
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .may("ghost-sandbox")
             .may("blocked-task")
-            .recorded(STUCK),
+            ,
     ]
 }
 
@@ -115,7 +111,7 @@ fn dues() -> Vec<Situation> {
             .pod(ghost("shop/old", "10.244.7.2/24"))
             .finds(finds("ghost-sandbox").with("phase", "suspected").without("due").about("shop/old"))
             .may("blocked-task")
-            .recorded(STUCK)
+            
     };
     vec![
         unknown("azure-vnet-ipam: nobody knows when it frees", "azure-vnet", Some("azure-vnet-ipam")).unknown(&["azure-vnet-ipam", "IPAM"]),
@@ -123,7 +119,7 @@ fn dues() -> Vec<Situation> {
         unknown("static addresses are in no pool", "macvlan", Some("static")).silent("leaked-reservation"),
         unknown("an IPAM of somebody's own", "acme-net", Some("acme-ipam")).unknown(&["acme-ipam", "IPAM"]),
         unknown("Calico, without rights on its blocks", "calico", Some("calico-ipam")).unknown(&["Calico", "block"]),
-        unknown("Antrea: its agent frees host-local's files when it starts", "antrea", Some("host-local")).unknown(&["Antrea"]).reserved("10.244.7.2", "", 300),
+        unknown("Antrea: its agent frees host-local's files when it starts", "antrea", Some("host-local")).unknown(&["Antrea"]),
     ]
 }
 
@@ -138,8 +134,7 @@ fn deletions() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/evicted"))
             .finds(finds("duplicate-address").critical())
             .may("blocked-task")
-            .never_advises(&["delete pod", "new"])
-            .recorded(STUCK),
+            ,
         row("an evicted pod whose sandbox stays for minutes")
             .pod(other())
             .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).stuck("dd", 300))
@@ -285,7 +280,6 @@ fn leftovers() -> Vec<Situation> {
             .reserved("10.244.7.101", &gone("a"), 86_400)
             .reserved("10.244.7.102", &gone("b"), 86_400)
             .finds(finds("leaked-reservation").warning().about("10.244.7.101").about("10.244.7.102"))
-            .never_advises(&["rm -f"])
             .recorded("reservations that are a day old"),
         row("without the runtime nobody knows whether a reservation is leaked")
             .pod(other())
@@ -306,13 +300,20 @@ fn leftovers() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").about("shop/old"))
             .finds(finds("trapped-device").about("eth0"))
             .may("blocked-task")
-            .recorded(STUCK),
+            .recorded("it takes hardware")
+            ,
+        row("AWS: a pod has lost its gateway's permanent entry")
+            .network(network("aws-cni", None))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32")).without_neighbour())
+            .pod(Pod::with("shop/b", Device::routed("eth0", "eni1a1b2c3d4e5").ip("192.0.2.32/32")))
+            .finds(finds("missing-gateway-neighbour").about("shop/a").times(1).since_ago(100))
+            .watched(&[120, 60]),
         row("a living pod's task hangs on a FUSE mount")
             .pod(other())
             .pod(Pod::new("shop/a", "10.244.7.2/24").stuck("dd", 300))
             .finds(finds("blocked-task").warning().about("dd"))
             .silent("ghost-sandbox")
             .deletes_nobody()
-            .recorded(STUCK),
+            ,
     ]
 }

@@ -166,6 +166,8 @@ pub(super) struct Pod {
     pub(super) cgroup: Option<String>,
     /// It has a namespace of its own.
     pub(super) spaced: bool,
+    /// It has the gateway's permanent entry, if its CNI writes one.
+    pub(super) neighbour: bool,
 }
 
 /// A namespace that is no pod's.
@@ -214,6 +216,13 @@ pub(super) const fn network(plugin: &'static str, ipam: Option<&'static str>) ->
         plugin,
         ipam,
         subnet: None,
+    }
+}
+
+impl Network {
+    /// The plugin writes a permanent neighbour entry for a pod's gateway.
+    pub(super) fn writes_neighbours(&self) -> bool {
+        matches!(self.plugin, "aws-cni" | "terway")
     }
 }
 
@@ -507,6 +516,7 @@ impl Pod {
             annotations: Vec::new(),
             cgroup: None,
             spaced: true,
+            neighbour: true,
         };
         this.identify("0", "0");
         this
@@ -635,6 +645,12 @@ impl Pod {
         self.reserved = false;
         self.cached = false;
         self.mount = None;
+        self
+    }
+
+    /// Its gateway's entry is gone.
+    pub(super) fn without_neighbour(mut self) -> Self {
+        self.neighbour = false;
         self
     }
 
