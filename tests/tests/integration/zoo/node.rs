@@ -493,6 +493,10 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
         None => "none",
     };
     write!(command, " --cri {endpoint}")?;
+    let shown = std::env::var_os(super::WANTED).is_some();
+    if shown {
+        command.push_str(" --record /run/zoo/record.jsonl");
+    }
     let stuck = |task: &Task| task.stuck.is_some();
     let stuck = situation.pods.iter().any(|pod| pod.tasks.iter().any(stuck));
     if stuck || situation.stall.is_some() {
@@ -565,6 +569,9 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
     let output = node.wait_with_output()?;
     drop(cri);
     drop(kubepods);
+    if shown {
+        print!("{}", fs::read_to_string(scratch.path().join("record.jsonl")).unwrap_or_default());
+    }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let records = lines.iter();
     let records: Vec<Value> = records

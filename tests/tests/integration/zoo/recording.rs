@@ -175,15 +175,14 @@ impl Writer<'_> {
             self.cache();
         }
         let store = self.situation.network.ipam == Some("host-local");
-        if store && !self.missing(Source::Store) {
+        let store = store && !self.missing(Source::Store);
+        if store {
             self.store();
         }
         self.api();
         self.event("tick", json!({}));
-        if store && !self.missing(Source::Store) {
-            self.reservations();
-            self.event("tick", json!({}));
-        }
+        self.reservations(store);
+        self.event("tick", json!({}));
     }
 
     /// Index of a device of the node.
@@ -428,9 +427,11 @@ impl Writer<'_> {
         self.event("store-listed", store);
     }
 
-    fn reservations(&mut self) {
+    /// What the store says of each address; where there is none, that.
+    fn reservations(&mut self, store: bool) {
         let folder = store_of(&self.situation.network);
-        let taken = self.taken();
+        let stores: Vec<&String> = Some(&folder).filter(|_| store).into_iter().collect();
+        let taken = if store { self.taken() } else { BTreeMap::new() };
         let mut addresses: Vec<String> = taken.keys().cloned().collect();
         for pod in &self.situation.pods {
             addresses.extend(pod.ips.iter().map(ToString::to_string));
@@ -438,7 +439,7 @@ impl Writer<'_> {
         addresses.sort();
         addresses.dedup();
         for address in addresses {
-            let mut answer = json!({ "address": address, "stores": [folder] });
+            let mut answer = json!({ "address": address, "stores": stores });
             if let Some((container, _)) = taken.get(&address) {
                 let path = format!("{folder}/{address}");
                 answer["holder"] =

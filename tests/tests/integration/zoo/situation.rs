@@ -456,11 +456,6 @@ impl Device {
         self
     }
 
-    pub(super) fn master(mut self, master: &'static str) -> Self {
-        self.master = Some(master);
-        self
-    }
-
     /// What CNI calls it, whatever the pod does with it.
     pub(super) fn cni_name(&self) -> &str {
         match self.attached {
@@ -663,12 +658,6 @@ impl Pod {
 
     pub(super) fn annotation(mut self, key: &'static str, value: &str) -> Self {
         self.annotations.push((key, value.to_owned()));
-        self
-    }
-
-    /// The folder of its cgroup.
-    pub(super) fn cgroup(mut self, folder: &str) -> Self {
-        self.cgroup = Some(folder.to_owned());
         self
     }
 
