@@ -263,7 +263,9 @@ impl Sandbox {
         let made = SystemTime::now() - self.age;
         let since = made.duration_since(SystemTime::UNIX_EPOCH);
         let told = !self.age.is_zero();
-        let nanoseconds = since.ok().and_then(|since| since.as_nanos().try_into().ok());
+        let nanoseconds = since
+            .ok()
+            .and_then(|since| since.as_nanos().try_into().ok());
         nanoseconds.filter(|_| told).unwrap_or_default()
     }
 

@@ -24,6 +24,8 @@ mod situation;
 use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -131,7 +133,11 @@ fn situations() -> Vec<Situation> {
     let wanted = wanted();
     let mut all = healthy::rows();
     all.extend(sick::rows());
-    all.retain(|row| wanted.as_ref().is_none_or(|part| row.name.contains(part.as_str())));
+    all.retain(|row| {
+        wanted
+            .as_ref()
+            .is_none_or(|part| row.name.contains(part.as_str()))
+    });
     all
 }
 
@@ -154,7 +160,10 @@ fn replay(lines: &[Value]) -> anyhow::Result<Vec<Value>> {
         stderr.trim()
     );
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
 }
 
 fn recorded() -> anyhow::Result<()> {
@@ -165,7 +174,9 @@ fn recorded() -> anyhow::Result<()> {
     for situation in rows {
         wait::pause(Duration::ZERO)?;
         if let Staging::Real(why) = situation.staging {
-            table.skipped.push(format!("not recorded: {}: {why}", situation.name));
+            table
+                .skipped
+                .push(format!("not recorded: {}: {why}", situation.name));
             continue;
         }
         let came = replay(&recording::lines(&situation));
@@ -174,19 +185,42 @@ fn recorded() -> anyhow::Result<()> {
     table.end()
 }
 
+/// Nodes do not see each other: several at once.
 fn staged() -> anyhow::Result<()> {
+    const AT_ONCE: usize = 3;
     let mut table = Table::default();
+    let mut rows = Vec::new();
     for situation in situations() {
-        wait::pause(Duration::ZERO)?;
         let obstacle = match situation.staging {
             Staging::Recorded(why) => Some(why.to_owned()),
             _ => node::obstacle(&situation),
         };
-        if let Some(why) = obstacle {
-            table.skipped.push(format!("not staged: {}: {why}", situation.name));
-            continue;
+        match obstacle {
+            Some(why) => table
+                .skipped
+                .push(format!("not staged: {}: {why}", situation.name)),
+            None => rows.push(situation),
         }
-        table.row(situation.name, &situation.expect, node::run(&situation));
+    }
+    let next = AtomicUsize::new(0);
+    let play = || {
+        let mut came = Vec::new();
+        while let Some(situation) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            wait::pause(Duration::ZERO)?;
+            came.push((situation, node::run(situation)));
+        }
+        anyhow::Ok(came)
+    };
+    let came: Vec<_> = thread::scope(|scope| {
+        let players = [(); AT_ONCE].map(|()| scope.spawn(play));
+        players.map(thread::ScopedJoinHandle::join).into()
+    });
+    let mut all = Vec::new();
+    for each in came {
+        all.extend(each.map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+    }
+    for (situation, came) in all {
+        table.row(situation.name, &situation.expect, came);
     }
     table.end()
 }
@@ -196,7 +230,10 @@ fn told() -> anyhow::Result<()> {
     let wanted = wanted();
     for history in histories::rows() {
         wait::pause(Duration::ZERO)?;
-        if wanted.as_ref().is_some_and(|part| !history.name.contains(part.as_str())) {
+        if wanted
+            .as_ref()
+            .is_some_and(|part| !history.name.contains(part.as_str()))
+        {
             continue;
         }
         table.row(history.name, &history.expect, replay(&history.lines()));

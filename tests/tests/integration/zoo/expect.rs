@@ -15,6 +15,8 @@ pub(super) enum Expect {
     Silent(&'static str),
     /// One of these words stands under `unknown` somewhere.
     Unknown(&'static [&'static str]),
+    /// The explanation of this says all of these words.
+    Explains(&'static str, &'static [&'static str]),
     /// No line of advice has all of these words.
     NeverAdvises(&'static [&'static str]),
 }
@@ -188,6 +190,7 @@ pub(super) fn describe(expect: &[Expect]) -> String {
             Expect::May(rule) => format!("({rule})"),
             Expect::Silent(rule) => format!("no {rule}"),
             Expect::Unknown(words) => format!("unknown: {}", words.join("|")),
+            Expect::Explains(subject, words) => format!("explain {subject}: {}", words.join(" ")),
             Expect::NeverAdvises(words) => format!("never \"{}\"", words.join(" ")),
         })
         .collect();
@@ -231,7 +234,9 @@ pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
                     .collect();
                 ids.sort_unstable();
                 ids.dedup();
-                let enough = finds.times.map_or(!ids.is_empty(), |times| ids.len() == times);
+                let enough = finds
+                    .times
+                    .map_or(!ids.is_empty(), |times| ids.len() == times);
                 let over = |id: &&str| {
                     let last = records.iter().rfind(|record| record["id"] == **id);
                     last.is_some_and(|record| record["state"] == "resolved")
@@ -248,9 +253,24 @@ pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
             }
             Expect::Unknown(words) => {
                 let all = unknown(records);
-                let named = |text: &String| words.iter().any(|word| text.contains(&word.to_lowercase()));
+                let named =
+                    |text: &String| words.iter().any(|word| text.contains(&word.to_lowercase()));
                 if !all.iter().any(named) {
                     failures.push(format!("not under unknown: {}", words.join(" | ")));
+                }
+            }
+            Expect::Explains(subject, words) => {
+                let about = |record: &&Value| {
+                    record["type"] == "explanation"
+                        && record["subject"].to_string().contains(subject)
+                };
+                let text = records.iter().find(about).map(Value::to_string);
+                // A recording explains nothing.
+                let missing =
+                    |word: &&&str| text.as_ref().is_some_and(|text| !text.contains(**word));
+                let missing: Vec<_> = words.iter().filter(missing).collect();
+                if !missing.is_empty() {
+                    failures.push(format!("explain {subject} does not say {missing:?}"));
                 }
             }
             Expect::NeverAdvises(words) => {

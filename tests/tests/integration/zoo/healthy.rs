@@ -1,8 +1,6 @@
 //! Nodes on which nothing is wrong: what is found there is a false alarm.
 
-use super::situation::{
-    Api, Device, InCri, Listed, Other, Pod, Situation, Source, Task, network,
-};
+use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, Task, network};
 
 /// All rows.
 pub(super) fn rows() -> Vec<Situation> {
@@ -105,6 +103,15 @@ fn nodes() -> Vec<Situation> {
             .pod(Pod::with("shop/a", Device::veth("eth0")).known_as(&["10.244.7.2"])
                 .device(Device::bridge("br0").ip("10.244.7.2/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24")),
+        routed("a store of an earlier pod network, which nobody gives addresses out of", "calico", Some("calico-ipam"))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")))
+            .earlier_store(&["10.32.0.2", "10.32.0.3", "10.32.0.4"])
+            .silent("missing-del"),
+        row("the tool in an unprivileged container, among healthy pods")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").systemd())
+            .explains("10.244.7.2", &["shop", "Running"])
+            .tool_in("/kubepods/besteffort/pod00000000-0000-4000-8000-00000000000f/aaaa"),
         row("two hundred pods")
             .pods((2..=201).map(|last| {
                 let address: &'static str = Box::leak(format!("10.244.7.{last}/24").into_boxed_str());
@@ -120,7 +127,8 @@ pub(super) fn kubevirt(name: &str, address: &'static str, known: &str) -> Pod {
     pod.devices[0].master = Some("k6t-eth0");
     pod.devices.push(Device::dummy("eth0").ip(address));
     // A port is made after its bridge.
-    pod.devices.insert(0, Device::bridge("k6t-eth0").ip("169.254.75.10/32"));
+    pod.devices
+        .insert(0, Device::bridge("k6t-eth0").ip("169.254.75.10/32"));
     pod.task(Task::new("qemu-kvm"))
 }
 
@@ -229,39 +237,99 @@ fn strangers() -> Vec<Situation> {
     vec![
         named("podman: rootful containers on podman0, and two rootless ones with 10.0.2.100 each")
             .host(Device::bridge("podman0").ip("10.88.0.1/16"))
-            .other(Other::at("p1", "/run/netns/netns-0f5e7a52-0001").task("nginx")
-                .device(Device::veth("eth0").to("podman0").ip("10.88.0.2/16")))
+            .other(
+                Other::at("p1", "/run/netns/netns-0f5e7a52-0001")
+                    .task("nginx")
+                    .device(Device::veth("eth0").to("podman0").ip("10.88.0.2/16")),
+            )
             .other(Other::of("r1", "slirp1").device(tap("10.0.2.100/24")))
             .other(Other::of("r2", "slirp2").device(tap("10.0.2.100/24"))),
         named("buildkit: namespaces in its pool, mounted, with addresses, nothing in them")
             .host(Device::bridge("buildkit0").ip("10.10.0.1/16"))
-            .other(Other::at("b1", "/var/lib/buildkit/net/cni/0a1b2c").device(Device::veth("eth0").to("buildkit0").ip("10.10.0.2/16")))
-            .other(Other::at("b2", "/var/lib/buildkit/net/cni/1a1b2c").device(Device::veth("eth0").to("buildkit0").ip("10.10.0.3/16"))),
+            .other(
+                Other::at("b1", "/var/lib/buildkit/net/cni/0a1b2c")
+                    .device(Device::veth("eth0").to("buildkit0").ip("10.10.0.2/16")),
+            )
+            .other(
+                Other::at("b2", "/var/lib/buildkit/net/cni/1a1b2c")
+                    .device(Device::veth("eth0").to("buildkit0").ip("10.10.0.3/16")),
+            ),
         named("docker beside Kubernetes")
             .host(Device::bridge("docker0").ip("172.17.0.1/16"))
-            .other(Other::at("d1", "/run/docker/netns/0a1b2c3d4e5f").task("registry")
-                .device(Device::veth("eth0").to("docker0").ip("172.17.0.2/16"))
-                .cgroup("/docker/0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b")),
+            .other(
+                Other::at("d1", "/run/docker/netns/0a1b2c3d4e5f")
+                    .task("registry")
+                    .device(Device::veth("eth0").to("docker0").ip("172.17.0.2/16"))
+                    .cgroup(
+                        "/docker/0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d4e5f0a1b",
+                    ),
+            ),
         named("containerlab: two labs, each with its own 172.20.20.2, and no pod in either")
             .host(Device::bridge("br-lab1"))
             .host(Device::bridge("br-lab2"))
-            .other(Other::at("l1", "/run/netns/clab-one-leaf1").task("bgpd").device(Device::veth("eth0").to("br-lab1").ip("172.20.20.2/24")))
-            .other(Other::at("l2", "/run/netns/clab-two-leaf1").task("bgpd").device(Device::veth("eth0").to("br-lab2").ip("172.20.20.2/24"))),
+            .other(
+                Other::at("l1", "/run/netns/clab-one-leaf1")
+                    .task("bgpd")
+                    .device(Device::veth("eth0").to("br-lab1").ip("172.20.20.2/24")),
+            )
+            .other(
+                Other::at("l2", "/run/netns/clab-two-leaf1")
+                    .task("bgpd")
+                    .device(Device::veth("eth0").to("br-lab2").ip("172.20.20.2/24")),
+            ),
         named("OpenStack: routers and DHCP servers of tenants with the same networks")
             .host(Device::bridge("qbr-one"))
             .host(Device::bridge("qbr-two"))
-            .other(Other::at("q1", "/run/netns/qrouter-0f5e7a52-0001-4000-8000-000000000001").device(Device::veth("qr-1").to("qbr-one").ip("192.168.0.1/24")))
-            .other(Other::at("q2", "/run/netns/qrouter-0f5e7a52-0002-4000-8000-000000000002").device(Device::veth("qr-2").to("qbr-two").ip("192.168.0.1/24")))
-            .other(Other::at("q3", "/run/netns/qdhcp-0f5e7a52-0003-4000-8000-000000000003").task("dnsmasq").device(Device::veth("tap1").to("qbr-one").ip("192.168.0.2/24")))
-            .other(Other::at("q4", "/run/netns/qdhcp-0f5e7a52-0004-4000-8000-000000000004").task("dnsmasq").device(Device::veth("tap2").to("qbr-two").ip("192.168.0.2/24"))),
+            .other(
+                Other::at(
+                    "q1",
+                    "/run/netns/qrouter-0f5e7a52-0001-4000-8000-000000000001",
+                )
+                .device(Device::veth("qr-1").to("qbr-one").ip("192.168.0.1/24")),
+            )
+            .other(
+                Other::at(
+                    "q2",
+                    "/run/netns/qrouter-0f5e7a52-0002-4000-8000-000000000002",
+                )
+                .device(Device::veth("qr-2").to("qbr-two").ip("192.168.0.1/24")),
+            )
+            .other(
+                Other::at(
+                    "q3",
+                    "/run/netns/qdhcp-0f5e7a52-0003-4000-8000-000000000003",
+                )
+                .task("dnsmasq")
+                .device(Device::veth("tap1").to("qbr-one").ip("192.168.0.2/24")),
+            )
+            .other(
+                Other::at(
+                    "q4",
+                    "/run/netns/qdhcp-0f5e7a52-0004-4000-8000-000000000004",
+                )
+                .task("dnsmasq")
+                .device(Device::veth("tap2").to("qbr-two").ip("192.168.0.2/24")),
+            ),
         named("two namespaces without any pod, joined to nothing, with one address")
-            .other(Other::at("n1", "/run/netns/test-a").device(Device::of("veth", "v0").ip("10.99.0.1/24")))
-            .other(Other::at("n2", "/run/netns/test-b").device(Device::of("veth", "v0").ip("10.99.0.1/24"))),
+            .other(
+                Other::at("n1", "/run/netns/test-a")
+                    .device(Device::of("veth", "v0").ip("10.99.0.1/24")),
+            )
+            .other(
+                Other::at("n2", "/run/netns/test-b")
+                    .device(Device::of("veth", "v0").ip("10.99.0.1/24")),
+            ),
         named("a service with PrivateNetwork= and a VPN's namespace")
             .other(Other::of("private", "daemon"))
-            .other(Other::at("vpn", "/run/netns/vpn").task("openvpn").device(Device::of("veth", "uplink").ip("10.8.0.2/24"))),
-        named("a person's namespace with the address of a pod, on no network of the node")
-            .other(Other::at("mine", "/run/netns/mine").device(Device::of("veth", "v0").ip("10.244.7.2/24"))),
+            .other(
+                Other::at("vpn", "/run/netns/vpn")
+                    .task("openvpn")
+                    .device(Device::of("veth", "uplink").ip("10.8.0.2/24")),
+            ),
+        named("a person's namespace with the address of a pod, on no network of the node").other(
+            Other::at("mine", "/run/netns/mine")
+                .device(Device::of("veth", "v0").ip("10.244.7.2/24")),
+        ),
         named("kind: a kubelet inside of a container, whose pods have addresses of their own")
             .other(nested_kubelet("kind-a", "/docker/", "10.244.9.5/24"))
             .other(nested_kubelet("kind-b", "/docker/", "10.244.9.5/24"))
@@ -287,7 +355,8 @@ fn nested_kubelet(label: &'static str, folder: &str, address: &'static str) -> O
 /// Pods that come and go as they should.
 fn ends() -> Vec<Situation> {
     let other = || Pod::new("shop/other", "10.244.7.9/24");
-    let terminating = |seconds| Pod::new("shop/a", "10.244.7.2/24").listed(Listed::Terminating(seconds));
+    let terminating =
+        |seconds| Pod::new("shop/a", "10.244.7.2/24").listed(Listed::Terminating(seconds));
     vec![
         row("Jobs: completed pods whose sandboxes wait for kubelet's garbage collection")
             .pod(other())
@@ -333,14 +402,21 @@ fn ends() -> Vec<Situation> {
 /// A pod that has run to its end: nothing of it is on the node but what the
 /// runtime remembers.
 fn completed(name: &str, phase: &'static str) -> Pod {
-    let mut pod = Pod::new(name, "10.244.7.66/24").listed(Listed::As(phase)).in_cri(InCri::NotReady);
+    let mut pod = Pod::new(name, "10.244.7.66/24")
+        .listed(Listed::As(phase))
+        .in_cri(InCri::NotReady);
     pod.ips.clear();
     pod.uncached().unreserved().empty().unspaced()
 }
 
 /// A sandbox of before a reboot: its pod lives and has another one by now.
 fn before_boot(name: &str, address: &'static str) -> Pod {
-    Pod::new(name, address).earlier_sandbox().in_cri(InCri::NotReady).empty().age(86_400).unspaced()
+    Pod::new(name, address)
+        .earlier_sandbox()
+        .in_cri(InCri::NotReady)
+        .empty()
+        .age(86_400)
+        .unspaced()
 }
 
 /// Sources that are missing, or know only a part.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::expect::{Expect, Finds, finds};
 use super::recording::{after, container, header};
-use super::situation::Pod;
+use super::situation::{Pod, digits};
 
 /// A row that is told event by event.
 pub(super) struct History {
@@ -15,6 +15,7 @@ pub(super) struct History {
     /// What a wall clock was set forward by, and when: (ms, ms).
     steps: Vec<(u64, i64)>,
     end: u64,
+    ipam: String,
     pub(super) expect: Vec<Expect>,
 }
 
@@ -46,8 +47,22 @@ impl History {
             events: vec![(0, host), (0, networks)],
             steps: Vec::new(),
             end: 60_000,
+            ipam: String::from("host-local"),
             expect: Vec::new(),
         }
+    }
+
+    /// Another pod network than the bridge with host-local.
+    fn network(&mut self, plugin: &str, ipam: &str) {
+        for (_, event) in &mut self.events {
+            if event["event"] == "networks-listed" {
+                event["networks"] = json!([{
+                    "file": "/etc/cni/net.d/10-podnet.conflist", "name": "podnet",
+                    "plugin": plugin, "ipam": ipam,
+                }]);
+            }
+        }
+        self.ipam = ipam.to_owned();
     }
 
     /// The recording: all in order, and the engine's ticks between.
@@ -110,22 +125,42 @@ impl History {
 
     fn api_fails(self, seconds: f64) -> Self {
         let error = "the API server does not answer";
-        self.at(seconds, json!({ "event": "source-failed", "source": "pods", "error": error }))
+        self.at(
+            seconds,
+            json!({ "event": "source-failed", "source": "pods", "error": error }),
+        )
     }
 
     fn deleted(self, seconds: f64, pod: &Pod) -> Self {
-        self.at(seconds, json!({ "event": "pod-deleted", "pod": reference(pod) }))
+        self.at(
+            seconds,
+            json!({ "event": "pod-deleted", "pod": reference(pod) }),
+        )
     }
 
     /// The wall clock is set.
     fn step(mut self, seconds: f64, by_seconds: i64) -> Self {
-        self.steps.push(((seconds * 1000.0) as u64, by_seconds * 1000));
-        self.at(seconds, json!({ "event": "clock-stepped", "by_ms": by_seconds * 1000 }))
+        self.steps
+            .push(((seconds * 1000.0) as u64, by_seconds * 1000));
+        self.at(
+            seconds,
+            json!({ "event": "clock-stepped", "by_ms": by_seconds * 1000 }),
+        )
     }
 
     fn call(mut self, seconds: f64, call: &Call<'_>) -> Self {
-        let Call { command, pod, nameless, plugin, error } = *call;
-        let path = if nameless { "" } else { pod.mount.as_deref().unwrap_or_default() };
+        let Call {
+            command,
+            pod,
+            nameless,
+            plugin,
+            error,
+        } = *call;
+        let path = if nameless {
+            ""
+        } else {
+            pod.mount.as_deref().unwrap_or_default()
+        };
         let mut started = json!({
             "event": "cni-started", "command": command, "container_id": pod.sandbox,
             "ifname": "eth0", "netns_path": path, "plugin": plugin,
@@ -140,7 +175,7 @@ impl History {
         let mut ended = started;
         ended["event"] = json!("cni-call");
         ended["network"] = json!("podnet");
-        ended["ipam"] = json!("host-local");
+        ended["ipam"] = json!(self.ipam);
         ended["cni_version"] = json!("1.0.0");
         ended["duration_ms"] = json!(20.0);
         ended["exit_code"] = json!(i32::from(error.is_some()));
@@ -150,7 +185,7 @@ impl History {
                 ended["result"] = json!({
                     "ips": pod.ips, "gateways": ["10.244.7.1"],
                     "interfaces": [
-                        { "name": host_end(pod), "mac": "02:00:00:00:00:02" },
+                        { "name": host_end(plugin, pod), "mac": "02:00:00:00:00:02" },
                         { "name": "eth0", "mac": "02:00:00:00:00:03", "sandbox": path },
                     ],
                 });
@@ -161,11 +196,29 @@ impl History {
     }
 
     fn add(self, seconds: f64, pod: &Pod) -> Self {
-        self.call(seconds, &Call { command: "ADD", pod, nameless: false, plugin: "bridge", error: None })
+        self.call(
+            seconds,
+            &Call {
+                command: "ADD",
+                pod,
+                nameless: false,
+                plugin: "bridge",
+                error: None,
+            },
+        )
     }
 
     fn del(self, seconds: f64, pod: &Pod, nameless: bool) -> Self {
-        self.call(seconds, &Call { command: "DEL", pod, nameless, plugin: "bridge", error: None })
+        self.call(
+            seconds,
+            &Call {
+                command: "DEL",
+                pod,
+                nameless,
+                plugin: "bridge",
+                error: None,
+            },
+        )
     }
 
     /// What an ADD or DEL has done.
@@ -175,7 +228,7 @@ impl History {
             "ifname": "eth0", "pod": reference(pod),
             "traces": [
                 { "kind": "address", "name": pod.ips[0].to_string(), "there": there },
-                { "kind": "veth", "name": host_end(pod), "there": there },
+                { "kind": "veth", "name": host_end("bridge", pod), "there": there },
                 { "kind": "reservation", "name": file(pod), "there": there },
             ],
         });
@@ -204,7 +257,12 @@ impl History {
                 })
             })
             .collect();
-        let mounts: Vec<&str> = pod.mount.as_deref().into_iter().filter(|_| mounted).collect();
+        let mounts: Vec<&str> = pod
+            .mount
+            .as_deref()
+            .into_iter()
+            .filter(|_| mounted)
+            .collect();
         let holders = json!({
             "event": "netns-holders", "netns": netns(pod), "task_count": tasks.len(),
             "tasks": tasks, "mounts": mounts,
@@ -302,8 +360,11 @@ fn netns(pod: &Pod) -> Value {
     json!({ "inode": 4_026_540_000_u32 + number, "cookie": 5000 + number })
 }
 
-fn host_end(pod: &Pod) -> String {
-    format!("veth{}", &pod.sandbox[..8])
+fn host_end(plugin: &str, pod: &Pod) -> String {
+    match plugin {
+        "calico" => format!("cali{}", digits(&pod.label(), 11)),
+        _ => format!("veth{}", &pod.sandbox[..8]),
+    }
 }
 
 fn file(pod: &Pod) -> String {
@@ -341,20 +402,29 @@ pub(super) fn rows() -> Vec<History> {
 fn turnover() -> Vec<History> {
     let pods = many(200);
     let refer: Vec<&Pod> = pods.iter().collect();
-    let mut drain = History::new("a drain of two hundred pods, each gone within its grace period").quiet();
+    let mut drain =
+        History::new("a drain of two hundred pods, each gone within its grace period").quiet();
     for (at, pod) in pods.iter().enumerate() {
         drain = drain.starts(at as f64 * 0.01, pod);
     }
     drain = drain.api(3.0, &refer).api(40.0, &[]);
     for (at, pod) in pods.iter().enumerate() {
-        drain = drain.deleted(20.0 + at as f64 * 0.05, pod).stops(25.0 + at as f64 * 0.1, pod);
+        drain = drain
+            .deleted(20.0 + at as f64 * 0.05, pod)
+            .stops(25.0 + at as f64 * 0.1, pod);
     }
-    let mut jobs = History::new("Jobs: a pod a second, each with the address of one before").quiet();
+    let mut jobs =
+        History::new("Jobs: a pod a second, each with the address of one before").quiet();
     for at in 0..100 {
-        let address: &'static str = Box::leak(format!("10.244.7.{}/24", 2 + at % 5).into_boxed_str());
+        let address: &'static str =
+            Box::leak(format!("10.244.7.{}/24", 2 + at % 5).into_boxed_str());
         let pod = Pod::new(&format!("jobs/run-{at}"), address);
         let at = at as f64;
-        jobs = jobs.api(at, &[&pod]).starts(at + 0.1, &pod).stops(at + 3.0, &pod).deleted(at + 4.0, &pod);
+        jobs = jobs
+            .api(at, &[&pod])
+            .starts(at + 0.1, &pod)
+            .stops(at + 3.0, &pod)
+            .deleted(at + 4.0, &pod);
     }
     let victim = Pod::new("shop/victim", "10.244.7.2/24");
     let preemptor = Pod::new("shop/preemptor", "10.244.7.2/24");
@@ -372,7 +442,10 @@ fn turnover() -> Vec<History> {
 
 /// Sources and clocks that fail for a while.
 fn interruptions() -> Vec<History> {
-    let (a, b) = (Pod::new("shop/a", "10.244.7.2/24"), Pod::new("shop/b", "10.244.7.3/24"));
+    let (a, b) = (
+        Pod::new("shop/a", "10.244.7.2/24"),
+        Pod::new("shop/b", "10.244.7.3/24"),
+    );
     let stepped = |name, by| {
         History::new(name)
             .api(0.0, &[&a, &b])
@@ -409,7 +482,10 @@ fn interruptions() -> Vec<History> {
         History::new("records were lost for a moment: that is over some time later")
             .api(0.0, &[&a])
             .starts(1.0, &a)
-            .at(5.0, json!({ "event": "events-lost", "cause": "ring-buffer-full", "count": 3 }))
+            .at(
+                5.0,
+                json!({ "event": "events-lost", "cause": "ring-buffer-full", "count": 3 }),
+            )
             .until(3600.0)
             .finds(finds("events-lost").resolved()),
     ]
@@ -427,8 +503,14 @@ fn deletions() -> Vec<History> {
             .del(20.1, &old, false)
             .address(20.11, "address-removed", &old)
             .effect(20.2, "DEL", &old, false)
-            .at(20.3, json!({ "event": "netns-dying", "netns": netns(&old) }))
-            .at(20.4, json!({ "event": "netns-destroyed", "netns": netns(&old) }))
+            .at(
+                20.3,
+                json!({ "event": "netns-dying", "netns": netns(&old) }),
+            )
+            .at(
+                20.4,
+                json!({ "event": "netns-destroyed", "netns": netns(&old) }),
+            )
             .deleted(21.0, &old)
             .api(21.0, &[&new])
             .starts(22.0, &new)
@@ -455,28 +537,7 @@ fn deletions() -> Vec<History> {
             .devices(45.0, &new, false)
             .until(120.0)
             .quiet(),
-        replaced("a late DEL of the old sandbox takes the new one's address and reservation")
-            .at(30.0, json!({
-                "event": "cni-started", "command": "DEL", "container_id": old.sandbox,
-                "ifname": "eth0", "netns_path": "", "plugin": "bridge",
-                "plugin_path": "/opt/cni/bin/bridge", "pid": 5000, "parent_pid": 900,
-                "parent_comm": "containerd", "delegated": false, "pod": reference(&old),
-                "infra_container_id": old.sandbox, "trusted": true,
-            }))
-            .address(30.01, "address-removed", &new)
-            .at(30.05, json!({
-                "event": "cni-call", "command": "DEL", "container_id": old.sandbox,
-                "ifname": "eth0", "netns_path": "", "plugin": "bridge",
-                "plugin_path": "/opt/cni/bin/bridge", "pid": 5000, "parent_pid": 900,
-                "parent_comm": "containerd", "delegated": false, "pod": reference(&old),
-                "infra_container_id": old.sandbox, "trusted": true, "network": "podnet",
-                "ipam": "host-local", "exit_code": 0, "duration_ms": 50.0,
-            }))
-            .effect(30.1, "DEL", &old, false)
-            .reservation(30.1, &new, false)
-            .until(120.0)
-            .finds(finds("stale-del").critical().with("effect", "harmful").about("shop/db-0"))
-            .may("unreserved-address"),
+        calico_takes(&old, &new),
         History::new("forced deletion of a pod that has ten minutes to end, and takes five")
             .api(0.0, &[&slow])
             .starts(1.0, &slow)
@@ -508,13 +569,75 @@ fn deletions() -> Vec<History> {
     ]
 }
 
+/// Calico names the node's end of a cable by the pod's name: a late DEL of the
+/// old sandbox removes the new one's, and with it the pod's.
+fn calico_takes(old: &Pod, new: &Pod) -> History {
+    let mut history =
+        History::new("Calico: a late DEL of the old sandbox takes the new one's cable");
+    history.network("calico", "calico-ipam");
+    let call = |command, pod, nameless| Call {
+        command,
+        pod,
+        nameless,
+        plugin: "calico",
+        error: None,
+    };
+    let made = |pod| {
+        json!({
+            "event": "netns-created", "netns": netns(pod),
+            "task": { "pid": 900, "tid": 900, "comm": "containerd" },
+        })
+    };
+    history
+        .api(0.0, &[old])
+        .at(1.0, made(old))
+        .call(1.01, &call("ADD", old, false))
+        .address(1.04, "address-added", old)
+        .devices(1.05, old, true)
+        .holders(1.1, old, true, true)
+        .holders(20.0, old, false, true)
+        .address(20.5, "address-removed", old)
+        .at(20.6, json!({ "event": "netns-dying", "netns": netns(old) }))
+        .at(
+            20.7,
+            json!({ "event": "netns-destroyed", "netns": netns(old) }),
+        )
+        .deleted(21.0, old)
+        .api(21.0, &[new])
+        .at(22.0, made(new))
+        .call(22.01, &call("ADD", new, false))
+        .address(22.04, "address-added", new)
+        .devices(22.05, new, true)
+        .holders(22.1, new, true, true)
+        .call(40.0, &call("DEL", old, false))
+        .address(40.01, "address-removed", new)
+        .at(
+            40.05,
+            json!({ "event": "netns-devices", "netns": netns(new), "devices": [] }),
+        )
+        .until(120.0)
+        .finds(
+            finds("stale-del")
+                .critical()
+                .with("effect", "harmful")
+                .about("shop/db-0"),
+        )
+        .may("missing-del")
+}
+
 /// Pods that do not start.
 fn failures() -> Vec<History> {
     let pod = Pod::new("shop/a", "10.244.7.2/24");
     let failing = |name, plugin, error, times: u64| {
         let mut history = History::new(name).api(0.0, &[&pod]);
         for at in 0..times {
-            let call = Call { command: "ADD", pod: &pod, nameless: false, plugin, error: Some(error) };
+            let call = Call {
+                command: "ADD",
+                pod: &pod,
+                nameless: false,
+                plugin,
+                error: Some(error),
+            };
             history = history.call(1.0 + 15.0 * at as f64, &call);
         }
         history.may("sandbox-churn").may("sandbox-create-failed")

@@ -22,7 +22,8 @@ use node_tracer_tests::scripted_cri::{Sandbox, ScriptedCri};
 use node_tracer_tests::tracer;
 use serde_json::{Value, json};
 
-use super::recording::{container, host_end, ips, store_of};
+use super::expect::Expect;
+use super::recording::{EARLIER, container, host_end, ips, store_of};
 use super::situation::{Api, Device, InCri, Listed, Pod, Situation, Source, Task, digits};
 
 /// What comes first on every node: a root, mounts, the API server's files.
@@ -61,19 +62,20 @@ enter() {
 # hang FOLDER-OF-CGROUP NAMESPACE COMM: a task that was killed and waits for FUSE.
 hang() {
   mkdir -p /sys/fs/cgroup$1
-  (echo 0 > /sys/fs/cgroup$1/cgroup.procs; exec nsenter --net=$2 /run/zoo/self stage-helper read $3 /run/hang/hang) </dev/null >/dev/null 2>&1 &
-  pid=$!
-  for i in $(seq 200); do
-    grep -q fuse /proc/$pid/wchan 2>/dev/null && break
-    [ "$(cat /proc/$pid/wchan)" = request_wait_answer ] && break
-    sleep 0.01
+  for try in 1 2 3 4 5; do
+    (echo 0 > /sys/fs/cgroup$1/cgroup.procs; exec nsenter --net=$2 /run/zoo/self stage-helper read $3 /run/hang/hang) </dev/null >/dev/null 2>&1 &
+    pid=$!
+    for i in $(seq 300); do
+      [ "$(cat /proc/$pid/wchan 2>/dev/null)" = request_wait_answer ] && break
+      sleep 0.01
+    done
+    # A request that the server has not taken yet is dropped with its task.
+    sleep 0.05
+    kill -9 $pid
+    sleep 0.05
+    grep -q '^State:.D' /proc/$pid/status 2>/dev/null && return
   done
-  kill -9 $pid
-  for i in $(seq 200); do
-    grep -q '^State:.D' /proc/$pid/status && break
-    sleep 0.01
-  done
-  sleep 0.05
+  echo "$3 does not hang" >&2; exit 91
 }
 # settled COMM COUNT: waits until so many tasks have that name.
 settled() {
@@ -89,7 +91,9 @@ settled() {
 fn lacking(kind: &'static str) -> bool {
     static KNOWN: OnceLock<std::sync::Mutex<BTreeMap<&'static str, bool>>> = OnceLock::new();
     let known = KNOWN.get_or_init(Default::default);
-    let mut known = known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut known = known
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     *known.entry(kind).or_insert_with(|| {
         let more = match kind {
             "macvlan" | "ipvlan" => format!("link zoo-a type {kind}"),
@@ -99,7 +103,8 @@ fn lacking(kind: &'static str) -> bool {
             "vrf" => String::from("type vrf table 10"),
             kind => format!("type {kind}"),
         };
-        let script = format!("ip link add zoo-a type veth peer name zoo-b && ip link add zoo-c {more}");
+        let script =
+            format!("ip link add zoo-a type veth peer name zoo-b && ip link add zoo-c {more}");
         let made = Command::new("unshare")
             .args(["-n", "sh", "-c", &script])
             .stdin(Stdio::null())
@@ -146,15 +151,24 @@ impl Script {
     /// Makes a device, in the node's own namespace or in another.
     fn device(&mut self, device: &Device, inside: Option<&str>, owner: &str, age: u64) {
         let name = &device.name;
-        let enter = inside.map(|path| format!("nsenter --net={path} ")).unwrap_or_default();
-        let peer = inside.map(|path| format!(" netns {path}")).unwrap_or_default();
+        let enter = inside
+            .map(|path| format!("nsenter --net={path} "))
+            .unwrap_or_default();
+        let peer = inside
+            .map(|path| format!(" netns {path}"))
+            .unwrap_or_default();
         let kind = device.kind.unwrap_or("veth");
         match (&device.host_end, device.parent) {
             (Some((end, bridge)), _) => {
                 let end = host_end(end, owner, name);
-                self.line(&format!("ip link add {end} type veth peer name {name}{peer}"));
+                self.line(&format!(
+                    "ip link add {end} type veth peer name {name}{peer}"
+                ));
                 let master = bridge.map(|bridge| format!("master {bridge}"));
-                self.line(&format!("ip link set {end} {} up", master.unwrap_or_default()));
+                self.line(&format!(
+                    "ip link set {end} {} up",
+                    master.unwrap_or_default()
+                ));
                 if bridge.is_none() {
                     for address in &device.addresses {
                         let bare = address.split('/').next().unwrap_or_default();
@@ -169,7 +183,9 @@ impl Script {
                     _ => String::new(),
                 };
                 let temporary = format!("z{}", digits(&format!("{owner}{name}"), 8));
-                self.line(&format!("ip link add link {parent} name {temporary} type {kind} {more}"));
+                self.line(&format!(
+                    "ip link add link {parent} name {temporary} type {kind} {more}"
+                ));
                 match inside {
                     Some(_) => self.line(&format!(
                         "ip link set {temporary}{peer}; {enter}ip link set {temporary} name {name}"
@@ -213,7 +229,9 @@ impl Script {
             Some((_, None)) => format!(
                 "{enter} route add 169.254.1.1 dev {name} scope link; {enter} route add default via 169.254.1.1 dev {name}"
             ),
-            Some((_, Some("cni0"))) => format!("{enter} route add default via 10.244.7.1 dev {name} onlink || true"),
+            Some((_, Some("cni0"))) => {
+                format!("{enter} route add default via 10.244.7.1 dev {name} onlink || true")
+            }
             _ => return,
         };
         if neighbour {
@@ -263,7 +281,11 @@ fn script(situation: &Situation) -> String {
         let neighbour = pod.neighbour && situation.network.writes_neighbours();
         script.routes(pod, &path, neighbour);
         for task in &pod.tasks {
-            let folder = if task.in_pod { cgroup_of(pod, task) } else { String::from("/system") };
+            let folder = if task.in_pod {
+                cgroup_of(pod, task)
+            } else {
+                String::from("/system")
+            };
             script.task(task, &folder, &path);
         }
     }
@@ -277,7 +299,10 @@ fn script(situation: &Situation) -> String {
         for device in &other.devices {
             script.device(device, Some(&path), other.label, other.age);
         }
-        let folder = other.cgroup.clone().unwrap_or_else(|| String::from("/system"));
+        let folder = other
+            .cgroup
+            .clone()
+            .unwrap_or_else(|| String::from("/system"));
         for task in &other.tasks {
             script.task(task, &folder, &path);
         }
@@ -300,7 +325,11 @@ fn script(situation: &Situation) -> String {
     for pod in own().filter(|pod| pod.mount.is_none()) {
         script.line(&format!("umount {}", path(None, &pod.sandbox)));
     }
-    for other in situation.others.iter().filter(|other| other.mount.is_none()) {
+    for other in situation
+        .others
+        .iter()
+        .filter(|other| other.mount.is_none())
+    {
         script.line(&format!("umount {}", path(None, other.label)));
     }
     for command in &situation.shell {
@@ -408,7 +437,9 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
     if !situation.missing.contains(&Source::Cache) {
         for pod in pods().filter(|pod| pod.cached) {
             for device in &pod.devices {
-                let Some(name) = device.attached else { continue };
+                let Some(name) = device.attached else {
+                    continue;
+                };
                 let addresses: Vec<Value> = ips(pod, device)
                     .iter()
                     .map(|ip| json!({ "address": format!("{ip}/24"), "interface": 0 }))
@@ -431,16 +462,26 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
             }
         }
     }
-    let store = network.ipam == Some("host-local") && !situation.missing.contains(&Source::Store);
-    if store {
+    for address in &situation.earlier {
+        let file = format!("{EARLIER}/{address}").replace("/var/lib/", "");
+        write(&file, format!("{}\r\neth0", digits(address, 64)))?;
+    }
+    let store = network.store.is_some_and(|(kind, _)| kind == "host-local");
+    if store && !situation.missing.contains(&Source::Store) {
         let folder = store_of(network).replace("/var/lib/", "");
         for pod in pods().filter(|pod| pod.reserved) {
             for ip in &pod.ips {
-                write(&format!("{folder}/{ip}"), format!("{}\r\neth0", pod.sandbox))?;
+                write(
+                    &format!("{folder}/{ip}"),
+                    format!("{}\r\neth0", pod.sandbox),
+                )?;
             }
         }
         for (address, container, _) in &situation.reserved {
-            write(&format!("{folder}/{address}"), format!("{container}\r\neth0"))?;
+            write(
+                &format!("{folder}/{address}"),
+                format!("{container}\r\neth0"),
+            )?;
         }
     }
     Ok(())
@@ -451,7 +492,11 @@ fn runtime(situation: &Situation, scratch: &Scratch) -> anyhow::Result<Option<Sc
         return Ok(None);
     }
     let cri = ScriptedCri::start(&scratch.path().join("cri.sock"))?;
-    for pod in situation.pods.iter().filter(|pod| pod.in_cri != InCri::Gone) {
+    for pod in situation
+        .pods
+        .iter()
+        .filter(|pod| pod.in_cri != InCri::Gone)
+    {
         cri.put(
             &pod.sandbox,
             Sandbox {
@@ -509,7 +554,10 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
     match situation.api {
         Api::None => command.push_str(" --pods none"),
         Api::File(namespaces) => {
-            fs::write(scratch.path().join("pods.json"), pods(situation, namespaces).to_string())?;
+            fs::write(
+                scratch.path().join("pods.json"),
+                pods(situation, namespaces).to_string(),
+            )?;
             // The list is of now, not of before the pods.
             text.push_str("cp /run/zoo/pods.json /tmp/pods.json\n");
             command.push_str(" --pods /tmp/pods.json");
@@ -529,8 +577,20 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
             command.push_str(" --kubeconfig /run/zoo/kubeconfig");
         }
     }
+    if let Some(folder) = situation.tool_in {
+        let enter = format!(
+            "mkdir -p /sys/fs/cgroup{folder}; echo 0 > /sys/fs/cgroup{folder}/cgroup.procs"
+        );
+        command = format!("({enter}; exec unshare -C {command})");
+    }
     // Its exit code is one of its verdict; that there is one, the records say.
     writeln!(text, "{command} || true")?;
+    for each in &situation.expect {
+        if let Expect::Explains(subject, _) = each {
+            let explain = command.replace(" scan ", &format!(" explain {subject} "));
+            writeln!(text, "{explain} || true")?;
+        }
+    }
     fs::write(scratch.path().join("node.sh"), &text)?;
 
     let mut outer = String::from("set -e\n");
@@ -549,7 +609,12 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
         .env("HOME", "/nonexistent")
         .env("TOOL", tracer::binary()?)
         .env("SELF", std::env::current_exe()?)
-        .env("HANG", hang.as_ref().map(HangFs::mount_point).unwrap_or(Path::new("")))
+        .env(
+            "HANG",
+            hang.as_ref()
+                .map(HangFs::mount_point)
+                .unwrap_or(Path::new("")),
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -570,15 +635,22 @@ pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
     drop(cri);
     drop(kubepods);
     if shown {
-        print!("{}", fs::read_to_string(scratch.path().join("record.jsonl")).unwrap_or_default());
+        print!(
+            "{}",
+            fs::read_to_string(scratch.path().join("record.jsonl")).unwrap_or_default()
+        );
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let records = lines.iter();
     let records: Vec<Value> = records
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let whole = records.last().is_some_and(|record| record["type"] == "summary");
-    ensure!(output.status.success() && whole, "the node: {}", stderr.trim());
+    let whole = records.iter().any(|record| record["type"] == "summary");
+    ensure!(
+        output.status.success() && whole,
+        "the node: {}",
+        stderr.trim()
+    );
     Ok(records)
 }
 

@@ -35,6 +35,9 @@ pub(super) fn header(command: &str) -> Value {
 /// Where a device is: the namespace's inode, and its index there.
 type Place = (u32, u32);
 
+/// The store of a pod network of before.
+pub(super) const EARLIER: &str = "/var/lib/cni/networks/k8s-before";
+
 const HOST: u32 = 4_026_531_840;
 
 /// A namespace while it is written down.
@@ -174,11 +177,11 @@ impl Writer<'_> {
         if !self.missing(Source::Cache) {
             self.cache();
         }
-        let store = self.situation.network.ipam == Some("host-local");
-        let store = store && !self.missing(Source::Store);
+        let store = self.situation.network.store.is_some() && !self.missing(Source::Store);
         if store {
             self.store();
         }
+        self.earlier_store();
         self.api();
         self.event("tick", json!({}));
         self.reservations(store);
@@ -187,7 +190,11 @@ impl Writer<'_> {
 
     /// Index of a device of the node.
     fn host_index(&self, name: &str) -> Option<u32> {
-        let at = self.situation.host.iter().position(|device| device.name == name)?;
+        let at = self
+            .situation
+            .host
+            .iter()
+            .position(|device| device.name == name)?;
         Some(at as u32 + 2)
     }
 
@@ -204,7 +211,12 @@ impl Writer<'_> {
             let hardware = device.kind.is_none().then_some("pci 0000:00:03.0");
             let twin = self.twin(device, HOST, index);
             let link = parent.or(twin.as_ref().map(|_| index + 100));
-            devices.push(entry(device, (HOST, index), link, None, master, hardware));
+            let (link, nsid) = if device.orphan {
+                (Some(2), Some(99))
+            } else {
+                (link, None)
+            };
+            devices.push(entry(device, (HOST, index), link, nsid, master, hardware));
             devices.extend(twin);
         }
         let ends = self.ends.clone();
@@ -215,7 +227,14 @@ impl Writer<'_> {
             let master = bridge.and_then(|name| self.host_index(name));
             let device = Device::of("veth", name);
             let nsid = nsid.and_then(|nsid| i32::try_from(nsid).ok());
-            devices.push(entry(&device, (HOST, own), Some(*index), nsid, master, None));
+            devices.push(entry(
+                &device,
+                (HOST, own),
+                Some(*index),
+                nsid,
+                master,
+                None,
+            ));
             let space = self.spaces.iter().find(|space| space.inode == *inode);
             let of = space.and_then(|space| space.devices.get(*index as usize - 2));
             if let (None, Some(of)) = (bridge, of) {
@@ -232,7 +251,7 @@ impl Writer<'_> {
 
     /// The other end of a cable that stays in its namespace.
     fn twin(&self, device: &Device, inode: u32, index: u32) -> Option<Value> {
-        let alone = device.kind == Some("veth") && device.host_end.is_none();
+        let alone = device.kind == Some("veth") && device.host_end.is_none() && !device.orphan;
         let name = format!("z{}", digits(&format!("{inode}{}", device.name), 8));
         let other = Device::of("veth", &name);
         let place = (inode, index + 100);
@@ -276,7 +295,10 @@ impl Writer<'_> {
         let mut listed = Vec::new();
         for (number, device) in devices.iter().enumerate() {
             let index = number as u32 + 2;
-            let end = self.ends.iter().position(|(_, _, place)| *place == (inode, index));
+            let end = self
+                .ends
+                .iter()
+                .position(|(_, _, place)| *place == (inode, index));
             let link = match (device.parent, end) {
                 (Some(parent), _) => self.host_index(parent),
                 (None, Some(end)) => Some((self.situation.host.len() + end) as u32 + 2),
@@ -335,13 +357,19 @@ impl Writer<'_> {
         let ids: Vec<String> = alive
             .flat_map(|pod| [pod.sandbox.clone(), container(pod)])
             .collect();
-        self.event("containers-listed", json!({ "source": "cgroup", "ids": ids }));
+        self.event(
+            "containers-listed",
+            json!({ "source": "cgroup", "ids": ids }),
+        );
         self.event("containers-listed", json!({ "source": "shim", "ids": ids }));
     }
 
     fn netns_of(&self, pod: &Pod) -> Option<Value> {
         let same = |other: &&Pod| std::ptr::eq(*other, pod);
-        let at = self.spaces.iter().position(|space| space.pod.as_ref().is_some_and(same))?;
+        let at = self
+            .spaces
+            .iter()
+            .position(|space| space.pod.as_ref().is_some_and(same))?;
         Some(json!({ "inode": self.spaces[at].inode }))
     }
 
@@ -381,7 +409,9 @@ impl Writer<'_> {
         let mut attachments = Vec::new();
         for pod in self.situation.pods.iter().filter(|pod| pod.cached) {
             for (at, device) in pod.devices.iter().enumerate() {
-                let Some(name) = device.attached else { continue };
+                let Some(name) = device.attached else {
+                    continue;
+                };
                 let inode = self.netns_of(pod).and_then(|netns| netns["inode"].as_u64());
                 let inode = inode.unwrap_or_default() as u32;
                 attachments.push(json!({
@@ -423,8 +453,32 @@ impl Writer<'_> {
                 })
             })
             .collect();
-        let store = json!({ "path": folder, "reservations": reservations });
+        let (kind, _) = self.situation.network.store.unwrap_or_default();
+        let mut store = json!({ "path": folder, "reservations": reservations });
+        if kind != "host-local" {
+            store["kind"] = json!(kind);
+        }
         self.event("store-listed", store);
+    }
+
+    fn earlier_store(&mut self) {
+        let addresses = &self.situation.earlier;
+        if addresses.is_empty() {
+            return;
+        }
+        let reservations: Vec<Value> = addresses
+            .iter()
+            .map(|address| {
+                json!({
+                    "address": address, "path": format!("{EARLIER}/{address}"),
+                    "container_id": digits(address, 64), "ifname": "eth0", "modified": ago(864_000),
+                })
+            })
+            .collect();
+        self.event(
+            "store-listed",
+            json!({ "path": EARLIER, "reservations": reservations }),
+        );
     }
 
     /// What the store says of each address; where there is none, that.
@@ -489,7 +543,10 @@ fn proxy() -> Value {
 
 fn listing(pod: &Pod) -> Value {
     let mut uids = vec![pod.uid.clone()];
-    let hash = pod.annotations.iter().find(|(key, _)| *key == "kubernetes.io/config.hash");
+    let hash = pod
+        .annotations
+        .iter()
+        .find(|(key, _)| *key == "kubernetes.io/config.hash");
     // A mirror pod has a UID of the API server's own.
     if let Some((_, hash)) = hash {
         uids = vec![digits(&format!("mirror {}", pod.uid), 32), hash.clone()];
@@ -581,9 +638,12 @@ fn entry(
     entry
 }
 
-/// The folder of a network's reservations.
+/// Where a network's reservations are.
 pub(super) fn store_of(network: &Network) -> String {
-    format!("/var/lib/cni/networks/{}", network.name)
+    network
+        .store
+        .map(|(_, path)| path.to_owned())
+        .unwrap_or_default()
 }
 
 fn network(network: &Network) -> Value {

@@ -6,7 +6,16 @@ use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source
 
 /// All rows.
 pub(super) fn rows() -> Vec<Situation> {
-    [ghosts(), dues(), deletions(), duplicates(), order(), leftovers()].concat()
+    let all = [
+        ghosts(),
+        dues(),
+        deletions(),
+        duplicates(),
+        order(),
+        leftovers(),
+        cables(),
+    ];
+    all.concat()
 }
 
 fn row(name: &'static str) -> Situation {
@@ -29,14 +38,40 @@ fn ghosts() -> Vec<Situation> {
             .pod(other())
             .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
             .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
-            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/old").about("10.244.7.2"))
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "conflict")
+                    .about("shop/old")
+                    .about("10.244.7.2"),
+            )
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .may("blocked-task")
             .never_advises(&["delete pod", "old"])
-            
     };
     vec![
-        conflict("a ghost's address was given to the next pod"),
+        conflict("a ghost's address was given to the next pod")
+            .explains("10.244.7.2", &["shop", "old", "new", "request_wait_answer"]),
+        row("the tool in an unprivileged container, cgroupfs driver: a ghost and its heir are known by their cgroups")
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved().uncached().in_cri(InCri::Gone))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").uncached())
+            .without(Source::Cri)
+            .without(Source::Cache)
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("10.244.7.2"))
+            .finds(finds("duplicate-address").critical().about("shop/new"))
+            .may("blocked-task")
+            .tool_in("/kubepods/besteffort/pod00000000-0000-4000-8000-00000000000f/aaaa"),
+        row("the tool in an unprivileged container, systemd driver: a ghost and its heir are known by their cgroups")
+            .pod(other().systemd())
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved().uncached().in_cri(InCri::Gone).systemd())
+            .pod(Pod::new("shop/new", "10.244.7.2/24").uncached().systemd())
+            .without(Source::Cri)
+            .without(Source::Cache)
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("10.244.7.2"))
+            .finds(finds("duplicate-address").critical().about("shop/new"))
+            .may("blocked-task")
+            .tool_in("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod00000000_0000_4000_8000_00000000000f.slice/cri-containerd-aaaa.scope"),
         conflict("the same without libcni's cache").without(Source::Cache),
         conflict("the same with a runtime that does not answer").without(Source::Cri),
         conflict("the same with three more sandboxes on the node")
@@ -109,17 +144,66 @@ fn dues() -> Vec<Situation> {
             .network(network(plugin, ipam))
             .pod(Pod::new("shop/other", "10.244.7.9/24"))
             .pod(ghost("shop/old", "10.244.7.2/24"))
-            .finds(finds("ghost-sandbox").with("phase", "suspected").without("due").about("shop/old"))
+            .finds(
+                finds("ghost-sandbox")
+                    .with("phase", "suspected")
+                    .without("due")
+                    .about("shop/old"),
+            )
             .may("blocked-task")
-            
     };
     vec![
-        unknown("azure-vnet-ipam: nobody knows when it frees", "azure-vnet", Some("azure-vnet-ipam")).unknown(&["azure-vnet-ipam", "IPAM"]),
-        unknown("dhcp: the lease is the server's affair", "macvlan", Some("dhcp")).unknown(&["dhcp", "lease"]),
-        unknown("static addresses are in no pool", "macvlan", Some("static")).silent("leaked-reservation"),
-        unknown("an IPAM of somebody's own", "acme-net", Some("acme-ipam")).unknown(&["acme-ipam", "IPAM"]),
-        unknown("Calico, without rights on its blocks", "calico", Some("calico-ipam")).unknown(&["Calico", "block"]),
-        unknown("Antrea: its agent frees host-local's files when it starts", "antrea", Some("host-local")).unknown(&["Antrea"]),
+        unknown(
+            "azure-vnet-ipam: nobody knows when it frees",
+            "azure-vnet",
+            Some("azure-vnet-ipam"),
+        )
+        .unknown(&["azure-vnet-ipam", "IPAM"]),
+        unknown(
+            "dhcp: the lease is the server's affair",
+            "macvlan",
+            Some("dhcp"),
+        )
+        .unknown(&["dhcp", "lease"]),
+        unknown("static addresses are in no pool", "macvlan", Some("static"))
+            .silent("leaked-reservation"),
+        unknown("an IPAM of somebody's own", "acme-net", Some("acme-ipam"))
+            .unknown(&["acme-ipam", "IPAM"]),
+        unknown(
+            "Calico, without rights on its blocks",
+            "calico",
+            Some("calico-ipam"),
+        )
+        .unknown(&["Calico", "block"]),
+        row("Terway has given the address back, its pod hangs")
+            .network(network("terway", None).stored("terway", "/var/lib/cni/terway/ResRelation.db"))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "armed")
+                    .about("shop/old"),
+            )
+            .may("blocked-task")
+            .recorded("it takes Terway's daemon"),
+        row("Whereabouts still has the address, its pod hangs")
+            .network(network("macvlan", Some("whereabouts")).stored("whereabouts", "ippools"))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .finds(
+                finds("ghost-sandbox")
+                    .with("phase", "suspected")
+                    .about("shop/old"),
+            )
+            .may("blocked-task")
+            .recorded("it takes Whereabouts' resources"),
+        unknown(
+            "Antrea: its agent frees host-local's files when it starts",
+            "antrea",
+            Some("host-local"),
+        )
+        .unknown(&["Antrea"]),
     ]
 }
 
@@ -129,45 +213,94 @@ fn deletions() -> Vec<Situation> {
     vec![
         row("an evicted pod whose sandbox stays, and its address is given away")
             .pod(other())
-            .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).unreserved().stuck("dd", 300))
+            .pod(
+                Pod::new("shop/evicted", "10.244.7.2/24")
+                    .listed(Listed::As("Failed"))
+                    .unreserved()
+                    .stuck("dd", 300),
+            )
             .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
-            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/evicted"))
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "conflict")
+                    .about("shop/evicted"),
+            )
             .finds(finds("duplicate-address").critical())
-            .may("blocked-task")
-            ,
+            .may("blocked-task"),
         row("an evicted pod whose sandbox stays for minutes")
             .pod(other())
-            .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).stuck("dd", 300))
+            .pod(
+                Pod::new("shop/evicted", "10.244.7.2/24")
+                    .listed(Listed::As("Failed"))
+                    .stuck("dd", 300),
+            )
             .finds(finds("ghost-sandbox").about("shop/evicted"))
             .may("blocked-task")
             .watched(&[110, 60]),
         row("a Job's pod has succeeded, its sandbox hangs")
             .pod(other())
-            .pod(Pod::new("jobs/one", "10.244.7.2/24").listed(Listed::As("Succeeded")).in_cri(InCri::NotReady).unreserved().stuck("dd", 300))
-            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("jobs/one"))
+            .pod(
+                Pod::new("jobs/one", "10.244.7.2/24")
+                    .listed(Listed::As("Succeeded"))
+                    .in_cri(InCri::NotReady)
+                    .unreserved()
+                    .stuck("dd", 300),
+            )
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "armed")
+                    .about("jobs/one"),
+            )
             .may("blocked-task")
             .may("missing-del")
             .watched(&[110, 60]),
         row("forced deletion, long after the grace period, nothing is stuck")
             .pod(other())
-            .pod(Pod::new("shop/slow", "10.244.7.2/24").grace(30).deleted(300).age(7200))
+            .pod(
+                Pod::new("shop/slow", "10.244.7.2/24")
+                    .grace(30)
+                    .deleted(300)
+                    .age(7200),
+            )
             .finds(finds("ghost-sandbox").about("shop/slow"))
             .watched(&[360, 240, 120]),
         row("forced deletion, after a grace period of ten minutes")
             .pod(other())
-            .pod(Pod::new("shop/slow", "10.244.7.2/24").grace(600).deleted(900).age(7200))
+            .pod(
+                Pod::new("shop/slow", "10.244.7.2/24")
+                    .grace(600)
+                    .deleted(900)
+                    .age(7200),
+            )
             .finds(finds("ghost-sandbox").about("shop/slow"))
             .watched(&[960, 840, 120]),
         row("the runtime has removed the sandbox, its namespace is still mounted")
             .pod(other())
-            .pod(Pod::new("shop/old", "10.244.7.2/24").gone().in_cri(InCri::Gone).unreserved().empty())
-            .finds(finds("ghost-sandbox").critical().with("phase", "armed").about("shop/old"))
+            .pod(
+                Pod::new("shop/old", "10.244.7.2/24")
+                    .gone()
+                    .in_cri(InCri::Gone)
+                    .unreserved()
+                    .empty(),
+            )
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "armed")
+                    .about("shop/old"),
+            )
             .may("pinned-netns")
             .may("missing-del"),
         row("a drain of eighty pods, of which one hangs")
             .pods((20..100).map(|last| {
-                let address: &'static str = Box::leak(format!("10.244.7.{last}/24").into_boxed_str());
-                Pod::new(&format!("shop/web-{last}"), address).deleted(20).in_cri(InCri::NotReady).empty()
+                let address: &'static str =
+                    Box::leak(format!("10.244.7.{last}/24").into_boxed_str());
+                Pod::new(&format!("shop/web-{last}"), address)
+                    .deleted(20)
+                    .in_cri(InCri::NotReady)
+                    .empty()
             }))
             .pod(ghost("shop/old", "10.244.7.2/24").deleted(20))
             .pod(other())
@@ -181,7 +314,12 @@ fn deletions() -> Vec<Situation> {
 fn duplicates() -> Vec<Situation> {
     let both = |name| {
         row(name)
-            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .finds(
+                finds("duplicate-address")
+                    .critical()
+                    .about("10.244.7.2")
+                    .times(1),
+            )
             .deletes_nobody()
     };
     let shared = |name| row(name).finds(finds("duplicate-address").about("192.168.50.5").times(1));
@@ -251,17 +389,36 @@ fn duplicates() -> Vec<Situation> {
 /// Who had an address first.
 fn order() -> Vec<Situation> {
     // The kernel's order of namespaces is the wrong one in both.
-    let newer = || Pod::with("shop/newer", Device::veth("eth0").ip("10.244.7.2/24").made(40)).age(41);
-    let rightful = || Pod::with("shop/rightful", Device::veth("eth0").ip("10.244.7.2/24").made(3000)).age(3001);
+    let newer = || {
+        Pod::with(
+            "shop/newer",
+            Device::veth("eth0").ip("10.244.7.2/24").made(40),
+        )
+        .age(41)
+    };
+    let rightful = || {
+        Pod::with(
+            "shop/rightful",
+            Device::veth("eth0").ip("10.244.7.2/24").made(3000),
+        )
+        .age(3001)
+    };
     let both = |name| {
         row(name)
             .pod(newer())
             .pod(rightful())
-            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .finds(
+                finds("duplicate-address")
+                    .critical()
+                    .about("10.244.7.2")
+                    .times(1),
+            )
             .never_advises(&["delete pod", "rightful"])
     };
     vec![
-        both("two living pods have one address: libcni's cache, the runtime and the kernel say who came first"),
+        both(
+            "two living pods have one address: libcni's cache, the runtime and the kernel say who came first",
+        ),
         both("two living pods have one address: only the kernel says who came first")
             .without(Source::Cache)
             .without(Source::Cri)
@@ -279,7 +436,12 @@ fn leftovers() -> Vec<Situation> {
             .pod(other())
             .reserved("10.244.7.101", &gone("a"), 86_400)
             .reserved("10.244.7.102", &gone("b"), 86_400)
-            .finds(finds("leaked-reservation").warning().about("10.244.7.101").about("10.244.7.102"))
+            .finds(
+                finds("leaked-reservation")
+                    .warning()
+                    .about("10.244.7.101")
+                    .about("10.244.7.102"),
+            )
             .recorded("reservations that are a day old"),
         row("without the runtime nobody knows whether a reservation is leaked")
             .pod(other())
@@ -289,31 +451,110 @@ fn leftovers() -> Vec<Situation> {
             .recorded("reservations that are a day old"),
         row("a namespace without task, sandbox or pod that a mount keeps")
             .pod(other())
-            .pod(Pod::new("shop/old", "10.244.7.2/24").gone().in_cri(InCri::Gone).empty())
+            .pod(
+                Pod::new("shop/old", "10.244.7.2/24")
+                    .gone()
+                    .in_cri(InCri::Gone)
+                    .empty(),
+            )
             .finds(finds("ghost-sandbox").about("shop/old"))
             .may("pinned-netns")
             .watched(&[300, 100]),
         row("a ghost keeps an ENI from the node")
             .network(network("terway", None))
             .pod(other())
-            .pod(Pod::with("shop/old", Device { attached: Some("podnet"), ..Device::uplink("eth0").ip("192.0.2.77/24") }).gone().in_cri(InCri::NotReady).stuck("dd", 300))
+            .pod(
+                Pod::with(
+                    "shop/old",
+                    Device {
+                        attached: Some("podnet"),
+                        ..Device::uplink("eth0").ip("192.0.2.77/24")
+                    },
+                )
+                .gone()
+                .in_cri(InCri::NotReady)
+                .stuck("dd", 300),
+            )
             .finds(finds("ghost-sandbox").about("shop/old"))
             .finds(finds("trapped-device").about("eth0"))
             .may("blocked-task")
-            .recorded("it takes hardware")
-            ,
+            .recorded("it takes hardware"),
         row("AWS: a pod has lost its gateway's permanent entry")
             .network(network("aws-cni", None))
-            .pod(Pod::with("shop/a", Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32")).without_neighbour())
-            .pod(Pod::with("shop/b", Device::routed("eth0", "eni1a1b2c3d4e5").ip("192.0.2.32/32")))
-            .finds(finds("missing-gateway-neighbour").about("shop/a").times(1).since_ago(100))
+            .pod(
+                Pod::with(
+                    "shop/a",
+                    Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32"),
+                )
+                .without_neighbour(),
+            )
+            .pod(Pod::with(
+                "shop/b",
+                Device::routed("eth0", "eni1a1b2c3d4e5").ip("192.0.2.32/32"),
+            ))
+            .finds(
+                finds("missing-gateway-neighbour")
+                    .about("shop/a")
+                    .times(1)
+                    .since_ago(100),
+            )
             .watched(&[120, 60]),
         row("a living pod's task hangs on a FUSE mount")
             .pod(other())
             .pod(Pod::new("shop/a", "10.244.7.2/24").stuck("dd", 300))
             .finds(finds("blocked-task").warning().about("dd"))
             .silent("ghost-sandbox")
-            .deletes_nobody()
-            ,
+            .deletes_nobody(),
+    ]
+}
+
+/// A cable whose other end is gone, by the name that a pod network's plugin
+/// gives to the node's end.
+fn cables() -> Vec<Situation> {
+    let cable = |name, network, device| {
+        row(name)
+            .network(network)
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .host(Device::orphan(device))
+            .finds(
+                finds("orphan-veth")
+                    .warning()
+                    .about(device)
+                    .since_ago(100)
+                    .times(1),
+            )
+            .watched(&[120, 60])
+    };
+    vec![
+        cable(
+            "Calico: a cali device without another end",
+            network("calico", Some("calico-ipam")),
+            "cali0a1b2c3d4e5",
+        ),
+        cable(
+            "Azure: an azv device without another end",
+            network("azure-vnet", Some("azure-vnet-ipam")),
+            "azv0a1b2c3d4e5",
+        ),
+        cable(
+            "GKE: a gke device without another end",
+            network("ptp", Some("host-local")),
+            "gke0a1b2c3d4e5",
+        ),
+        cable(
+            "OVN-Kubernetes: a device without another end",
+            network("ovn-k8s-cni-overlay", None),
+            "0a1b2c3d4e5f6a7",
+        ),
+        cable(
+            "kube-ovn: a device without another end",
+            network("kube-ovn", None),
+            "0a1b2c3d4e5f_h",
+        ),
+        cable(
+            "Antrea: a device without another end",
+            network("antrea", Some("host-local")),
+            "web-0-0a1b2c",
+        ),
     ]
 }

@@ -26,6 +26,10 @@ pub(super) struct Situation {
     pub(super) missing: Vec<Source>,
     /// Reservations besides those of pods: (address, container, age in s).
     pub(super) reserved: Vec<(&'static str, String, u64)>,
+    /// Addresses in the store of a pod network that is no longer configured.
+    pub(super) earlier: Vec<&'static str>,
+    /// The tool runs in a container of this cgroup, in a namespace of its own.
+    pub(super) tool_in: Option<&'static str>,
     /// When it was looked at before, s ago; the oldest first.
     pub(super) watched: Vec<u64>,
     /// `--stall-threshold`
@@ -84,6 +88,8 @@ pub(super) struct Network {
     pub(super) ipam: Option<&'static str>,
     /// `subnet` of host-local.
     pub(super) subnet: Option<&'static str>,
+    /// Its store of reservations, where there is one: what it is, and its path.
+    pub(super) store: Option<(&'static str, &'static str)>,
 }
 
 /// A network device.
@@ -102,6 +108,8 @@ pub(super) struct Device {
     pub(super) addresses: Vec<&'static str>,
     /// How long ago they were added; as old as the pod if not said.
     pub(super) made: Option<u64>,
+    /// A cable whose other end is in a namespace that nobody can find.
+    pub(super) orphan: bool,
     /// CNI made it: libcni knows of it under this network's name.
     pub(super) attached: Option<&'static str>,
 }
@@ -207,6 +215,7 @@ pub(super) const BRIDGE: Network = Network {
     plugin: "bridge",
     ipam: Some("host-local"),
     subnet: Some("10.244.7.0/24"),
+    store: Some(("host-local", "/var/lib/cni/networks/podnet")),
 };
 
 /// A network whose addresses something else gives out.
@@ -216,13 +225,20 @@ pub(super) const fn network(plugin: &'static str, ipam: Option<&'static str>) ->
         plugin,
         ipam,
         subnet: None,
+        store: None,
     }
 }
 
 impl Network {
+    /// With a store of reservations that can be read.
+    pub(super) fn stored(mut self, kind: &'static str, path: &'static str) -> Self {
+        self.store = Some((kind, path));
+        self
+    }
+
     /// The plugin writes a permanent neighbour entry for a pod's gateway.
     pub(super) fn writes_neighbours(&self) -> bool {
-        matches!(self.plugin, "aws-cni" | "terway")
+        matches!(self.plugin, "aws-cni" | "terway" | "azure-vnet")
     }
 }
 
@@ -241,6 +257,8 @@ impl Situation {
             api: Api::Server,
             missing: Vec::new(),
             reserved: Vec::new(),
+            earlier: Vec::new(),
+            tool_in: None,
             watched: Vec::new(),
             stall: None,
             staging: Staging::Both,
@@ -293,6 +311,19 @@ impl Situation {
     pub(super) fn reserved(mut self, address: &'static str, container: &str, age: u64) -> Self {
         self.reserved.push((address, container.to_owned(), age));
         self
+    }
+
+    /// These addresses are in the store of an earlier pod network.
+    pub(super) fn earlier_store(mut self, addresses: &[&'static str]) -> Self {
+        self.earlier = addresses.to_vec();
+        self
+    }
+
+    /// The tool runs in an unprivileged container, with this cgroup as the root
+    /// of its cgroup namespace.
+    pub(super) fn tool_in(mut self, folder: &'static str) -> Self {
+        self.tool_in = Some(folder);
+        self.real("cgroup namespaces are the kernel's")
     }
 
     /// It was looked at so many seconds ago, too. (Time cannot be staged.)
@@ -358,6 +389,16 @@ impl Situation {
         self
     }
 
+    /// `explain SUBJECT` says all of these words. (Asked of staged nodes alone.)
+    pub(super) fn explains(
+        mut self,
+        subject: &'static str,
+        words: &'static [&'static str],
+    ) -> Self {
+        self.expect.push(Expect::Explains(subject, words));
+        self
+    }
+
     /// Nobody's deletion is advised.
     pub(super) fn deletes_nobody(self) -> Self {
         self.never_advises(&["kubectl delete pod"])
@@ -388,6 +429,7 @@ impl Device {
             host_end: None,
             addresses: Vec::new(),
             made: None,
+            orphan: false,
             attached: None,
         }
     }
@@ -409,6 +451,15 @@ impl Device {
     /// a macvlan of it, or as one end of a cable.)
     pub(super) fn uplink(name: &str) -> Self {
         Self::new(name, None)
+    }
+
+    /// A cable whose other end is gone, still a port of the bridge.
+    pub(super) fn orphan(name: &str) -> Self {
+        Self {
+            orphan: true,
+            master: Some("cni0"),
+            ..Self::of("veth", name)
+        }
     }
 
     /// A cable to the pod network's bridge.
@@ -665,6 +716,16 @@ impl Pod {
     pub(super) fn primary(&self) -> Option<usize> {
         let primary = |device: &Device| device.attached == Some("podnet");
         self.devices.iter().position(primary)
+    }
+
+    /// Its cgroup is as kubelet's systemd driver names it.
+    pub(super) fn systemd(mut self) -> Self {
+        let slice = format!(
+            "kubepods-besteffort-pod{}.slice",
+            self.uid.replace('-', "_")
+        );
+        self.cgroup = Some(format!("/kubepods.slice/kubepods-besteffort.slice/{slice}"));
+        self
     }
 
     /// `NAMESPACE/NAME`
