@@ -387,7 +387,8 @@ fn ends() -> Vec<Situation> {
             .pod(before_boot("shop/b", "10.244.7.3/24").earlier_sandbox()),
         row("live migration: the source has completed, its sandbox is NotReady")
             .pod(other())
-            .pod(Pod::new("vms/virt-launcher-vm1-src", "10.244.7.2/24").listed(Listed::As("Succeeded")).in_cri(InCri::NotReady).empty().age(20))
+            .pod(Pod::new("vms/virt-launcher-vm1-src", "10.244.7.2/24").listed(Listed::As("Succeeded")).in_cri(InCri::NotReady).empty()
+                    .finished(10).age(20))
             .recorded("the namespace lives for a moment only"),
         row("a pod is just being started: sandbox and address are there, the API has no address yet")
             .pod(other())

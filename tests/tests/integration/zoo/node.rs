@@ -374,7 +374,7 @@ fn item(pod: &Pod) -> Value {
         "status": { "phase": phase, "podIP": pod.ips.first(), "podIPs": ips },
     });
     if matches!(phase, "Failed" | "Succeeded") {
-        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(120);
+        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(pod.finished);
         let finished = humantime::format_rfc3339_seconds(finished).to_string();
         item["status"]["containerStatuses"] = json!([{
             "name": "app", "state": { "terminated": { "exitCode": 0, "finishedAt": finished } },

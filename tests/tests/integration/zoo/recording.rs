@@ -182,6 +182,13 @@ impl Writer<'_> {
             self.store();
         }
         self.earlier_store();
+        if self.situation.network.ipam == Some("calico-ipam") && !store {
+            let error = "the API server refuses ipamblocks.crd.projectcalico.org (403 Forbidden)";
+            self.event(
+                "source-failed",
+                json!({ "source": "calico", "error": error }),
+            );
+        }
         self.api();
         self.event("tick", json!({}));
         self.reservations(store);
@@ -270,6 +277,15 @@ impl Writer<'_> {
                 added["link_kind"] = json!(kind);
             }
             self.event("address-added", added);
+        }
+        // The kernel gives every device that is up one of its own.
+        if let Some(kind @ ("veth" | "bridge" | "macvlan" | "vxlan")) = device.kind {
+            let id = digits(&format!("{netns} {}", device.name), 4);
+            let link_local = json!({
+                "netns": netns, "address": format!("fe80::ff:fe00:{id}"), "prefix": 64,
+                "ifname": device.name, "link_kind": kind, "made": ago(age), "found": true,
+            });
+            self.event("address-added", link_local);
         }
     }
 
@@ -560,7 +576,7 @@ fn listing(pod: &Pod) -> Value {
         "phase": phase, "ips": pod.ips, "grace_seconds": pod.grace,
     });
     if matches!(phase, "Failed" | "Succeeded") {
-        item["finished"] = json!(ago(120));
+        item["finished"] = json!(ago(pod.finished));
     }
     if let Listed::Terminating(seconds) = pod.listed {
         // deletionTimestamp is the end of the grace period.

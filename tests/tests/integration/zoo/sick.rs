@@ -174,7 +174,7 @@ fn dues() -> Vec<Situation> {
             "calico",
             Some("calico-ipam"),
         )
-        .unknown(&["Calico", "block"]),
+        .unknown(&["Calico", "block", "store of its IPAM"]),
         row("Terway has given the address back, its pod hangs")
             .network(network("terway", None).stored("terway", "/var/lib/cni/terway/ResRelation.db"))
             .pod(Pod::new("shop/other", "10.244.7.9/24"))
@@ -327,6 +327,7 @@ fn duplicates() -> Vec<Situation> {
         both("two living pods have one address, nobody knows who had it first")
             .without(Source::Cache)
             .without(Source::Cri)
+            .without(Source::Store)
             .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500))
             .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500)),
         row("dual stack: only the addresses of IPv6 are the same")
@@ -352,7 +353,7 @@ fn duplicates() -> Vec<Situation> {
             .finds(finds("duplicate-address").critical().about("10.244.64.2")),
         row("KubeVirt: the address on a virtual machine's dummy and a pod's are one")
             .pod(kubevirt("vms/virt-launcher-a", "10.244.7.2/24", "10.244.7.2"))
-            .pod(Pod::new("shop/b", "10.244.7.2/24").age(50))
+            .pod(Pod::new("shop/b", "10.244.7.2/24").age(50).unreserved())
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .never_advises(&["delete pod", "virt-launcher-a"]),
         row("a pod that moved its address to a bridge of its own, and another pod with it")

@@ -159,6 +159,8 @@ pub(super) struct Pod {
     pub(super) listed: Listed,
     /// When it went off the list, s ago, where that was seen.
     pub(super) deleted: Option<u64>,
+    /// When it ended, s ago, if it has.
+    pub(super) finished: u64,
     /// terminationGracePeriodSeconds
     pub(super) grace: u64,
     pub(super) in_cri: InCri,
@@ -552,6 +554,7 @@ impl Pod {
             devices: vec![device],
             listed: Listed::As("Running"),
             deleted: None,
+            finished: 120,
             grace: 30,
             in_cri: InCri::Ready,
             cached: true,
@@ -624,6 +627,12 @@ impl Pod {
     pub(super) fn deleted(mut self, seconds: u64) -> Self {
         self.deleted = Some(seconds);
         self.gone()
+    }
+
+    /// It ended so many seconds ago.
+    pub(super) fn finished(mut self, seconds: u64) -> Self {
+        self.finished = seconds;
+        self
     }
 
     pub(super) fn listed(mut self, listed: Listed) -> Self {
