@@ -20,6 +20,7 @@ mod node;
 mod recording;
 mod sick;
 mod situation;
+mod traced;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,7 +38,20 @@ use node_tracer_tests::wait;
 use serde_json::Value;
 
 use expect::{Expect, describe, failures, summarize};
+use node::Mode;
 use situation::{Situation, Staging};
+
+/// What a node of the zoo needs.
+const NODE: &[Need] = &[
+    Need::Root,
+    Need::Tracer,
+    Need::Cgroup,
+    Need::Fuse,
+    IP,
+    Need::Program("unshare", "util-linux"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Program("busybox", "busybox"),
+];
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
@@ -52,16 +66,13 @@ pub(crate) const TESTS: &[Test] = &[
     },
     Test {
         name: "zoo_of_staged_nodes",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Cgroup,
-            IP,
-            Need::Program("unshare", "util-linux"),
-            Need::Program("nsenter", "util-linux"),
-            Need::Program("busybox", "busybox"),
-        ],
+        needs: NODE,
         run: staged,
+    },
+    Test {
+        name: "zoo_of_traced_nodes",
+        needs: NODE,
+        run: traced,
     },
 ];
 
@@ -207,7 +218,7 @@ fn staged() -> anyhow::Result<()> {
         let mut came = Vec::new();
         while let Some(situation) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
             wait::pause(Duration::ZERO)?;
-            came.push((situation, node::run(situation)));
+            came.push((situation, node::run(situation, Mode::Look)));
         }
         anyhow::Ok(came)
     };
@@ -221,6 +232,23 @@ fn staged() -> anyhow::Result<()> {
     }
     for (situation, came) in all {
         table.row(situation.name, &situation.expect, came);
+    }
+    table.end()
+}
+
+/// One trace at a time: there can be only one.
+fn traced() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let wanted = wanted();
+    for situation in traced::rows() {
+        wait::pause(Duration::ZERO)?;
+        if wanted
+            .as_ref()
+            .is_none_or(|part| situation.name.contains(part.as_str()))
+        {
+            let came = node::run(&situation, Mode::Trace);
+            table.row(situation.name, &situation.expect, came);
+        }
     }
     table.end()
 }

@@ -37,7 +37,11 @@ for d in bin lib lib32 lib64 sbin usr; do
   if [ -L /$d ]; then cp -a /$d $R/; elif [ -d /$d ]; then mkdir $R/$d; mount --rbind /$d $R/$d; fi
 done
 for d in proc sys dev etc/cni/net.d run/netns run/zoo tmp var/lib/cni old; do mkdir -p $R/$d; done
-mount -t proc proc $R/proc
+case $MODE in
+  look) mount -t proc proc $R/proc ;;
+  # The first process of a node is in the node's own namespaces.
+  trace) mount --rbind /proc $R/proc; mount --bind /proc/$$ $R/proc/1 ;;
+esac
 mount -t sysfs none $R/sys
 mount --rbind /dev $R/dev
 mount --bind $S $R/run/zoo
@@ -333,16 +337,21 @@ fn script(situation: &Situation) -> String {
         script.line(&format!("umount {}", path(None, other.label)));
     }
     for command in &situation.shell {
-        let mut command = command.clone();
-        for pod in own() {
-            let path = path(pod.mount.as_deref(), &pod.sandbox);
-            command = command.replace(&format!("{{{}}}", pod.label()), &path);
-            let app = cgroup_of(pod, &Task::new("app"));
-            command = command.replace(&format!("{{cgroup {}}}", pod.label()), &app);
-        }
-        script.line(&command);
+        script.line(&paths_in(situation, command));
     }
     script.text
+}
+
+/// A command of a row, with the paths of what it names.
+fn paths_in(situation: &Situation, command: &str) -> String {
+    let mut command = command.to_owned();
+    for pod in situation.pods.iter().filter(|pod| pod.spaced) {
+        let path = path(pod.mount.as_deref(), &pod.sandbox);
+        command = command.replace(&format!("{{{}}}", pod.label()), &path);
+        let app = cgroup_of(pod, &Task::new("app"));
+        command = command.replace(&format!("{{cgroup {}}}", pod.label()), &app);
+    }
+    command
 }
 
 /// What `kubectl get pods -A -o json` prints of a pod.
@@ -522,136 +531,238 @@ fn containers(pod: &Pod) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Stages it, runs `scan` and further commands there, and returns the records.
-pub(super) fn run(situation: &Situation) -> anyhow::Result<Vec<Value>> {
+/// What runs on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// `scan`, and `explain` where the row asks for it.
+    Look,
+    /// `trace` for a few seconds. It needs the host's PID namespace: processes
+    /// of others are seen, too.
+    Trace,
+}
+
+/// A node that is about to be.
+struct Node<'a> {
+    situation: &'a Situation,
+    mode: Mode,
+    // Dropped in this order: what runs on the node, then its cgroups and files.
+    cri: Option<ScriptedCri>,
+    hang: Option<HangFs>,
+    kubepods: Kubepods,
+    scratch: Scratch,
+}
+
+/// Stages it, runs the tool there, and returns the records.
+pub(super) fn run(situation: &Situation, mode: Mode) -> anyhow::Result<Vec<Value>> {
     let scratch = Scratch::create()?;
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
-    let kubepods = Kubepods::reserve();
     files(situation, &scratch)?;
-    let cri = runtime(situation, &scratch)?;
-
-    let mut text = String::from(PRELUDE);
-    text.push_str(&script(situation));
-    let mut command = String::from("/run/zoo/node-tracer scan -o json");
-    let endpoint = match cri {
-        Some(_) => "unix:///run/zoo/cri.sock",
-        None => "none",
-    };
-    write!(command, " --cri {endpoint}")?;
-    let shown = std::env::var_os(super::WANTED).is_some();
-    if shown {
-        command.push_str(" --record /run/zoo/record.jsonl");
-    }
     let stuck = |task: &Task| task.stuck.is_some();
     let stuck = situation.pods.iter().any(|pod| pod.tasks.iter().any(stuck));
-    if stuck || situation.stall.is_some() {
-        let threshold = situation.stall.unwrap_or("50ms");
-        write!(command, " --stall-threshold {threshold}")?;
-    }
-    let mut hang = if stuck { Some(HangFs::mount()?) } else { None };
-    let api = scratch.path().join("api/api/v1");
-    fs::create_dir_all(&api)?;
-    match situation.api {
-        Api::None => command.push_str(" --pods none"),
-        Api::File(namespaces) => {
-            fs::write(
-                scratch.path().join("pods.json"),
-                pods(situation, namespaces).to_string(),
-            )?;
-            // The list is of now, not of before the pods.
-            text.push_str("cp /run/zoo/pods.json /tmp/pods.json\n");
-            command.push_str(" --pods /tmp/pods.json");
-        }
-        Api::Server | Api::Failed => {
-            fs::write(api.join("pods"), pods(situation, &[]).to_string())?;
-            let config = json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": "zoo",
-                "clusters": [{ "name": "zoo", "cluster": { "server": "http://127.0.0.1:8001" } }],
-                "users": [{ "name": "zoo", "user": { "token": "zoo" } }],
-                "contexts": [{ "name": "zoo", "context": { "cluster": "zoo", "user": "zoo" } }],
-            });
-            fs::write(scratch.path().join("kubeconfig"), config.to_string())?;
-            if situation.api == Api::Server {
-                text.push_str("busybox httpd -p 127.0.0.1:8001 -h /run/zoo/api\n");
-            }
-            command.push_str(" --kubeconfig /run/zoo/kubeconfig");
-        }
-    }
-    if let Some(folder) = situation.tool_in {
-        let enter = format!(
-            "mkdir -p /sys/fs/cgroup{folder}; echo 0 > /sys/fs/cgroup{folder}/cgroup.procs"
-        );
-        command = format!("({enter}; exec unshare -C {command})");
-    }
-    // Its exit code is one of its verdict; that there is one, the records say.
-    writeln!(text, "{command} || true")?;
-    for each in &situation.expect {
-        if let Expect::Explains(subject, _) = each {
-            let explain = command.replace(" scan ", &format!(" explain {subject} "));
-            writeln!(text, "{explain} || true")?;
-        }
-    }
-    fs::write(scratch.path().join("node.sh"), &text)?;
+    let mut node = Node {
+        situation,
+        mode,
+        cri: runtime(situation, &scratch)?,
+        hang: if stuck { Some(HangFs::mount()?) } else { None },
+        kubepods: Kubepods::reserve(),
+        scratch,
+    };
+    let text = node.script()?;
+    fs::write(node.scratch.path().join("node.sh"), text)?;
+    node.play()
+}
 
-    let mut outer = String::from("set -e\n");
-    for root in cgroups() {
-        let folder = format!("{root}/{}", kubepods.top());
-        writeln!(outer, "mkdir -p {folder}; echo $$ > {folder}/cgroup.procs")?;
-    }
-    let at = scratch.path().display();
-    writeln!(
-        outer,
-        "export S={at} TOP={}; exec unshare -n -m -u -C -p -f --kill-child sh {at}/node.sh",
-        kubepods.top()
-    )?;
-    let mut node = Command::new("sh")
-        .args(["-c", &outer])
-        .env("HOME", "/nonexistent")
-        .env("TOOL", tracer::binary()?)
-        .env("SELF", std::env::current_exe()?)
-        .env(
-            "HANG",
-            hang.as_ref()
-                .map(HangFs::mount_point)
-                .unwrap_or(Path::new("")),
-        )
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("start the node")?;
-    let stdout = node.stdout.take().context("no pipe")?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
-        if line == "END" {
-            // Nothing on the node ends while one of its tasks cannot.
-            drop(hang.take());
+impl Node<'_> {
+    fn script(&self) -> anyhow::Result<String> {
+        let situation = self.situation;
+        let mut text = String::from(PRELUDE);
+        text.push_str(&script(situation));
+        let options = self.options(&mut text)?;
+        if self.mode == Mode::Trace {
+            // Its own namespaces, by which its findings are known.
+            text.push_str(concat!(
+                "for n in /proc/1/ns/net $(cut -d' ' -f5 /proc/self/mountinfo); do\n",
+                "  [ \"$(stat -f -Lc %T $n 2>/dev/null)\" = nsfs ] && stat -Lc 'NETNS %i' $n\n",
+                "done\n",
+            ));
+            if !situation.later.is_empty() {
+                let later = situation.later.iter();
+                let later: Vec<String> = later.map(|line| paths_in(situation, line)).collect();
+                writeln!(
+                    text,
+                    "(sleep 3; {}) </dev/null >/dev/null &",
+                    later.join("; ")
+                )?;
+            }
+            writeln!(
+                text,
+                "/run/zoo/node-tracer trace -o json --duration 6s{options} || true"
+            )?;
+            return Ok(text);
         }
-        lines.push(line);
+        let mut command = format!("/run/zoo/node-tracer scan -o json{options}");
+        if shown() {
+            command.push_str(" --record /run/zoo/record.jsonl");
+        }
+        if let Some(folder) = situation.tool_in {
+            let cgroup = format!("/sys/fs/cgroup{folder}");
+            command = format!(
+                "(mkdir -p {cgroup}; echo 0 > {cgroup}/cgroup.procs; exec unshare -C {command})"
+            );
+        }
+        // Its exit code is one of its verdict; that there is one, the records say.
+        writeln!(text, "{command} || true")?;
+        for each in &situation.expect {
+            if let Expect::Explains(subject, _) = each {
+                let explain = command.replace(" scan ", &format!(" explain {subject} "));
+                writeln!(text, "{explain} || true")?;
+            }
+        }
+        Ok(text)
     }
-    drop(hang);
-    let output = node.wait_with_output()?;
-    drop(cri);
-    drop(kubepods);
-    if shown {
-        print!(
-            "{}",
-            fs::read_to_string(scratch.path().join("record.jsonl")).unwrap_or_default()
+
+    /// The tool's options; what they need is written, or done by the script.
+    fn options(&self, text: &mut String) -> anyhow::Result<String> {
+        let situation = self.situation;
+        let endpoint = match self.cri {
+            Some(_) => "unix:///run/zoo/cri.sock",
+            None => "none",
+        };
+        let mut options = format!(" --cri {endpoint}");
+        if self.hang.is_some() || situation.stall.is_some() {
+            let threshold = situation.stall.unwrap_or("50ms");
+            write!(options, " --stall-threshold {threshold}")?;
+        }
+        let server = self.mode == Mode::Look;
+        match situation.api {
+            Api::None => options.push_str(" --pods none"),
+            Api::File(namespaces) => self.pods_file(namespaces, text, &mut options)?,
+            Api::Server if !server => self.pods_file(&[], text, &mut options)?,
+            Api::Server | Api::Failed => {
+                let api = self.scratch.path().join("api/api/v1");
+                fs::create_dir_all(&api)?;
+                fs::write(api.join("pods"), pods(situation, &[]).to_string())?;
+                let config = json!({
+                    "apiVersion": "v1", "kind": "Config", "current-context": "zoo",
+                    "clusters": [{ "name": "zoo", "cluster": { "server": "http://127.0.0.1:8001" } }],
+                    "users": [{ "name": "zoo", "user": { "token": "zoo" } }],
+                    "contexts": [{ "name": "zoo", "context": { "cluster": "zoo", "user": "zoo" } }],
+                });
+                fs::write(self.scratch.path().join("kubeconfig"), config.to_string())?;
+                if situation.api == Api::Server {
+                    text.push_str("busybox httpd -p 127.0.0.1:8001 -h /run/zoo/api\n");
+                }
+                options.push_str(" --kubeconfig /run/zoo/kubeconfig");
+            }
+        }
+        Ok(options)
+    }
+
+    fn pods_file(
+        &self,
+        namespaces: &[&str],
+        text: &mut String,
+        options: &mut String,
+    ) -> anyhow::Result<()> {
+        let list = pods(self.situation, namespaces).to_string();
+        fs::write(self.scratch.path().join("pods.json"), list)?;
+        // The list is of now, not of before the pods.
+        text.push_str("cp /run/zoo/pods.json /tmp/pods.json\n");
+        options.push_str(" --pods /tmp/pods.json");
+        Ok(())
+    }
+
+    /// Runs the script in new namespaces, to its end and that of all it started.
+    fn play(&mut self) -> anyhow::Result<Vec<Value>> {
+        let top = self.kubepods.top().to_owned();
+        let mut outer = String::from("set -e\n");
+        for root in cgroups() {
+            let folder = format!("{root}/{top}");
+            writeln!(outer, "mkdir -p {folder}; echo $$ > {folder}/cgroup.procs")?;
+        }
+        let processes = match self.mode {
+            Mode::Look => "-p -f --kill-child",
+            Mode::Trace => "",
+        };
+        let at = self.scratch.path().display();
+        writeln!(
+            outer,
+            "exec unshare -n -m -u -C {processes} sh {at}/node.sh"
+        )?;
+        let hang = self.hang.as_ref().map(HangFs::mount_point);
+        let mut node = Command::new("sh")
+            .args(["-c", &outer])
+            .env("HOME", "/nonexistent")
+            .env("S", self.scratch.path())
+            .env("TOP", &top)
+            .env("TOOL", tracer::binary()?)
+            .env("SELF", std::env::current_exe()?)
+            .env("HANG", hang.unwrap_or(Path::new("")))
+            .env(
+                "MODE",
+                if self.mode == Mode::Trace {
+                    "trace"
+                } else {
+                    "look"
+                },
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start the node")?;
+        let stdout = node.stdout.take().context("no pipe")?;
+        let mut lines = Vec::new();
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            let end = line == "END";
+            lines.push(line);
+            if end {
+                // Nothing on the node ends while one of its tasks cannot.
+                drop(self.hang.take());
+                break;
+            }
+        }
+        if self.mode == Mode::Trace {
+            for root in cgroups() {
+                let _ = fs::write(format!("{root}/{top}/cgroup.kill"), "1");
+            }
+        }
+        let output = node.wait_with_output()?;
+        if shown() {
+            let record = self.scratch.path().join("record.jsonl");
+            print!("{}", fs::read_to_string(record).unwrap_or_default());
+        }
+        let records = self.records(&lines);
+        ensure!(
+            records.iter().any(|record| record["type"] == "summary"),
+            "the node: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
         );
+        Ok(records)
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let records = lines.iter();
-    let records: Vec<Value> = records
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let whole = records.iter().any(|record| record["type"] == "summary");
-    ensure!(
-        output.status.success() && whole,
-        "the node: {}",
-        stderr.trim()
-    );
-    Ok(records)
+
+    /// Records; of findings those about what is on this node.
+    fn records(&self, lines: &[String]) -> Vec<Value> {
+        let own = lines.iter().filter_map(|line| line.strip_prefix("NETNS "));
+        let own: Vec<u64> = own.filter_map(|inode| inode.parse().ok()).collect();
+        let ours = |record: &Value| {
+            let inode = record["netns"]["inode"].as_u64();
+            let others = inode.map_or(record["rule"] == "blocked-task", |inode| {
+                !own.contains(&inode)
+            });
+            self.mode == Mode::Look || record["type"] != "finding" || !others
+        };
+        let records = lines
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        records.filter(ours).collect()
+    }
+}
+
+/// Whether all that is said is to be shown.
+fn shown() -> bool {
+    std::env::var_os(super::WANTED).is_some()
 }
 
 /// Mount points of the hierarchies that kubelet uses.

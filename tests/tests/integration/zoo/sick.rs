@@ -325,6 +325,7 @@ fn duplicates() -> Vec<Situation> {
     let shared = |name| row(name).finds(finds("duplicate-address").about("192.168.50.5").times(1));
     vec![
         both("two living pods have one address, nobody knows who had it first")
+            .recorded("the kernel knows what was made first")
             .without(Source::Cache)
             .without(Source::Cri)
             .without(Source::Store)

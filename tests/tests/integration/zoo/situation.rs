@@ -38,6 +38,8 @@ pub(super) struct Situation {
     pub(super) staging: Staging,
     /// Commands of the shell on the node, once all else is there.
     pub(super) shell: Vec<String>,
+    /// Commands while a trace runs.
+    pub(super) later: Vec<String>,
     /// What a verdict must say, and must not.
     pub(super) expect: Vec<Expect>,
 }
@@ -265,6 +267,7 @@ impl Situation {
             stall: None,
             staging: Staging::Both,
             shell: Vec::new(),
+            later: Vec::new(),
             expect: Vec::new(),
         }
     }
@@ -350,6 +353,12 @@ impl Situation {
     /// namespace, `{cgroup shop/a}` that of its container's cgroup.
     pub(super) fn shell(mut self, command: &str) -> Self {
         self.shell.push(command.to_owned());
+        self
+    }
+
+    /// A command while a trace runs.
+    pub(super) fn later(mut self, command: &str) -> Self {
+        self.later.push(command.to_owned());
         self
     }
 
