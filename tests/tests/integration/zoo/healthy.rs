@@ -190,6 +190,9 @@ fn addresses() -> Vec<Situation> {
             .host(Device { master: Some("blue"), ..Device::bridge("br-blue").ip("192.168.60.1/24") })
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-red").ip("192.168.60.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-blue").ip("192.168.60.5/24"))),
+        routed("Cilium with netkit: pods behind pairs that are routed", "cilium-cni", None)
+            .pod(Pod::with("shop/a", Device::netkit("eth0", "lxc0123456789ab").ip("10.0.1.5/32")))
+            .pod(Pod::with("shop/b", Device::netkit("eth0", "lxc1123456789ab").ip("10.0.1.6/32"))),
         row("two pods with the same address in a VPN: both sides are tunnels")
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::of("wireguard", "wg0").ip("10.9.0.2/32")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::of("wireguard", "wg0").ip("10.9.0.2/32"))),
@@ -393,6 +396,13 @@ fn ends() -> Vec<Situation> {
         row("a pod is just being started: sandbox and address are there, the API has no address yet")
             .pod(other())
             .pod(Pod::new("shop/new", "10.244.7.2/24").age(2).listed(Listed::As("Pending"))),
+        row("a list in a file of an hour ago, and a pod that was made and got stuck since")
+            .api(Api::File(&[]))
+            .pod(other())
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(600).gone().stuck("dd", 300))
+            .may("blocked-task")
+            .silent("ghost-sandbox")
+            .list_age(3600),
         row("a sandbox of a pod that the list is too old for")
             .api(Api::File(&[]))
             .pod(other())

@@ -437,7 +437,16 @@ fn turnover() -> Vec<History> {
         .starts(31.5, &preemptor)
         .until(90.0)
         .quiet();
-    vec![drain, jobs, preemption]
+    let sandbox = Pod::new("shop/db-0", "10.244.7.2/24").earlier_sandbox();
+    let next = Pod::new("shop/db-0", "10.244.7.2/24");
+    let restarted = History::new("a pod's sandbox is made anew, with the same sticky address")
+        .api(0.0, &[&next])
+        .starts(1.0, &sandbox)
+        .stops(30.0, &sandbox)
+        .starts(33.0, &next)
+        .until(120.0)
+        .quiet();
+    vec![drain, jobs, preemption, restarted]
 }
 
 /// Sources and clocks that fail for a while.

@@ -746,17 +746,30 @@ impl Node<'_> {
     fn records(&self, lines: &[String]) -> Vec<Value> {
         let own = lines.iter().filter_map(|line| line.strip_prefix("NETNS "));
         let own: Vec<u64> = own.filter_map(|inode| inode.parse().ok()).collect();
+        let situation = self.situation;
+        let pods = situation.pods.iter().flat_map(|pod| &pod.devices);
+        let others = situation.others.iter().flat_map(|other| &other.devices);
+        let all = pods.chain(others).chain(&situation.host);
+        let all = all.flat_map(|device| &device.addresses);
+        // One that a person's namespace has, too, may be about that.
+        let addresses: Vec<String> = all
+            .filter_map(|address| Some(format!("{:?}", address.split('/').next()?)))
+            .collect();
         let ours = |record: &Value| {
             let inode = record["netns"]["inode"].as_u64();
-            let others = inode.map_or(record["rule"] == "blocked-task", |inode| {
-                !own.contains(&inode)
-            });
-            self.mode == Mode::Look || record["type"] != "finding" || !others
+            let text = record["addresses"].to_string();
+            inode.is_some_and(|inode| own.contains(&inode))
+                || inode.is_none() && record["rule"] != "blocked-task"
+                || addresses.iter().any(|address| text.contains(address))
         };
         let records = lines
             .iter()
             .filter_map(|line| serde_json::from_str(line).ok());
-        records.filter(ours).collect()
+        records
+            .filter(|record: &Value| {
+                self.mode == Mode::Look || record["type"] != "finding" || ours(record)
+            })
+            .collect()
     }
 }
 

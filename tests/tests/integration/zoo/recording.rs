@@ -130,7 +130,7 @@ pub(super) fn lines(situation: &Situation) -> Vec<Value> {
                 let at = begun + Duration::from_micros(10 * number as u64);
                 let at = humantime::format_rfc3339_micros(at).to_string();
                 let mut event = event.clone();
-                if event["event"] == "pods-listed" {
+                if event["event"] == "pods-listed" && situation.list_age == 0 {
                     event["at"] = json!(at);
                 }
                 event["time"] = json!(at);
@@ -232,7 +232,9 @@ impl Writer<'_> {
             let own = (situation.host.len() + at) as u32 + 2;
             let nsid = self.spaces.iter().position(|space| space.inode == *inode);
             let master = bridge.and_then(|name| self.host_index(name));
-            let device = Device::of("veth", name);
+            let space = self.spaces.iter().find(|space| space.inode == *inode);
+            let of = space.and_then(|space| space.devices.get(*index as usize - 2));
+            let device = Device::of(of.and_then(|of| of.kind).unwrap_or("veth"), name);
             let nsid = nsid.and_then(|nsid| i32::try_from(nsid).ok());
             devices.push(entry(
                 &device,
@@ -539,10 +541,9 @@ impl Writer<'_> {
         if some.is_empty() {
             pods.push(proxy());
         }
-        let mut list =
-            json!({ "source": source, "at": ago(self.look), "whole": whole, "pods": pods });
+        let mut list = json!({ "source": source, "at": ago(self.look + self.situation.list_age), "whole": whole, "pods": pods });
         if !whole {
-            list["made_after"] = json!(ago(self.look));
+            list["made_after"] = json!(ago(self.look + self.situation.list_age));
         }
         self.event("pods-listed", list);
     }

@@ -347,6 +347,47 @@ fn duplicates() -> Vec<Situation> {
             .host(Device::bridge("br-a"))
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-a").ip("192.168.50.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-a").ip("192.168.50.5/24"))),
+        shared("Multus: net1 of two pods by ipvlan on one uplink, one address")
+            .host(Device::uplink("ens4").ip("198.51.100.10/24"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("ipvlan", "net1", "ens4").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("ipvlan", "net1", "ens4").ip("192.168.50.5/24"))),
+        shared("VRF: two pods of one routing table have one address, on two bridges")
+            .host(Device::of("vrf", "red"))
+            .host(Device { master: Some("red"), ..Device::bridge("br-a").ip("192.168.50.1/24") })
+            .host(Device { master: Some("red"), ..Device::bridge("br-b").ip("192.168.51.1/24") })
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-a").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-b").ip("192.168.50.5/24"))),
+        row("SR-IOV: net1 of two pods have one address, by virtual functions of which nobody knows the network")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(function().ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(function().ip("192.168.50.5/24")))
+            .finds(finds("duplicate-address").info().about("192.168.50.5").times(1))
+            .unknown(&["network", "plugged", "wire"])
+            .deletes_nobody()
+            .recorded("it takes hardware"),
+        row("Open vSwitch: net1 of two pods have one address, on a switch whose VLANs nobody knows")
+            .host(Device::of("openvswitch", "ovs-system"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("ovs-system").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("ovs-system").ip("192.168.50.5/24")))
+            .finds(finds("duplicate-address").info().about("192.168.50.5").times(1))
+            .unknown(&["network", "plugged", "ovs-system", "switch"])
+            .deletes_nobody(),
+        row("Open vSwitch: two pods have one address of the pod network")
+            .network(network("kube-ovn", None))
+            .host(Device::of("openvswitch", "ovs-system"))
+            .pod(Pod::with("shop/a", Device::veth("eth0").to("ovs-system").ip("10.16.0.5/16")).age(500))
+            .pod(Pod::with("shop/b", Device::veth("eth0").to("ovs-system").ip("10.16.0.5/16")).age(50))
+            .finds(finds("duplicate-address").critical().about("10.16.0.5").times(1)),
+        row("Terway: two pods with ENIs of their own have one address")
+            .network(network("terway", None))
+            .pod(Pod::with("shop/a", Device { attached: Some("podnet"), ..Device::uplink("eth0").ip("192.0.2.77/24") }).age(500))
+            .pod(Pod::with("shop/b", Device { attached: Some("podnet"), ..Device::uplink("eth0").ip("192.0.2.77/24") }).age(50))
+            .finds(finds("duplicate-address").critical().about("192.0.2.77").times(1))
+            .recorded("it takes hardware"),
+        row("Cilium with netkit: two routed pods have one address")
+            .network(network("cilium-cni", None))
+            .pod(Pod::with("shop/a", Device::netkit("eth0", "lxc0123456789ab").ip("10.0.1.5/32")).age(500))
+            .pod(Pod::with("shop/b", Device::netkit("eth0", "lxc1123456789ab").ip("10.0.1.5/32")).age(50))
+            .finds(finds("duplicate-address").critical().about("10.0.1.5").times(1)),
         row("Calico: two routed pods with one address")
             .network(network("calico", Some("calico-ipam")))
             .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")).age(500))
@@ -386,6 +427,14 @@ fn duplicates() -> Vec<Situation> {
             .finds(finds("duplicate-address").about("10.244.7.2"))
             .deletes_nobody(),
     ]
+}
+
+/// A virtual function as a pod's second interface.
+fn function() -> Device {
+    Device {
+        attached: Some("second"),
+        ..Device::uplink("net1")
+    }
 }
 
 /// Who had an address first.

@@ -22,6 +22,8 @@ pub(super) struct Situation {
     pub(super) network: Network,
     /// Who lists pods.
     pub(super) api: Api,
+    /// How old their list is, s.
+    pub(super) list_age: u64,
     /// Sources that are not there.
     pub(super) missing: Vec<Source>,
     /// Reservations besides those of pods: (address, container, age in s).
@@ -259,6 +261,7 @@ impl Situation {
             others: Vec::new(),
             network: BRIDGE,
             api: Api::Server,
+            list_age: 0,
             missing: Vec::new(),
             reserved: Vec::new(),
             earlier: Vec::new(),
@@ -306,6 +309,12 @@ impl Situation {
     pub(super) fn api(mut self, api: Api) -> Self {
         self.api = api;
         self
+    }
+
+    /// The list of pods was made so many seconds ago.
+    pub(super) fn list_age(mut self, seconds: u64) -> Self {
+        self.list_age = seconds;
+        self.recorded("a list that is old")
     }
 
     pub(super) fn without(mut self, source: Source) -> Self {
@@ -488,6 +497,14 @@ impl Device {
             host_end: Some((host_end.to_owned(), None)),
             attached: Some("podnet"),
             ..Self::new(name, Some("veth"))
+        }
+    }
+
+    /// The same with netkit.
+    pub(super) fn netkit(name: &str, host_end: &str) -> Self {
+        Self {
+            kind: Some("netkit"),
+            ..Self::routed(name, host_end)
         }
     }
 
