@@ -368,6 +368,14 @@ fn ends() -> Vec<Situation> {
             .pod(completed("jobs/three", "Failed")),
         row("a pod in ordinary deletion").pod(other()).pod(terminating(5)),
         row("kubelet is down: a pod is Terminating for an hour and runs").pod(other()).pod(terminating(3600)),
+        row("Terminating for an hour: a task hangs, and the pod is there")
+            .pod(other())
+            .pod(Pod::new("shop/a", "10.244.7.2/24").listed(Listed::Terminating(3600)).stuck("dd", 3600))
+            .may("ghost-sandbox")
+            .may("blocked-task"),
+        row("a pod is being evicted: it has Failed already, and its containers are being stopped")
+            .pod(other())
+            .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).unfinished()),
         row("preemption: the victim terminates, the preemptor waits for it")
             .pod(terminating(10))
             .pod(other()),
@@ -462,6 +470,25 @@ fn sources() -> Vec<Situation> {
             .silent("ghost-sandbox")
             .may("blocked-task")
             .unknown(&["payments", "namespaces", "not on the list"]),
+        row("a list that has the Kubernetes namespace, and no pod of this node")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").gone().stuck("dd", 300))
+            .pod(Pod::new("shop/b", "10.244.9.3/24").elsewhere())
+            .api(Api::File(&[]))
+            .list_node("worker-2")
+            .silent("ghost-sandbox")
+            .may("blocked-task")
+            .unknown(&["this node", "worker-1", "pod list", "whether a pod"]),
+        row("the runtime has just been started and lists nothing")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").in_cri(InCri::Gone))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").in_cri(InCri::Gone)),
+        row("the runtime has just been started and lists nothing, and nobody lists pods")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").in_cri(InCri::Gone))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").in_cri(InCri::Gone))
+            .api(Api::None)
+            .silent("ghost-sandbox"),
+        row("a reservation of a moment ago, whose sandbox is not there yet")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .reserved("10.244.7.50", &super::situation::digits("in the making", 64), 5),
         row("a list of another node's or cluster's pods proves nothing")
             .pod(Pod::new("shop/a", "10.244.7.2/24").gone().stuck("dd", 300))
             .api(Api::File(&["elsewhere"]))

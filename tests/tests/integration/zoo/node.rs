@@ -382,8 +382,8 @@ fn item(pod: &Pod) -> Value {
         },
         "status": { "phase": phase, "podIP": pod.ips.first(), "podIPs": ips },
     });
-    if matches!(phase, "Failed" | "Succeeded") {
-        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(pod.finished);
+    if let ("Failed" | "Succeeded", Some(finished)) = (phase, pod.finished) {
+        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(finished);
         let finished = humantime::format_rfc3339_seconds(finished).to_string();
         item["status"]["containerStatuses"] = json!([{
             "name": "app", "state": { "terminated": { "exitCode": 0, "finishedAt": finished } },
@@ -421,6 +421,9 @@ fn pods(situation: &Situation, namespaces: &[&str]) -> Value {
             "status": { "phase": "Running", "podIP": "192.0.2.10", "podIPs": [{ "ip": "192.0.2.10" }] },
         }));
     }
+    for item in &mut items {
+        item["spec"]["nodeName"] = json!(situation.list_node);
+    }
     json!({ "apiVersion": "v1", "kind": "PodList", "metadata": { "resourceVersion": "7" }, "items": items })
 }
 
@@ -440,7 +443,10 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
         }
     }
     let config = json!({ "cniVersion": "1.0.0", "name": network.name, "plugins": [plugin] });
-    write("etc/10-podnet.conflist", config.to_string())?;
+    fs::create_dir_all(scratch.path().join("etc"))?;
+    if !network.plugin.is_empty() {
+        write("etc/10-podnet.conflist", config.to_string())?;
+    }
     fs::create_dir_all(scratch.path().join("cni"))?;
     let pods = || situation.pods.iter().filter(|pod| !pod.host_network);
     if !situation.missing.contains(&Source::Cache) {

@@ -541,6 +541,9 @@ impl Writer<'_> {
         if some.is_empty() {
             pods.push(proxy());
         }
+        for pod in &mut pods {
+            pod["node"] = json!(self.situation.list_node);
+        }
         let mut list = json!({ "source": source, "at": ago(self.look + self.situation.list_age), "whole": whole, "pods": pods });
         if !whole {
             list["made_after"] = json!(ago(self.look + self.situation.list_age));
@@ -576,8 +579,8 @@ fn listing(pod: &Pod) -> Value {
         "namespace": pod.namespace, "name": pod.name, "uids": uids, "node": "worker-1",
         "phase": phase, "ips": pod.ips, "grace_seconds": pod.grace,
     });
-    if matches!(phase, "Failed" | "Succeeded") {
-        item["finished"] = json!(ago(pod.finished));
+    if let ("Failed" | "Succeeded", Some(finished)) = (phase, pod.finished) {
+        item["finished"] = json!(ago(finished));
     }
     if let Listed::Terminating(seconds) = pod.listed {
         // deletionTimestamp is the end of the grace period.
@@ -676,5 +679,8 @@ fn network(network: &Network) -> Value {
             "gateway": format!("{net}1"),
         }]);
     }
-    json!([value])
+    match network.plugin {
+        "" => json!([]),
+        _ => json!([value]),
+    }
 }

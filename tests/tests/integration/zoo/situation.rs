@@ -22,6 +22,8 @@ pub(super) struct Situation {
     pub(super) network: Network,
     /// Who lists pods.
     pub(super) api: Api,
+    /// The node whose pods they are.
+    pub(super) list_node: &'static str,
     /// How old their list is, s.
     pub(super) list_age: u64,
     /// Sources that are not there.
@@ -86,7 +88,7 @@ pub(super) enum Source {
 pub(super) struct Network {
     /// Its name, and what its files are named by.
     pub(super) name: &'static str,
-    /// The main plugin.
+    /// The main plugin; empty if the node has no configuration.
     pub(super) plugin: &'static str,
     /// `ipam.type`, as the configuration has it.
     pub(super) ipam: Option<&'static str>,
@@ -163,8 +165,8 @@ pub(super) struct Pod {
     pub(super) listed: Listed,
     /// When it went off the list, s ago, where that was seen.
     pub(super) deleted: Option<u64>,
-    /// When it ended, s ago, if it has.
-    pub(super) finished: u64,
+    /// When it ended, s ago, if it has, and that is known.
+    pub(super) finished: Option<u64>,
     /// terminationGracePeriodSeconds
     pub(super) grace: u64,
     pub(super) in_cri: InCri,
@@ -261,6 +263,7 @@ impl Situation {
             others: Vec::new(),
             network: BRIDGE,
             api: Api::Server,
+            list_node: "worker-1",
             list_age: 0,
             missing: Vec::new(),
             reserved: Vec::new(),
@@ -308,6 +311,12 @@ impl Situation {
 
     pub(super) fn api(mut self, api: Api) -> Self {
         self.api = api;
+        self
+    }
+
+    /// The list is of another node's pods.
+    pub(super) fn list_node(mut self, node: &'static str) -> Self {
+        self.list_node = node;
         self
     }
 
@@ -580,7 +589,7 @@ impl Pod {
             devices: vec![device],
             listed: Listed::As("Running"),
             deleted: None,
-            finished: 120,
+            finished: Some(120),
             grace: 30,
             in_cri: InCri::Ready,
             cached: true,
@@ -657,7 +666,13 @@ impl Pod {
 
     /// It ended so many seconds ago.
     pub(super) fn finished(mut self, seconds: u64) -> Self {
-        self.finished = seconds;
+        self.finished = Some(seconds);
+        self
+    }
+
+    /// Nobody says when it ended.
+    pub(super) fn unfinished(mut self) -> Self {
+        self.finished = None;
         self
     }
 
@@ -733,6 +748,12 @@ impl Pod {
     pub(super) fn without_neighbour(mut self) -> Self {
         self.neighbour = false;
         self
+    }
+
+    /// It runs on another node: this one's lists of pods are all that has it.
+    pub(super) fn elsewhere(self) -> Self {
+        let this = self.uncached().unreserved().in_cri(InCri::Gone);
+        this.empty().unspaced()
     }
 
     /// Its namespace is gone.
