@@ -198,7 +198,7 @@ fn recorded() -> anyhow::Result<()> {
 
 /// Nodes do not see each other: several at once.
 fn staged() -> anyhow::Result<()> {
-    const AT_ONCE: usize = 3;
+    const AT_ONCE: usize = 4;
     let mut table = Table::default();
     let mut rows = Vec::new();
     for situation in situations() {
