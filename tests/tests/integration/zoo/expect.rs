@@ -54,6 +54,12 @@ impl Finds {
         self
     }
 
+    /// Of whatever severity.
+    pub(super) fn any(mut self) -> Self {
+        self.severity = Some("");
+        self
+    }
+
     pub(super) fn warning(mut self) -> Self {
         self.severity = Some("warning");
         self
@@ -107,6 +113,7 @@ impl Finds {
 
     fn fits(&self, finding: &Value) -> bool {
         let severity = match self.severity {
+            Some("") => true,
             Some(severity) => finding["severity"] == severity,
             None => is_bad(finding),
         };

@@ -1,6 +1,8 @@
 //! Nodes on which nothing is wrong: what is found there is a false alarm.
 
-use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, Task, network};
+use super::situation::{
+    Api, Device, InCri, Listed, Other, Pod, Situation, Source, Task, digits, network,
+};
 
 /// All rows.
 pub(super) fn rows() -> Vec<Situation> {
@@ -334,25 +336,60 @@ fn strangers() -> Vec<Situation> {
                 .device(Device::of("veth", "v0").ip("10.244.7.2/24")),
         ),
         named("kind: a kubelet inside of a container, whose pods have addresses of their own")
-            .other(nested_kubelet("kind-a", "/docker/", "10.244.9.5/24"))
-            .other(nested_kubelet("kind-b", "/docker/", "10.244.9.5/24"))
-            .real("pods of others are told by their cgroups"),
+            .other(nested_kubelet("kind-a", "/docker/{id}/kubelet/kubepods/besteffort/pod{uid}/{pod}", "10.244.9.5/24"))
+            .other(nested_kubelet("kind-b", "/docker/{id}/kubelet/kubepods/besteffort/pod{uid}/{pod}", "10.244.9.5/24"))
+            .may("blocked-task")
+            .real(BY_CGROUP),
         named("k3d: a kubelet inside of a container, with the address of a pod of this node")
-            .other(nested_kubelet("k3d-a", "/docker/", "10.244.7.2/24"))
-            .real("pods of others are told by their cgroups"),
+            .other(nested_kubelet("k3d-a", "/docker/{id}/kubepods/besteffort/pod{uid}/{pod}", "10.244.7.2/24"))
+            .may("blocked-task")
+            .real(BY_CGROUP),
+        named("kind with the systemd driver, and by podman")
+            .other(nested_kubelet("kind-c", "/docker/{id}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{uid_}.slice/cri-containerd-{pod}.scope", "10.244.7.2/24"))
+            .other(nested_kubelet("kind-d", "/system.slice/docker-{id}.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{uid_}.slice/cri-containerd-{pod}.scope", "10.244.7.2/24"))
+            .other(nested_kubelet("kind-e", "/machine.slice/libpod-{id}.scope/container/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{uid_}.slice/cri-containerd-{pod}.scope", "10.244.7.2/24"))
+            .may("blocked-task")
+            .real(BY_CGROUP),
+        named("a kubelet inside of an LXC container")
+            .other(nested_kubelet("lxc-a", "/lxc.payload.k8s-one/kubepods/besteffort/pod{uid}/{pod}", "10.244.7.2/24"))
+            .other(nested_kubelet("lxc-b", "/lxc.payload.k8s-two/kubepods/besteffort/pod{uid}/{pod}", "10.244.7.2/24"))
+            .may("blocked-task")
+            .real(BY_CGROUP),
+        row("kind inside of two pods, as CI does: inner pods with one address")
+            .pod(Pod::new("ci/prow-a", "10.244.7.2/24").device(Device::bridge("docker0").ip("172.17.0.1/16")))
+            .pod(Pod::new("ci/prow-b", "10.244.7.3/24").device(Device::bridge("docker0").ip("172.17.0.1/16")))
+            .shell(&kind_in_pod("ci/prow-a", "a"))
+            .shell(&kind_in_pod("ci/prow-b", "b"))
+            .real(BY_CGROUP),
     ]
 }
 
 /// A pod of a kubelet that runs inside of a container of this node: it is
 /// joined to that node's bridge, which is in the container's namespace.
-fn nested_kubelet(label: &'static str, folder: &str, address: &'static str) -> Other {
-    let id = super::situation::digits(label, 64);
-    let pod = super::situation::digits(&format!("pod {label}"), 64);
+fn nested_kubelet(label: &'static str, cgroup: &str, address: &'static str) -> Other {
     let uid = "0f5e7a52-0001-4000-8000-00000000000a";
-    let top = format!("{folder}{id}/kubelet/kubepods/besteffort/pod{uid}/{pod}");
+    let cgroup = cgroup
+        .replace("{id}", &digits(label, 64))
+        .replace("{pod}", &digits(&format!("pod {label}"), 64))
+        .replace("{uid}", uid)
+        .replace("{uid_}", &uid.replace('-', "_"));
+    // Of a pod of this node that no list has, this would be a ghost's.
     Other::of(label, "nestedpause")
-        .cgroup(&top)
+        .stuck("inner", 300)
+        .cgroup(&cgroup)
         .device(Device::of("veth", "eth0").ip(address))
+}
+
+/// Why a row can only be staged.
+const BY_CGROUP: &str = "pods of others are told by their cgroups";
+
+/// A pod of a kubelet that runs inside of a pod.
+fn kind_in_pod(pod: &str, letter: &str) -> String {
+    let docker = letter.repeat(64);
+    let inner = digits(letter, 64);
+    let uid = "0f5e7a52-0001-4000-8000-00000000000a";
+    let below = format!("/docker/{docker}/kubelet/kubepods/besteffort/pod{uid}/{inner}");
+    nested(pod, letter).replace(&format!("/docker/{docker}"), &below)
 }
 
 /// Pods that come and go as they should.
@@ -376,6 +413,10 @@ fn ends() -> Vec<Situation> {
         row("a pod is being evicted: it has Failed already, and its containers are being stopped")
             .pod(other())
             .pod(Pod::new("shop/evicted", "10.244.7.2/24").listed(Listed::As("Failed")).unfinished()),
+        row("a static pod whose mirror is missing in the API")
+            .pod(other())
+            .pod(static_pod())
+            .watched(&[300, 120]),
         row("preemption: the victim terminates, the preemptor waits for it")
             .pod(terminating(10))
             .pod(other()),
@@ -416,6 +457,14 @@ fn ends() -> Vec<Situation> {
             .pod(other())
             .pod(Pod::new("shop/new", "10.244.7.2/24").age(0).gone()),
     ]
+}
+
+/// A static pod with a namespace of its own, which kubelet has not told the API of.
+fn static_pod() -> Pod {
+    let mut pod = Pod::new("kube-system/proxy-worker-1", "10.244.7.8/24").gone();
+    // kubelet's own hash of the manifest, by which its cgroup is named.
+    pod.uid = "6f3a1c0de5f3a1c0de5f3a1c0de5f3a1".to_owned();
+    pod
 }
 
 /// A pod that has run to its end: nothing of it is on the node but what the
@@ -488,7 +537,7 @@ fn sources() -> Vec<Situation> {
             .silent("ghost-sandbox"),
         row("a reservation of a moment ago, whose sandbox is not there yet")
             .pod(Pod::new("shop/a", "10.244.7.2/24"))
-            .reserved("10.244.7.50", &super::situation::digits("in the making", 64), 5),
+            .reserved("10.244.7.50", &digits("in the making", 64), 5),
         row("a list of another node's or cluster's pods proves nothing")
             .pod(Pod::new("shop/a", "10.244.7.2/24").gone().stuck("dd", 300))
             .api(Api::File(&["elsewhere"]))

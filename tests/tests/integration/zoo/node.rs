@@ -180,6 +180,12 @@ impl Script {
                     }
                 }
             }
+            (None, Some(parent)) if device.inner => {
+                let id = name.rsplit('.').next().unwrap_or("5");
+                self.line(&format!(
+                    "{enter}ip link add link {parent} name {name} type vlan id {id}"
+                ));
+            }
             (None, Some(parent)) => {
                 let more = match kind {
                     "macvlan" => String::from("mode bridge"),
@@ -564,7 +570,13 @@ pub(super) fn run(situation: &Situation, mode: Mode) -> anyhow::Result<Vec<Value
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
     files(situation, &scratch)?;
     let stuck = |task: &Task| task.stuck.is_some();
-    let stuck = situation.pods.iter().any(|pod| pod.tasks.iter().any(stuck));
+    let others = situation.others.iter().flat_map(|other| &other.tasks);
+    let mut tasks = situation
+        .pods
+        .iter()
+        .flat_map(|pod| &pod.tasks)
+        .chain(others);
+    let stuck = tasks.any(stuck);
     let mut node = Node {
         situation,
         mode,

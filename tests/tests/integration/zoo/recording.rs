@@ -317,15 +317,16 @@ impl Writer<'_> {
                 .ends
                 .iter()
                 .position(|(_, _, place)| *place == (inode, index));
+            let in_own = |name: &str| devices.iter().position(|each| each.name == name);
             let link = match (device.parent, end) {
+                (Some(parent), _) if device.inner => in_own(parent).map(|at| at as u32 + 2),
                 (Some(parent), _) => self.host_index(parent),
                 (None, Some(end)) => Some((self.situation.host.len() + end) as u32 + 2),
                 (None, None) => None,
             };
-            let nsid = link.map(|_| 0);
+            let nsid = link.filter(|_| !device.inner).map(|_| 0);
             let twin = self.twin(device, inode, index);
             let link = link.or(twin.as_ref().map(|_| index + 100));
-            let in_own = |name: &str| devices.iter().position(|each| each.name == name);
             let master = device.master.and_then(in_own).map(|at| at as u32 + 2);
             let hardware = device.kind.is_none().then_some("pci 0000:00:1f.2");
             listed.push(entry(device, (inode, index), link, nsid, master, hardware));

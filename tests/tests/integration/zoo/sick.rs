@@ -357,6 +357,12 @@ fn duplicates() -> Vec<Situation> {
             .host(Device { master: Some("red"), ..Device::bridge("br-b").ip("192.168.51.1/24") })
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-a").ip("192.168.50.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-b").ip("192.168.50.5/24"))),
+        row("two pods tag VLAN 100 on their macvlans of one uplink, one address: a list of devices has no VLANs")
+            .host(Device::uplink("ens4").ip("198.51.100.10/24"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("macvlan", "net1", "ens4")).device(Device::tagged("net1.100", "net1").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("macvlan", "net1", "ens4")).device(Device::tagged("net1.100", "net1").ip("192.168.50.5/24")))
+            .finds(finds("duplicate-address").any().about("192.168.50.5").times(1))
+            .deletes_nobody(),
         row("SR-IOV: net1 of two pods have one address, by virtual functions of which nobody knows the network")
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(function().ip("192.168.50.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(function().ip("192.168.50.5/24")))

@@ -106,6 +106,8 @@ pub(super) struct Device {
     pub(super) kind: Option<&'static str>,
     /// A device of the node that it is stacked on.
     pub(super) parent: Option<&'static str>,
+    /// The one that it is stacked on is of its own namespace.
+    pub(super) inner: bool,
     /// A device of the same namespace that it is a port of.
     pub(super) master: Option<&'static str>,
     /// The node's end of a veth pair: its name, and its bridge.
@@ -454,6 +456,7 @@ impl Device {
             name: name.to_owned(),
             kind,
             parent: None,
+            inner: false,
             master: None,
             host_end: None,
             addresses: Vec::new(),
@@ -526,6 +529,15 @@ impl Device {
         }
     }
 
+    /// A VLAN of a device of the same namespace, made by the pod itself.
+    pub(super) fn tagged(name: &str, parent: &'static str) -> Self {
+        Self {
+            inner: true,
+            attached: None,
+            ..Self::on("vlan", name, parent)
+        }
+    }
+
     /// The cable goes to this bridge of the node.
     pub(super) fn to(mut self, bridge: &'static str) -> Self {
         let name = self.host_end.take().map(|(name, _)| name);
@@ -558,6 +570,15 @@ impl Device {
         self
     }
 }
+
+/// The stack of a task that waits for a FUSE mount.
+const FUSE: &[&str] = &[
+    "request_wait_answer+0x10d/0x1f0",
+    "__fuse_simple_request+0xf0/0x2b0",
+    "fuse_direct_io+0x37e/0x730",
+    "vfs_read+0x2b7/0x340",
+    "ksys_read+0x63/0xf0",
+];
 
 impl Task {
     pub(super) fn new(comm: &'static str) -> Self {
@@ -710,13 +731,6 @@ impl Pod {
 
     /// All that runs in it is this, in uninterruptible sleep on a FUSE mount.
     pub(super) fn stuck(mut self, comm: &'static str, seconds: u64) -> Self {
-        const FUSE: &[&str] = &[
-            "request_wait_answer+0x10d/0x1f0",
-            "__fuse_simple_request+0xf0/0x2b0",
-            "fuse_direct_io+0x37e/0x730",
-            "vfs_read+0x2b7/0x340",
-            "ksys_read+0x63/0xf0",
-        ];
         self.tasks = vec![Task {
             stuck: Some((seconds, FUSE)),
             ..Task::new(comm)
@@ -823,6 +837,16 @@ impl Other {
 
     pub(super) fn task(mut self, comm: &'static str) -> Self {
         self.tasks.push(Task {
+            in_pod: false,
+            ..Task::new(comm)
+        });
+        self
+    }
+
+    /// A task in it hangs.
+    pub(super) fn stuck(mut self, comm: &'static str, seconds: u64) -> Self {
+        self.tasks.push(Task {
+            stuck: Some((seconds, FUSE)),
             in_pod: false,
             ..Task::new(comm)
         });
