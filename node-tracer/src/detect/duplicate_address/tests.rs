@@ -322,7 +322,11 @@ fn what_keeps_a_namespace_without_tasks_and_mounts_is_told_or_unknown() {
     );
     assert_eq!(
         open.unknown,
-        ["what holds netns 200: no task, mount or descriptor was found; a socket can"]
+        [
+            format!("whose netns 100 ({fd}) is").as_str(),
+            "what holds netns 200: no task, mount or descriptor was found; a socket can",
+            "whose netns 200 is"
+        ]
     );
 }
 
