@@ -235,7 +235,7 @@ pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
 /// enough to be called stuck.
 fn asleep(entry: &NetnsEntry) -> Option<&Task> {
     let mut tasks = entry.tasks.iter();
-    tasks.find(|task| task.state == Some('D'))
+    tasks.find(|task| task.is_in_d())
 }
 
 /// Addresses that a pod has as its own.

@@ -4,6 +4,8 @@
 //! The first row of [`HINTS`] that any frame matches counts, so what says more
 //! stands above what says less: a FUSE wait inside a page fault is a FUSE wait.
 
+use crate::sleep::name;
+
 /// A plain-language reading of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
@@ -95,21 +97,6 @@ const HINTS: &[(&[&str], Hint)] = &[
             release: &[
                 "find the device (grep nbd /proc/TID/mountinfo) and see whether its server \
                       answers; nbd-client -d DEVICE fails the I/O",
-            ],
-        },
-    ),
-    (
-        &[
-            "__refrigerator",
-            "cgroup_freeze_",
-            "cgroup_enter_frozen",
-            "do_freezer_trap",
-        ],
-        Hint {
-            waits: "is frozen by its cgroup's freezer",
-            release: &[
-                "thaw it: find the cgroup in /proc/TID/cgroup; a paused container goes on \
-                      with its runtime's resume",
             ],
         },
     ),
@@ -229,13 +216,6 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
-        &["kernel_clone", "wait_for_vfork_done", "_do_fork"],
-        Hint {
-            waits: "waits for its vfork child to exec or exit; mostly harmless, and SIGKILL ends it",
-            release: &["find the child (ps --ppid TID) and see what that one waits for"],
-        },
-    ),
-    (
         &[
             "mutex_lock",
             "__mutex_lock",
@@ -273,31 +253,6 @@ pub(crate) fn hint(stack: &[String], wchan: Option<&str>) -> Option<Hint> {
         .map(|(_, hint)| *hint)
 }
 
-/// The function that a task sleeps in: the innermost one that is not of the
-/// scheduler.
-pub(crate) fn function<'a>(stack: &'a [String], wchan: Option<&'a str>) -> Option<&'a str> {
-    let scheduler = |function: &str| {
-        [
-            "schedule",
-            "__schedule",
-            "io_schedule",
-            "schedule_timeout",
-            "schedule_preempt_disabled",
-        ]
-        .contains(&function)
-    };
-    let mut frames = stack.iter().map(|frame| name(frame));
-    frames
-        .find(|function| !scheduler(function))
-        .or(wchan.filter(|wchan| *wchan != "0"))
-}
-
-/// A frame's function: what stands before `+0xoffset`.
-fn name(frame: &str) -> &str {
-    let frame = frame.trim();
-    frame.split(['+', ' ']).next().unwrap_or(frame)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,7 +277,6 @@ mod tests {
         assert!(waits(&["percpu_rwsem_wait", "vfs_write"]).contains("frozen"));
         assert!(waits(&["handle_userfault", "dev_ethtool"]).contains("userfaultfd"));
         assert!(waits(&["submit_bio_wait", "blkdev_direct_IO"]).contains("block device"));
-        assert!(waits(&["kernel_clone", "__do_sys_vfork"]).contains("vfork"));
         assert!(waits(&["msleep", "netdev_run_todo", "cleanup_net"]).contains("namespaces"));
         assert!(waits(&["rwsem_down_read_slowpath", "copy_net_ns"]).contains("create"));
     }
@@ -343,16 +297,5 @@ mod tests {
     #[test]
     fn without_a_stack_the_wait_channel_counts() {
         assert!(hint(&[], Some("request_wait_answer")).is_some());
-        assert_eq!(
-            function(&[], Some("request_wait_answer")),
-            Some("request_wait_answer")
-        );
-        assert_eq!(function(&[], Some("0")), None);
-    }
-
-    #[test]
-    fn a_task_sleeps_in_what_called_the_scheduler() {
-        let stack = ["__schedule+0x2", "schedule+0x1", "request_wait_answer+0xf"].map(String::from);
-        assert_eq!(function(&stack, Some("0")), Some("request_wait_answer"));
     }
 }
