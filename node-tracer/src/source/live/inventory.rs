@@ -293,7 +293,8 @@ impl Polled {
             .partition(|((tid, _), _)| unread.contains(tid));
         self.asleep.extend(same);
         let awake = over.into_values().filter(|asleep| asleep.reported);
-        look.awake = awake.map(|asleep| (asleep.task, asleep.since)).collect();
+        look.awake
+            .extend(awake.map(|asleep| (asleep.task, asleep.since)));
         look
     }
 
