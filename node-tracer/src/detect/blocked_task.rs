@@ -102,6 +102,13 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     }
     let mut unknown = Vec::new();
     match sigkill(blocked) {
+        Sigkill::Ends(claim) => {
+            claims.push(evidence(claim, "kernel", blocked.seen));
+            let (task, pid) = (task_label(task), task.pid);
+            advice.push(format!(
+                "kill -9 {pid}    # ends {task}: it wakes from this wait"
+            ));
+        }
         Sigkill::Known(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
         Sigkill::Unknown(what) => unknown.push(what),
     }
@@ -112,6 +119,12 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     }
     if blocked.stack.is_empty() {
         unknown.push(String::from("its kernel stack: it could not be read"));
+    }
+    if sleep::function(&blocked.stack, blocked.wchan.as_deref()).is_none() {
+        unknown.push(String::from(
+            "whether it only waits for its vfork child, or is frozen: where it sleeps could not be \
+             read",
+        ));
     }
     let standing = entry.map(|entry| entry.sandbox.standing);
     if pod.is_some() && standing == Some(Standing::Unknown) {
@@ -156,6 +169,8 @@ fn severity(blocked: &Blocked, is_pods: bool) -> Severity {
 
 /// What is known of a SIGKILL.
 enum Sigkill {
+    /// It would end the sleep.
+    Ends(String),
     Known(String),
     Unknown(String),
 }
@@ -186,7 +201,7 @@ fn sigkill(blocked: &Blocked) -> Sigkill {
         (Some(false), Some(true)) if by_fuse => Sigkill::Unknown(String::from(
             "whether SIGKILL would end it: only if the FUSE daemon has not read its request yet",
         )),
-        (Some(false), Some(true)) => Sigkill::Known(String::from(
+        (Some(false), Some(true)) => Sigkill::Ends(String::from(
             "no SIGKILL is pending; one would wake it (TASK_KILLABLE)",
         )),
         (None, Some(true)) => Sigkill::Unknown(format!(

@@ -105,7 +105,10 @@ const HINTS: &[(&[&str], Hint)] = &[
         Hint {
             waits: "waits for memory that another process is to deliver (userfaultfd: a virtual \
                     machine, a checkpoint being restored)",
-            release: &["end it (kill -9 TID), or the process that has the userfaultfd"],
+            release: &[
+                "find the process that has the userfaultfd (it reads anon_inode:[userfaultfd]); once \
+                 it delivers the memory or has ended, the task goes on",
+            ],
         },
     ),
     (

@@ -175,6 +175,7 @@ fn sigkill() -> anyhow::Result<()> {
         // The kernel says since when it sleeps, though nobody looked then.
         ensure!(finding["holders"][0]["first_seen"].is_null(), "{finding}");
     }
+    volume.release();
     Ok(())
 }
 

@@ -66,6 +66,9 @@ pub(super) fn vfork() -> anyhow::Result<()> {
     unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
     told_alone(child, &[parent.pid()])?;
     ensure!(state(parent.pid()) == Some('D'), "the parent has gone on");
+    for mut held in [volume, other] {
+        held.release();
+    }
     Ok(())
 }
 
@@ -96,7 +99,9 @@ pub(super) fn frozen() -> anyhow::Result<()> {
     for pid in frozen {
         ensure!(state(pid) == Some('D'), "{pid} is {:?}", state(pid));
     }
-    told_alone(reader.pid(), &frozen)
+    told_alone(reader.pid(), &frozen)?;
+    volume.release();
+    Ok(())
 }
 
 /// Who is stuck keeps its cgroup from being frozen as a whole, and is told all
@@ -111,5 +116,7 @@ pub(super) fn freezing() -> anyhow::Result<()> {
     freezer.add(pause.pid())?;
     freezer.add(reader.pid())?;
     ensure!(freezer.freeze().is_err(), "one that is stuck was frozen");
-    told_alone(reader.pid(), &[pause.pid()])
+    told_alone(reader.pid(), &[pause.pid()])?;
+    volume.release();
+    Ok(())
 }
