@@ -101,6 +101,16 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
+        &["mem_cgroup_oom_synchronize"],
+        Hint {
+            waits: "waits for memory: its cgroup is at its limit and has the OOM killer turned off",
+            release: &[
+                "raise memory.limit_in_bytes of its memory cgroup (see /proc/TID/cgroup), or end \
+                 something in it",
+            ],
+        },
+    ),
+    (
         &["handle_userfault"],
         Hint {
             waits: "waits for memory that another process is to deliver (userfaultfd: a virtual \

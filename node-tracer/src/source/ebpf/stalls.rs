@@ -42,15 +42,6 @@ impl Probes {
 
     /// Marks a stall as reported, so that its end is reported too.
     pub(crate) fn mark_reported(&mut self, tid: u32, since: u64) -> Result<(), ProbeError> {
-        self.mark(tid, since, 1)
-    }
-
-    /// Has a stall that was reported be due again.
-    pub(crate) fn mark_unreported(&mut self, tid: u32, since: u64) -> Result<(), ProbeError> {
-        self.mark(tid, since, 0)
-    }
-
-    fn mark(&mut self, tid: u32, since: u64, reported: u32) -> Result<(), ProbeError> {
         // Only if it is still there: a task that has just been woken must not
         // come back as asleep.
         const BPF_EXIST: u64 = 2;
@@ -59,7 +50,7 @@ impl Probes {
         }
         let entry = Value(Blocked {
             since,
-            reported,
+            reported: 1,
             pad: 0,
         });
         match self.blocked.insert(tid, entry, BPF_EXIST) {

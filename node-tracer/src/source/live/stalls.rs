@@ -237,21 +237,22 @@ impl Live {
     }
 
     /// Ends stalls that were told and are over without a record of it: one
-    /// can get lost, and a thaw wakes nobody.
+    /// can get lost.
     pub(super) fn check_told(&mut self, outside: &[TaskEntry], out: &mut Vec<Event>) {
         if self.polled.is_some() || self.told.is_empty() {
             return;
         }
         let asked = self.ask_for(outside, self.told.keys().copied());
+        // One that was stuck and is frozen now has not gone on.
+        let sleeps = |entry: &&TaskEntry| {
+            tasks::is_blocked(entry) || entry.not_stuck == Some(NotStuck::Frozen)
+        };
         let blocked: HashMap<u32, u64> = outside
             .iter()
             .chain(&asked.found)
-            .filter(|entry| tasks::is_blocked(entry))
+            .filter(sleeps)
             .map(|entry| tasks::key(&entry.row.task))
             .collect();
-        let frozen = |entry: &&TaskEntry| entry.not_stuck == Some(NotStuck::Frozen);
-        let frozen = outside.iter().chain(&asked.found).filter(frozen);
-        let frozen: HashSet<u32> = frozen.map(|entry| entry.row.task.tid).collect();
         let mut over = Vec::new();
         for (tid, told) in &mut self.told {
             if blocked.get(tid) == Some(&told.task.start_boottime) {
@@ -266,11 +267,7 @@ impl Live {
         }
         for tid in over {
             if let Some(told) = self.told.remove(&tid) {
-                match frozen.contains(&tid) {
-                    // A thaw wakes nobody: it is looked at again.
-                    true => self.note(|probes| probes.mark_unreported(tid, told.since)),
-                    false => self.forget_blocked(tid, told.since),
-                }
+                self.forget_blocked(tid, told.since);
                 let event = self.unblocked(&told.task, told.since, now());
                 out.push(event);
             }
