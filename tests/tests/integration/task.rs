@@ -55,6 +55,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: not_stuck::freezing,
     },
     Test {
+        name: "stall_of_many_short_sleeps_is_none",
+        needs: FROZEN,
+        run: not_stuck::busy,
+    },
+    Test {
         name: "stall_tells_what_a_sigkill_does",
         needs: NEEDS,
         run: sigkill,

@@ -3,6 +3,7 @@
 //! is told: so the tracer has looked, by each of its ways.
 
 use std::process::Child;
+use std::time::Duration;
 
 use anyhow::ensure;
 use node_tracer_tests::freezer::Freezer;
@@ -11,6 +12,7 @@ use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::{PodProcess, state};
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::stuck::Stuck;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding};
 use serde_json::Value;
 
@@ -118,5 +120,26 @@ pub(super) fn freezing() -> anyhow::Result<()> {
     ensure!(freezer.freeze().is_err(), "one that is stuck was frozen");
     told_alone(reader.pid(), &[pause.pid()])?;
     volume.release();
+    Ok(())
+}
+
+/// Who uses a disk that is slow is in state D nearly whenever somebody looks,
+/// and has run each time in between.
+pub(super) fn busy() -> anyhow::Result<()> {
+    const FROZEN: Duration = Duration::from_millis(700);
+    const THAWED: Duration = Duration::from_millis(150);
+    let mut tasks = Stuck::start(4)?;
+    for way in WAYS {
+        let tracer = Tracer::trace(&[&THRESHOLD[..], way].concat())?;
+        tasks.take_turns(FROZEN, THAWED, Duration::from_secs(6))?;
+        let ended = tracer.stop()?;
+        let wrong = ended.records.iter().find(|record| {
+            let told = is_finding(record, "blocked-task") || is_event(record, "task-blocked");
+            told && tasks.pids().iter().any(|pid| is_about(record, *pid))
+        });
+        ensure!(wrong.is_none(), "{way:?}: a false alarm: {wrong:?}");
+    }
+    let slept = tasks.stop()?;
+    ensure!(slept > 50, "only {slept} sleeps");
     Ok(())
 }
