@@ -37,7 +37,7 @@ pub(crate) use self::{
     each::Missed,
     fds::FdHolders,
     mounts::NsfsMount,
-    sleep::Stalls,
+    sleep::{Stall, Stalls},
     sockets::socket_namespace,
     tasks::{TaskEntry, Tasks},
 };
@@ -47,6 +47,7 @@ mod descriptors;
 mod each;
 mod fds;
 mod mounts;
+mod not_stuck;
 mod one_task;
 mod sleep;
 mod sockets;
@@ -250,6 +251,13 @@ impl Procfs {
         Ok(text.filter(|name| !matches!(name.as_str(), "" | "0")))
     }
 
+    /// Whether a task has been sent a SIGKILL that it has not taken yet; `None`
+    /// if that cannot be read.
+    pub(crate) fn sigkill_pending(&self, tid: u32) -> Option<bool> {
+        let status = self.task_file(tid, "status").ok()??;
+        sigkill_pending(status.as_bytes())
+    }
+
     /// A task's kernel stack, innermost function first, as `function+0xoffset`.
     /// Empty if the kernel keeps no stacks, or the task is gone.
     ///
@@ -334,6 +342,14 @@ fn status_field(status: &[u8], name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
+/// By the signals that are pending for the thread (`SigPnd`), where the kernel
+/// puts it for each thread of a process, and for all of them (`ShdPnd`).
+fn sigkill_pending(status: &[u8]) -> Option<bool> {
+    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+    let pending = |name| u64::from_str_radix(&status_field(status, name)?, 16).ok();
+    Some((pending("SigPnd:")? | pending("ShdPnd:")?) & SIGKILL != 0)
+}
+
 fn read_stat(path: &Path) -> Result<Option<Stat>, ProcfsError> {
     let Some(bytes) = read_file(path)? else {
         return Ok(None);
@@ -403,6 +419,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     sleep::fuzz(&text);
     frame(&text);
     status_field(data, "Tgid:");
+    sigkill_pending(data);
     namespace_inode(OsStr::from_bytes(data), "net");
     file_name(Path::new(OsStr::from_bytes(data)));
 }
