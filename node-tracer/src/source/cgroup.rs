@@ -173,7 +173,7 @@ impl Place {
         if path == "/" && !hierarchy.is_empty() && each.base != Base::Top {
             return Some(Owner::Unknown);
         }
-        let Some(parts) = each.from_top(path) else {
+        let Some(parts) = each.absolute(path) else {
             return Some(Owner::Unknown);
         };
         let below = below(&parts, &each.node).and_then(|below| owner_of_parts(below, path));
@@ -201,7 +201,7 @@ impl Place {
 impl Hierarchy {
     /// The parts of a path that the tracer is shown, from the top; `None` if
     /// that cannot be told.
-    fn from_top<'a>(&'a self, path: &'a str) -> Option<Vec<&'a str>> {
+    fn absolute<'a>(&'a self, path: &'a str) -> Option<Vec<&'a str>> {
         let (ups, below) = split(path);
         match &self.base {
             Base::Top => (ups == 0).then_some(below),

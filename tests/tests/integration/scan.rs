@@ -104,7 +104,12 @@ pub(crate) const TESTS: &[Test] = &[
     Test {
         name: "scan_tells_pods_beside_its_own_from_a_cgroup_namespace",
         needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
-        run: contained::siblings,
+        run: contained::scanned,
+    },
+    Test {
+        name: "trace_tells_pods_beside_its_own_from_a_cgroup_namespace",
+        needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+        run: contained::traced,
     },
     Test {
         name: "scan_records_private_replayable_lines",

@@ -60,27 +60,36 @@ fn coverage(look: &Look) -> anyhow::Result<&Value> {
     item.with_context(|| look.brief())
 }
 
-pub(crate) fn siblings() -> anyhow::Result<()> {
-    let (scratch, cgroup) = (Scratch::create()?, own_cgroup()?);
+const OPTIONS: [&str; 6] = ["-o", "json", "--cri", "none", "--stall-threshold", "1s"];
+
+pub(crate) fn traced() -> anyhow::Result<()> {
+    let cgroup = own_cgroup()?;
     let mut incident = Incident::without_cni()?;
     let pods = incident.pods_file().display().to_string();
-    let threshold = ["--stall-threshold", "1s", "--cri", "none"];
-    let trace = [&["trace", "-o", "json", "--pods", &pods], &threshold[..]].concat();
+    let trace = [&["trace", "--pods", &pods], &OPTIONS[..]].concat();
     let mut tracer = Tracer::start(&mut contained(&cgroup, Mounted::Yes, &trace)?, |_| ())?;
     tracer.wait_until_ready()?;
     let old = incident.start_old_pod()?;
-    let inode = old.netns_inode;
     incident.force_delete()?;
     let ghost = tracer.wait_for("the ghost", SOON, |record| {
-        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(inode)
+        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(old.netns_inode)
     })?;
     ensure!(ghost["pod"]["uid"] == old.pod.uid.as_str(), "{ghost}");
     tracer.stop()?;
+    drop(cgroup);
+    incident.clean()
+}
 
+pub(crate) fn scanned() -> anyhow::Result<()> {
+    let (scratch, cgroup) = (Scratch::create()?, own_cgroup()?);
+    let mut incident = Incident::without_cni()?;
+    let old = incident.start_old_pod()?;
+    let inode = old.netns_inode;
+    incident.force_delete()?;
     incident.garbage_collect()?;
     incident.start_new_pod()?;
     let pods = whole_list(incident.pods_file(), scratch.path())?;
-    let scan = [&["scan", "-o", "json", "--pods", &pods], &threshold[..]].concat();
+    let scan = [&["scan", "--pods", &pods], &OPTIONS[..]].concat();
     let known = look::run(&mut contained(&cgroup, Mounted::Yes, &scan)?)?;
     let [ghost] = ghosts(&known, inode)[..] else {
         anyhow::bail!("not one ghost: {}", known.brief());
@@ -103,5 +112,6 @@ pub(crate) fn siblings() -> anyhow::Result<()> {
         said.contains("ghost-sandbox") && said.contains(reason),
         "{said}"
     );
+    drop((scratch, cgroup));
     incident.clean()
 }
