@@ -87,8 +87,9 @@ impl Place {
     /// top of the node's mount of it; only if the node's first process is
     /// outside it.
     pub(crate) fn of(first: &str, mut own: impl FnMut(&str) -> Option<Vec<String>>) -> Self {
-        let lines = first.lines().filter_map(line);
-        let hierarchies = lines.map(|(_, name, path)| {
+        let mut lines: Vec<_> = first.lines().filter_map(line).collect();
+        lines.sort_by_key(|(rank, ..)| *rank);
+        let hierarchies = lines.into_iter().map(|(_, name, path)| {
             let (ups, below) = split(path);
             let parts: Vec<String> = below.iter().map(|part| (*part).to_owned()).collect();
             let (base, first) = match ups {

@@ -106,9 +106,10 @@ pub(crate) enum ProcfsError {
         /// Which.
         path: PathBuf,
     },
-    /// Where a cgroup is on the node cannot be told.
-    #[error("{0}")]
-    Place(String),
+    /// Where a task's cgroup is on the node cannot be told; see
+    /// [`Procfs::place_unknown`].
+    #[error("where their cgroups are on the node is not known")]
+    Place,
     /// There is no process at all: not a proc file system.
     #[error(
         "no process in {}: it must be the host's proc file system (in a container: run in the host's PID namespace, with the host's root as --root)",
@@ -169,10 +170,8 @@ impl Procfs {
         let owner = |answer: Option<Result<Option<Vec<u8>>, ProcfsError>>| match answer {
             Some(Ok(Some(bytes))) => {
                 let owner = place.owner(&String::from_utf8_lossy(&bytes));
-                if owner == Owner::Unknown
-                    && let Some(why) = self.place_unknown()
-                {
-                    missed.add(&ProcfsError::Place(why));
+                if owner == Owner::Unknown && !place.is_known() {
+                    missed.add(&ProcfsError::Place);
                 }
                 owner
             }

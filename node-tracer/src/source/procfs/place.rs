@@ -20,11 +20,6 @@ use crate::source::{
     root::{Entry, Found, Root},
 };
 
-/// Why paths of cgroups cannot be told, and what mends it.
-const UNKNOWN: &str = "the tracer has a cgroup namespace of its own and its cgroup was \
-     not found in the node's /sys/fs/cgroup below --root; mount the node's / there with all below \
-     it, or run in the host's cgroup namespace (--cgroupns=host, privileged)";
-
 /// Where cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
@@ -59,11 +54,16 @@ impl Procfs {
         if place.is_known() {
             return None;
         }
-        if place.is_empty() {
-            let first = self.proc.join("1/cgroup");
-            return Some(format!("{} cannot be read", first.display()));
-        }
-        Some(UNKNOWN.to_owned())
+        let first = self.proc.join("1/cgroup");
+        let cgroups = self.root.join(&MOUNT[1..]);
+        Some(match place.is_empty() {
+            true => format!("{} cannot be read", first.display()),
+            false => format!(
+                "the tracer has a cgroup namespace of its own, and its cgroup is not found in {}: \
+                 mount the node's / with all below it, and name it with --root",
+                cgroups.display()
+            ),
+        })
     }
 
     fn text(&self, file: &str) -> Option<String> {

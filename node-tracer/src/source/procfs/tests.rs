@@ -116,6 +116,7 @@ fn without_the_nodes_cgroups_a_task_beside_the_tracer_is_not_called_no_pods() {
         let (owners, missed) = procfs.owners_and_missed(vec![7, 8]);
         assert_eq!(owners, [Owner::Unknown, Owner::NoPod]);
         let missed = missed.say(|n| format!("the pods of {n} processes"));
+        let why = "where their cgroups are on the node is not known";
         assert_eq!(missed, Some(format!("the pods of 1 processes ({why})")));
     }
 }
