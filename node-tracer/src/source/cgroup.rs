@@ -89,7 +89,7 @@ impl Place {
     pub(crate) fn of(first: &str, mut own: impl FnMut(&str) -> Option<Vec<String>>) -> Self {
         let mut lines: Vec<_> = first.lines().filter_map(line).collect();
         lines.sort_by_key(|(rank, ..)| *rank);
-        let hierarchies = lines.into_iter().map(|(_, name, path)| {
+        let hierarchies = lines.into_iter().map(|(rank, name, path)| {
             let (ups, below) = split(path);
             let parts: Vec<String> = below.iter().map(|part| (*part).to_owned()).collect();
             let (base, first) = match ups {
@@ -104,14 +104,18 @@ impl Place {
                     None => (Base::Unknown, parts),
                 },
             };
-            Hierarchy {
-                name: name.to_owned(),
-                base,
-                node: node_root(first),
-            }
+            let name = name.to_owned();
+            let node = node_root(first);
+            (rank, Hierarchy { name, base, node })
         });
+        let mut hierarchies: Vec<(u8, Hierarchy)> = hierarchies.collect();
+        // One that every runtime uses is enough.
+        let found =
+            |(rank, each): &(u8, Hierarchy)| *rank < ANY && matches!(each.base, Base::At(_));
+        let is_found = hierarchies.iter().any(found);
+        hierarchies.retain(|(rank, each)| !is_found || *rank < ANY || each.is_known());
         Self {
-            hierarchies: hierarchies.collect(),
+            hierarchies: hierarchies.into_iter().map(|(_, each)| each).collect(),
         }
     }
 
@@ -126,8 +130,7 @@ impl Place {
 
     /// Whether every path can be told.
     pub(crate) fn is_known(&self) -> bool {
-        let known = |each: &Hierarchy| matches!(each.base, Base::Top | Base::At(_));
-        !self.hierarchies.is_empty() && self.hierarchies.iter().all(known)
+        !self.is_empty() && self.hierarchies.iter().all(Hierarchy::is_known)
     }
 
     /// Whether nothing is known of the node's first process.
@@ -200,6 +203,11 @@ impl Place {
 }
 
 impl Hierarchy {
+    /// Whether every path in it can be told.
+    fn is_known(&self) -> bool {
+        matches!(self.base, Base::Top | Base::At(_))
+    }
+
     /// The parts of a path that the tracer is shown, from the top; `None` if
     /// that cannot be told.
     fn absolute<'a>(&'a self, path: &'a str) -> Option<Vec<&'a str>> {
@@ -216,6 +224,9 @@ impl Hierarchy {
     }
 }
 
+/// The last rank of hierarchies: a runtime need not use them.
+const ANY: u8 = 3;
+
 /// A line of `/proc/TID/cgroup`: how early it counts, the hierarchy's
 /// controllers, the path.
 fn line(line: &str) -> Option<(u8, &str, &str)> {
@@ -226,7 +237,7 @@ fn line(line: &str) -> Option<(u8, &str, &str)> {
         ("0", "") => 0,
         (_, "name=systemd") => 1,
         (_, "pids") => 2,
-        _ => 3,
+        _ => ANY,
     };
     let path = fields.next()?;
     path.starts_with('/').then_some((rank, name, path))
@@ -673,6 +684,25 @@ mod tests {
         let own = "/docker/I/kubelet/kubepods/besteffort/podtracer/I";
         let inside = place("/../../../../../init.scope", Some(own));
         assert_eq!(owner(&inside, "/../../podD/I"), Some(Some(UID.to_owned())));
+    }
+
+    #[test]
+    fn one_hierarchy_that_every_runtime_uses_is_enough_and_no_other() {
+        let first = "9:name=extra:/../../x\n8:pids:/../../init.scope\n";
+        let found_in = |wanted: &'static str| {
+            let own = [String::from("kubepods"), String::from("podtracer")];
+            Place::of(first, |name| (name == wanted).then(|| own.to_vec()))
+        };
+        let task = "9:name=extra:/../pod1\n8:pids:/../pod1\n";
+        let place = found_in("pids");
+        assert!(place.is_known());
+        assert!(matches!(place.owner(task), Owner::Pod(_)));
+        let web = "9:name=extra:/../..\n8:pids:/../../web.service\n";
+        assert_eq!(place.owner(web), Owner::NoPod);
+        let place = found_in("name=extra");
+        assert!(!place.is_known());
+        let other = "9:name=extra:/../..\n8:pids:/../pod1\n";
+        assert_eq!(place.owner(other), Owner::Unknown);
     }
 
     #[test]
