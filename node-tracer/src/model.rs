@@ -71,6 +71,9 @@ pub(crate) const MAX_NAMES: usize = 64;
 /// The name that all sources of pods share.
 const SHARED: &str = "pods";
 
+/// The name of what tells processes' pods by their cgroups, in events.
+pub(crate) const OWNERS: &str = "pods by cgroup";
+
 /// All that is known of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
