@@ -33,6 +33,9 @@ const TOLD: usize = 3;
 /// says.
 pub(crate) const FLAT: &str = "/var/lib/cni/networks";
 
+/// Plugins that take networks from the API server.
+const META: [&str; 4] = ["multus", "multus-shim", "danm", "genie"];
+
 /// A store with leaked reservations.
 struct Leak<'v, 'a> {
     view: &'v View<'a>,
@@ -143,8 +146,12 @@ impl<'v, 'a> Leak<'v, 'a> {
             StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
             other => networks.iter().any(|network| other.serves(network)),
         };
+        // Multus has networks in the API that no file of the node names.
+        let elsewhere = networks
+            .iter()
+            .any(|network| META.contains(&network.plugin.as_str()));
         let unused = self.live.is_empty() && self.young == 0;
-        unused && !named && cni.unread().next().is_none()
+        unused && !named && !elsewhere && cni.unread().next().is_none()
     }
 
     fn finding(&self) -> Finding {
@@ -249,7 +256,10 @@ impl<'v, 'a> Leak<'v, 'a> {
             claims.push(evidence(reserved(each), store, each.modified));
         }
         if self.is_left_over() {
-            let claim = "the CNI configuration names no network with this store".to_owned();
+            let claim =
+                "the store is no longer in use: the CNI configuration names no network with it, \
+                 and no container or network namespace has any of its addresses"
+                    .to_owned();
             claims.push(evidence(claim, "cni", at));
         }
         claims
