@@ -92,8 +92,7 @@ impl<'v, 'a> Signs<'v, 'a> {
         if entry.host && is_routed(wiring, device) {
             return Some(Sign::Route);
         }
-        (master.is_none() && is_plain(name) && self.makes_plain())
-            .then_some(Sign::Name("bridge or ptp"))
+        (is_plain(name) && self.makes_plain()).then_some(Sign::Name("the bridge or ptp plugin"))
     }
 
     fn answers(&self) -> &HashMap<&'a str, &'a str> {

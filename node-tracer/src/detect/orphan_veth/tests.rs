@@ -271,7 +271,12 @@ fn what_it_is_a_port_of_tells_whose_it_is() {
             Severity::Warning
         );
     }
-    assert_eq!(port_of("br0", "veth1a2b3c4d", false), []);
+    assert_eq!(port_of("br0", "anything", false), []);
+    assert_eq!(
+        port_of("br0", "veth1a2b3c4d", false).len(),
+        1,
+        "by its name"
+    );
     assert_eq!(port_of("br0", "anything", true).len(), 1, "a pod is on it");
     assert_eq!(
         port_of("ovs-system", "nginx-1a2b3c", false).len(),

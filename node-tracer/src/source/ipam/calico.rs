@@ -126,6 +126,7 @@ pub(super) fn nodes(root: &Root, node: &str) -> BTreeSet<String> {
 
 impl Blocks {
     /// None yet, of nodes of these names.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn new(nodes: BTreeSet<String>, now: Timestamp) -> Self {
         Self::of(STORE, nodes, now)
     }
