@@ -66,8 +66,35 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 /// Whether no network that is configured gives a store's addresses out, and
 /// nobody uses any of them.
 pub(crate) fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
+    // That is soon known, and mostly enough.
+    if !is_unnamed(view, &listed.store) {
+        return false;
+    }
     let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
     leak.is_some_and(|leak| leak.is_left_over())
+}
+
+/// Whether no network that is configured keeps its reservations in a store, as
+/// far as the configuration is known.
+fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
+    let cni = &view.model.cni;
+    let Some(networks) = cni.networks() else {
+        return false;
+    };
+    let path = &store.path;
+    let flat = path.as_os_str() == FLAT
+        && networks
+            .iter()
+            .any(|network| network.plugin.starts_with("terway"));
+    let named = match store.kind {
+        StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
+        other => networks.iter().any(|network| other.serves(network)),
+    };
+    // Multus has networks in the API that no file of the node names.
+    let elsewhere = networks
+        .iter()
+        .any(|network| META.contains(&network.plugin.as_str()));
+    !named && !elsewhere && cni.unread().next().is_none()
 }
 
 /// Why stores that were listed could not be judged.
@@ -132,26 +159,8 @@ impl<'v, 'a> Leak<'v, 'a> {
     /// No network that is configured keeps its reservations here, and nobody
     /// uses any of them: it is left over from an earlier CNI.
     fn is_left_over(&self) -> bool {
-        let cni = &self.view.model.cni;
-        let Some(networks) = cni.networks() else {
-            return false;
-        };
-        let path = &self.store().path;
-        let flat = path.as_os_str() == FLAT
-            && networks
-                .iter()
-                .any(|network| network.plugin.starts_with("terway"));
-        let kind = self.store().kind;
-        let named = match kind {
-            StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
-            other => networks.iter().any(|network| other.serves(network)),
-        };
-        // Multus has networks in the API that no file of the node names.
-        let elsewhere = networks
-            .iter()
-            .any(|network| META.contains(&network.plugin.as_str()));
         let unused = self.live.is_empty() && self.young == 0;
-        unused && !named && !elsewhere && cni.unread().next().is_none()
+        unused && is_unnamed(self.view, self.store())
     }
 
     fn finding(&self) -> Finding {

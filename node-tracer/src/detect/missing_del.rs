@@ -112,9 +112,10 @@ struct Missing<'a> {
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut old: BTreeMap<&str, Vec<Missing<'_>>> = BTreeMap::new();
-    let left_over = left_over(view);
+    let left_over = OnceCell::new();
     for case in cases(view) {
-        let Some(missing) = judged(view, case, &left_over) else {
+        let Some(missing) = judged(view, case, left_over.get_or_init(|| left_over_stores(view)))
+        else {
             continue;
         };
         match missing.case.cached {
@@ -151,7 +152,7 @@ pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
 }
 
 /// Stores that no configured network and no container uses any more.
-fn left_over<'a>(view: &View<'a>) -> Vec<&'a Path> {
+fn left_over_stores<'a>(view: &View<'a>) -> Vec<&'a Path> {
     let stores = view.model.cni.stores();
     let stores = stores.filter(|listed| leaked_reservation::is_left_over(view, listed));
     stores.map(|listed| listed.store.path.as_path()).collect()

@@ -2,8 +2,8 @@
 //! nothing that it sends leaves it.
 //!
 //! CNIs that route give every pod the same made-up gateway (169.254.1.1,
-//! `fe80::...`) at the other end of its veth. AWS's, Terway's and Azure's write
-//! a permanent neighbour entry for it; without that nobody answers. Calico's
+//! `fe80::...`) at the other end of its veth. AWS's and Terway's write a
+//! permanent neighbour entry for it; without that nobody answers. Calico's
 //! host end answers for it (proxy ARP): then the entry comes and goes with the
 //! pod's traffic, and that it is absent means nothing, but that it failed does.
 //! So:

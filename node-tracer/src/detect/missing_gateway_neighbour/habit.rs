@@ -8,10 +8,10 @@ use crate::{
 };
 
 /// CNIs that write a permanent entry for the gateway that they make up.
-const WRITE: [&str; 4] = ["aws-cni", "azure-vnet", "terway", "terway-cni"];
-/// CNIs whose name does not tell: their gateway is answered for, or another
-/// plugin does the work.
-const OPEN: [&str; 3] = ["calico", "multus", "multus-shim"];
+const WRITE: [&str; 3] = ["aws-cni", "terway", "terway-cni"];
+/// CNIs whose name does not tell: their gateway is answered for, they write an
+/// entry in one of their modes, or another plugin does the work.
+const OPEN: [&str; 4] = ["azure-vnet", "calico", "multus", "multus-shim"];
 /// The gateway that all of them make up.
 const MADE_UP: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The same of AWS and Terway where addresses are IPv6.
