@@ -251,7 +251,15 @@ impl Engine {
                 continue;
             }
             let counts = self.summary.findings.entry(finding.rule).or_default();
-            let Some(mut open) = before.remove(&finding.id) else {
+            let known = before.remove(&finding.id);
+            let finding = match &known {
+                Some(open) if is_dated_by_looks(finding.rule) => Finding {
+                    since: finding.since.min(open.latest.since),
+                    ..finding
+                },
+                _ => finding,
+            };
+            let Some(mut open) = known else {
                 *counts.entry(finding.severity).or_default() += 1;
                 told.push((finding.clone(), State::Open));
                 let open = Open {
@@ -298,6 +306,12 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         ..
     } = finding;
     (std::cmp::Reverse(*severity), *rule, *since, id.clone())
+}
+
+/// Whether a rule knows only when the last look found what it tells of: it has
+/// been so since the first look that did.
+fn is_dated_by_looks(rule: Rule) -> bool {
+    matches!(rule, Rule::OrphanVeth | Rule::MissingGatewayNeighbour)
 }
 
 /// Whether a change is told at once.

@@ -46,7 +46,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, MAX_HOLDERS, Netns, Task, What},
+    event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What},
 };
 use allocation::Allocations;
 use attachment::Cni;
@@ -95,6 +95,8 @@ pub(crate) struct Model {
     pub(crate) lost: Lost,
     /// Pods that do not start.
     pub(crate) starts: Starts,
+    /// How many pods the kubelet runs at most, if its files say so.
+    pub(crate) max_pods: Option<MaxPods>,
     /// Pods' entries in a CNI's own data.
     pub(crate) endpoints: Endpoints,
     /// Devices that the kernel cannot remove yet.
@@ -332,6 +334,7 @@ impl Model {
             | What::ContainersListed { .. }
             | What::AttachmentsListed { .. }
             | What::NetworksListed { .. }
+            | What::MaxPods { .. }
             | What::StoreListed { .. } => self.take_list(time, what),
             What::NetnsDevices {
                 netns,

@@ -307,7 +307,6 @@ impl Calls {
     }
 
     /// All attachments, by container ID.
-    #[cfg(test)]
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &AttachmentCalls> {
         self.attachments.values()
     }

@@ -173,6 +173,7 @@ impl Lanes {
             | What::AddressAdded { .. }
             | What::ContainersListed { .. }
             | What::NetworksListed { .. }
+            | What::MaxPods { .. }
             | What::NetnsDevices { .. }
             | What::ClockStepped { .. }
             | What::Tick => {}

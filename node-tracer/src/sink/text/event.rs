@@ -189,6 +189,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::ContainersListed { .. }
         | What::AttachmentsListed { .. }
         | What::NetworksListed { .. }
+        | What::MaxPods { .. }
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
         | What::Tick => None,
