@@ -54,7 +54,7 @@ fn one_finding_a_pod_counts_all_its_sandboxes() {
     node.tell_all(&tried(10, 0, "boom"));
     let (first, _) = node.only(11, FAILED, State::Open);
     assert_eq!((first.severity, first.since), (Severity::Warning, s(10)));
-    assert_eq!(first.detail.cause.as_deref(), Some("other"));
+    assert_eq!(first.detail.cause.as_deref(), Some("cni-plugin-error"));
     assert_eq!(first.detail.attempts, Some(1));
     assert_eq!(first.detail.error.as_ref().unwrap().msg, "boom");
     assert_eq!(first.pod.unwrap().uid.as_deref(), Some(NEW));
@@ -253,7 +253,7 @@ fn a_plugin_that_was_killed_or_said_nothing_is_told_as_such() {
         (*exit_code, *signal, *error, *duration_ms) = (None, Some(9), None, 120_000.0);
     }
     let found = at_end(&story, 20).unwrap();
-    assert_eq!(found.detail.cause.as_deref(), Some("killed"));
+    assert_eq!(found.detail.cause.as_deref(), Some("cni-timeout"));
     assert!(
         found
             .title
@@ -267,7 +267,7 @@ fn a_plugin_that_was_killed_or_said_nothing_is_told_as_such() {
         (*exit_code, *signal) = (Some(1), None);
     }
     let found = at_end(&story, 20).unwrap();
-    assert_eq!(found.detail.cause.as_deref(), Some("other"));
+    assert_eq!(found.detail.cause.as_deref(), Some("cni-plugin-error"));
     assert!(said(&found.unknown, "its answer could not be read"));
 }
 

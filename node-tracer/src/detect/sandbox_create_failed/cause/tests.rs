@@ -81,7 +81,19 @@ fn what_comes_first_decides() {
         ),
         (
             "dial unix /var/run/x.sock: connect: connection refused",
+            "cni-not-ready",
+        ),
+        (
+            "dial tcp 127.0.0.1:50051: connect: connection refused: i/o timeout",
+            "cni-not-ready",
+        ),
+        (
+            "could not add IP address to \"cni0\": file exists",
             "cni-plugin-error",
+        ),
+        (
+            "fork/exec /opt/cni/bin/x: resource temporarily unavailable",
+            "node-memory",
         ),
         (
             "listen tcp4 :80: bind: address already in use",
