@@ -4,6 +4,8 @@
 //! input    a file or a pipe, unpacked
 //! lines    one buffer, and the lines in it
 //! begin    per line: does a record begin here, and of which form
+//! heads    what others have put before it
+//! clean    and into it
 //! fold     which lines are one record
 //! needles  does the record matter; the others are not looked at again
 //! peel     envelope by envelope, down to the message
@@ -15,9 +17,11 @@
 
 mod begin;
 mod calendar;
+mod clean;
 mod export;
 mod fold;
 mod header;
+mod heads;
 mod input;
 mod journal;
 mod json;
@@ -123,6 +127,8 @@ pub(crate) struct LogReader {
     wrapping: Wrapping,
     /// The month of the last record whose time has no year.
     month: [u8; 3],
+    /// Spaces before each line: whoever has quoted the log put them there.
+    margin: usize,
     /// The log's beginning was looked at.
     begun: bool,
     boot: Option<String>,
@@ -166,6 +172,7 @@ impl LogReader {
             ready: Ready::default(),
             wrapping: Wrapping::default(),
             month: [0; 3],
+            margin: 0,
             begun: false,
             boot: None,
             damaged: 0,
@@ -258,8 +265,12 @@ impl LogReader {
         }
         let mut wrapped = Wrapped::default();
         let mut ready = Ready::default();
-        for line in self.lines.from(0).split(|byte| *byte == b'\n') {
+        let all = || self.lines.from(0).split(|byte| *byte == b'\n');
+        let filled = all().filter(|line| !line.trim_ascii().is_empty());
+        self.margin = filled.map(fold::spaces).min().unwrap_or(0);
+        for line in all() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = line.get(self.margin..).unwrap_or_default();
             if line.len() <= lines::LONGEST {
                 wrapped.line(line);
                 ready.look_at(line, &mut self.calendar);
@@ -311,7 +322,26 @@ impl LogReader {
             line.place.start += (text.len() - rest.len()) as u64;
             text = rest;
         }
-        let form = begin::begins(text);
+        let is_block = self.pending.as_ref().is_some_and(|pending| {
+            let so_far = match pending.folded {
+                true => &self.joined,
+                false => self.lines.text(&pending.place),
+            };
+            pending.block || so_far.ends_with(b"=<")
+        });
+        let margin = fold::spaces(text).min(self.margin);
+        line.place.start += margin as u64;
+        text = text.get(margin..).unwrap_or_default();
+        let mut form = begin::begins(text);
+        let mut head = 0;
+        // A value of several lines may hold whatever it wants.
+        if form.is_none() && !is_block {
+            let quotes = fold::quotes(text);
+            line.place.start += quotes as u64;
+            text = text.get(quotes..).unwrap_or_default();
+            head = heads::length(text);
+            form = begin::begins(text.get(head..).unwrap_or_default());
+        }
         if let Some(mut pending) = self.pending.take() {
             let so_far = match pending.folded {
                 true => &self.joined,
@@ -330,6 +360,7 @@ impl LogReader {
             }
         }
         self.lines.take(&line);
+        line.place.start += head as u64;
         match form {
             None => self.plain(&line),
             Some(Form::Export) => self.exported(),

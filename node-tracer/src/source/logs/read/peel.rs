@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::{
     super::entry::Level,
     begin::{self, Form},
-    header, pairs, quote,
+    clean, header, pairs, quote,
     stamp::{self, Stamp},
 };
 
@@ -85,7 +85,8 @@ impl<'a> Parsed<'a> {
             depth: self.depth,
             ..Parsed::default()
         };
-        inner.peel(text);
+        let cleaned = clean::cleaned(text);
+        inner.peel(cleaned.as_deref().unwrap_or(text));
         self.depth = inner.depth;
         self.stamps.append(&mut inner.stamps);
         self.pid = self.pid.or(inner.pid);
@@ -116,6 +117,12 @@ impl<'a> Parsed<'a> {
                 let rest = self.stamped(stamp::unix(text))?;
                 Inside::Text(self.syslog(rest, true))
             }
+            Form::Local => {
+                let (stamp, rest) = stamp::local(text)?;
+                self.stamps.extend(stamp);
+                Inside::Text(self.syslog(rest, true))
+            }
+            Form::Bracketed => self.console(text)?,
             Form::Iso | Form::Dated | Form::Cri | Form::CriPartial => {
                 let comma = text.get(..20).is_some_and(|time| time.ends_with(','));
                 let rest = self.stamped(stamp::iso(text))?;

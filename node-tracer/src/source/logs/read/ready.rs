@@ -6,6 +6,7 @@ use super::{
     super::entry::{Entry, Level},
     begin::{self, Form},
     calendar::Calendar,
+    clean, heads,
     journal::JournalEntry,
     peel::Parsed,
     stamp::{self, Stamp},
@@ -57,6 +58,9 @@ impl Ready {
             Ok(text) => self.text.push_str(text),
             Err(_) => self.text.push_str(&String::from_utf8_lossy(text)),
         }
+        if let Some(cleaned) = clean::cleaned(&self.text) {
+            self.text = cleaned;
+        }
     }
 
     /// Takes it apart.
@@ -86,6 +90,11 @@ impl Ready {
 
     /// Looks at a line that is not its turn yet, for what it says of others.
     pub(super) fn look_at(&mut self, line: &[u8], calendar: &mut Calendar) {
+        let head = match begin::begins(line) {
+            Some(_) => 0,
+            None => heads::length(line),
+        };
+        let line = line.get(head..).unwrap_or_default();
         match begin::begins(line) {
             None => {
                 // `-- Logs begin at Sun 2023-11-05 10:11:12 CST, end at ...`
