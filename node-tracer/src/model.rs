@@ -159,7 +159,10 @@ impl Model {
             cni: &self.cni,
         };
         let lost = self.lost.take(tables, time, &event.what);
-        let changed = self.take(time, &event.what) | lost | self.netns.take_removed();
+        let changed = self.take(time, &event.what)
+            | self.made(time, &event.what)
+            | lost
+            | self.netns.take_removed();
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
@@ -191,6 +194,23 @@ impl Model {
     pub(crate) fn failures(&self) -> impl Iterator<Item = (&str, &Failure)> {
         let failed = self.failed.iter();
         failed.map(|(source, failure)| (source.as_str(), failure))
+    }
+
+    /// Whether a pod's sandbox was made that was told to fail.
+    fn made(&mut self, time: Timestamp, what: &What) -> bool {
+        let pod = match what {
+            What::SandboxAdded { sandbox, .. } if sandbox.ready == Some(true) => &sandbox.pod,
+            What::CniCall {
+                call,
+                exit_code: Some(0),
+                ..
+            } if call.log && !call.delegated && call.command == "ADD" => match &call.pod {
+                Some(pod) => pod,
+                None => return false,
+            },
+            _ => return false,
+        };
+        self.starts.made(pod, time)
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {

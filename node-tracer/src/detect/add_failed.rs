@@ -59,7 +59,9 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         .calls
         .restless_pods()
         .filter_map(|pod| Failed::of(view, pod));
-    failed.map(|failed| failed.finding(view)).collect()
+    let told = failed
+        .filter(|failed| failed.failing.times >= MANY || !view.is_early(failed.failing.since));
+    told.map(|failed| failed.finding(view)).collect()
 }
 
 /// Addresses whose reservations have to be asked for, each with when that came

@@ -22,7 +22,7 @@ impl Failed<'_> {
         Finding {
             rule: Rule::AddFailed,
             severity: match failing.times {
-                times if times >= MANY => Severity::Critical,
+                times if times >= MANY && !self.is_starting() => Severity::Critical,
                 _ => Severity::Warning,
             },
             id: finding_id(&view.settings.boot_id, Rule::AddFailed, &self.calls.id()),
@@ -47,6 +47,13 @@ impl Failed<'_> {
                 ..Detail::default()
             },
         }
+    }
+
+    /// Whether what is missing may only be late: after a reboot, a network's
+    /// daemon needs some minutes.
+    fn is_starting(&self) -> bool {
+        let failing = self.failing;
+        self.cause.may_be_late(failing.end.at.since(failing.since))
     }
 
     /// The cause in one clause.

@@ -1,6 +1,7 @@
 //! The same from the kernel's log: a device that it cannot remove, as
 //! something still refers to it. The namespace that it goes down with is not
-//! named, and no other is taken down in the meantime.
+//! named, and no other is taken down in the meantime. Or the worker itself,
+//! told as a task that hangs.
 
 use std::time::Duration;
 
@@ -20,8 +21,54 @@ const OVER: Duration = Duration::from_secs(35);
 pub(super) fn detect(view: &View<'_>) -> Vec<Finding> {
     let all = view.model.waiting.all();
     let open = all.filter(|(_, waits)| !view.passed(waits.last.plus(OVER)));
-    open.map(|(device, waits)| finding(view, device, waits))
-        .collect()
+    let told: Vec<Finding> = open
+        .map(|(device, waits)| finding(view, device, waits))
+        .collect();
+    match told.is_empty() {
+        true => worker(view).into_iter().collect(),
+        false => told,
+    }
+}
+
+/// The worker that takes namespaces down is stuck, and nothing says for what.
+fn worker(view: &View<'_>) -> Option<Finding> {
+    let (workers, creators) = stuck(view);
+    let first = workers.iter().min_by_key(|blocked| blocked.since)?;
+    let mut claims = Vec::new();
+    for blocked in workers.iter().chain(creators.iter().take(1)) {
+        let does = match workers.contains(blocked) {
+            true => "takes namespaces down and is stuck",
+            false => "waits to create a namespace",
+        };
+        let claim = format!("{} {does}{}", task_label(&blocked.task), sleeps_in(blocked));
+        claims.push(evidence(claim, "kernel", blocked.since));
+    }
+    let suspects = rtnl::holders(view.model);
+    Some(Finding {
+        rule: Rule::NetnsTeardownStall,
+        severity: match view.passed(first.since.plus(HOPELESS)) {
+            true => Severity::Critical,
+            false => Severity::Warning,
+        },
+        id: finding_id(&view.settings.boot_id, Rule::NetnsTeardownStall, "worker"),
+        since: first.since,
+        title: format!(
+            "the kernel takes no network namespace down: {}, which does it for all, is stuck{}",
+            task_label(&first.task),
+            sleeps_in(first)
+        ),
+        pod: None,
+        sandbox_id: None,
+        netns: None,
+        addresses: Vec::new(),
+        holders: workers.iter().copied().map(stuck_holder).collect(),
+        evidence: claims,
+        unknown: vec![String::from(
+            "which network namespaces wait: what tells of the task does not say",
+        )],
+        advice: advice(view, &suspects),
+        detail: Detail::default(),
+    })
 }
 
 fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {

@@ -6,8 +6,12 @@
 mod advice;
 mod table;
 
+use std::time::Duration;
+
 use crate::{event::StartFailure, model::calls::End, phrase::Said};
 
+/// A network's daemon that starts with the node is there after this time.
+const STARTED: Duration = Duration::from_secs(300);
 /// A runtime that has waited for so long has killed the plugin itself, ms.
 const KILLED_FOR_TIME: f64 = 15_000.0;
 
@@ -96,7 +100,7 @@ impl Cause {
     }
 
     /// Of what was told.
-    pub(super) fn of(failure: &StartFailure) -> Self {
+    pub(crate) fn of(failure: &StartFailure) -> Self {
         Self::of_text(failure.reason.as_deref(), &failure.message)
     }
 
@@ -163,6 +167,18 @@ impl Cause {
             self,
             Self::NameConflict | Self::RuntimeTimeout | Self::CniTimeout
         )
+    }
+
+    /// Whether what has been missing for so long may still come by itself, as
+    /// after a reboot.
+    pub(in crate::detect) fn may_be_late(self, missing: Duration) -> bool {
+        self == Self::CniNotReady && missing < STARTED
+    }
+
+    /// Whether it is over once the pod's sandbox is there: volumes come before
+    /// that, images and what containers need after it.
+    pub(crate) fn ends_with_sandbox(self) -> bool {
+        !matches!(self, Self::ImagePull | Self::ConfigMissing)
     }
 
     /// Whether it is the node's matter, and no pod's own.

@@ -41,11 +41,7 @@ mod zstd;
 use std::path::Path;
 use std::{fmt, io};
 
-pub(crate) use self::{
-    begin::Form,
-    input::Input,
-    told::{Gaps, Seen},
-};
+use self::begin::Form;
 use self::{
     calendar::Calendar,
     fold::{Joint, Pending, Wrapped, Wrapping},
@@ -55,7 +51,14 @@ use self::{
     ready::Ready,
     told::Told,
 };
+pub(crate) use self::{
+    input::Input,
+    told::{Gaps, Seen},
+};
 use super::entry::Entry;
+
+/// So many bytes tell whether it is a text.
+const BEGINNING: usize = 8 << 10;
 
 /// A log cannot be read. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +132,8 @@ pub(crate) struct LogReader {
     month: [u8; 3],
     /// Spaces before each line: whoever has quoted the log put them there.
     margin: usize,
+    /// Its beginning is a text's: nothing in it ends a string.
+    text: bool,
     /// The log's beginning was looked at.
     begun: bool,
     boot: Option<String>,
@@ -173,6 +178,7 @@ impl LogReader {
             wrapping: Wrapping::default(),
             month: [0; 3],
             margin: 0,
+            text: true,
             begun: false,
             boot: None,
             damaged: 0,
@@ -194,6 +200,16 @@ impl LogReader {
     /// Bytes read so far, unpacked.
     pub(crate) fn bytes(&self) -> u64 {
         self.lines.bytes()
+    }
+
+    /// Lines read so far.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines.number
+    }
+
+    /// Whether its beginning is a text's.
+    pub(crate) fn is_text(&self) -> bool {
+        self.text
     }
 
     /// The boot that the last records are of, if the log says so.
@@ -265,6 +281,11 @@ impl LogReader {
         }
         let mut wrapped = Wrapped::default();
         let mut ready = Ready::default();
+        // A file that was truncated while it was written begins with these.
+        let beginning = self.lines.from(0).iter().take(BEGINNING);
+        self.text = !beginning
+            .skip_while(|byte| **byte == 0)
+            .any(|byte| *byte == 0);
         let all = || self.lines.from(0).split(|byte| *byte == b'\n');
         let filled = all().filter(|line| !line.trim_ascii().is_empty());
         self.margin = filled.map(fold::spaces).min().unwrap_or(0);

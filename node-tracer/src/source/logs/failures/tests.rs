@@ -17,6 +17,7 @@ fn entry(message: &str) -> Entry<'_> {
         ident: None,
         pid: None,
         level: None,
+        own_level: None,
         message: Cow::Borrowed(message),
         fields: Vec::new(),
         line: 1,
@@ -34,7 +35,7 @@ fn with<'a>(message: &'a str, fields: &[(&'a str, &'a str)]) -> Entry<'a> {
 }
 
 fn failure(entry: &Entry<'_>) -> Option<StartFailure> {
-    let event = events(entry).pop()?;
+    let event = events(entry, None).pop()?;
     match event.what {
         What::SandboxFailed { failure } => Some(failure),
         _ => None,
@@ -317,7 +318,7 @@ fn any_text_is_taken() {
             ("pod", text.as_str()),
             ("reason", text.as_str()),
         ];
-        let _ = events(&with(&text, &fields));
+        let _ = events(&with(&text, &fields), None);
         let mut kubectl = crate::source::logs::kubectl::Kubectl::new(Timestamp::EPOCH);
         for line in text.split('(') {
             let _ = kubectl.line(line);

@@ -39,7 +39,7 @@ const MAX_ERROR: usize = 1_024;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
+pub(in crate::source::logs) enum Verb {
     /// `ADD`
     Add,
     /// `DEL`
@@ -119,7 +119,7 @@ pub(super) struct Calls {
 
 impl Verb {
     /// `CNI_COMMAND`
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::source::logs) fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
             Self::Del => "DEL",

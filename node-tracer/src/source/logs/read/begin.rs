@@ -1,6 +1,8 @@
 //! The first look at a line: whether a record begins here, and in which form.
 //! It is taken at every line of a log, so it looks at a few bytes.
 
+use super::heads;
+
 /// The form of a record, by its outermost envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -124,7 +126,9 @@ fn console(line: &[u8]) -> bool {
     let known: [&[u8]; 7] = [
         b"TRAC", b"DEBU", b"INFO", b"WARN", b"ERRO", b"FATA", b"PANI",
     ];
+    // A terminal's level is coloured.
     let rest = from(line, 4);
+    let rest = from(rest, heads::colour(rest).unwrap_or(0));
     known.iter().any(|level| line.starts_with(level))
         && (bracketed(rest) || looks_like(rest, b"[0000]"))
 }

@@ -133,7 +133,15 @@ fn word(text: &[u8]) -> Option<(usize, bool)> {
 }
 
 const LEVELS: [&[u8]; 9] = [
-    b"debug", b"info", b"notice", b"warn", b"warning", b"error", b"fatal", b"trace", b"critical",
+    b"debug",
+    b"info",
+    b"notice",
+    b"warn",
+    b"warning",
+    b"error",
+    b"fatal",
+    b"trace",
+    b"critical",
 ];
 
 /// `<pre>`, `<code class="x">`, `</span>`.
@@ -155,7 +163,10 @@ pub(super) fn colour(text: &[u8]) -> Option<usize> {
         .take(16)
         .take_while(|b| b.is_ascii_digit() || b";?".contains(b));
     let length = parameters.count();
-    inner.get(length)?.is_ascii_alphabetic().then_some(length + 3)
+    inner
+        .get(length)?
+        .is_ascii_alphabetic()
+        .then_some(length + 3)
 }
 
 #[cfg(test)]

@@ -30,8 +30,10 @@ pub(super) struct Parsed<'a> {
     pub(super) ident: Option<&'a str>,
     /// The outermost process.
     pub(super) pid: Option<u32>,
-    /// The innermost level.
+    /// The innermost level of a writer.
     pub(super) level: Option<Level>,
+    /// The level of who has passed it on.
+    pub(super) passed_on: Option<Level>,
     /// The innermost message.
     pub(super) message: Cow<'a, str>,
     /// All fields, the outermost first.
@@ -91,6 +93,7 @@ impl<'a> Parsed<'a> {
         self.stamps.append(&mut inner.stamps);
         self.pid = self.pid.or(inner.pid);
         self.level = inner.level.or(self.level);
+        self.passed_on = inner.passed_on.or(self.passed_on);
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let fields = inner.fields.into_iter();
         self.fields
@@ -131,7 +134,7 @@ impl<'a> Parsed<'a> {
             Form::Go => Inside::Text(self.stamped(stamp::slashes(text))?.trim_start()),
             Form::Priority => {
                 let (number, rest) = text.get(1..)?.split_once('>')?;
-                self.level = Some(header::level_of(number.parse::<u64>().ok()? % 8));
+                self.passed_on = Some(header::level_of(number.parse::<u64>().ok()? % 8));
                 Inside::Text(match rest.strip_prefix("1 ") {
                     Some(rest) => self.rfc5424(rest)?,
                     None => rest,

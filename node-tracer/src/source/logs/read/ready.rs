@@ -70,7 +70,7 @@ impl Ready {
             host: self.host.as_deref(),
             ident: self.ident.as_deref(),
             pid: self.pid,
-            level: self.level,
+            passed_on: self.level,
             depth: self.envelopes,
             ..Parsed::default()
         };
@@ -127,6 +127,7 @@ impl Ready {
             ident: None,
             pid: None,
             level: None,
+            own_level: None,
             message: Cow::Borrowed(&self.text),
             fields: Vec::new(),
             line: self.line,
@@ -140,7 +141,8 @@ impl Ready {
         entry.host = parsed.host;
         entry.ident = parsed.ident;
         entry.pid = parsed.pid;
-        entry.level = parsed.level;
+        entry.level = parsed.level.or(parsed.passed_on);
+        entry.own_level = parsed.level;
         entry.message = parsed.message;
         entry.fields = parsed.fields;
         (entry, understood)
