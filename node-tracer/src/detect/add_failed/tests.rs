@@ -110,7 +110,7 @@ fn the_plugins_before_the_one_that_fails_succeed_each_time() {
     }
     let found = at_end(&story, 25).unwrap();
     assert_eq!(found.detail.attempts, Some(3));
-    assert_eq!(found.detail.cause.as_deref(), Some("port-in-use"));
+    assert_eq!(found.detail.cause.as_deref(), Some("cni-plugin-error"));
     assert!(found.holders.is_empty());
 }
 
