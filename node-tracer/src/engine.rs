@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     next: Option<Timestamp>,
     /// No evaluation before that.
     pause: Option<Timestamp>,
+    /// See [`View::patient`].
+    patience: Duration,
     /// The last tick's time.
     ticked: Option<Timestamp>,
     watch: Watch,
@@ -120,6 +122,7 @@ impl Engine {
             stale: true,
             next: None,
             pause: None,
+            patience: Duration::ZERO,
             ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
@@ -144,6 +147,13 @@ impl Engine {
             return Vec::new();
         }
         self.evaluate(now)
+    }
+
+    /// Failures that the next try may end are told after that time: where the
+    /// end of the story is known, one that was mended is none.
+    pub(crate) fn wait_for_tries(&mut self, patience: Duration) {
+        self.stale |= self.patience != patience;
+        self.patience = patience;
     }
 
     /// What the source is to look at while it matters, as of the last tick.
@@ -223,7 +233,7 @@ impl Engine {
     }
 
     fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
-        let view = View::new(&self.model, &self.settings, now);
+        let view = View::new(&self.model, &self.settings, now).patient(self.patience);
         let findings = detect::detect(&view);
         let reservations = self
             .model

@@ -192,6 +192,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::MaxPods { .. }
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
+        | What::PodStarted { .. }
         | What::Tick => None,
     }
 }
