@@ -16,11 +16,11 @@ mod subjects;
 pub(crate) use self::{
     cni::{CniCall, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
     lists::{
-        Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
-        RuntimeSandbox, Store, StoreKind,
+        Attachment, Device, MaxPods, Neighbour, Network, Range, Reservation, Route,
+        RuntimeContainer, RuntimeSandbox, Store, StoreKind,
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
-    subjects::{Address, FdHolder, Netns, Pod, PodRef, ReservationHolder, Task},
+    subjects::{Address, FdHolder, Netns, NotStuck, Pod, PodRef, ReservationHolder, Task},
 };
 use crate::clock::Timestamp;
 
@@ -138,6 +138,14 @@ pub(crate) enum What {
         /// Its kernel stack, innermost first, as `function+0xoffset`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stack: Vec<String>,
+        /// Whether SIGKILL wakes it, by its state (`TASK_WAKEKILL`); absent if
+        /// that could not be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        killable: Option<bool>,
+        /// Whether it has been sent a SIGKILL that has not ended it; absent if
+        /// that could not be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sigkill_pending: Option<bool>,
     },
     /// A task that had been reported as blocked sleeps no more.
     TaskUnblocked {
@@ -275,6 +283,12 @@ pub(crate) enum What {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unread: Vec<String>,
     },
+    /// How many pods the kubelet runs at most, as its files say.
+    MaxPods {
+        /// The number.
+        #[serde(flatten)]
+        limit: MaxPods,
+    },
     /// A store of IPAM reservations, whole.
     StoreListed {
         /// The store.
@@ -325,6 +339,11 @@ pub(crate) enum What {
         /// The task, and why.
         #[serde(flatten)]
         kill: OomKill,
+    },
+    /// A container of a pod was started, so its sandbox is there: by a log.
+    PodStarted {
+        /// Which.
+        pod: PodRef,
     },
     /// A file system that pods need was full when one of them failed to start.
     FilesystemFull {
@@ -399,6 +418,7 @@ impl What {
             Self::ContainersListed { .. } => "containers-listed",
             Self::AttachmentsListed { .. } => "attachments-listed",
             Self::NetworksListed { .. } => "networks-listed",
+            Self::MaxPods { .. } => "max-pods",
             Self::StoreListed { .. } => "store-listed",
             Self::NetnsDevices { .. } => "netns-devices",
             Self::SandboxFailed { .. } => "sandbox-failed",
@@ -406,6 +426,7 @@ impl What {
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::PodStarted { .. } => "pod-started",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",

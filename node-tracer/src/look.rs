@@ -29,7 +29,7 @@ use crate::{
     source::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
-        kube,
+        kube, kubelet,
         pods::{Listing, PodsFile},
         procfs::{Bounded, NoAnswer, Procfs},
         root::Root,
@@ -121,6 +121,7 @@ impl<'a> Looker<'a> {
         let started = Instant::now();
         let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
         let mut looked = Looked::default();
+        answers::owners(&self.procfs, &mut looked);
         let shims = {
             let _shown = progress::doing("reading tasks and network namespaces");
             self.kernel(&mut looked)?
@@ -167,6 +168,7 @@ impl<'a> Looker<'a> {
     /// seen the CNI calls: the runtime's folders, libcni's cache.
     pub(crate) fn look_back(&self) -> Looked {
         let mut looked = Looked::default();
+        answers::owners(&self.procfs, &mut looked);
         let bundles = bundles::list(&self.config.node.root, &self.procfs);
         answers::bundles(bundles, &mut looked);
         self.cni(false, &mut looked);
@@ -287,7 +289,10 @@ impl<'a> Looker<'a> {
         let now = Timestamp::now();
         let mut networks = Vec::new();
         self.files("networks", looked, move |root, _| {
-            vec![cni::Configuration::read(root).event(now)]
+            let limit = kubelet::max_pods(root).map(|limit| What::MaxPods { limit });
+            let limit = limit.map(|what| Event { time: now, what });
+            let networks = cni::Configuration::read(root).event(now);
+            limit.into_iter().chain([networks]).collect()
         });
         if let Some(What::NetworksListed {
             networks: listed, ..

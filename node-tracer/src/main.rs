@@ -64,6 +64,7 @@ mod reservations;
 mod rules;
 mod scan;
 mod sink;
+mod sleep;
 mod source;
 mod summary;
 mod terminal;

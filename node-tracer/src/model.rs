@@ -42,11 +42,11 @@ pub(crate) mod task;
 mod tie;
 pub(crate) mod waiting;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, MAX_HOLDERS, Netns, Task, What},
+    event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What},
 };
 use allocation::Allocations;
 use attachment::Cni;
@@ -71,6 +71,9 @@ pub(crate) const MAX_NAMES: usize = 64;
 /// The name that all sources of pods share.
 const SHARED: &str = "pods";
 
+/// The name of what tells processes' pods by their cgroups, in events.
+pub(crate) const OWNERS: &str = "pods by cgroup";
+
 /// All that is known of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
@@ -92,6 +95,8 @@ pub(crate) struct Model {
     pub(crate) lost: Lost,
     /// Pods that do not start.
     pub(crate) starts: Starts,
+    /// How many pods the kubelet runs at most, if its files say so.
+    pub(crate) max_pods: Option<MaxPods>,
     /// Pods' entries in a CNI's own data.
     pub(crate) endpoints: Endpoints,
     /// Devices that the kernel cannot remove yet.
@@ -122,9 +127,15 @@ pub(crate) struct Losses {
     pub(crate) first: Option<Timestamp>,
     /// When the last was.
     pub(crate) last: Option<Timestamp>,
+    /// Since when they come without a pause of [`Losses::QUIET`].
+    pub(crate) spell: Option<Timestamp>,
 }
 
 impl Losses {
+    /// After so long without a further one, a tracer's losses are over: what
+    /// they left open has been looked at again many times by then.
+    pub(crate) const QUIET: Duration = Duration::from_secs(600);
+
     fn add(&mut self, cause: &str, count: u64, time: Timestamp) -> bool {
         if count == 0 {
             return false;
@@ -134,6 +145,8 @@ impl Losses {
         let sum = self.by_cause.entry(cause.to_owned()).or_default();
         *sum = sum.saturating_add(count);
         self.first.get_or_insert(time);
+        let goes_on = self.last.is_some_and(|last| time < last.plus(Self::QUIET));
+        self.spell = self.spell.filter(|_| goes_on).or(Some(time));
         self.last = Some(time);
         true
     }
@@ -149,6 +162,11 @@ impl Model {
         }
     }
 
+    /// Whether it is of a tracer that runs for long.
+    pub(crate) fn runs_on(&self) -> bool {
+        self.forgets
+    }
+
     /// Takes one event in. Returns whether anything changed by it that a
     /// verdict may depend on.
     pub(crate) fn apply(&mut self, event: &Event) -> bool {
@@ -159,7 +177,10 @@ impl Model {
             cni: &self.cni,
         };
         let lost = self.lost.take(tables, time, &event.what);
-        let changed = self.take(time, &event.what) | lost | self.netns.take_removed();
+        let changed = self.take(time, &event.what)
+            | self.made(time, &event.what)
+            | lost
+            | self.netns.take_removed();
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
@@ -191,6 +212,24 @@ impl Model {
     pub(crate) fn failures(&self) -> impl Iterator<Item = (&str, &Failure)> {
         let failed = self.failed.iter();
         failed.map(|(source, failure)| (source.as_str(), failure))
+    }
+
+    /// Whether a pod's sandbox was made that was told to fail.
+    fn made(&mut self, time: Timestamp, what: &What) -> bool {
+        let pod = match what {
+            What::SandboxAdded { sandbox, .. } if sandbox.ready == Some(true) => &sandbox.pod,
+            What::PodStarted { pod } => pod,
+            What::CniCall {
+                call,
+                exit_code: Some(0),
+                ..
+            } if call.log && !call.delegated && call.command == "ADD" => match &call.pod {
+                Some(pod) => pod,
+                None => return false,
+            },
+            _ => return false,
+        };
+        self.starts.made(pod, time) | self.calls.made(pod, time)
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
@@ -242,6 +281,8 @@ impl Model {
                 netns,
                 wchan,
                 stack,
+                killable,
+                sigkill_pending,
             } => {
                 let changed = self.blocked.blocked(task::Blocked {
                     task: task.clone(),
@@ -250,6 +291,9 @@ impl Model {
                     netns: *netns,
                     wchan: wchan.clone(),
                     stack: stack.clone(),
+                    killable: *killable,
+                    sigkill_pending: *sigkill_pending,
+                    seen: time,
                 });
                 let task = std::slice::from_ref(task);
                 netns.is_some_and(|netns| self.attribute(netns, time, task)) | changed
@@ -311,6 +355,7 @@ impl Model {
             | What::ContainersListed { .. }
             | What::AttachmentsListed { .. }
             | What::NetworksListed { .. }
+            | What::MaxPods { .. }
             | What::StoreListed { .. } => self.take_list(time, what),
             What::NetnsDevices {
                 netns,
@@ -327,6 +372,8 @@ impl Model {
                 self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
+            // See `made`.
+            What::PodStarted { .. } => false,
             What::OomKilled { kill } => self.starts.killed(kill, time),
             What::FilesystemFull { full } => self.starts.filled(full, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),

@@ -75,8 +75,12 @@ fn sandbox<'a>(
     };
     let same = || {
         let of_pod = list.of_pod(entry.sandbox.uid()?).filter(pods);
-        let mut of_pod =
-            of_pod.filter(|sandbox| sandbox.netns.is_none() && has_any(entry, &sandbox.ips));
+        // An address can be another attempt's, too.
+        let own = entry.sandbox.id.as_deref();
+        let mut of_pod = of_pod.filter(|sandbox| {
+            let can_be = own.is_none_or(|id| id == sandbox.id);
+            can_be && sandbox.netns.is_none() && has_any(entry, &sandbox.ips)
+        });
         let only = of_pod.next()?;
         of_pod.next().is_none().then_some(only)
     };
