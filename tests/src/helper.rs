@@ -17,8 +17,7 @@ use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, fuse, journald, keeper, kube, memory, process, rtnl, runtime, stuck,
-    wait,
+    bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck, wait,
 };
 
 const MARK: &str = "stage-helper";
@@ -68,10 +67,6 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             let mut file = fs::File::open(file).with_context(|| format!("open {file}"))?;
             let _ = file.read(&mut [0; 16]);
             Ok(())
-        }
-        ("vfork", [comm, cgroups @ ..]) => {
-            settle_in(comm, cgroups)?;
-            process::wait_for_vfork()
         }
         ("write", [comm, file, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;

@@ -70,22 +70,6 @@ pub fn stack(pid: u32) -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-/// Is a parent that waits, in state D, until its child of vfork(2) executes
-/// something, which it never does: both end when they are killed.
-pub(crate) fn wait_for_vfork() -> anyhow::Result<()> {
-    let flags = libc::c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM the child has a copy of all memory, as by fork;
-    // this process has one thread, and no pointer is given.
-    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
-        0 => loop {
-            // SAFETY: pause takes nothing.
-            unsafe { libc::pause() };
-        },
-        1.. => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("clone"),
-    }
-}
-
 /// A process inside a pod's network namespace and cgroup. Killed on drop; one
 /// that cannot end yet is waited for briefly and then left to its release.
 #[derive(Debug)]

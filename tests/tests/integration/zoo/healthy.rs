@@ -557,7 +557,7 @@ fn sources() -> Vec<Situation> {
             .real("it is about what the kernel shows of a task"),
         row("who waits for a child of vfork is not stuck")
             .pod(Pod::new("shop/a", "10.244.7.2/24"))
-            .shell("(echo 0 > /sys/fs/cgroup{cgroup shop/a}/cgroup.procs; exec nsenter --net={shop/a} /run/zoo/self stage-helper vfork parent) </dev/null >/dev/null 2>&1 &")
+            .shell("(echo 0 > /sys/fs/cgroup{cgroup shop/a}/cgroup.procs; exec nsenter --net={shop/a} /run/zoo/self stage-helper vfork parent /run/hang/hang) </dev/null >/dev/null 2>&1 &")
             .shell("settled parent 2; sleep 0.1")
             .stall("50ms")
             .real("it is about what the kernel shows of a task"),

@@ -576,7 +576,8 @@ pub(super) fn run(situation: &Situation, mode: Mode) -> anyhow::Result<Vec<Value
         .iter()
         .flat_map(|pod| &pod.tasks)
         .chain(others);
-    let stuck = tasks.any(stuck);
+    let mut shell = situation.shell.iter();
+    let stuck = tasks.any(stuck) || shell.any(|line| line.contains("/run/hang"));
     let mut node = Node {
         situation,
         mode,
