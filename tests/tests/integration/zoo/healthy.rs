@@ -1,7 +1,7 @@
 //! Nodes on which nothing is wrong: what is found there is a false alarm.
 
 use super::situation::{
-    Api, Device, InCri, Listed, Other, Pod, Situation, Source, Task, digits, network,
+    Api, BRIDGE, Device, InCri, Listed, Other, Pod, Situation, Source, Task, digits, network,
 };
 
 /// All rows.
@@ -63,8 +63,13 @@ fn nodes() -> Vec<Situation> {
             .pod(Pod::with("shop/b", Device::routed("eth0", "eni1a1b2c3d4e5").ip("192.0.2.32/32"))),
         routed("AWS VPC CNI with Multus: net1 has no entry for its gateway, and needs none", "aws-cni", None)
             .pod(Pod::with("shop/a", Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32"))
-                .device(Device::on("macvlan", "net1", "ens3").ip("198.51.100.31/24")))
-            .shell("nsenter --net={shop/a} ip route add default via 198.51.100.1 dev net1 metric 100"),
+                .device(Device::on("macvlan", "net1", "ens3").ip("198.51.100.31/24"))
+                .route("net1", "198.51.100.1")),
+        routed("AWS VPC CNI with Multus: net1 is routed by a plugin that writes no entries", "aws-cni", None)
+            .pod(Pod::with("shop/a", Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32"))
+                .device(Device { attached: Some("second"), ..Device::routed("net1", "cali1a1b2c3d4e5").ip("10.99.0.31/32") })
+                .route("net1", "169.254.1.1"))
+            .recorded("a namespace has one route to one gateway"),
         routed("Azure: azure-vnet in transparent mode", "azure-vnet", Some("azure-vnet-ipam"))
             .pod(Pod::with("shop/a", Device::routed("eth0", "azv0a1b2c3d4e5").ip("10.240.0.5/16")))
             .pod(Pod::with("shop/b", Device::routed("eth0", "azv1a1b2c3d4e5").ip("10.240.0.6/16"))),
@@ -107,8 +112,11 @@ fn nodes() -> Vec<Situation> {
             .pod(Pod::new("shop/b", "10.244.7.3/24")),
         routed("a store of an earlier pod network, which nobody gives addresses out of", "calico", Some("calico-ipam"))
             .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")))
-            .earlier_store(&["10.32.0.2", "10.32.0.3", "10.32.0.4"])
-            .silent("missing-del"),
+            .earlier_store(&["10.32.0.2", "10.32.0.3", "10.32.0.4"]),
+        five("the range is full, and so is the node: five pods, and maxPods is five").shell(
+            "mkdir -p /var/lib/kubelet; printf 'kind: KubeletConfiguration\nmaxPods: 5\n' > /var/lib/kubelet/config.yaml",
+        )
+        .quiet(),
         row("the tool in an unprivileged container, among healthy pods")
             .pod(Pod::new("shop/a", "10.244.7.2/24"))
             .pod(Pod::new("shop/b", "10.244.7.3/24").systemd())
@@ -121,6 +129,18 @@ fn nodes() -> Vec<Situation> {
             }))
             .recorded("it takes its time"),
     ]
+}
+
+/// A node with a range of five addresses, all of which pods have.
+pub(super) fn five(name: &'static str) -> Situation {
+    Situation::new(name)
+        .network(BRIDGE.range("10.244.7.0/29"))
+        .pod(Pod::new("shop/a", "10.244.7.2/29"))
+        .pod(Pod::new("shop/b", "10.244.7.3/29"))
+        .pod(Pod::new("shop/c", "10.244.7.4/29"))
+        .pod(Pod::new("shop/d", "10.244.7.5/29"))
+        .pod(Pod::new("shop/e", "10.244.7.6/29"))
+        .real("ranges and maxPods are read from the node's files")
 }
 
 /// A virtual machine's pod: the cable has lost its address to a dummy.

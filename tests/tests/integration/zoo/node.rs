@@ -250,6 +250,11 @@ impl Script {
             ));
         }
         self.addresses.push((0, add));
+        for (device, gateway) in &pod.routes {
+            let add =
+                format!("{enter} route add default via {gateway} dev {device} onlink metric 100");
+            self.addresses.push((0, add));
+        }
     }
 
     fn task(&mut self, task: &Task, folder: &str, path: &str) {

@@ -338,6 +338,11 @@ impl Writer<'_> {
             let gateway = if routed { "169.254.1.1" } else { "10.244.7.1" };
             routes.push(json!({ "gateway": gateway, "device": primary + 2 }));
         }
+        for (name, gateway) in pod.map(|pod| pod.routes.as_slice()).unwrap_or_default() {
+            if let Some(at) = devices.iter().position(|device| device.name == *name) {
+                routes.push(json!({ "gateway": gateway, "device": at + 2 }));
+            }
+        }
         let mut neighbours = Vec::new();
         if let Some(primary) = pod.filter(|pod| pod.neighbour).and_then(Pod::primary)
             && self.situation.network.writes_neighbours()
@@ -441,6 +446,16 @@ impl Writer<'_> {
                     "ips": ips(pod, device), "written": ago(pod.age),
                 }));
             }
+        }
+        for address in &self.situation.earlier {
+            let container = digits(address, 64);
+            attachments.push(json!({
+                "path": format!("{folder}/k8s-before-{container}-eth0"), "network": "k8s-before",
+                "container_id": container, "ifname": "eth0",
+                "netns_path": format!("/run/netns/cni-{}", &container[..8]), "ips": [address],
+                "pod": { "namespace": "shop", "name": format!("before-{}", &container[..5]) },
+                "written": ago(864_000),
+            }));
         }
         let list = json!({ "folder": folder, "attachments": attachments });
         self.event("attachments-listed", list);

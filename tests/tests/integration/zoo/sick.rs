@@ -1,7 +1,7 @@
 //! Nodes on which something is wrong: it must be found, and told as it is.
 
 use super::expect::finds;
-use super::healthy::{kubevirt, second};
+use super::healthy::{five, kubevirt, second};
 use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, network};
 
 /// All rows.
@@ -134,6 +134,13 @@ fn ghosts() -> Vec<Situation> {
             .may("ghost-sandbox")
             .may("blocked-task")
             ,
+        row("a sticky address: the living pod's older sandbox is known by its cgroup alone")
+            .pod(other())
+            .pod(Pod::new("shop/vm-0", "10.244.7.2/24").earlier_sandbox().in_cri(InCri::Gone).uncached().stuck("dd", 300))
+            .pod(Pod::new("shop/vm-0", "10.244.7.2/24").age(100))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .may("ghost-sandbox")
+            .may("blocked-task"),
     ]
 }
 
@@ -419,6 +426,16 @@ fn duplicates() -> Vec<Situation> {
             .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.0/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24"))
             .finds(finds("duplicate-address").about("10.244.7.0")),
+        row("Calico with IPIP: a pod has the node's tunnel address")
+            .network(network("calico", Some("calico-ipam")))
+            .host(Device::of("ipip", "tunl0").ip("10.244.64.64/32"))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.64/32")))
+            .finds(finds("duplicate-address").about("10.244.64.64").times(1)),
+        row("Calico with WireGuard: a pod has the node's tunnel address")
+            .network(network("calico", Some("calico-ipam")))
+            .host(Device::of("wireguard", "wireguard.cali").ip("10.244.64.65/32"))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.65/32")))
+            .finds(finds("duplicate-address").about("10.244.64.65").times(1)),
         row("a pod has the address of the pod network's bridge")
             .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.1/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24"))
@@ -536,6 +553,11 @@ fn leftovers() -> Vec<Situation> {
             .finds(finds("trapped-device").about("eth0"))
             .may("blocked-task")
             .recorded("it takes hardware"),
+        five("the range is full, and nobody says that no pod can come")
+            .finds(finds("range-exhausted").critical()),
+        five("the range is full, and maxPods is 110")
+            .shell("mkdir -p /var/lib/kubelet; printf 'kind: KubeletConfiguration\nmaxPods: 110\n' > /var/lib/kubelet/config.yaml")
+            .finds(finds("range-exhausted").critical()),
         row("AWS: a pod has lost its gateway's permanent entry")
             .network(network("aws-cni", None))
             .pod(

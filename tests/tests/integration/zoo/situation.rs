@@ -184,6 +184,8 @@ pub(super) struct Pod {
     pub(super) cgroup: Option<String>,
     /// It has a namespace of its own.
     pub(super) spaced: bool,
+    /// Default routes besides the pod network's: a device and its gateway.
+    pub(super) routes: Vec<(&'static str, &'static str)>,
     /// It has the gateway's permanent entry, if its CNI writes one.
     pub(super) neighbour: bool,
 }
@@ -240,6 +242,12 @@ pub(super) const fn network(plugin: &'static str, ipam: Option<&'static str>) ->
 }
 
 impl Network {
+    /// The same with another range.
+    pub(super) fn range(mut self, subnet: &'static str) -> Self {
+        self.subnet = Some(subnet);
+        self
+    }
+
     /// With a store of reservations that can be read.
     pub(super) fn stored(mut self, kind: &'static str, path: &'static str) -> Self {
         self.store = Some((kind, path));
@@ -621,6 +629,7 @@ impl Pod {
             annotations: Vec::new(),
             cgroup: None,
             spaced: true,
+            routes: Vec::new(),
             neighbour: true,
         };
         this.identify("0", "0");
@@ -755,6 +764,12 @@ impl Pod {
         self.reserved = false;
         self.cached = false;
         self.mount = None;
+        self
+    }
+
+    /// It has one more default route.
+    pub(super) fn route(mut self, device: &'static str, gateway: &'static str) -> Self {
+        self.routes.push((device, gateway));
         self
     }
 
