@@ -85,6 +85,10 @@ pub(crate) fn gap(view: &View<'_>) -> Option<String> {
 /// Looks at every end of a cable that is a pod's as far as anything shows.
 pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     let model = view.model;
+    // A trace is told of the host's devices now and then, not of each that goes.
+    if !view.settings.surveyed {
+        return Orphans::default();
+    }
     let dying = model.netns.all_dying().map(|(entry, _)| entry);
     let all = model.netns.live().chain(dying);
     let mut orphans = Orphans {
