@@ -45,10 +45,12 @@ pub(super) enum Source {
     Libcni,
     Store,
     Pods,
+    /// CNI calls, which only a tracer sees.
+    Calls,
 }
 
 impl Source {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Visits,
         Self::Host,
         Self::Cgroups,
@@ -63,6 +65,7 @@ impl Source {
         Self::Libcni,
         Self::Store,
         Self::Pods,
+        Self::Calls,
     ];
 }
 
@@ -101,15 +104,20 @@ fn store_path(kind: StoreKind) -> &'static str {
     }
 }
 
-fn mount(inode: u32) -> String {
+pub(super) fn mount(inode: u32) -> String {
     format!("/run/netns/cni-{inode:08x}-9d3b-4f60-8a51-0c6e2d9b7f13")
+}
+
+/// Whether its infra container runs.
+fn has_pause(sandbox: &TrueSandbox) -> bool {
+    sandbox.held == Some(Held::Running) || sandbox.cri == Some(true)
 }
 
 fn app(sandbox: &TrueSandbox) -> String {
     format!("a{}", &sandbox.id[1..])
 }
 
-fn pod_ref(pod: &TruePod) -> PodRef {
+pub(super) fn pod_ref(pod: &TruePod) -> PodRef {
     PodRef {
         namespace: Some(pod.namespace.to_owned()),
         name: Some(pod.name.clone()),
@@ -130,7 +138,7 @@ impl Teller<'_> {
     }
 
     /// Whether one of some things is told.
-    fn tells(&self, source: Source, number: u32) -> bool {
+    pub(super) fn tells(&self, source: Source, number: u32) -> bool {
         match self.lacks(source) {
             None | Some(Absence::Old) => true,
             Some(Absence::Half) => number % 2 == 0,
@@ -186,70 +194,19 @@ impl Teller<'_> {
         let mut stuck = Vec::new();
         let mut all_found = true;
         for (pod, sandbox) in self.sandboxes() {
-            let Some(held) = sandbox.held else {
-                continue;
-            };
-            let tasks = self.tasks(pod, sandbox);
-            let mounted = sandbox.is_mounted() && self.tells(Source::Mounts, sandbox.inode);
-            let path = mount(sandbox.inode);
-            let mounts: Vec<&str> = mounted.then_some(path.as_str()).into_iter().collect();
-            let mut holders = story::holders(time, sandbox.inode, &tasks, &mounts);
-            let by_fd = tasks.is_empty() && !mounted;
-            let looked = self.tells(Source::Descriptors, sandbox.inode);
-            if let What::NetnsHolders { fds, sockets, .. } = &mut holders.what
-                && looked
-            {
-                match held {
-                    Held::Descriptor => fds.push(story::leaked_fd(3)),
-                    Held::Socket => sockets.push(story::leaked_fd(5)),
-                    _ => {}
-                }
-            }
-            let found = !by_fd || (looked && matches!(held, Held::Descriptor | Held::Socket));
-            if !found {
-                // Nothing that was looked through leads to it.
-                all_found = false;
-                continue;
-            }
-            let index = 3 + (sandbox.inode % 7);
-            let (addresses, devices, routes, neighbours) = self.inside(pod, sandbox, index);
-            self.visit(time, sandbox.inode, &addresses, &devices, &mut told);
-            if let Some(Event {
-                what:
-                    What::NetnsDevices {
-                        routes: r,
-                        neighbours: n,
-                        ..
-                    },
-                ..
-            }) = told.last_mut()
-            {
-                *r = routes;
-                *n = neighbours;
-            }
-            told.push(holders);
-            if let (Held::Stuck(_), Some(task)) = (held, tasks.last()) {
-                let since = s(time.min(LOOK) - 100);
-                let what = What::TaskBlocked {
-                    task: task.clone(),
-                    since,
-                    found: true,
-                    netns: Some(ns(sandbox.inode)),
-                    wchan: Some(String::from("request_wait_answer")),
-                    stack: vec![String::from("request_wait_answer+0x12d/0x220")],
-                };
-                if self.tells(Source::Stalls, sandbox.inode) {
-                    stuck.push(at(time, what));
-                }
-            }
-            if pod.inner && sandbox.has_tasks() {
-                self.inner(pod, sandbox, time, &mut told);
-            }
+            all_found &= self.namespace(pod, sandbox, time, &mut told, &mut stuck);
         }
         for stranger in &self.truth.strangers {
             all_found &= self.stranger(stranger, time, &mut told);
         }
         told.extend(stuck);
+        if self.lacks(Source::Cgroups).is_some() {
+            let what = What::SourceFailed {
+                source: String::from("pods by cgroup"),
+                error: String::from("cgroups could not be read"),
+            };
+            told.push(at(time, what));
+        }
         let blind = [Source::Mounts, Source::Descriptors];
         if !all_found || blind.iter().any(|source| self.lacks(*source).is_some()) {
             let what = What::SourceFailed {
@@ -259,6 +216,75 @@ impl Teller<'_> {
             told.push(at(time, what));
         }
         told
+    }
+
+    /// A sandbox's namespace, and what is stuck in it. Returns whether it is
+    /// found, if it is there.
+    pub(super) fn namespace(
+        &self,
+        pod: &TruePod,
+        sandbox: &TrueSandbox,
+        time: i64,
+        told: &mut Vec<Event>,
+        stuck: &mut Vec<Event>,
+    ) -> bool {
+        let Some(held) = sandbox.held else {
+            return true;
+        };
+        let tasks = self.tasks(pod, sandbox);
+        let mounted = sandbox.is_mounted() && self.tells(Source::Mounts, sandbox.inode);
+        let path = mount(sandbox.inode);
+        let mounts: Vec<&str> = mounted.then_some(path.as_str()).into_iter().collect();
+        let mut holders = story::holders(time, sandbox.inode, &tasks, &mounts);
+        let looked = self.tells(Source::Descriptors, sandbox.inode);
+        let is_kept = match (&mut holders.what, held) {
+            (What::NetnsHolders { fds, .. }, Held::Descriptor) if looked => {
+                fds.push(story::leaked_fd(3));
+                true
+            }
+            (What::NetnsHolders { sockets, .. }, Held::Socket) if looked => {
+                sockets.push(story::leaked_fd(5));
+                true
+            }
+            _ => !tasks.is_empty() || mounted,
+        };
+        if !is_kept {
+            // Nothing that was looked through leads to it.
+            return false;
+        }
+        let index = index(sandbox);
+        let (addresses, devices, routes, neighbours) = self.inside(pod, sandbox, index);
+        self.visit(time, sandbox.inode, &addresses, &devices, told);
+        if let Some(What::NetnsDevices {
+            routes: its_routes,
+            neighbours: its_neighbours,
+            ..
+        }) = told.last_mut().map(|event| &mut event.what)
+        {
+            (*its_routes, *its_neighbours) = (routes, neighbours);
+        }
+        told.push(holders);
+        if let (Held::Stuck(_), Some(task), true) = (
+            held,
+            tasks.last(),
+            self.tells(Source::Stalls, sandbox.inode),
+        ) {
+            let mut event = story::stuck(time, task.pid, sandbox.inode);
+            if let What::TaskBlocked {
+                task: told,
+                since,
+                found,
+                ..
+            } = &mut event.what
+            {
+                (*told, *since, *found) = (task.clone(), s(time.min(LOOK - 100)), true);
+            }
+            stuck.push(event);
+        }
+        if pod.inner && sandbox.has_tasks() {
+            self.inner(pod, sandbox, time, told);
+        }
+        true
     }
 
     /// One namespace, entered or not.
@@ -317,7 +343,7 @@ impl Teller<'_> {
             .sandboxes()
             .filter(|(_, sandbox)| sandbox.lives())
             .flat_map(|(_, sandbox)| {
-                let index = 3 + (sandbox.inode % 7);
+                let index = index(sandbox);
                 let second = sandbox.second.map(|second| (second, index + 1));
                 let all = std::iter::once((sandbox.primary, index)).chain(second);
                 all.map(move |(attached, index)| (sandbox.inode, attached, index))
@@ -390,7 +416,7 @@ impl Teller<'_> {
             ..task(pid, comm)
         };
         let mut tasks = Vec::new();
-        if sandbox.held == Some(Held::Running) || sandbox.cri == Some(true) {
+        if has_pause(sandbox) {
             tasks.push(of(pid, "pause", sandbox.id.clone()));
         }
         if sandbox.guest {
@@ -560,13 +586,17 @@ impl Teller<'_> {
             }
             let there = self.sandboxes().filter(|(_, sandbox)| {
                 let shown = match source {
-                    Source::Shims => sandbox.remains,
+                    // The shim of a sandbox lives as long as its infra container.
+                    Source::Shims => sandbox.remains && has_pause(sandbox),
                     _ => sandbox.has_tasks(),
                 };
                 shown && self.tells(source, sandbox.inode)
             });
             let ids: BTreeSet<String> = there
-                .flat_map(|(_, sandbox)| [sandbox.id.clone(), app(sandbox)])
+                .flat_map(|(_, sandbox)| {
+                    let pause = has_pause(sandbox).then(|| sandbox.id.clone());
+                    pause.into_iter().chain([app(sandbox)])
+                })
                 .collect();
             let what = What::ContainersListed {
                 source: name.to_owned(),
@@ -578,7 +608,7 @@ impl Teller<'_> {
         told
     }
 
-    fn cri(&self, time: i64) -> Vec<Event> {
+    pub(super) fn cri(&self, time: i64) -> Vec<Event> {
         let failure = self.failure(Source::Cri, "cri", time);
         if matches!(
             self.lacks(Source::Cri),
@@ -623,6 +653,13 @@ impl Teller<'_> {
             };
             told.push(at(time, what));
         }
+        told.extend(self.store(time));
+        told
+    }
+
+    /// The store of reservations, whole.
+    pub(super) fn store(&self, time: i64) -> Vec<Event> {
+        let mut told = Vec::new();
         let Ipam::Kept(kind) = self.truth.ipam else {
             return told;
         };
@@ -636,7 +673,7 @@ impl Teller<'_> {
                 reservations: reservations
                     .filter(|each| self.tells(Source::Store, last(each.address)))
                     .collect(),
-                unread: unread(Source::Store),
+                unread: self.partial(Source::Store).into_iter().collect(),
                 ..Store::default()
             };
             told.push(at(time, What::StoreListed { store }));
@@ -644,7 +681,7 @@ impl Teller<'_> {
         told
     }
 
-    fn network(&self) -> Network {
+    pub(super) fn network(&self) -> Network {
         let (plugin, ipam) = match self.truth.ipam {
             Ipam::Kept(StoreKind::HostLocal) => ("bridge", "host-local"),
             Ipam::Kept(StoreKind::Calico) => ("calico", "calico-ipam"),
@@ -731,7 +768,13 @@ impl Teller<'_> {
         at(time, what)
     }
 
-    fn pods(&self, time: i64) -> Vec<Event> {
+    /// The pods that the API has.
+    pub(super) fn listed_pods(&self, time: i64) -> impl Iterator<Item = Pod> {
+        let there = self.truth.pods.iter().filter(move |pod| pod.is_listed(time));
+        there.map(listed_pod)
+    }
+
+    pub(super) fn pods(&self, time: i64) -> Vec<Event> {
         let absence = self.lacks(Source::Pods);
         if matches!(absence, Some(Absence::Failed | Absence::NotAsked)) {
             let failure = self.failure(Source::Pods, "pods", time);
@@ -834,6 +877,11 @@ fn attachments(pod: &TruePod, sandbox: &TrueSandbox) -> Vec<Attachment> {
 /// The inode of what a pod has made inside.
 pub(super) fn inner(inode: u32) -> u32 {
     inode + 10
+}
+
+/// The index of a sandbox's own device.
+fn index(sandbox: &TrueSandbox) -> u32 {
+    3 + sandbox.inode % 7
 }
 
 fn host_end(inode: u32, inside: u32) -> u32 {

@@ -204,7 +204,7 @@ impl Truth {
     }
 
     /// An address is reserved for one at a time: for the one who got it last.
-    fn give_back(&mut self) {
+    pub(super) fn give_back(&mut self) {
         let mut given = std::collections::BTreeMap::new();
         for sandbox in self.pods.iter().flat_map(|pod| &pod.sandboxes) {
             if sandbox.reserved {
