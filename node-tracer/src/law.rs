@@ -28,7 +28,7 @@ use std::{
 };
 
 use self::{
-    sources::{Absence, Missing, Source, Teller},
+    sources::{Missing, Source, Teller},
     truth::{LOOK, Truth},
 };
 use crate::{
@@ -83,11 +83,7 @@ fn check_node(truth: &Truth, seen: Seen, dice: &mut Dice<'_>) {
 fn subsets(dice: &mut Dice<'_>) -> Vec<Missing> {
     let one = |dice: &mut Dice<'_>| {
         let source = dice.one(&Source::ALL);
-        let absence = match source {
-            Source::Pods => dice.one(&Absence::ALL),
-            _ => dice.one(&Absence::ALL[..3]),
-        };
-        (source, absence)
+        (source, dice.one(source.absences()))
     };
     let alone = (0..4).map(|_| Missing::from([one(dice)]));
     let mut subsets: Vec<_> = alone.collect();
@@ -184,7 +180,9 @@ struct Verdicts {
 impl Verdicts {
     fn of(engine: &Engine) -> Self {
         let mut found = BTreeMap::new();
-        for finding in engine.open() {
+        // That records were lost says that something is unknown.
+        let open = engine.open().into_iter();
+        for finding in open.filter(|finding| finding.rule != Rule::EventsLost) {
             for subject in subjects(finding) {
                 found.insert((finding.rule, subject), Verdict::of(finding));
             }
@@ -199,6 +197,18 @@ impl Verdicts {
     fn yes(&self, rule: Rule, subject: &Subject) -> Option<&Verdict> {
         let verdict = self.found.get(&(rule, subject.clone()))?;
         (verdict.severity >= Severity::Warning).then_some(verdict)
+    }
+
+    /// A ghost, or one that shows by and by.
+    fn may_be_ghost(&self, subject: &Subject) -> bool {
+        let undecided = || {
+            let Subject::Netns(inode) = subject else {
+                return false;
+            };
+            let about = format!("ghost-sandbox: netns {inode} ");
+            self.gaps.iter().any(|gap| gap.starts_with(&about))
+        };
+        self.yes(Rule::GhostSandbox, subject).is_some() || undecided()
     }
 
     /// Whether anything says that a verdict is not known. What a source cannot
@@ -253,7 +263,10 @@ fn subjects(finding: &Finding) -> Vec<Subject> {
             let all = finding.detail.reservations.iter();
             all.map(|each| Subject::Address(each.address)).collect()
         }
-        Rule::GhostSandbox | Rule::PinnedNetns | Rule::MissingGatewayNeighbour => {
+        Rule::GhostSandbox
+        | Rule::PinnedNetns
+        | Rule::TrappedDevice
+        | Rule::MissingGatewayNeighbour => {
             let all = netns.map(|netns| Subject::Netns(netns.id.inode));
             all.into_iter().collect()
         }
@@ -283,6 +296,10 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
         surveyed: false,
         ..settings()
     });
+    // The kernel's namespaces and addresses are what a tracer cannot do without.
+    let mut missing = missing.clone();
+    missing.retain(|source, _| !matches!(source, Source::Visits | Source::Host));
+    let missing = &missing;
     let teller = Teller { truth, missing };
     let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
     for (time, events) in teller.trace().into_iter().chain(quiet) {
@@ -391,8 +408,11 @@ fn compare(
     for ((rule, subject), found) in &less.found {
         let before = whole.found.get(&(*rule, subject.clone()));
         // What is a ghost is said to be one, and not what else is so of it.
-        let is_ghosts = matches!(rule, Rule::PinnedNetns | Rule::MissingGatewayNeighbour);
-        let as_ghost = is_ghosts && whole.yes(Rule::GhostSandbox, subject).is_some();
+        let is_ghosts = matches!(
+            rule,
+            Rule::PinnedNetns | Rule::TrappedDevice | Rule::MissingGatewayNeighbour
+        );
+        let as_ghost = is_ghosts && whole.may_be_ghost(subject);
         let was = before.map_or(Severity::Info, |before| before.severity);
         if found.severity > was && found.severity >= Severity::Warning && !as_ghost {
             let said = format!("{was:?} becomes {:?}: {}", found.severity, found.title);

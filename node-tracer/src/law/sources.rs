@@ -67,6 +67,19 @@ impl Source {
         Self::Pods,
         Self::Calls,
     ];
+
+    /// How it can be missing.
+    pub(super) fn absences(self) -> &'static [Absence] {
+        use Absence::{Failed, Half, NotAsked, Old};
+        match self {
+            Self::Pods => &[Failed, NotAsked, Half, Old],
+            // What was lost is counted.
+            Self::Cgroups | Self::Calls | Self::Stalls => &[Failed, Half],
+            Self::Mounts | Self::Descriptors => &[Failed, Half],
+            Self::Host => &[Failed],
+            _ => &[Failed, NotAsked, Half],
+        }
+    }
 }
 
 /// How it is missing.
@@ -80,10 +93,6 @@ pub(super) enum Absence {
     Half,
     /// What it tells is old: of pods alone.
     Old,
-}
-
-impl Absence {
-    pub(super) const ALL: [Self; 4] = [Self::Failed, Self::NotAsked, Self::Half, Self::Old];
 }
 
 /// What is missing, and how.

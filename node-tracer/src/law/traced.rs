@@ -130,6 +130,13 @@ impl Teller<'_> {
             }
         }
         told.extend(now.cri(time));
+        if self.missing.contains_key(&Source::Calls) {
+            let what = What::EventsLost {
+                cause: String::from("ring-full"),
+                count: 1,
+            };
+            told.push(at(time, what));
+        }
         match self.missing.get(&Source::Pods) {
             // The API server goes away.
             Some(Absence::Old) if time > LOOK - 5_000 => {
