@@ -188,6 +188,18 @@ impl KernelClock {
         )
     }
 
+    /// A time of rtnetlink, in hundredths of a second since boot, as a point in
+    /// time: to about a second, as the kernel's ticks begin a moment after its
+    /// clock. The count has 32 bits, so that it begins anew every 497 days.
+    pub(crate) fn of_jiffies(self, hundredths: u32) -> Timestamp {
+        const NANOS: u64 = 10_000_000;
+        let now = monotonic_now() / NANOS;
+        let age = (now as u32).wrapping_sub(hundredths);
+        // Of what was made while the clock was read.
+        let age = if age > u32::MAX - 1_000 { 0 } else { age };
+        self.timestamp(now.saturating_sub(u64::from(age)) * NANOS)
+    }
+
     /// A task's start (`CLOCK_BOOTTIME` ns) as a point in time.
     pub(crate) fn since_boot(self, boottime_ns: u64) -> Timestamp {
         Timestamp(

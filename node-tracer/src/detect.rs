@@ -15,10 +15,12 @@ pub(crate) mod duplicate_address;
 pub(crate) mod events_lost;
 pub(crate) mod ghost_sandbox;
 pub(crate) mod leaked_reservation;
+mod links;
 pub(crate) mod missing_del;
 pub(crate) mod missing_gateway_neighbour;
 pub(crate) mod netns_teardown_stall;
 pub(crate) mod orphan_veth;
+pub(crate) mod own;
 pub(crate) mod pinned_netns;
 pub(crate) mod range_exhausted;
 mod rtnl;
@@ -29,8 +31,8 @@ pub(crate) mod stale_del;
 pub(crate) mod trapped_device;
 
 use self::common::{
-    evidence, fd_label, held_since, joined, kubectl_words, named, netns_of, release_advice,
-    shell_word, sleeps_in, socket_label, unknown_holder,
+    evidence, fd_label, held_since, is_dated, joined, kubectl_words, named, netns_of,
+    release_advice, shell_word, sleeps_in, socket_label, unknown_holder,
 };
 pub(crate) use self::common::{
     holders_of, is_routable, pod_of, pod_word, short_id, stuck_holder, stuck_in, task_holder,
@@ -84,7 +86,8 @@ pub(crate) struct View<'a> {
     now: Timestamp,
     next: Cell<Option<Timestamp>>,
     // What several rules need, made when the first one asks.
-    doubtful: OnceCell<bool>,
+    list_is_of_node: OnceCell<bool>,
+    unseen: OnceCell<BTreeMap<IpAddr, Vec<&'a NetnsEntry>>>,
     judge: OnceCell<Option<Judge<'a>>>,
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
@@ -99,7 +102,8 @@ impl<'a> View<'a> {
             settings,
             now,
             next: Cell::new(None),
-            doubtful: OnceCell::new(),
+            list_is_of_node: OnceCell::new(),
+            unseen: OnceCell::new(),
             judge: OnceCell::new(),
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
@@ -117,11 +121,26 @@ impl<'a> View<'a> {
         passed
     }
 
-    /// Whether the pod list is doubted; see [`ghost_sandbox`].
-    pub(crate) fn list_is_doubtful(&self) -> bool {
-        *self
-            .doubtful
-            .get_or_init(|| ghost_sandbox::list_is_doubtful(self))
+    /// Whether the pod list can show that a pod is gone: it has the pods of this
+    /// node, and of the pod's Kubernetes namespace. Nobody has to vouch for
+    /// that if the list has some of them.
+    pub(crate) fn list_covers(&self, namespace: Option<&str>) -> bool {
+        let Some(list) = self.model.pods.list() else {
+            return false;
+        };
+        list.covers(namespace)
+            && *self.list_is_of_node.get_or_init(|| {
+                let is_listed = |entry: &NetnsEntry| {
+                    let pod = entry.sandbox.uid();
+                    pod.is_some_and(|uid| self.model.pods.listed_pod(uid).is_some())
+                };
+                list.is_of_node(&self.settings.node) || self.model.netns.live().any(is_listed)
+            })
+    }
+
+    /// Addresses that pods are called by and the kernel does not show.
+    fn unseen(&self) -> &BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
+        self.unseen.get_or_init(|| own::all_unseen(self))
     }
 
     /// What tells reservations from leaks; `None` if too little is known.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     clock::Timestamp,
-    detect::{self, View, duplicate_address, ghost_sandbox},
+    detect::{self, View, duplicate_address, ghost_sandbox, own},
     event::{Event, Netns, What},
     finding::{Finding, Holder, Rule, Severity, State},
     model::Model,
@@ -73,6 +73,9 @@ pub(crate) struct Watch {
     pub(crate) netns: BTreeSet<Netns>,
     /// Addresses whose reservations matter.
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// Namespaces of which it matters what their devices are plugged into, and
+    /// is not known.
+    pub(crate) unplaced: BTreeSet<Netns>,
 }
 
 /// What has been found so far.
@@ -351,17 +354,19 @@ fn identities(finding: &Finding) -> BTreeSet<Identity<'_>> {
 
 fn watch(view: &View<'_>) -> Watch {
     let mut watch = Watch::default();
-    for entry in ghost_sandbox::candidates(view.model) {
+    for entry in ghost_sandbox::candidates(view) {
         watch.netns.insert(entry.id);
-        watch.addresses.extend(ghost_sandbox::addresses(entry));
+        watch.addresses.extend(own::addresses(view, entry));
     }
-    for address in view.model.netns.shared() {
+    for address in duplicate_address::shared(view) {
         let owners = duplicate_address::owners(view, address);
         if owners.len() > 1 {
-            let guests = owners.iter().filter(|(entry, _)| !entry.host);
-            watch.netns.extend(guests.map(|(entry, _)| entry.id));
+            let guests = owners.iter().filter(|owner| !owner.entry.host);
+            watch.netns.extend(guests.map(|owner| owner.entry.id));
         }
     }
+    let unplaced = duplicate_address::unplaced(view);
+    watch.unplaced.extend(unplaced.map(|entry| entry.id));
     for netns in view
         .model
         .blocked
@@ -385,16 +390,13 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             "ghost-sandbox: there is no pod list: {}",
             failure.error
         )),
-        (Some(_), _) if view.list_is_doubtful() => gaps.push(String::from(
-            "ghost-sandbox: the pod list lacks most of the pods on this node; it may be of one \
-             namespace or of another cluster, so it is not believed",
-        )),
         (Some(_), None) => {}
         (Some(_), Some(failure)) => gaps.push(format!(
             "ghost-sandbox: the pods are as of earlier: {}",
             failure.error
         )),
     }
+    gaps.extend(ghost_sandbox::uncovered(view));
     for entry in ghost_sandbox::undecided(view) {
         gaps.push(format!(
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \

@@ -106,6 +106,10 @@ pub(crate) enum What {
         /// It was there when the tracer first looked.
         #[serde(default, skip_serializing_if = "is_false")]
         found: bool,
+        /// When it was added by the kernel's own time, of one that was there
+        /// already: `IFA_CACHEINFO`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made: Option<Timestamp>,
     },
     /// An address was removed.
     AddressRemoved {

@@ -226,7 +226,12 @@ impl Model {
                 netns,
                 address,
                 found,
-            } => self.netns.address_added(*netns, time, address, *found) | self.tie(*netns, time),
+                made,
+            } => {
+                self.netns
+                    .address_added(*netns, time, address, *found, *made)
+                    | self.tie(*netns, time)
+            }
             What::AddressRemoved { netns, address } => {
                 self.netns.address_removed(*netns, time, address)
             }

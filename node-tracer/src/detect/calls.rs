@@ -128,7 +128,8 @@ pub(super) fn pod_gone(view: &View<'_>, pod: &PodRef, existed: Timestamp) -> Opt
     }
     // A static pod runs whether or not the API has its mirror.
     let list = pods.list().filter(|_| uid.contains('-'))?;
-    (list.proves > existed && !view.list_is_doubtful()).then_some(list.at)
+    let covers = view.list_covers(pod.namespace.as_deref());
+    (list.proves > existed && covers).then_some(list.at)
 }
 
 /// Whose a container is, in words: `the deleted pod shop/a (netns 4026532200)`.

@@ -90,17 +90,27 @@ pub(crate) fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
         .collect()
 }
 
-/// Since when a namespace has an address, as well as that is known: for one
-/// that it had when it was first looked at, since the end of the CNI ADD that
-/// libcni remembers.
+/// Since when a namespace has an address, as well as that is known: by the
+/// kernel's own time; else, for one that was there when first looked at, since
+/// the end of the CNI ADD that libcni remembers.
 pub(super) fn held_since(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Timestamp {
+    let made = held.made.filter(|made| *made <= held.since);
+    let added = || added(model, entry, held).filter(|added| *added < held.since);
+    made.or_else(added).unwrap_or(held.since)
+}
+
+/// Whether [`held_since`] is when the namespace got the address, and not when
+/// somebody looked.
+pub(super) fn is_dated(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
+    !held.found || held.made.is_some() || added(model, entry, held).is_some()
+}
+
+/// When the CNI ADD ended that gave an address, if libcni remembers it.
+fn added(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Option<Timestamp> {
     let id = entry.sandbox.id.as_deref().filter(|_| held.found);
     let adds = id.into_iter().flat_map(|id| model.cni.of_container(id));
-    let add = adds
-        .filter(|add| add.ips.contains(&held.address.address) && add.written < held.since)
-        .map(|add| add.written)
-        .max();
-    add.unwrap_or(held.since)
+    let adds = adds.filter(|add| add.ips.contains(&held.address.address));
+    adds.map(|add| add.written).max()
 }
 
 /// The stuck tasks in a namespace.

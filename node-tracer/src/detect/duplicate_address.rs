@@ -1,22 +1,32 @@
-//! duplicate-address: two network namespaces on the node have the same address.
+//! duplicate-address: two network namespaces on the node have the same address
+//! in the same network.
 //!
-//! Left out, because people and programs share them on purpose: addresses on
-//! bridges, dummies and tunnels (gateways, service addresses, VPN clients that
-//! all get the same one), addresses on the loopback device (anycast, direct
-//! server return), and namespaces that a pod made for itself (docker in
-//! docker: every such pod has a 172.17.0.2). A sandbox whose CNI DEL runs is
-//! given a moment: some plugins release the address before they remove it.
+//! Which network an address is on is told by what its device is plugged into
+//! ([`links`](super::links)): gateways, service addresses, VPN clients, docker
+//! in docker and the nodes of a lab on one machine share addresses and never
+//! meet. The addresses by which pods are reached meet always: Kubernetes has
+//! each once. Where that is not known, the finding says so and no more.
+//!
+//! Left out are addresses on the loopback device (anycast, direct server
+//! return), unless they are a pod's own, and namespaces that a pod made for
+//! itself. A sandbox whose CNI DEL runs is given a moment: some plugins release
+//! the address before they remove it.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    time::Duration,
+};
 
 use super::{
-    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_routable, joined,
-    kubectl_words, netns_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label,
-    unknown_holder,
+    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_dated, is_routable, joined,
+    kubectl_words, links, links::Link, netns_of, own, pod_of, pod_word, short_id, sleeps_in,
+    stuck_in, task_label, unknown_holder,
 };
 use crate::{
+    clock::Timestamp,
     event::PodRef,
-    finding::{Detail, Finding, Rule, Severity, finding_id},
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         Model,
         netns::{HeldAddress, NetnsEntry, Wiring},
@@ -24,66 +34,218 @@ use crate::{
     },
 };
 
-/// Kinds of devices whose addresses do not count.
-const SHARED_KINDS: [&str; 12] = [
-    "bridge",
-    "dummy",
-    "tun",
-    "wireguard",
-    "ipip",
-    "ip6tnl",
-    "sit",
-    "gre",
-    "ip6gre",
-    "vti",
-    "xfrm",
-    "nlmon",
-];
 /// How long a running CNI DEL excuses a duplicate.
 const DEL_TIME: Duration = Duration::from_secs(10);
 /// How long one that went well does: the plugins of a list are called one after
 /// the other, and only the last leaves nothing behind.
 const BETWEEN_DELS: Duration = Duration::from_millis(500);
 
-/// One finding an address.
-pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let shared = view.model.netns.shared();
-    shared
-        .filter_map(|address| finding(view, address))
-        .collect()
+/// A namespace that has an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner<'a> {
+    /// The namespace.
+    pub(crate) entry: &'a NetnsEntry,
+    /// The address as the kernel has it; `None` for one that the pod is called
+    /// by and that the kernel does not show.
+    pub(crate) held: Option<&'a HeldAddress>,
+    /// Since when, as well as that is known.
+    pub(crate) since: Timestamp,
+    /// Whether that is when it got the address, not when it was looked at.
+    is_dated: bool,
+    /// The address is the one by which the namespace's pod is reached.
+    is_primary: bool,
 }
 
-/// The namespaces that really have an address, each with when it got it,
-/// earliest first.
-pub(crate) fn owners<'a>(
-    view: &View<'a>,
-    address: IpAddr,
-) -> Vec<(&'a NetnsEntry, &'a HeldAddress)> {
+/// Namespaces that have one address in one network.
+#[derive(Debug)]
+struct Conflict<'a> {
+    owners: Vec<Owner<'a>>,
+    /// Whether they are known to share a network.
+    is_certain: bool,
+    /// Others with the same address of which that is not known.
+    doubtful: Vec<Owner<'a>>,
+}
+
+/// One finding for each address and each network that it is used twice in.
+pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
+    let found = shared(view).into_iter();
+    let found = found.flat_map(|address| {
+        let conflicts = conflicts(view, address).into_iter();
+        conflicts.filter_map(move |conflict| finding(view, address, conflict))
+    });
+    found.collect()
+}
+
+/// Addresses that more than one namespace has, or is called by.
+pub(crate) fn shared(view: &View<'_>) -> BTreeSet<IpAddr> {
+    let held = view.model.netns.shared();
+    let unseen = view.unseen().iter().filter(|(address, entries)| {
+        entries.len() > 1 || view.model.netns.with_address(**address).next().is_some()
+    });
+    held.chain(unseen.map(|(address, _)| *address)).collect()
+}
+
+/// The namespaces that really have an address, earliest first.
+pub(crate) fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
     if !is_routable(address) {
         return Vec::new();
     }
     let with = view.model.netns.with_address(address);
-    let mut owners: Vec<_> = with
-        .filter(|entry| !is_inner(view.model, entry) && !is_leaving(view, entry))
-        .filter_map(|entry| {
-            let mut held = entry.addresses.iter().filter(|held| counts(held));
-            Some((entry, held.find(|held| held.address.address == address)?))
+    let held = with.filter_map(|entry| {
+        let mut held = entry.addresses.iter();
+        let its =
+            held.find(|held| held.address.address == address && counts(view.model, entry, held))?;
+        Some(Owner {
+            entry,
+            held: Some(its),
+            since: held_since(view.model, entry, its),
+            is_dated: is_dated(view.model, entry, its),
+            is_primary: own::is_primary(view, entry, address, Some(&its.address.ifname)),
         })
-        .collect();
-    owners.sort_by_key(|(entry, held)| (held.since, entry.serial));
+    });
+    let unseen = view.unseen().get(&address).into_iter().flatten();
+    let unseen = unseen.map(|entry| Owner {
+        entry,
+        held: None,
+        since: own::named_since(view.model, entry, address),
+        is_dated: false,
+        is_primary: own::is_primary(view, entry, address, None),
+    });
+    let mut owners: Vec<_> = held.chain(unseen).collect();
+    owners.retain(|owner| !is_inner(view.model, owner.entry) && !is_leaving(view, owner.entry));
+    owners.sort_by_key(|owner| (owner.since, owner.entry.serial));
     owners
 }
 
-fn counts(held: &HeldAddress) -> bool {
-    let kind = held.address.link_kind.as_deref();
-    held.address.ifname != "lo" && !kind.is_some_and(|kind| SHARED_KINDS.contains(&kind))
+/// The other namespaces that have an address of one in the same network, as far
+/// as that is known.
+pub(crate) fn rivals<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Vec<Owner<'a>> {
+    let is_own = |owner: &Owner<'_>| owner.entry.serial == entry.serial;
+    let conflicts = conflicts(view, address).into_iter();
+    let its =
+        conflicts.filter(|conflict| conflict.is_certain && conflict.owners.iter().any(is_own));
+    its.flat_map(|conflict| conflict.owners)
+        .filter(|owner| !is_own(owner))
+        .collect()
+}
+
+/// Namespaces with a shared address of which it is not known whether they share
+/// a network: what they are plugged into is to be read.
+pub(crate) fn unplaced<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEntry> {
+    let doubtful = shared(view).into_iter().flat_map(|address| {
+        let conflicts = conflicts(view, address).into_iter();
+        conflicts.flat_map(|conflict| match conflict.is_certain {
+            true => conflict.doubtful,
+            false => conflict.owners,
+        })
+    });
+    let entries: BTreeMap<_, _> = doubtful
+        .map(|owner| (owner.entry.serial, owner.entry))
+        .collect();
+    entries.into_values()
+}
+
+/// Who has an address together with whom.
+fn conflicts<'a>(view: &View<'a>, address: IpAddr) -> Vec<Conflict<'a>> {
+    let owners = owners(view, address);
+    if owners.len() < 2 {
+        return Vec::new();
+    }
+    // The owners that meet, by any place where they do.
+    let mut groups: Vec<Vec<Owner<'a>>> = Vec::new();
+    let mut places: HashMap<Place, usize> = HashMap::new();
+    let mut doubtful = Vec::new();
+    for owner in owners {
+        let links = links(view, &owner);
+        if links.is_empty() {
+            doubtful.push(owner);
+            continue;
+        }
+        let mut met: Vec<usize> = links
+            .iter()
+            .filter_map(|link| places.get(link).copied())
+            .collect();
+        met.sort_unstable();
+        met.dedup();
+        let group = met.first().copied().unwrap_or(groups.len());
+        if group == groups.len() {
+            groups.push(Vec::new());
+        }
+        for other in met.into_iter().skip(1) {
+            let moved = std::mem::take(&mut groups[other]);
+            groups[group].extend(moved);
+            places
+                .values_mut()
+                .filter(|place| **place == other)
+                .for_each(|place| *place = group);
+        }
+        places.extend(links.into_iter().map(|link| (link, group)));
+        groups[group].push(owner);
+    }
+    let (certain, alone): (Vec<_>, Vec<_>) = groups
+        .into_iter()
+        .filter(|group| !group.is_empty())
+        .partition(|group| group.len() > 1);
+    let mut conflicts: Vec<_> = certain
+        .into_iter()
+        .map(|owners| Conflict {
+            owners,
+            is_certain: true,
+            doubtful: doubtful.clone(),
+        })
+        .collect();
+    if conflicts.is_empty() && !doubtful.is_empty() {
+        let owners: Vec<_> = alone.into_iter().flatten().chain(doubtful).collect();
+        conflicts.extend((owners.len() > 1).then_some(Conflict {
+            owners,
+            is_certain: false,
+            doubtful: Vec::new(),
+        }));
+    }
+    for conflict in &mut conflicts {
+        conflict
+            .owners
+            .sort_by_key(|owner| (owner.since, owner.entry.serial));
+    }
+    conflicts
+}
+
+/// Where owners of an address meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    At(Link),
+    /// The pod network, which the host's own routing is a part of.
+    PodNetwork,
+}
+
+/// Where an owner meets others; nowhere if that is not known.
+fn links(view: &View<'_>, owner: &Owner<'_>) -> Vec<Place> {
+    let entry = owner.entry;
+    let ifname = owner.held.map(|held| held.address.ifname.as_str());
+    let links = links::links(view, entry, ifname, owner.is_primary);
+    let is_routed = |link: &Link| !matches!(link, Link::Routing(_, Some(_)));
+    let in_host = entry.host
+        && links
+            .as_ref()
+            .is_none_or(|links| links.iter().all(is_routed));
+    let links = links.into_iter().flatten().map(Place::At);
+    let network = (owner.is_primary || in_host).then_some(Place::PodNetwork);
+    links.chain(network).collect()
+}
+
+/// Whether an address is one that others can reach: not one of the loopback
+/// device, unless it is known to be the pod's own.
+fn counts(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
+    let is_loopback = held.address.ifname == "lo" && held.address.link_kind.is_none();
+    !is_loopback || own::is_named(model, entry, held.address.address)
 }
 
 /// A namespace that a pod made for itself: the API server has other addresses
 /// for the pod; or the runtime or CNI have another namespace for it than this
 /// one, which only a cgroup ties to the pod; or it is cabled to another one of
 /// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
-/// list or libcni names is a sandbox, if not the pod's newest.
+/// list or libcni names is a sandbox, if not the pod's newest, and so is what
+/// has an address of the pod's own or of another of its sandboxes.
 pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     let own = entry.sandbox.add.is_some() || entry.sandbox.named;
     let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
@@ -94,24 +256,50 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
         .pod(uid)
         .map(|pod| pod.ips.as_slice())
         .unwrap_or_default();
-    let has = |entry: &NetnsEntry| {
+    let has = |entry: &NetnsEntry, address: IpAddr| {
         let mut held = entry.addresses.iter();
-        held.any(|held| ips.contains(&held.address.address))
+        held.any(|held| held.address.address == address)
     };
     let others: Vec<&NetnsEntry> = model
         .netns
         .live()
         .filter(|other| other.serial != entry.serial && other.sandbox.uid() == Some(uid))
         .collect();
+    let is_sandbox = |other: &NetnsEntry| other.sandbox.add.is_some() || other.sandbox.named;
+    let of_sibling = |address: IpAddr| {
+        let mut others = others.iter();
+        others.any(|other| is_sandbox(other) && has(other, address))
+    };
+    let mut held = entry.addresses.iter().map(|held| held.address.address);
+    let is_pods = |address: IpAddr| {
+        let of_runtime = || {
+            let mut lists = model.runtime.lists();
+            lists.any(|list| {
+                list.of_pod(uid)
+                    .any(|sandbox| sandbox.ips.contains(&address))
+            })
+        };
+        let of_cni = || {
+            model
+                .cni
+                .of_pod(uid)
+                .any(|each| each.ips.contains(&address))
+        };
+        ips.contains(&address) || of_sibling(address) || of_runtime() || of_cni()
+    };
+    if held.any(|address| is_routable(address) && is_pods(address)) {
+        return false;
+    }
     // The API server knows the addresses of the pod's newest sandbox alone: of
     // another one's namespace they say nothing.
     let is_older = || {
         let id = entry.sandbox.id.as_deref();
         let differs = |other: &str| id.is_some_and(|id| id != other);
+        let has_any = |other: &NetnsEntry| ips.iter().any(|ip| has(other, *ip));
         let mut others = others.iter();
-        others.any(|other| other.sandbox.id.as_deref().is_some_and(differs) && has(other))
+        others.any(|other| other.sandbox.id.as_deref().is_some_and(differs) && has_any(other))
     };
-    if !ips.is_empty() && !has(entry) && !is_older() {
+    if !ips.is_empty() && !is_older() {
         return true;
     }
     let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
@@ -146,131 +334,64 @@ fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
         || ended.is_some_and(|del| !view.passed(del.at.plus(BETWEEN_DELS)))
 }
 
-fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
-    let mut owners = owners(view, address);
-    let mut times: Vec<_> = owners
-        .iter()
-        .map(|(entry, held)| held_since(view.model, entry, held))
-        .collect();
-    times.sort_unstable();
-    let since = *times.get(1)?;
-    owners.sort_by_key(|(entry, held)| (held_since(view.model, entry, held), entry.serial));
-    // Those that were there before the tracer are of unknown age: what is left
-    // of a pod is older than what suffers from it.
-    owners.sort_by_key(|(entry, _)| {
-        let left = ghost_sandbox::gone(view, entry).is_some()
-            || ghost_sandbox::verdict(view, entry).is_some();
-        !left
-    });
-    let (newest, _) = owners.last()?;
-    let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
-    let pods = owners.iter().any(|(entry, _)| is_pods(entry));
-    let mut inodes: Vec<u32> = owners.iter().map(|(entry, _)| entry.id.inode).collect();
+fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Option<Finding> {
+    let Conflict {
+        mut owners,
+        is_certain,
+        doubtful,
+    } = conflict;
+    let since = owners.get(1)?.since;
+    // What is left of a pod is older than what suffers from it, also where the
+    // kernel does not tell.
+    let is_ghost = |owner: &Owner<'a>| ghost_sandbox::verdict(view, owner.entry).is_some();
+    let is_left =
+        |owner: &Owner<'a>| ghost_sandbox::gone(view, owner.entry).is_some() || is_ghost(owner);
+    owners.sort_by_key(|owner| !is_left(owner));
+    let newest = owners.last()?;
+    let pods = owners.iter().filter(|owner| is_pods(owner)).count();
+    let with_host = owners.iter().any(|owner| owner.entry.host);
+    let ghosts = owners.iter().any(is_left);
+    let mut inodes: Vec<u32> = owners.iter().map(|owner| owner.entry.id.inode).collect();
     inodes.sort_unstable();
 
-    let labels: Vec<String> = owners
-        .iter()
-        .map(|(entry, _)| label(view.model, entry))
-        .collect();
-    let mut claims = Vec::new();
-    let mut unknown = Vec::new();
-    let mut advice = Vec::new();
+    let mut said = Said::default();
     let users: Vec<String> = owners
         .iter()
-        .map(|(entry, _)| format!("by {}", user(view, entry)))
+        .map(|owner| format!("by {}", user(view, owner.entry)))
         .collect();
-    for ((entry, held), label) in owners.iter().zip(&labels) {
-        let found = if held.found {
-            "; it had it before the tracer looked"
-        } else {
-            ""
-        };
-        let ifname = &held.address.ifname;
-        let claim = format!("{label} has {} on {ifname}{found}", held.address);
-        let held_since = held_since(view.model, entry, held);
-        claims.push(evidence(claim, "kernel", held_since));
-        match entry.sandbox.known {
-            Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
-                let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
-                let source = known.source();
-                claims.push(evidence(format!("{label} is sandbox {id}"), source, at));
-            }
-            Some(Known::Cgroup { pid, at }) => {
-                let claim = format!("{label} is a pod's by the cgroup of process {pid}");
-                claims.push(evidence(claim, "kernel", at));
-            }
-            None => {}
-        }
-        let whose = whose(view, entry);
-        let stuck = stuck_in(view.model, entry);
-        for blocked in &stuck {
-            let claim = format!(
-                "{}, in uninterruptible sleep{}, keeps {whose}",
-                task_label(&blocked.task),
-                sleeps_in(blocked),
-            );
-            claims.push(evidence(claim, "kernel", blocked.since));
-        }
-        if let Some(at) = entry.held_at.filter(|_| stuck.is_empty()) {
-            let task = entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
-            let mount = entry.mounts.first();
-            let holder = task.map(task_label);
-            let holder =
-                holder.or_else(|| mount.map(|path| format!("the mount {}", path.display())));
-            if let Some(holder) = holder {
-                claims.push(evidence(format!("{holder} keeps {whose}"), "kernel", at));
-            }
-        }
-        if let (Some(first), Some(at)) = (entry.fds.first(), entry.held_at) {
-            let fd = fd_label(first);
-            let claim = format!("no task is in {label}, and it is mounted nowhere; {fd} keeps it");
-            claims.push(evidence(claim, "kernel", at));
-        }
-        if let Some(since) = ghost_sandbox::verdict(view, entry).map(|ghost| ghost.since) {
-            claims.push(evidence(
-                format!("{label} is a ghost: its pod is gone"),
-                "tracer",
-                since,
-            ));
-            advice.push(format!(
-                "{label} is a ghost; the ghost-sandbox finding on it says how to release it"
-            ));
-        }
-        if entry.held_at.is_none() && !entry.host {
-            unknown.push(format!("what keeps {label}: it has not been looked at yet"));
-        } else if entry.is_held_by_nothing_found() && !entry.host {
-            unknown.push(unknown_holder(label));
-        }
-        if is_pods(entry) && ghost_sandbox::is_untold(view, entry) {
-            unknown.push(format!(
-                "whether the pod of {label} still exists: no pod list tells"
-            ));
-        }
+    for owner in &owners {
+        claim_owner(view, address, owner, &mut said);
     }
-    let pod = pod_of(view.model, newest);
-    if pods {
-        let node = &view.settings.node;
-        advice.insert(
-            0,
-            format!("keep new pods off the node: kubectl cordon {node}"),
-        );
-        if let Some(words) = pod.as_ref().and_then(kubectl_words) {
-            advice.push(format!(
-                "the newer pod loses packets; have it replaced with another address, once the \
-                 node is cordoned: kubectl delete pod {words}"
-            ));
-        }
-    } else {
-        advice.push(String::from(
-            "see whether both are in one network; if so, take the address from one of them",
+    let Said {
+        claims,
+        mut unknown,
+        mut advice,
+    } = said;
+    for owner in &doubtful {
+        let label = label(view.model, owner.entry);
+        unknown.push(format!(
+            "whether {label}, which has {address} as well, is in the same network"
         ));
     }
+    if !is_certain {
+        unknown.push(format!(
+            "whether they share a network: what {} are plugged into could not be read",
+            joined(owners.iter().map(|owner| label(view.model, owner.entry)))
+        ));
+    }
+    if pods > 0 && is_certain {
+        let node = &view.settings.node;
+        let cordon = format!("keep new pods off the node: kubectl cordon {node}");
+        advice.insert(0, cordon);
+    }
+    advice.extend(closing_advice(view, address, &owners, is_certain, ghosts));
     Some(Finding {
         rule: Rule::DuplicateAddress,
-        severity: if pods {
-            Severity::Critical
-        } else {
-            Severity::Warning
+        severity: match (is_certain, pods) {
+            (false, _) => Severity::Info,
+            (true, 2..) => Severity::Critical,
+            (true, 1) if with_host || ghosts => Severity::Critical,
+            (true, _) => Severity::Warning,
         },
         id: finding_id(
             &view.settings.boot_id,
@@ -278,27 +399,185 @@ fn finding(view: &View<'_>, address: IpAddr) -> Option<Finding> {
             &format!("{address} {}", joined(inodes)),
         ),
         since,
-        title: match users.as_slice() {
-            [one, other] => format!("{address} is used twice: {one} and {other}"),
-            many => format!(
+        title: match (is_certain, users.as_slice()) {
+            (true, [one, other]) => format!("{address} is used twice: {one} and {other}"),
+            (true, many) => format!(
                 "{address} is used {} times: {}",
                 many.len(),
                 many.join(", ")
             ),
+            (false, many) => format!(
+                "{address} is used {} times, perhaps in different networks: {}",
+                many.len(),
+                many.join(", ")
+            ),
         },
-        pod,
-        sandbox_id: newest.sandbox.id.clone(),
-        netns: Some(netns_of(newest)),
+        pod: pod_of(view.model, newest.entry),
+        sandbox_id: newest.entry.sandbox.id.clone(),
+        netns: Some(netns_of(newest.entry)),
         addresses: vec![address],
         holders: owners
             .iter()
-            .flat_map(|(entry, _)| holders_of(view.model, entry))
+            .flat_map(|owner| holders_of(view.model, owner.entry))
             .collect(),
         evidence: claims,
         unknown,
         advice,
         detail: Detail::default(),
     })
+}
+
+fn is_pods(owner: &Owner<'_>) -> bool {
+    owner.entry.sandbox.pod.is_some()
+}
+
+/// What ends a conflict. A pod is named for deletion only if it is known to
+/// have come later, or to have no right to the address: the other one is then
+/// its rightful holder.
+fn closing_advice(
+    view: &View<'_>,
+    address: IpAddr,
+    owners: &[Owner<'_>],
+    is_certain: bool,
+    ghosts: bool,
+) -> Option<String> {
+    if !is_certain {
+        return Some(String::from(
+            "see what each is plugged into (ip -d link, bridge link): in different networks both \
+             can keep it",
+        ));
+    }
+    // Once the ghost is released, the other one has the address to itself.
+    if ghosts {
+        return None;
+    }
+    let pods: Vec<_> = owners.iter().filter(|owner| is_pods(owner)).collect();
+    if pods.len() < owners.len() || pods.is_empty() {
+        return Some(String::from(
+            "find out which of them should have it, and take it from the other",
+        ));
+    }
+    let reserved = |owner: &Owner<'_>| own::is_reserved(view.model, owner.entry, address);
+    let rightful: Vec<bool> = pods.iter().map(|owner| reserved(owner)).collect();
+    let later = match rightful.iter().filter(|is| **is).count() {
+        1 => {
+            let mut without = pods.iter().zip(&rightful).filter(|(_, is)| !**is);
+            let first = without.next().map(|(owner, _)| owner);
+            first.filter(|_| without.next().is_none())
+        }
+        _ => pods
+            .last()
+            .filter(|_| pods.iter().all(|owner| owner.is_dated)),
+    };
+    let later = later.filter(|_| pods.len() == 2);
+    let words = later.and_then(|owner| kubectl_words(&pod_of(view.model, owner.entry)?));
+    let why = match rightful.contains(&true) {
+        true => "no store has the address for it",
+        false => "it got the address later",
+    };
+    Some(match words {
+        Some(words) => format!(
+            "{why}; give it another one, once the node is cordoned: kubectl delete pod {words}"
+        ),
+        None => String::from(
+            "which of them has a right to it is not known: ask the store of the IPAM before you \
+             recreate one of them",
+        ),
+    })
+}
+
+/// What a finding says besides its title.
+#[derive(Default)]
+struct Said {
+    claims: Vec<Evidence>,
+    unknown: Vec<String>,
+    advice: Vec<String>,
+}
+
+/// What is known of one owner, what is not, and what follows.
+fn claim_owner<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut Said) {
+    let Said {
+        claims,
+        unknown,
+        advice,
+    } = said;
+    let entry = owner.entry;
+    let label = label(view.model, entry);
+    match owner.held {
+        Some(held) => {
+            let found = match owner.is_dated {
+                true => "",
+                false => "; it had it before the tracer looked",
+            };
+            let ifname = &held.address.ifname;
+            let claim = format!("{label} has {} on {ifname}{found}", held.address);
+            claims.push(evidence(claim, "kernel", owner.since));
+        }
+        None => {
+            let claim = format!("{address} is the address of {label}");
+            claims.push(evidence(claim, "cni", owner.since));
+            unknown.push(format!(
+                "whether {label} still uses {address}: no device there has it, as with gVisor, \
+                 which answers for it itself, or after it was taken away"
+            ));
+        }
+    }
+    match entry.sandbox.known {
+        Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
+            let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
+            let source = known.source();
+            claims.push(evidence(format!("{label} is sandbox {id}"), source, at));
+        }
+        Some(Known::Cgroup { pid, at }) => {
+            let claim = format!("{label} is a pod's by the cgroup of process {pid}");
+            claims.push(evidence(claim, "kernel", at));
+        }
+        None => {}
+    }
+    let whose = whose(view, entry);
+    let stuck = stuck_in(view.model, entry);
+    for blocked in &stuck {
+        let claim = format!(
+            "{}, in uninterruptible sleep{}, keeps {whose}",
+            task_label(&blocked.task),
+            sleeps_in(blocked),
+        );
+        claims.push(evidence(claim, "kernel", blocked.since));
+    }
+    if let Some(at) = entry.held_at.filter(|_| stuck.is_empty()) {
+        let task = entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
+        let mount = entry.mounts.first();
+        let holder = task.map(task_label);
+        let holder = holder.or_else(|| mount.map(|path| format!("the mount {}", path.display())));
+        if let Some(holder) = holder {
+            claims.push(evidence(format!("{holder} keeps {whose}"), "kernel", at));
+        }
+    }
+    if let (Some(first), Some(at)) = (entry.fds.first(), entry.held_at) {
+        let fd = fd_label(first);
+        let claim = format!("no task is in {label}, and it is mounted nowhere; {fd} keeps it");
+        claims.push(evidence(claim, "kernel", at));
+    }
+    if let Some(since) = ghost_sandbox::verdict(view, entry).map(|ghost| ghost.since) {
+        claims.push(evidence(
+            format!("{label} is a ghost: its pod is gone"),
+            "tracer",
+            since,
+        ));
+        advice.push(format!(
+            "{label} is a ghost; the ghost-sandbox finding on it says how to release it"
+        ));
+    }
+    if entry.held_at.is_none() && !entry.host {
+        unknown.push(format!("what keeps {label}: it has not been looked at yet"));
+    } else if entry.is_held_by_nothing_found() && !entry.host {
+        unknown.push(unknown_holder(&label));
+    }
+    if is_pods(owner) && ghost_sandbox::is_untold(view, entry) {
+        unknown.push(format!(
+            "whether the pod of {label} still exists: no pod list tells"
+        ));
+    }
 }
 
 /// A namespace's pod as a user of an address: `the deleted pod shop/checkout

@@ -8,14 +8,15 @@
 //!    mount, a descriptor, or what a look at all of these did not find (a
 //!    namespace that nothing keeps is dying);
 //! 3. the pod is gone: from a list that had it, or that could have had it
-//!    (later than the pod's sandbox). Or the pod should long be gone;
-//! 4. this is no ordinary deletion: the pod is gone for [`GRACE`], or a task in
-//!    the namespace is stuck and so ends the deletion's hopes, or the pod is
-//!    gone and another namespace has the address already, or the runtime has
-//!    removed the sandbox.
+//!    (later than the pod's sandbox, and of its Kubernetes namespace). Or the
+//!    pod should long be gone, or has run to its end;
+//! 4. this is no ordinary deletion: that was so [`GRACE`] and the pod's own
+//!    grace period ago, or a task in the namespace is stuck and so ends the
+//!    deletion's hopes, or another namespace has the address already, or the
+//!    runtime has removed the sandbox.
 //!
-//! Where no list tells of the pod, it is a ghost all the same if a task in it
-//! is stuck and its address has been given to another: no live pod's would be.
+//! Where no list tells of the pod, nothing is said of it: that another has its
+//! address is duplicate-address.
 //!
 //! What it leads to depends on the address's reservation (see [`Phase`]) and on
 //! who gives the addresses out: some take it back under the ghost, which makes
@@ -31,9 +32,9 @@ mod fate;
 mod ipam;
 mod telling;
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use super::{View, duplicate_address, is_routable, stuck_in};
+use super::{View, duplicate_address, joined, own, stuck_in};
 use crate::{
     clock::Timestamp,
     event::Task,
@@ -43,8 +44,8 @@ use crate::{
 
 /// What an ordinary deletion may take.
 const GRACE: Duration = Duration::from_secs(30);
-/// A list that lacks so many sandboxes' pods may be the wrong list.
-const MANY: usize = 3;
+/// What it may take once the pod's own grace period is over.
+const AFTER_GRACE: Duration = Duration::from_secs(10);
 
 /// A namespace that is a ghost, and why.
 #[derive(Debug)]
@@ -61,21 +62,19 @@ pub(crate) struct Ghost<'a> {
 
 /// One finding a ghost.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let ghosts = candidates(view.model).filter_map(|entry| verdict(view, entry));
+    let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
     ghosts.map(|ghost| telling::finding(view, &ghost)).collect()
 }
 
 /// Namespaces that may become ghosts as time goes on.
-pub(crate) fn candidates(model: &Model) -> impl Iterator<Item = &NetnsEntry> {
-    model.netns.live().filter(|entry| {
-        use Standing::{Exempt, Gone, Listed, Terminating, Unknown, Unlisted};
+pub(crate) fn candidates<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEntry> {
+    view.model.netns.live().filter(|entry| {
+        use Standing::{Exempt, Finished, Gone, Listed, Terminating, Unknown, Unlisted};
         match entry.sandbox.standing {
-            Gone(_) | Unlisted(_) | Terminating(_) => !entry.host && !addresses(entry).is_empty(),
-            Unknown => {
-                let mut stuck = model.blocked.in_netns(entry.id);
-                entry.sandbox.uid().is_some() && !entry.host && stuck.next().is_some()
+            Gone(_) | Unlisted(_) | Terminating(_) | Finished(_) => {
+                !entry.host && !own::addresses(view, entry).is_empty()
             }
-            Listed | Exempt => false,
+            Unknown | Listed | Exempt => false,
         }
     })
 }
@@ -85,30 +84,29 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
     if entry.host || entry.dying.is_some() || entry.sandbox.uid().is_none() {
         return None;
     }
-    let addresses = addresses(entry);
+    let since = over_since(view, entry)?;
     let stuck = stuck_in(view.model, entry);
     let looked_at = !stuck.is_empty() || entry.held_at.is_some();
+    let addresses = own::addresses(view, entry);
     if addresses.is_empty() || !looked_at {
         return None;
     }
-    let since = match entry.sandbox.standing {
-        Standing::Terminating(by) => {
-            (!stuck.is_empty() && view.passed(by.plus(GRACE))).then_some(by)?
-        }
-        _ if is_untold(view, entry) => {
-            let since = taken_since(view, entry, &addresses)?;
-            (!stuck.is_empty()).then_some(since)?
-        }
+    let hopeless = match entry.sandbox.standing {
+        Standing::Terminating(_) => false,
         _ => {
-            let since = gone(view, entry)?;
-            let hopeless = !stuck.is_empty()
+            !stuck.is_empty()
                 || is_in_conflict(view, entry, &addresses)
-                || is_removed(view.model, entry);
-            (hopeless || view.passed(since.plus(GRACE))).then_some(since)?
+                || is_removed(view.model, entry)
         }
     };
+    let may_last_until = since.plus(patience(view.model, entry));
+    if !hopeless && !view.passed(may_last_until) {
+        return None;
+    }
+    // A pod that is still in the API is only late, unless it cannot end.
+    let is_late = matches!(entry.sandbox.standing, Standing::Terminating(_)) && stuck.is_empty();
     let inner = duplicate_address::is_inner(view.model, entry);
-    (!inner).then_some(Ghost {
+    (!is_late && !inner).then_some(Ghost {
         entry,
         since,
         addresses,
@@ -116,19 +114,87 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
     })
 }
 
+/// How long the sandbox of a pod that is gone may stay in good order.
+fn patience(model: &Model, entry: &NetnsEntry) -> Duration {
+    // The time by which a terminating pod should be gone is after its grace
+    // period, and so is the end of one that has run to it.
+    let is_forced = matches!(
+        entry.sandbox.standing,
+        Standing::Gone(_) | Standing::Unlisted(_)
+    );
+    let pod = entry.sandbox.uid().and_then(|uid| model.pods.pod(uid));
+    let own = pod.filter(|_| is_forced).and_then(|pod| pod.grace_seconds);
+    let own = own.map(|seconds| Duration::from_secs(seconds).saturating_add(AFTER_GRACE));
+    own.unwrap_or_default().max(GRACE)
+}
+
+/// Since when a namespace's pod has no use for it any more: it is gone, should
+/// be gone, or has run to its end.
+fn over_since(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
+    match entry.sandbox.standing {
+        Standing::Terminating(since) | Standing::Finished(since) => Some(since),
+        _ => gone(view, entry),
+    }
+}
+
 /// Whether no list that is believed tells of a namespace's pod.
 pub(super) fn is_untold(view: &View<'_>, entry: &NetnsEntry) -> bool {
     match entry.sandbox.standing {
         Standing::Unknown => true,
-        Standing::Unlisted(_) => view.list_is_doubtful(),
+        Standing::Unlisted(_) => !is_covered(view, entry),
         _ => false,
     }
+}
+
+/// What the list does not show of pods that it lacks.
+pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
+    let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
+    let sandboxes = view.model.netns.live().filter(|entry| !entry.host);
+    for entry in sandboxes {
+        let Some(pod) = &entry.sandbox.pod else {
+            continue;
+        };
+        match entry.sandbox.standing {
+            Standing::Unlisted(_) if !is_covered(view, entry) => {
+                let namespace = pod.namespace.as_deref();
+                elsewhere.insert(namespace.unwrap_or("(not known)"));
+            }
+            // The UID of a static pod is no list's.
+            Standing::Unknown if pod.uid.as_deref().is_none_or(|uid| uid.contains('-')) => {
+                // A pod that starts is listed in a moment.
+                let is_new = !view.settings.surveyed && !view.passed(entry.seen.plus(GRACE));
+                younger += usize::from(!is_new);
+            }
+            _ => {}
+        }
+    }
+    let mut gaps = Vec::new();
+    if !elsewhere.is_empty() {
+        gaps.push(format!(
+            "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the pod \
+             list has none of these namespaces, or none of this node",
+            joined(elsewhere)
+        ));
+    }
+    if younger > 0 && view.model.pods.list().is_some() {
+        gaps.push(format!(
+            "ghost-sandbox: whether the pods of {younger} sandboxes still exist: the pod list is not \
+             later than they are, or their UIDs are not known"
+        ));
+    }
+    gaps
+}
+
+/// Whether the list can show that a namespace's pod is gone.
+fn is_covered(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let pod = entry.sandbox.pod.as_ref();
+    view.list_covers(pod.and_then(|pod| pod.namespace.as_deref()))
 }
 
 /// Namespaces whose pod is gone and of which it cannot be told yet whether
 /// their deletion is still under way.
 pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
-    let open = candidates(view.model).filter(|entry| {
+    let open = candidates(view).filter(|entry| {
         let is_gone = gone(view, entry).is_some();
         is_gone && !duplicate_address::is_inner(view.model, entry) && entry.held_at.is_some()
     });
@@ -139,9 +205,13 @@ pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
 /// Since when a namespace's pod is known to be gone.
 pub(crate) fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
     match entry.sandbox.standing {
-        Standing::Unlisted(_) if view.list_is_doubtful() => None,
+        Standing::Unlisted(_) if !is_covered(view, entry) => None,
         Standing::Gone(since) | Standing::Unlisted(since) => Some(since),
-        Standing::Unknown | Standing::Listed | Standing::Exempt | Standing::Terminating(_) => None,
+        Standing::Unknown
+        | Standing::Listed
+        | Standing::Exempt
+        | Standing::Finished(_)
+        | Standing::Terminating(_) => None,
     }
 }
 
@@ -159,40 +229,11 @@ fn rivals<'a>(
     entry: &NetnsEntry,
     address: IpAddr,
 ) -> Vec<(&'a NetnsEntry, Timestamp)> {
-    if view.model.netns.with_address(address).nth(1).is_none() {
-        return Vec::new();
-    }
-    let owners = duplicate_address::owners(view, address);
-    let is_own = |owner: &NetnsEntry| owner.serial == entry.serial;
-    if !owners.iter().any(|(owner, _)| is_own(owner)) {
-        return Vec::new();
-    }
-    let others = owners.into_iter();
+    let others = duplicate_address::rivals(view, entry, address).into_iter();
     others
-        .filter(|(owner, _)| !owner.host && !is_own(owner))
-        .map(|(owner, held)| (owner, super::held_since(view.model, owner, held)))
+        .filter(|owner| !owner.entry.host)
+        .map(|owner| (owner.entry, owner.since))
         .collect()
-}
-
-/// Since when one of the addresses of a pod of which no list tells has been
-/// another's: another pod's namespace has it, too, or it is reserved for the
-/// sandbox of another namespace.
-fn taken_since(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> Option<Timestamp> {
-    let uid = entry.sandbox.uid()?;
-    let of_other_pod = |(rival, _): &(&NetnsEntry, Timestamp)| {
-        rival.sandbox.uid().is_some_and(|other| other != uid)
-    };
-    let reserved = |address: &IpAddr| {
-        let answer = view.model.allocations.get(*address)?.answer.as_ref()?;
-        let id = &answer.holder.as_ref()?.container_id;
-        let other = !entry.sandbox.has_container(id) && is_elsewhere(view.model, id);
-        other.then_some(answer.since)
-    };
-    let rivals = addresses
-        .iter()
-        .flat_map(|address| rivals(view, entry, *address));
-    let given = rivals.filter(of_other_pod).map(|(_, since)| since);
-    given.chain(addresses.iter().filter_map(reserved)).min()
 }
 
 /// Whether the runtime, asked, knows the sandbox no more: it removes one only
@@ -208,46 +249,11 @@ fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
         && list.in_netns(entry.id).next().is_none()
 }
 
-/// Whether the list may be one namespace's or another cluster's: it lacks most
-/// of the pods on the node, and nothing shows that it is whole. Pods that were
-/// on an earlier list need no such proof.
-pub(super) fn list_is_doubtful(view: &View<'_>) -> bool {
-    let Some(list) = view.model.pods.list() else {
-        return true;
-    };
-    let of = |wanted: fn(&Standing) -> bool| {
-        let live = view.model.netns.live();
-        live.filter(move |entry| wanted(&entry.sandbox.standing))
-    };
-    // What the runtime does not know either is no sign of a wrong list.
-    let lacking = of(|standing| matches!(standing, Standing::Unlisted(_)))
-        .filter(|entry| !is_removed(view.model, entry))
-        .count();
-    let listed =
-        of(|standing| matches!(standing, Standing::Listed | Standing::Terminating(_))).count();
-    let partial = list.namespaces < 2 && !list.vouched;
-    lacking >= MANY
-        && lacking > listed
-        && (partial || !view.model.pods.knows_node(&view.settings.node))
-}
-
 /// A task in a namespace that is in uninterruptible sleep, if not for long
 /// enough to be called stuck.
 fn asleep(entry: &NetnsEntry) -> Option<&Task> {
     let mut tasks = entry.tasks.iter();
     tasks.find(|task| task.state == Some('D'))
-}
-
-/// Addresses that a pod has as its own.
-pub(crate) fn addresses(entry: &NetnsEntry) -> Vec<IpAddr> {
-    let held = entry.addresses.iter().map(|held| &held.address);
-    let own = held.filter(|address| {
-        let kind = address.link_kind.as_deref();
-        address.ifname != "lo" && !matches!(kind, Some("bridge" | "dummy" | "wireguard"))
-    });
-    own.map(|address| address.address)
-        .filter(|address| is_routable(*address))
-        .collect()
 }
 
 fn is_elsewhere(model: &Model, container: &str) -> bool {

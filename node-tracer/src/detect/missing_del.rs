@@ -35,7 +35,8 @@ use std::{
 
 pub(super) use self::reservation::{Stays, stays};
 use super::{
-    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, unfound, unread,
+    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, own, unfound,
+    unread,
 };
 use crate::{
     clock::Timestamp,
@@ -351,7 +352,7 @@ impl<'a> Case<'a> {
         let at = ghost_sandbox::gone(view, entry)?;
         let id = entry.sandbox.id.as_deref()?;
         // Nobody has looked for addresses in what has not been visited.
-        if entry.wiring.is_none() || !ghost_sandbox::addresses(entry).is_empty() {
+        if entry.wiring.is_none() || !own::addresses(view, entry).is_empty() {
             return None;
         }
         let mut all = view.model.calls.of_container(id);

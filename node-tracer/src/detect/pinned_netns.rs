@@ -21,7 +21,7 @@ mod telling;
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use super::{View, answering, ghost_sandbox, stuck_in};
+use super::{View, answering, ghost_sandbox, own, stuck_in};
 use crate::{
     clock::Timestamp,
     event::{Attachment, RuntimeSandbox},
@@ -84,7 +84,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Pinned<'a>> {
     let tie = tie(view.model, entry)?;
     let unused = unused(view, entry)?;
-    let has_address = !ghost_sandbox::addresses(entry).is_empty();
+    let has_address = !own::addresses(view, entry).is_empty();
     let gone = ghost_sandbox::gone(view, entry).is_some();
     if (gone && has_address) || ghost_sandbox::verdict(view, entry).is_some() {
         return None;
@@ -200,7 +200,7 @@ fn below_run(path: &Path) -> &Path {
 pub(crate) fn known_since(view: &View<'_>, entry: &NetnsEntry) -> Option<Option<Timestamp>> {
     let model = view.model;
     let adds = attachments(model, entry).map(|add| add.written);
-    let addresses = ghost_sandbox::addresses(entry);
+    let addresses = own::addresses(view, entry);
     let reserved = addresses
         .iter()
         .flat_map(|address| model.cni.reservations(*address))

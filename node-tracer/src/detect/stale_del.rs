@@ -89,7 +89,7 @@ enum Why {
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in view.model.netns.live() {
-        let Some(newer) = Newer::of(view.model, entry) else {
+        let Some(newer) = Newer::of(view, entry) else {
             continue;
         };
         for old in newer.others(view.model) {

@@ -8,8 +8,8 @@
 //! `ip netns add`'s on purpose, and the kernel forwards without any task.
 
 use super::{
-    View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, pinned_netns,
-    pod_of, stuck_in, way_in,
+    View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
+    pinned_netns, pod_of, stuck_in, way_in,
 };
 use crate::{
     clock::Timestamp,
@@ -96,7 +96,7 @@ fn finding(
         Why::Pinned => "kept for nothing",
         Why::Empty => "empty",
     };
-    let held = ghost_sandbox::addresses(entry);
+    let held = own::addresses(view, entry);
     let on_it = entry.addresses.iter().map(|held| &held.address);
     let on_it = on_it.filter(|address| address.ifname == *name);
     let addresses = on_it.map(|address| address.address);

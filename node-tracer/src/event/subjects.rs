@@ -128,6 +128,12 @@ pub(crate) struct Pod {
     /// should be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deletion: Option<Timestamp>,
+    /// `spec.terminationGracePeriodSeconds`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grace_seconds: Option<u64>,
+    /// When it had run to its end, if its phase says that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) finished: Option<Timestamp>,
     /// `status.podIPs`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ips: Vec<IpAddr>,

@@ -74,7 +74,7 @@ fn addresses(related: &Related<'_>, entry: &NetnsEntry) -> Vec<AddressPart> {
             prefix: held.address.prefix,
             ifname: held.address.ifname.clone(),
             kind: held.address.link_kind.clone(),
-            since: (!held.found).then_some(held.since),
+            since: held.made.or((!held.found).then_some(held.since)),
         })
         .collect()
 }
@@ -87,6 +87,7 @@ fn pod_state(view: &View<'_>, entry: &NetnsEntry) -> Option<PodState> {
         Standing::Listed => Some(PodState::Listed),
         Standing::Terminating(_) => Some(PodState::Terminating),
         Standing::Exempt => Some(PodState::Exempt),
+        Standing::Finished(_) => Some(PodState::Finished),
         // A list that is not believed proves nothing.
         Standing::Gone(_) | Standing::Unlisted(_) => {
             ghost_sandbox::gone(view, entry).map(|_| PodState::Gone)

@@ -116,8 +116,12 @@ fn unlisted(view: &View<'_>, related: &Related<'_>, uid: &str, name: Option<&Pod
         if !uid.contains('-') {
             return Some("a static pod runs whether or not the API server has it");
         }
-        if missing_since.is_some() && view.list_is_doubtful() {
-            return Some("the list lacks most of the pods on this node and is not believed");
+        let namespace = name.and_then(|name| name.namespace.as_deref());
+        if missing_since.is_some() && !view.list_covers(namespace) {
+            return Some(
+                "the list has no pod of this one's Kubernetes namespace or none of this node, so it \
+                 does not show that the pod is gone",
+            );
         }
         let is_older = entry.is_some_and(|entry| entry.sandbox.standing == Standing::Unknown);
         is_older.then_some("the list is not later than the pod's sandbox")

@@ -17,7 +17,6 @@ use super::{
     resolve::Seeds,
 };
 use crate::{
-    detect::ghost_sandbox,
     event::{Attachment, Netns, Reservation, RuntimeSandbox},
     model::{
         attachment::ListedStore,
@@ -227,7 +226,8 @@ impl<'a> Related<'a> {
     fn own_addresses(&self) -> BTreeSet<IpAddr> {
         let entries = self.netns.values().filter(|entry| !entry.host);
         let held: BTreeSet<IpAddr> = entries
-            .flat_map(|entry| ghost_sandbox::addresses(entry))
+            .flat_map(|entry| &entry.addresses)
+            .map(|held| held.address.address)
             .collect();
         if !held.is_empty() {
             return held;

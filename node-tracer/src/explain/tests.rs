@@ -252,6 +252,7 @@ fn the_host_is_shown_and_not_followed() {
         netns: ns(1),
         address: address(1),
         found: true,
+        made: None,
     };
     node.tell(at(101, what));
     let explanation = explained(&node, "10.0.0.1");

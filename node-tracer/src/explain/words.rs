@@ -46,6 +46,7 @@ pub(super) fn whose(part: &NetnsPart) -> Option<String> {
     let pod = part.pod.as_ref()?;
     Some(match part.pod_state {
         Some(PodState::Gone) => format!("the deleted pod {}", pod_word(pod)),
+        Some(PodState::Finished) => format!("the finished pod {}", pod_word(pod)),
         Some(PodState::Terminating) => format!("the terminating pod {}", pod_word(pod)),
         Some(PodState::Listed | PodState::Exempt) | None => pod.label(),
     })

@@ -263,6 +263,7 @@ impl NetnsTable {
         time: Timestamp,
         address: &Address,
         found: bool,
+        made: Option<Timestamp>,
     ) -> bool {
         let full = self.addresses.count >= MAX_ADDRESSES;
         let Some(entry) = self
@@ -272,7 +273,9 @@ impl NetnsTable {
             return false;
         };
         if let Some(held) = entry.addresses.iter_mut().find(|held| held.is_at(address)) {
-            let changed = held.address != *address;
+            let dated = held.made.is_none() && made.is_some();
+            let changed = held.address != *address || dated;
+            held.made = held.made.or(made);
             held.address = address.clone();
             return changed;
         }
@@ -284,6 +287,7 @@ impl NetnsTable {
             address: address.clone(),
             since: time,
             found,
+            made,
         });
         let serial = entry.serial;
         self.addresses.add(address.address, serial);

@@ -35,8 +35,8 @@ pub(crate) struct List {
     /// The time for which it is true for certain: it proves nothing of a pod
     /// that is younger.
     pub(crate) proves: Timestamp,
-    /// Namespaces that pods on it are in.
-    pub(crate) namespaces: usize,
+    /// Kubernetes namespaces that pods on it are in.
+    namespaces: BTreeSet<String>,
     /// Its source vouches that all of the node's pods are on it.
     pub(crate) vouched: bool,
     /// It was kept whole; only then it proves that a pod is not there.
@@ -64,9 +64,12 @@ pub(crate) enum Standing {
     Listed,
     /// It is there and should be gone by then.
     Terminating(Timestamp),
-    /// It is or was there, and its namespaces are not pod sandboxes to worry
-    /// about: it uses the host's network, or it has finished.
+    /// It is or was there and uses the host's network: no namespace is its
+    /// sandbox.
     Exempt,
+    /// It is there and has run to its end, at that time: its sandbox should be
+    /// gone, and some IPAMs take its address back.
+    Finished(Timestamp),
     /// It was there and is not any more.
     Gone(Timestamp),
     /// It is not there, on the first list that could have had it.
@@ -109,17 +112,13 @@ impl Pods {
         pods.find(|pod| pod.name == name && pod.namespace == namespace)
     }
 
-    /// Whether the list has a pod on this node.
-    pub(crate) fn knows_node(&self, node: &str) -> bool {
-        let mut pods = self.list.iter().flat_map(|list| &list.pods);
-        pods.any(|pod| pod.node.as_deref() == Some(node))
-    }
-
     /// What the lists say of a pod that existed at a time.
     pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
         if let Some(pod) = self.listed_pod(uid) {
+            let listed_at = self.list.as_ref().map_or(existed, |list| list.at);
             return match pod.deletion {
-                _ if is_exempt(pod) => Standing::Exempt,
+                _ if pod.host_network => Standing::Exempt,
+                _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(listed_at)),
                 Some(by) => Standing::Terminating(by),
                 None => Standing::Listed,
             };
@@ -166,8 +165,7 @@ impl Pods {
         let whole = pods.len() <= MAX_PODS;
         self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
         let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
-        let namespaces: BTreeSet<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
-        let namespaces = namespaces.len();
+        let namespaces = pods.iter().map(|pod| pod.namespace.clone()).collect();
         let mut by_uid = HashMap::new();
         for (place, pod) in pods.iter().enumerate() {
             by_uid.extend(pod.uids.iter().map(|uid| (uid.clone(), place)));
@@ -189,7 +187,15 @@ impl Pods {
             self.order.retain(|uid| self.departed.contains_key(uid));
         }
         let old = self.list.replace(new);
-        if let (true, Some(old)) = (whole, old) {
+        // A list of one namespace after one of another says nothing of the first.
+        let is_other = |old: &List| {
+            let new = self.list.as_ref().map(|list| &list.namespaces);
+            let single = |all: &BTreeSet<String>| all.len() == 1;
+            !vouched
+                && single(&old.namespaces)
+                && new.is_some_and(|new| single(new) && *new != old.namespaces)
+        };
+        if let (true, Some(old)) = (whole, old.filter(|old| !is_other(old))) {
             for pod in old.pods {
                 if self.list.as_ref().is_some_and(|new| new.lacks(&pod)) {
                     self.depart(&pod, at);
@@ -249,13 +255,32 @@ impl List {
         &self.pods
     }
 
+    /// Whether the list covers a Kubernetes namespace, as far as its pods show.
+    /// What lists pods lists those of one namespace or of all; of a namespace
+    /// that is not known only a list of all can tell.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.vouched
+            || match namespace {
+                Some(namespace) => self.namespaces.contains(namespace),
+                None => self.namespaces.len() > 1,
+            }
+    }
+
+    /// Whether the list can have the pods of a node: one of another node, or of
+    /// another cluster, lacks them.
+    pub(crate) fn is_of_node(&self, node: &str) -> bool {
+        let mut nodes = self.pods.iter().filter_map(|pod| pod.node.as_deref());
+        self.vouched || nodes.clone().next().is_none() || nodes.any(|name| name == node)
+    }
+
     fn lacks(&self, pod: &Pod) -> bool {
         !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
     }
 }
 
-fn is_exempt(pod: &Pod) -> bool {
-    pod.host_network || matches!(pod.phase.as_deref(), Some("Succeeded" | "Failed"))
+/// Whether none of its containers runs or will run again.
+fn is_finished(pod: &Pod) -> bool {
+    matches!(pod.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// The pods of one list that the next does not have, by UID.

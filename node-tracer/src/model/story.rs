@@ -129,6 +129,7 @@ pub(crate) fn added(seconds: i64, inode: u32, last: u8) -> Event {
         netns: ns(inode),
         address: address(last),
         found: false,
+        made: None,
     };
     at(seconds, what)
 }

@@ -35,7 +35,10 @@ use super::{
     procfs::{Bounded, NoAnswer, socket_namespace},
     root::{Root, is_namespace},
 };
-use crate::event::{Address, Device, Neighbour, Netns, Route};
+use crate::{
+    clock::Timestamp,
+    event::{Address, Device, Neighbour, Netns, Route},
+};
 
 mod decode;
 mod dump;
@@ -180,13 +183,22 @@ pub(crate) struct Snapshot {
     pub(crate) addresses: Vec<Address>,
 }
 
+/// An address, and when it was added, to about a second.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DatedAddress {
+    /// The address.
+    pub(crate) address: Address,
+    /// By the kernel's own time; it tells none of some.
+    pub(crate) made: Option<Timestamp>,
+}
+
 /// All that was found in a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visit {
     /// The namespace that was really read.
     pub(crate) netns: Netns,
     /// Its addresses, except those of loopback devices.
-    pub(crate) addresses: Vec<Address>,
+    pub(crate) addresses: Vec<DatedAddress>,
     /// Its devices by index, except loopback devices.
     pub(crate) devices: Vec<Device>,
     /// Default routes, and routes to single addresses, of every table.
@@ -213,7 +225,11 @@ pub(crate) fn addresses(
         let (netns, contents) = Home::open()?.read(&way, Lists::addresses)?;
         Ok(Snapshot {
             inode: netns.inode,
-            addresses: contents.addresses,
+            addresses: contents
+                .addresses
+                .into_iter()
+                .map(|dated| dated.address)
+                .collect(),
         })
     };
     match bounded.run_apart(timeout, read) {

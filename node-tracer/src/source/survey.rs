@@ -32,7 +32,7 @@ use crate::{
     fault,
     source::{
         containers,
-        netlink::{Target, Visit},
+        netlink::{DatedAddress, Target, Visit},
         procfs::{Bounded, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
     },
 };
@@ -250,11 +250,12 @@ impl Survey {
             cut,
         } = visit;
         self.push(time, What::NetnsFound { netns, host });
-        for address in addresses {
+        for DatedAddress { address, made } in addresses {
             let added = What::AddressAdded {
                 netns,
                 address,
                 found: true,
+                made,
             };
             self.push(time, added);
         }

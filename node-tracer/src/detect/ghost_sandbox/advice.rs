@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     detect::{
-        duplicate_address::label, fd_label, joined, kubectl_words, pod_of, release_advice,
-        shell_word, short_id, task_label,
+        duplicate_address::label, fd_label, joined, release_advice, shell_word, short_id,
+        task_label,
     },
     finding::Phase,
 };
@@ -70,13 +70,10 @@ impl Told<'_, '_> {
         }
         for Case { address, fate, .. } in &self.cases {
             if let Fate::TakenBy(other, _) = fate {
-                let pod = pod_of(self.view.model, other);
-                let delete = pod.as_ref().and_then(kubectl_words);
-                let how = delete.map(|words| format!(": kubectl delete pod {words}"));
                 advice.push(format!(
-                    "{} loses packets of {address}; once the node is cordoned, have it replaced{}",
+                    "{} has {address} to itself again once the ghost is gone; do not delete it \
+                     before: its reservation would go to the next pod",
                     label(self.view.model, other),
-                    how.unwrap_or_default(),
                 ));
             }
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     Ghost, asleep,
     fate::{Case, Fate},
-    is_removed, is_untold,
+    is_removed,
     telling::Told,
 };
 use crate::{
@@ -89,9 +89,6 @@ impl Told<'_, '_> {
     /// The pod is gone.
     fn claim_pod(&self, claims: &mut Vec<Evidence>) {
         let pods = &self.view.model.pods;
-        if is_untold(self.view, self.ghost.entry) {
-            return;
-        }
         let source = pods.list().map_or("pods", |list| list.source.as_str());
         let pod = self.pod.label();
         let at = self.ghost.since;
@@ -100,6 +97,7 @@ impl Told<'_, '_> {
                 "{pod} should have been gone by now and is still listed; while it is, its address \
                  is not given to others"
             ),
+            Standing::Finished(_) => format!("{pod} has run to its end (Succeeded or Failed)"),
             Standing::Gone(_) => format!("{pod} was listed and is not any more"),
             _ => format!("{pod} is not on the pod list, which is later than its sandbox"),
         };

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use super::{
     fate::{Case, Fate},
     ipam::{Giver, Ipam, Outlook},
-    is_untold,
     telling::Told,
 };
 use crate::{
@@ -42,28 +41,13 @@ impl Told<'_, '_> {
                 Fate::TakenBy(..) => {}
             }
         }
-        let untold = is_untold(self.view, entry);
-        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) && !untold {
+        if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
             unknown.push(String::from(
                 "when the pod was deleted: no list that was seen had it",
             ));
         }
-        let failure = self.view.model.pods_failure();
-        match (untold, failure) {
-            (true, None) => unknown.push(match entry.sandbox.standing {
-                Standing::Unlisted(_) => String::from(
-                    "whether the pod still exists: the pod list lacks most of the pods on this \
-                     node, so it is not believed",
-                ),
-                _ => String::from("whether the pod still exists: no pod list tells"),
-            }),
-            (true, Some(failure)) => {
-                unknown.push(format!("whether the pod still exists: {}", failure.error));
-            }
-            (false, Some(failure)) => {
-                unknown.push(format!("the pods as they are now: {}", failure.error));
-            }
-            (false, None) => {}
+        if let Some(failure) = self.view.model.pods_failure() {
+            unknown.push(format!("the pods as they are now: {}", failure.error));
         }
         if let Some(failure) = self.view.model.failure(CRI) {
             unknown.push(format!(
@@ -127,8 +111,21 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
             }),
             _,
         ) => unknown.push(format!(
-            "when {name:?}, which has {address}, gives it back: how that IPAM does it is not known \
-             here"
+            "when {name:?}, which has {address}, gives it to another: {}",
+            case.giver
+                .as_ref()
+                .and_then(|giver| giver.ipam.ways())
+                .unwrap_or("how that IPAM does it is not known here; as a rule CNI DEL frees it")
+        )),
+        (
+            Some(Giver {
+                ipam: Ipam::Known(StoreKind::HostLocal),
+                ..
+            }),
+            Outlook::Unknown,
+        ) => unknown.push(format!(
+            "when antrea-agent starts again: it then gives {address} back to host-local's pool, \
+             even if in use"
         )),
         (
             Some(Giver {

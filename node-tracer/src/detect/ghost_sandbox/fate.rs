@@ -16,9 +16,6 @@ use crate::{
     model::{allocation::Allocation, netns::NetnsEntry},
 };
 
-/// The longest that collectors of an IPAM that is not known leave a deleted
-/// pod's address alone: the shortest of those that are known.
-const COLLECTION: Duration = Duration::from_secs(5 * 60);
 /// What the stores of reservations may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -67,8 +64,8 @@ impl<'a> Case<'a> {
         let fate = fate(view, ghost, address, giver.as_ref());
         let outlook = ipam::outlook(view, ghost, address, giver.as_ref(), pod, gone);
         Self {
-            phase: phase(view, &fate, outlook, gone),
-            due: due(ghost, &fate, outlook, gone),
+            phase: phase(&fate, outlook),
+            due: due(&fate, outlook),
             address,
             fate,
             giver,
@@ -112,7 +109,9 @@ fn fate<'a>(
     }
 }
 
-fn phase(view: &View<'_>, fate: &Fate<'_>, outlook: Outlook, gone: bool) -> Phase {
+/// How far a ghost has come by an address. What no store tells is not known to
+/// be free, however long ago it was due.
+fn phase(fate: &Fate<'_>, outlook: Outlook) -> Phase {
     match (fate, outlook) {
         (Fate::TakenBy(..), _) => Phase::Conflict,
         (Fate::Free(..), _) => Phase::Armed,
@@ -124,26 +123,14 @@ fn phase(view: &View<'_>, fate: &Fate<'_>, outlook: Outlook, gone: bool) -> Phas
                 ..
             },
         ) => Phase::Armed,
-        (Fate::Reserved(_) | Fate::NotYet, _) => Phase::Suspected,
-        // What no store tells may have happened as soon as it can have.
-        (Fate::Untold, Outlook::Conflict { due, from }) => {
-            match from == Start::Anytime || view.passed(due) {
-                true => Phase::Armed,
-                false => Phase::Suspected,
-            }
-        }
-        (Fate::Untold, Outlook::Leak) => Phase::Suspected,
-        // While the pod is in the API, no garbage collector frees it.
-        (Fate::Untold, Outlook::Unknown) if gone => Phase::Armed,
-        (Fate::Untold, Outlook::Unknown) => Phase::Suspected,
+        (Fate::Reserved(_) | Fate::NotYet | Fate::Untold, _) => Phase::Suspected,
     }
 }
 
-fn due(ghost: &Ghost<'_>, fate: &Fate<'_>, outlook: Outlook, gone: bool) -> Option<Timestamp> {
+fn due(fate: &Fate<'_>, outlook: Outlook) -> Option<Timestamp> {
     match (fate, outlook) {
         (Fate::TakenBy(_, since) | Fate::Free(_, since), _) => Some(*since),
-        (_, Outlook::Conflict { due, .. }) => Some(due),
-        (Fate::Untold, Outlook::Unknown) if gone => Some(ghost.since.plus(COLLECTION)),
+        (_, Outlook::Conflict { due, .. }) => due,
         _ => None,
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         allocation::Answer,
         calls::{AttachmentCalls, PluginCalls},
         netns::NetnsEntry,
+        pods::Standing,
     },
 };
 
@@ -53,8 +54,8 @@ pub(super) struct Giver {
 pub(super) enum Outlook {
     /// It goes back to the pool and is given to another.
     Conflict {
-        /// At the latest.
-        due: Timestamp,
+        /// At the latest; not known where nobody saw when the pod went.
+        due: Option<Timestamp>,
         /// How soon at the earliest.
         from: Start,
     },
@@ -112,8 +113,9 @@ impl Ipam {
     /// What it does with the address of a pod that is gone; `None` if that is
     /// not known.
     pub(super) fn ways(&self) -> Option<&'static str> {
-        let Self::Known(kind) = self else {
-            return None;
+        let kind = match self {
+            Self::Known(kind) => kind,
+            Self::Other(name) => return other_ways(name),
         };
         Some(match kind {
             StoreKind::Terway => {
@@ -150,6 +152,22 @@ impl Ipam {
             self,
             Self::Known(StoreKind::Calico | StoreKind::Whereabouts)
         )
+    }
+}
+
+/// What IPAM plugins of the CNI project that keep no store do with the address
+/// of a pod that is gone.
+fn other_ways(name: &str) -> Option<&'static str> {
+    match name {
+        "static" => Some(
+            "static addresses stand in the pod's or the network's configuration: no pool gives them \
+             to others",
+        ),
+        "dhcp" => Some(
+            "the DHCP server gives the address to others once its lease has ended, which the CNI \
+             DHCP daemon renews until CNI DEL",
+        ),
+        _ => None,
     }
 }
 
@@ -318,9 +336,10 @@ pub(super) fn outlook(
     else {
         return Outlook::Unknown;
     };
+    let is_seen = !matches!(ghost.entry.sandbox.standing, Standing::Unlisted(_));
     let conflict = |after, from| match gone {
         true => Outlook::Conflict {
-            due: ghost.since.plus(after),
+            due: is_seen.then(|| ghost.since.plus(after)),
             from,
         },
         false => Outlook::Unknown,
@@ -332,8 +351,16 @@ pub(super) fn outlook(
         StoreKind::Terway => conflict(TERWAY, Start::Anytime),
         StoreKind::Calico => conflict(CALICO, Start::Due),
         StoreKind::Whereabouts => conflict(WHEREABOUTS, Start::Anytime),
+        StoreKind::HostLocal if is_emptied_at_starts(view) => Outlook::Unknown,
         StoreKind::HostLocal | StoreKind::Aws | StoreKind::Cilium => Outlook::Leak,
     }
+}
+
+/// Whether the pod network's agent takes back what host-local has given to pods
+/// that are gone, each time that it starts: Antrea's does.
+pub(super) fn is_emptied_at_starts(view: &View<'_>) -> bool {
+    let networks = view.model.cni.networks().unwrap_or_default();
+    networks.iter().any(|network| network.plugin == "antrea")
 }
 
 /// The pod of the same name on this node that Terway, which keeps addresses by

@@ -6,7 +6,6 @@ use super::{
     Ghost, asleep,
     fate::{Case, Fate},
     ipam::{self, Outlook, Start},
-    is_untold,
 };
 use crate::{
     clock::Timestamp,
@@ -60,8 +59,6 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         rule: Rule::GhostSandbox,
         severity: match phase {
             Phase::Suspected => Severity::Warning,
-            // Only a list can say that the pod is gone.
-            _ if is_untold(view, entry) => Severity::Warning,
             Phase::Armed | Phase::Conflict => Severity::Critical,
         },
         id,
@@ -99,7 +96,7 @@ impl Told<'_, '_> {
         let addresses = joined(&self.ghost.addresses);
         let state = match self.ghost.entry.sandbox.standing {
             Standing::Terminating(_) => "the terminating pod",
-            _ if is_untold(self.view, self.ghost.entry) => "pod",
+            Standing::Finished(_) => "the finished pod",
             _ => "the deleted pod",
         };
         let pod = pod_word(&self.pod);
@@ -124,8 +121,8 @@ impl Told<'_, '_> {
         let name = case.giver.as_ref().map_or("", |giver| giver.ipam.name());
         let reserved = matches!(case.fate, Fate::Reserved(_));
         match (case.outlook, case.due) {
-            (Outlook::Conflict { due, from }, _) => match from {
-                Start::Claimed => {
+            (Outlook::Conflict { due, from }, _) => match (from, due) {
+                (Start::Claimed, _) => {
                     let heir = ipam::heir(self.view, &self.pod, case.address);
                     let heir = heir.and_then(|pod| reference(pod).uid).unwrap_or_default();
                     format!(
@@ -133,12 +130,16 @@ impl Told<'_, '_> {
                          name now ({heir})"
                     )
                 }
-                Start::Anytime | Start::Due if self.view.passed(due) => format!(
-                    "conflict due since {}: {name} should have taken it back",
+                (_, None) => format!(
+                    "conflict due: {name} frees it even if in use, some time after the pod's \
+                     deletion, and when that was is not known"
+                ),
+                (_, Some(due)) if self.view.passed(due) => format!(
+                    "conflict due since {}: {name} should have freed it",
                     due.time_of_day()
                 ),
-                Start::Anytime | Start::Due => format!(
-                    "conflict due by {}: {name} takes it back, whoever has it",
+                (_, Some(due)) => format!(
+                    "conflict due by {}: {name} frees it even if in use",
                     due.time_of_day()
                 ),
             },
@@ -146,13 +147,8 @@ impl Told<'_, '_> {
                 String::from("leak: it stays reserved for it, and for nobody else, until CNI DEL")
             }
             (Outlook::Leak, _) => format!("leak: {name} keeps it from others until CNI DEL"),
-            (Outlook::Unknown, Some(due)) => {
-                format!("it may be given to another pod by {}", due.time_of_day())
-            }
-            (Outlook::Unknown, None) if reserved => String::from("it stays reserved for it"),
-            (Outlook::Unknown, None) => {
-                String::from("whether it is still reserved is not known yet")
-            }
+            (Outlook::Unknown, _) if reserved => String::from("it is still reserved for it"),
+            (Outlook::Unknown, _) => String::from("whether another pod can get it is not known"),
         }
     }
 

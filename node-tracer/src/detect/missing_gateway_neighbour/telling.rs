@@ -3,8 +3,8 @@
 use super::{Missing, Sign};
 use crate::{
     detect::{
-        View, duplicate_address::label, evidence, ghost_sandbox, kubectl_words, netns_of, pod_of,
-        shell_word, way_in,
+        View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of, shell_word,
+        way_in,
     },
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     words::counted,
@@ -32,7 +32,7 @@ impl Missing<'_> {
             pod: pod_of(view.model, entry),
             sandbox_id: entry.sandbox.id.clone(),
             netns: Some(netns_of(entry)),
-            addresses: ghost_sandbox::addresses(entry),
+            addresses: own::addresses(view, entry),
             holders: Vec::new(),
             evidence: self.evidence(view),
             unknown: self.unknown(),

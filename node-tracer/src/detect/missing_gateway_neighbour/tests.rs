@@ -208,20 +208,6 @@ fn another_gateways_entry_is_no_sign() {
 }
 
 #[test]
-fn a_ghost_that_no_list_tells_of_is_left_out_too() {
-    let mut story = ghost_story();
-    story.retain(|event| !matches!(event.what, What::PodsListed { .. }));
-    story.push(networks(63, &[network("aws-cni", &[])]));
-    story.push(Event {
-        time: s(64),
-        ..wired(100, 7, &[])
-    });
-    assert!(missing(&story).is_some(), "it may live");
-    story.extend(successor(70));
-    assert_eq!(missing(&story), None);
-}
-
-#[test]
 fn whether_a_pod_lives_is_asked_only_where_an_entry_is_missing() {
     // The answer depends on the pod's age: asking for it sets a time.
     let asks = |plugin: &str| {

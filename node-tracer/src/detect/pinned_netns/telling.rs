@@ -4,7 +4,7 @@ use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
         View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, joined,
-        netns_of, pod_of, pod_word, shell_word, short_id, silence, socket_label,
+        netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -18,7 +18,7 @@ pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
         runtime,
         ..
     } = pinned.unused;
-    let addresses = ghost_sandbox::addresses(entry);
+    let addresses = own::addresses(view, entry);
     let certain = since.is_some() && runtime.is_some();
     Finding {
         rule: Rule::PinnedNetns,
@@ -52,7 +52,7 @@ fn title(view: &View<'_>, pinned: &Pinned<'_>) -> String {
         Some(pod) => format!("netns {inode} of pod {}", pod_word(&pod)),
         None => format!("netns {inode} of an unknown pod"),
     };
-    let addresses = ghost_sandbox::addresses(entry);
+    let addresses = own::addresses(view, entry);
     let has = match addresses.is_empty() {
         true => String::new(),
         false => format!("; it still has {}", joined(addresses)),
@@ -84,7 +84,7 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
     )];
     claims.push(tied(view, pinned));
     for held in &entry.addresses {
-        if ghost_sandbox::addresses(entry).contains(&held.address.address) {
+        if own::addresses(view, entry).contains(&held.address.address) {
             let claim = format!("it has {} on {}", held.address, held.address.ifname);
             claims.push(evidence(claim, "kernel", held.since));
         }
@@ -193,7 +193,7 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         ));
     }
     advice.extend(release(entry));
-    let mut reserved = ghost_sandbox::addresses(entry);
+    let mut reserved = own::addresses(view, entry);
     reserved.retain(|address| view.model.cni.reservations(*address).next().is_some());
     if !reserved.is_empty() {
         advice.push(format!(

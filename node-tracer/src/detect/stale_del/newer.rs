@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use crate::{
     clock::Timestamp,
-    detect::{ghost_sandbox, is_routable},
+    detect::{View, is_routable, own},
     event::PodRef,
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
+    model::{calls::AttachmentCalls, netns::NetnsEntry},
 };
 
 /// A living sandbox whose CNI ADD is known.
@@ -27,7 +27,8 @@ pub(super) struct Newer<'a> {
 
 impl<'a> Newer<'a> {
     /// `None` for what is no sandbox, is going, or is not set up.
-    pub(super) fn of(model: &'a Model, entry: &'a NetnsEntry) -> Option<Self> {
+    pub(super) fn of(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Self> {
+        let model = view.model;
         let sandbox = &entry.sandbox;
         let leaving = sandbox.del.is_some() || sandbox.deleting.is_some();
         if entry.host || leaving {
@@ -54,7 +55,7 @@ impl<'a> Newer<'a> {
         let mut ips: Vec<IpAddr> = given.filter(|ip| is_routable(*ip)).collect();
         ips.retain(|address| is_routable(*address));
         let cached = model.cni.of_container(id).flat_map(|cached| &cached.ips);
-        for address in ghost_sandbox::addresses(entry).iter().chain(cached) {
+        for address in own::addresses(view, entry).iter().chain(cached) {
             if is_routable(*address) && !ips.contains(address) {
                 ips.push(*address);
             }

@@ -70,8 +70,10 @@ pub(crate) enum PodState {
     Listed,
     /// It is listed and is to be deleted.
     Terminating,
-    /// It is or was listed, and uses the host's network or has finished.
+    /// It is or was listed, and uses the host's network.
     Exempt,
+    /// It is listed, and has run to its end.
+    Finished,
     /// It is not on the list and would have to be.
     Gone,
 }

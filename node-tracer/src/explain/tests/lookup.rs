@@ -186,6 +186,7 @@ fn an_address_that_every_namespace_has_is_cut_and_said_so() {
                 link_kind: None,
             },
             found: true,
+            made: None,
         };
         node.tell(at(101, what));
     }

@@ -317,6 +317,7 @@ fn link_local_addresses_come_and_go() {
                 netns,
                 address,
                 found: false,
+                made: None,
             },
         }
     };
@@ -338,6 +339,7 @@ fn address_on(seconds: i64, last: u8, device: &str, there: bool) -> Event {
             netns,
             address,
             found,
+            made: None,
         },
         false => What::AddressRemoved { netns, address },
     };

@@ -83,6 +83,8 @@ pub(crate) struct HeldAddress {
     pub(crate) since: Timestamp,
     /// It was there before the tracer looked.
     pub(crate) found: bool,
+    /// When the kernel says that it was added.
+    pub(crate) made: Option<Timestamp>,
 }
 
 impl NetnsEntry {

@@ -38,7 +38,7 @@ fn a_namespace_lives_from_creation_to_destruction() {
 fn an_inode_that_is_created_again_ends_the_older_one() {
     let mut table = NetnsTable::default();
     assert!(table.created(bare(100), s(1)));
-    table.address_added(bare(100), s(2), &address(5), false);
+    table.address_added(bare(100), s(2), &address(5), false, None);
     assert!(table.created(bare(100), s(3)));
     table.check();
     let entry = table.get(bare(100)).unwrap();
@@ -57,11 +57,11 @@ fn a_cookie_tells_namesakes_apart() {
     let mut table = NetnsTable::default();
     table.created(ns(100), s(1));
     assert!(table.get(other).is_none());
-    table.address_added(other, s(2), &address(5), false);
+    table.address_added(other, s(2), &address(5), false, None);
     table.check();
     assert_eq!(table.get(other).unwrap().addresses.len(), 1);
     // Late news of the one that is gone raises nobody.
-    assert!(!table.address_added(ns(100), s(3), &address(6), false));
+    assert!(!table.address_added(ns(100), s(3), &address(6), false, None));
     assert_eq!(table.get(bare(100)).unwrap().id, other);
 }
 
@@ -80,7 +80,7 @@ fn late_news_of_the_dead_raises_nobody() {
         let mut table = NetnsTable::default();
         table.created(id, s(1));
         table.destroyed(id, s(5));
-        assert!(!table.address_added(id, s(4), &address(5), false));
+        assert!(!table.address_added(id, s(4), &address(5), false, None));
         assert!(!table.created(id, s(1)));
         let tasks = [task(7, "x")];
         let held = Held {
@@ -101,7 +101,7 @@ fn late_news_of_the_dead_raises_nobody() {
 #[test]
 fn a_creation_that_is_told_late_is_of_the_one_that_is_known() {
     let mut table = NetnsTable::default();
-    table.address_added(bare(100), s(3), &address(5), false);
+    table.address_added(bare(100), s(3), &address(5), false, None);
     table.created(bare(100), s(2));
     let entry = table.get(bare(100)).unwrap();
     assert_eq!(
@@ -174,6 +174,7 @@ fn addresses_are_bounded_and_what_is_left_out_is_counted() {
                 netns,
                 address: wide.clone(),
                 found: true,
+                made: None,
             },
         ));
     }

@@ -50,6 +50,7 @@ impl Lanes {
                 netns,
                 address,
                 found,
+                made: _,
             } if counts(address.address, &address.ifname) => {
                 let since = (!found).then_some(time);
                 self.living(*netns, time);

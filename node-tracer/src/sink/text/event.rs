@@ -43,6 +43,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             netns,
             address,
             found: false,
+            made: _,
         } if of_interest(address) => quiet("address-added", device(*netns, address)),
         What::AddressRemoved { netns, address } if of_interest(address) => {
             quiet("address-removed", device(*netns, address))

@@ -256,6 +256,7 @@ impl Live {
                             netns,
                             address,
                             found: false,
+                            made: None,
                         },
                     )
                 }

@@ -166,6 +166,7 @@ impl Live {
                         netns,
                         address,
                         found: true,
+                        made: None,
                     },
                 });
             }

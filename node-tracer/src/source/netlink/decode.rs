@@ -34,6 +34,9 @@ pub(super) enum Answer {
         index: u32,
         address: IpAddr,
         prefix: u8,
+        /// When it was added, in hundredths of a second since boot, suspended
+        /// time left out.
+        made: Option<u32>,
     },
     /// A default route, or one to a single address: one for each next hop.
     Routes(Vec<Route>),
@@ -115,11 +118,13 @@ pub(super) fn address(payload: &[u8]) -> Option<Answer> {
     let (head, rest) = payload.split_at_checked(IFADDRMSG)?;
     let prefix = head[1];
     let index = number(&head[4..8])?;
-    let (mut local, mut far) = (None, None);
+    let (mut local, mut far, mut made) = (None, None, None);
     for (kind, value) in attributes(rest) {
         match kind {
             libc::IFA_LOCAL => local = parse_ip(value).ok(),
             libc::IFA_ADDRESS => far = parse_ip(value).ok(),
+            // `struct ifa_cacheinfo`: preferred, valid, created, updated.
+            libc::IFA_CACHEINFO => made = value.get(8..12).and_then(number),
             _ => {}
         }
     }
@@ -129,6 +134,7 @@ pub(super) fn address(payload: &[u8]) -> Option<Answer> {
         index,
         address,
         prefix,
+        made: made.filter(|hundredths| *hundredths != 0),
     })
 }
 

@@ -14,8 +14,14 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG};
-use crate::event::{Address, Device, Neighbour, Route};
+use super::{
+    DatedAddress,
+    decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
+};
+use crate::{
+    clock::KernelClock,
+    event::{Address, Device, Neighbour, Route},
+};
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
 const BUFFER: usize = 64 << 10;
@@ -57,7 +63,7 @@ pub(super) enum DumpError {
 /// All of a namespace that is of use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
-    pub(super) addresses: Vec<Address>,
+    pub(super) addresses: Vec<DatedAddress>,
     pub(super) devices: Vec<Device>,
     pub(super) routes: Vec<Route>,
     pub(super) neighbours: Vec<Neighbour>,
@@ -114,11 +120,13 @@ impl Lists {
             }
         }
         let mut contents = Contents::default();
+        let clock = KernelClock::now();
         for answer in self.list(List::Addresses)? {
             let Answer::Address {
                 index,
                 address,
                 prefix,
+                made,
             } = answer
             else {
                 continue;
@@ -126,13 +134,15 @@ impl Lists {
             let link = links.get(&index);
             if !link.is_some_and(|(_, loopback)| *loopback) {
                 let device = link.map(|(device, _)| device);
-                contents.addresses.push(Address {
+                let address = Address {
                     address,
                     prefix,
                     // A device made after the first list has no name yet.
                     ifname: device.map_or_else(|| format!("if{index}"), |d| d.name.clone()),
                     link_kind: device.and_then(|device| device.kind.clone()),
-                });
+                };
+                let made = made.map(|made| clock.of_jiffies(made));
+                contents.addresses.push(DatedAddress { address, made });
             }
         }
         contents.addresses.sort();

@@ -71,6 +71,18 @@ struct Annotations {
 struct Spec {
     node_name: Option<String>,
     host_network: Option<bool>,
+    termination_grace_period_seconds: Seconds,
+}
+
+/// A number of seconds, or anything else, which is none.
+#[derive(Default, Deserialize)]
+#[serde(from = "serde_json::Value")]
+struct Seconds(Option<u64>);
+
+impl From<serde_json::Value> for Seconds {
+    fn from(value: serde_json::Value) -> Self {
+        Self(value.as_u64())
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -131,6 +143,12 @@ impl Document {
             // Empty until the pod has one.
             ips.extend(ip.parse().ok().filter(|ip| !ips.contains(ip)));
         }
+        let ended = [
+            status.container_statuses.0,
+            status.init_container_statuses.0,
+        ];
+        let ended = ended.into_iter().flatten().max().or(status.conditions.0);
+        let has_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let pod = Pod {
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
@@ -143,6 +161,8 @@ impl Document {
             host_network: spec.host_network.unwrap_or_default(),
             phase: status.phase,
             deletion: metadata.deletion_timestamp,
+            grace_seconds: spec.termination_grace_period_seconds.0,
+            finished: ended.filter(|_| has_finished),
             ips,
         };
         Some((uid, pod))

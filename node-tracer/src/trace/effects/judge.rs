@@ -243,7 +243,10 @@ fn addresses(attachment: &Attachment, sandbox: Sight<'_>) -> Vec<Trace> {
         name: address.to_string(),
         there: match sandbox {
             Sight::Seen(visit) => {
-                let there = visit.addresses.iter().any(|it| it.address == *address);
+                let there = visit
+                    .addresses
+                    .iter()
+                    .any(|it| it.address.address == *address);
                 certain(there, visit)
             }
             Sight::Gone => Some(false),

@@ -11,13 +11,12 @@ use std::{
 use super::{known::Attachment, *};
 use crate::{
     event::{
-        Address, CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route,
-        TraceKind,
+        CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
     },
     model::story::*,
     source::{
         hostlocal::Lookup,
-        netlink::{Target, Visit, Way},
+        netlink::{DatedAddress, Target, Visit, Way},
         procfs::Bounded,
     },
 };
@@ -75,7 +74,10 @@ fn result(last: u8) -> CniResult {
 /// A namespace's contents.
 fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Visit {
     let route = |last: &u8| -> Route { route_to(*last, 8) };
-    let at = |last: &u8| -> Address { address(*last) };
+    let at = |last: &u8| DatedAddress {
+        address: address(*last),
+        made: None,
+    };
     Visit {
         netns: ns(inode),
         addresses: addresses.iter().map(at).collect(),

@@ -93,7 +93,7 @@ fn terways_is_due_before_it_is_given_out_and_goes_through_each_phase() {
         (Phase::Suspected, Severity::Warning, Some(s(360)))
     );
     let end = format!(
-        "conflict due by {}: Terway takes it back, whoever has it",
+        "conflict due by {}: Terway frees it even if in use",
         s(360).time_of_day()
     );
     assert!(first.title.ends_with(&end), "{}", first.title);
@@ -204,7 +204,48 @@ fn calicos_is_due_after_its_grace_period() {
         &early.unknown,
         "the store of its IPAM could not be looked at"
     ));
-    assert_eq!(phase(&ghost(&story, 960).unwrap()), Phase::Armed);
+    let late = ghost(&story, 960).unwrap();
+    assert_eq!(phase(&late), Phase::Suspected, "nobody saw it free");
+    assert!(late.title.contains("conflict due since"), "{}", late.title);
+}
+
+#[test]
+fn nothing_is_due_at_a_time_that_depends_on_when_the_pod_was_first_missed() {
+    // The first list that there is does not have it.
+    for kind in [StoreKind::Calico, StoreKind::Terway] {
+        let mut story = stored_in(kind);
+        story.retain(|event| event.time != s(6));
+        let finding = ghost(&story, 67).unwrap();
+        assert_eq!(finding.detail.due, None, "{kind:?}");
+        assert!(
+            finding.title.contains("conflict due: "),
+            "{}",
+            finding.title
+        );
+    }
+}
+
+#[test]
+fn antreas_agent_frees_what_host_local_has_when_it_starts() {
+    let mut story = stored_in(StoreKind::HostLocal);
+    story.insert(1, configured("antrea", "host-local"));
+    let finding = ghost(&story, 5_000).unwrap();
+    assert_eq!(
+        (phase(&finding), finding.detail.due),
+        (Phase::Suspected, None)
+    );
+    assert!(!finding.title.contains("leak"), "{}", finding.title);
+    assert!(said(&finding.unknown, "when antrea-agent starts again"));
+}
+
+#[test]
+fn what_no_pool_gives_out_is_said() {
+    let finding = ghost(&untold_by(configured("macvlan", "static")), 5_000).unwrap();
+    assert_eq!(
+        (phase(&finding), finding.detail.due),
+        (Phase::Suspected, None)
+    );
+    assert!(said(&finding.unknown, "no pool"), "{:?}", finding.unknown);
 }
 
 #[test]
@@ -222,7 +263,7 @@ fn whereabouts_takes_it_back_at_once_or_within_a_day() {
         finding.unknown
     );
     let untold = ghost(&untold_by(configured("macvlan", "whereabouts")), 67).unwrap();
-    assert_eq!(phase(&untold), Phase::Armed, "it may have happened by now");
+    assert_eq!(phase(&untold), Phase::Suspected, "nobody saw it free");
 }
 
 #[test]
@@ -286,7 +327,7 @@ fn of_an_ipam_that_is_not_known_that_is_said() {
     let finding = ghost(&untold_by(configured("bridge", "spiderpool")), 67).unwrap();
     assert_eq!(
         (phase(&finding), finding.detail.due),
-        (Phase::Armed, Some(s(360)))
+        (Phase::Suspected, None)
     );
     assert!(
         said(&finding.unknown, "\"spiderpool\""),
@@ -381,7 +422,7 @@ fn while_the_pod_is_listed_nothing_is_due() {
         (Phase::Suspected, None)
     );
     assert!(
-        finding.title.ends_with("it stays reserved for it"),
+        finding.title.ends_with("it is still reserved for it"),
         "{}",
         finding.title
     );

@@ -27,70 +27,16 @@ fn cri(seconds: i64, sandboxes: &[RuntimeSandbox]) -> Event {
 }
 
 #[test]
-fn a_stuck_pod_whose_address_is_anothers_is_a_ghost_without_any_list() {
-    let told = ghost(&conflict(), 75).unwrap();
-    assert_eq!(
-        (phase(&told), told.severity, told.since),
-        (Phase::Conflict, Severity::Warning, s(70))
-    );
-    assert!(!told.title.contains("deleted"), "{}", told.title);
-    let doubt = |text: &String| text.contains("whether the pod still exists");
-    assert!(told.unknown.iter().any(doubt), "{:?}", told.unknown);
-    assert!(
-        told.evidence.iter().all(|claim| claim.source != "pods"),
-        "no claim is made in the name of a list: {:#?}",
-        told.evidence
-    );
-    let listed = ghost(&[ghost_story(), successor(70)].concat(), 75).unwrap();
-    assert_eq!(told.id, listed.id, "it is the same finding");
-    assert_eq!(listed.severity, Severity::Critical);
-}
-
-#[test]
-fn an_address_that_is_reserved_for_another_sandbox_is_enough() {
+fn without_a_list_nothing_is_said_of_a_pod_whatever_else_points_to_its_end() {
     let mut story = conflict();
-    story.retain(
-        |event| !matches!(&event.what, What::AddressAdded { netns, .. } if *netns == ns(200)),
-    );
-    let told = ghost(&story, 75).unwrap();
-    assert_eq!(
-        (phase(&told), told.severity),
-        (Phase::Armed, Severity::Warning)
-    );
-}
-
-#[test]
-fn one_that_is_reserved_for_nobody_known_is_not() {
-    let mut story = unlisted(ghost_story());
-    story.push(reserved(70, Some("never-heard-of")));
-    assert!(ghost(&story, 500).is_none());
+    let mut node = Node::of(&story);
+    assert_eq!(node.of_rule(500, GHOST), []);
+    let shared = node.0.open();
+    let told = shared.iter().find(|it| it.rule == Rule::DuplicateAddress);
+    let doubt = |text: &String| text.contains("still exists");
+    assert!(told.unwrap().unknown.iter().any(doubt));
     story.push(reserved(71, None));
     assert!(ghost(&story, 500).is_none());
-}
-
-#[test]
-fn without_a_stuck_task_either_pod_may_be_the_live_one() {
-    let story: Vec<Event> = conflict()
-        .into_iter()
-        .filter(|event| !matches!(event.what, What::TaskBlocked { .. }))
-        .collect();
-    assert!(ghost(&story, 75).is_none());
-}
-
-#[test]
-fn a_namespace_of_the_same_pod_takes_nothing_away() {
-    let mut story = conflict();
-    for event in &mut story {
-        let (What::CniStarted { call } | What::CniCall { call, .. }) = &mut event.what else {
-            continue;
-        };
-        if let Some(pod) = &mut call.pod {
-            pod.uid = Some(OLD.to_owned());
-        }
-        call.container_id = String::from("sandbox-old");
-    }
-    story.retain(|event| !matches!(event.what, What::Reservation { .. }));
-    assert!(ghost(&story, 75).is_none());
 }
 
 #[test]
@@ -159,27 +105,6 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
 }
 
 #[test]
-fn a_list_that_is_not_believed_is_as_good_as_none() {
-    let mut story = conflict();
-    for i in 0..4_u32 {
-        let uid = format!("0a1b2c3d-0000-4000-9000-00000000000{i}");
-        story.push(found(71, 300 + i));
-        story.push(added(71, 300 + i, 50 + i as u8));
-        let task = pod_task(70 + i, "pause", &uid, "c");
-        story.push(holders(71, 300 + i, &[task], &[]));
-    }
-    story.push(listed(72, &[pod("checkout-q4w7z", NEW, &[ip(5)])]));
-    let told = ghost(&story, 75).unwrap();
-    assert_eq!(
-        (phase(&told), told.severity),
-        (Phase::Conflict, Severity::Warning)
-    );
-    let doubt = |text: &String| text.contains("not believed");
-    assert!(told.unknown.iter().any(doubt), "{:?}", told.unknown);
-    assert!(!told.title.contains("deleted"), "{}", told.title);
-}
-
-#[test]
 fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
     let mut story = [ghost_story(), successor(70)].concat();
     story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
@@ -197,20 +122,4 @@ fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
     let words = format!("{:?} {:?}", told.evidence, told.advice);
     assert!(!words.contains("still run"), "{words}");
     assert!(words.contains("/stack"), "{words}");
-}
-
-#[test]
-fn sandboxes_that_the_runtime_has_removed_do_not_make_a_list_doubtful() {
-    let mut story = vec![host(0), listed(50, &[pod("other", OTHER, &[])])];
-    for i in 0..4_u32 {
-        let uid = format!("0a1b2c3d-0000-4000-9000-00000000000{i}");
-        let add = call("ADD", &format!("sandbox-{i}"), 100 + i, &uid, "a");
-        story.push(created(1, 100 + i));
-        story.push(calls(1, add));
-        story.push(added(2, 100 + i, 50 + i as u8));
-        story.push(holders(3, 100 + i, &[], &["/run/netns/cni-1"]));
-    }
-    assert_eq!(Node::of(&story).of_rule(500, GHOST), []);
-    story.push(cri(60, &[]));
-    assert_eq!(Node::of(&story).of_rule(500, GHOST).len(), 4);
 }

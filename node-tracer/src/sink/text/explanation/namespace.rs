@@ -53,6 +53,7 @@ impl Page {
             let state = match part.pod_state {
                 Some(PodState::Gone) => "deleted ",
                 Some(PodState::Terminating) => "terminating ",
+                Some(PodState::Finished) => "finished ",
                 Some(PodState::Listed | PodState::Exempt) | None => "",
             };
             let name = match of.name {

@@ -251,8 +251,27 @@ fn on_a_point_to_point_link_the_own_address_counts() {
         index: 7,
         address: IpAddr::from([198, 18, 0, 2]),
         prefix: 32,
+        made: None,
     };
     assert_eq!(address(&message), Some(expected));
+}
+
+#[test]
+fn an_address_is_as_old_as_the_kernel_says() {
+    let times = [u32::MAX, u32::MAX, 184_683, 190_000].map(u32::to_ne_bytes);
+    let message = address_message(
+        24,
+        7,
+        &[
+            attribute(libc::IFA_LOCAL, &[198, 18, 0, 2]),
+            attribute(libc::IFA_CACHEINFO, times.as_flattened()),
+        ],
+    );
+    let made = match address(&message) {
+        Some(Answer::Address { made, .. }) => made,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(made, Some(184_683));
 }
 
 #[test]

@@ -51,7 +51,8 @@ const KUBECTL: &str = r#"{
                 "ownerReferences": [{"kind": "StatefulSet", "uid": "other"}],
                 "uid": "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11"
             },
-            "spec": {"containers": [{"name": "web", "ports": [{"hostPort": 1}]}], "nodeName": "node-1"},
+            "spec": {"containers": [{"name": "web", "ports": [{"hostPort": 1}]}], "nodeName": "node-1",
+                     "terminationGracePeriodSeconds": 45},
             "status": {
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "hostIP": "192.0.2.1",
@@ -96,6 +97,8 @@ fn a_list_of_kubectl_is_read_with_all_that_matters() {
                 host_network: false,
                 phase: Some(String::from("Running")),
                 deletion: Timestamp::parse("2026-11-21T03:00:30Z"),
+                grace_seconds: Some(45),
+                finished: None,
                 ips: vec![
                     "198.18.0.2".parse().unwrap(),
                     "2001:db8::2".parse().unwrap()
@@ -112,11 +115,39 @@ fn a_list_of_kubectl_is_read_with_all_that_matters() {
                 host_network: true,
                 phase: Some(String::from("Pending")),
                 deletion: None,
+                grace_seconds: None,
+                finished: None,
                 ips: Vec::new(),
             },
         ]
     );
     assert!(pods[0].deletion.is_some());
+}
+
+#[test]
+fn a_pod_that_has_run_to_its_end_has_when_that_was() {
+    let text = |status: &str| {
+        format!(
+            r#"{{"kind": "Pod", "metadata": {{"uid": "u", "name": "a", "namespace": "b"}},
+                "spec": {{"terminationGracePeriodSeconds": "x"}}, "status": {{{status}}}}}"#
+        )
+    };
+    let statuses = r#""containerStatuses": [{"state": {"terminated": {
+        "startedAt": "2026-11-21T03:00:00Z", "finishedAt": "2026-11-21T03:07:00Z"}}}]"#;
+    let job = read(&text(&format!(r#""phase": "Succeeded", {statuses}"#))).unwrap();
+    assert_eq!(job[0].finished, Timestamp::parse("2026-11-21T03:07:00Z"));
+    assert_eq!(job[0].grace_seconds, None, "what is no number is none");
+    let runs = read(&text(&format!(r#""phase": "Running", {statuses}"#))).unwrap();
+    assert_eq!(runs[0].finished, None);
+    let evicted = text(
+        r#""phase": "Failed", "reason": "Evicted", "conditions": [
+            {"type": "DisruptionTarget", "lastTransitionTime": "2026-11-21T04:00:00Z"}]"#,
+    );
+    let evicted = read(&evicted).unwrap();
+    assert_eq!(
+        evicted[0].finished,
+        Timestamp::parse("2026-11-21T04:00:00Z")
+    );
 }
 
 #[test]

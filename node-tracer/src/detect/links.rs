@@ -1,0 +1,196 @@
+//! Which network an address is on: what the device that has it is plugged into.
+//!
+//! Two holders of one address disturb each other only if they meet: at one
+//! bridge, below one parent device (macvlan, ipvlan), or in the routing of one
+//! namespace or VRF, which is where a routed pod's veth ends. Tunnels, taps,
+//! dummies and bridges that nothing leads out of meet nobody else.
+
+use std::collections::BTreeSet;
+
+use super::View;
+use crate::{
+    event::Device,
+    model::netns::{NetnsEntry, Serial, Wiring},
+};
+
+/// A place where holders of one address meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Link {
+    /// A device of a namespace, by index: a bridge, or the parent of others.
+    Device(Serial, u32),
+    /// The routing of a namespace, or of one of its VRFs, by index.
+    Routing(Serial, Option<u32>),
+}
+
+/// What a device is plugged into; `None` if that is not known.
+///
+/// `is_own` is whether the address is known to be its pod's: if so, it is on the
+/// network that the pod's other devices lead to, whatever device holds it.
+pub(super) fn links(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    ifname: Option<&str>,
+    is_own: bool,
+) -> Option<BTreeSet<Link>> {
+    let wiring = entry.wiring.as_ref()?;
+    let device = ifname.and_then(|name| wiring.devices.iter().find(|device| device.name == name));
+    let of_device = match device {
+        Some(device) => of_device(view, entry, wiring, device, true)?,
+        // Loopback devices are not listed.
+        None => BTreeSet::new(),
+    };
+    let own = [Link::Routing(entry.serial, vrf(wiring, device))];
+    let mut links: BTreeSet<Link> = own.into_iter().chain(of_device).collect();
+    if is_own && links.iter().all(|link| link.is_in(entry.serial)) && !entry.host {
+        links.extend(ways_out(view, entry, wiring)?);
+    }
+    Some(links)
+}
+
+/// Whether something in a namespace leads from a device to another namespace
+/// or out of the node.
+pub(super) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bool {
+    let Some(wiring) = &entry.wiring else {
+        return false;
+    };
+    let mut devices = wiring.devices.iter();
+    let Some(device) = devices.find(|device| device.name == ifname) else {
+        return false;
+    };
+    let mut ports = ports(wiring, device).chain([device]);
+    ports.any(|port| is_way_out(view, entry, port))
+}
+
+impl Link {
+    fn is_in(self, serial: Serial) -> bool {
+        match self {
+            Self::Device(at, _) | Self::Routing(at, _) => at == serial,
+        }
+    }
+}
+
+/// What all devices of a namespace that lead out are plugged into; `None` if
+/// that is not known of one.
+fn ways_out(view: &View<'_>, entry: &NetnsEntry, wiring: &Wiring) -> Option<BTreeSet<Link>> {
+    let out = wiring.devices.iter();
+    let out = out.filter(|device| is_way_out(view, entry, device));
+    let each = out.map(|device| of_device(view, entry, wiring, device, false));
+    let all: Option<Vec<_>> = each.collect();
+    Some(all?.into_iter().flatten().collect())
+}
+
+/// Whether a device itself leads out of its namespace: not through a bridge
+/// that it is, and not to a namespace that lives behind this one.
+fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
+    match device.kind.as_deref() {
+        Some("veth" | "netkit") => {
+            let end = view.cables().other_end(entry, device);
+            // Where several could be the other end, none is meant.
+            device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
+        }
+        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan") => device.link_nsid.is_some(),
+        _ => device.hardware.is_some(),
+    }
+}
+
+/// Whether a namespace is no part of what another one's pod made for itself.
+fn is_outside(entry: &NetnsEntry, other: &NetnsEntry) -> bool {
+    other.host || other.sandbox.uid() != entry.sandbox.uid()
+}
+
+fn of_device(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+    device: &Device,
+    with_ports: bool,
+) -> Option<BTreeSet<Link>> {
+    let own = Link::Device(entry.serial, device.index);
+    let mut links = BTreeSet::new();
+    match device.kind.as_deref() {
+        Some("veth" | "netkit") => {
+            let end = view.cables().other_end(entry, device)?;
+            match end.device.master.map(|index| end.wiring.device(index)) {
+                None => {
+                    links.insert(Link::Routing(end.entry.serial, None));
+                }
+                // The master is missing on the list.
+                Some(None) => return None,
+                Some(Some(master)) => plug_in(end.entry, end.wiring, master, &mut links)?,
+            }
+            if let Some(master) = device.master.and_then(|index| wiring.device(index)) {
+                plug_in(entry, wiring, master, &mut links)?;
+            }
+        }
+        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap") => {
+            let parent = device.link?;
+            let parents = match device.link_nsid {
+                None => Some(entry),
+                // Whose number that is, the list does not say: CNI takes the
+                // host's devices.
+                Some(_) => view.model.netns.live().find(|other| other.host),
+            };
+            let parents = parents?;
+            parents.wiring.as_ref()?.device(parent)?;
+            links.insert(Link::Device(parents.serial, parent));
+        }
+        // Each is the only one of its number on its parent.
+        Some("vlan") => {
+            links.insert(own);
+        }
+        Some("bridge") => {
+            links.insert(own);
+            if with_ports {
+                let out = ports(wiring, device).filter(|port| is_way_out(view, entry, port));
+                for port in out {
+                    links.extend(of_device(view, entry, wiring, port, false)?);
+                }
+            }
+        }
+        // What is behind a wire is not known, but for the host's own.
+        None if device.hardware.is_some() && !entry.host => return None,
+        Some("openvswitch" | "bond" | "team") if !entry.host => return None,
+        _ => {
+            links.insert(own);
+        }
+    }
+    Some(links)
+}
+
+/// What a port of a bridge or of a VRF meets there; `None` if the master keeps
+/// that to itself.
+fn plug_in(
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+    master: &Device,
+    links: &mut BTreeSet<Link>,
+) -> Option<()> {
+    match master.kind.as_deref() {
+        Some("vrf") => {
+            links.insert(Link::Routing(entry.serial, Some(master.index)));
+        }
+        Some("bridge") => {
+            links.insert(Link::Device(entry.serial, master.index));
+            // A bridge with an address is a device of the namespace's routing.
+            let mut held = entry.addresses.iter();
+            if held.any(|held| held.address.ifname == master.name) {
+                links.insert(Link::Routing(entry.serial, vrf(wiring, Some(master))));
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn ports<'a>(wiring: &'a Wiring, bridge: &Device) -> impl Iterator<Item = &'a Device> {
+    let index = bridge.index;
+    let devices = wiring.devices.iter();
+    devices.filter(move |device| device.master == Some(index))
+}
+
+/// The VRF that a device is in.
+fn vrf(wiring: &Wiring, device: Option<&Device>) -> Option<u32> {
+    let master = wiring.device(device?.master?)?;
+    let is_vrf = master.kind.as_deref() == Some("vrf");
+    is_vrf.then_some(master.index)
+}

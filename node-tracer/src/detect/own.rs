@@ -1,0 +1,217 @@
+//! Which addresses are a pod's own.
+//!
+//! What the API server, the runtime, libcni, a CNI ADD or a store of
+//! reservations calls a pod's address is one, wherever the kernel has it: on a
+//! dummy or a bridge (KubeVirt), on a device that is called `lo`, or nowhere
+//! (gVisor takes it off the device and answers for it itself). Of what nobody
+//! names, those on devices that lead out of the namespace are.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::{View, heard, is_routable, links};
+use crate::{
+    clock::Timestamp,
+    model::{
+        Model,
+        netns::{HeldAddress, NetnsEntry},
+        sandbox::Known,
+    },
+};
+
+/// What Kubernetes' runtimes call a pod's own device.
+const DEFAULT: &str = "eth0";
+
+/// Kinds of devices that nothing leads out of by themselves.
+const INNER_KINDS: [&str; 15] = [
+    "bridge",
+    "dummy",
+    "tun",
+    "wireguard",
+    "ipip",
+    "ip6tnl",
+    "sit",
+    "gre",
+    "ip6gre",
+    "vti",
+    "vti6",
+    "xfrm",
+    "vxlan",
+    "geneve",
+    "nlmon",
+];
+
+/// Addresses that a pod's namespace has as its own: those of the kernel, and
+/// those that it is called by and the kernel does not show.
+pub(crate) fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
+    let mut own: Vec<IpAddr> = Vec::new();
+    let held = entry.addresses.iter();
+    let held = held.filter(|held| is_own(view, entry, held));
+    let held = held.map(|held| held.address.address);
+    for address in held.chain(unseen(view, entry)) {
+        if is_routable(address) && !own.contains(&address) {
+            own.push(address);
+        }
+    }
+    own
+}
+
+/// Whether an address that the kernel has is the pod's own.
+fn is_own(view: &View<'_>, entry: &NetnsEntry, held: &HeldAddress) -> bool {
+    let kind = held.address.link_kind.as_deref();
+    let ifname = &held.address.ifname;
+    let is_loopback = ifname == "lo" && kind.is_none();
+    let is_inner = is_loopback || kind.is_some_and(|kind| INNER_KINDS.contains(&kind));
+    !is_inner
+        || is_named(view.model, entry, held.address.address)
+        || (kind == Some("bridge") && links::leads_out(view, entry, ifname))
+}
+
+/// Addresses that the pod is called by and that no device of its namespace has,
+/// while the device that got them is there and no CNI DEL has begun: whatever
+/// answers for them is in the namespace.
+pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
+    let sandbox = &entry.sandbox;
+    let is_left = sandbox.del.is_some() || sandbox.deleting.is_some();
+    if entry.host || is_left || sandbox.pod.is_none() {
+        return Vec::new();
+    }
+    let Some(wiring) = &entry.wiring else {
+        return Vec::new();
+    };
+    let has_device = wiring.devices.iter().any(|device| device.name == DEFAULT);
+    let is_bare = !entry
+        .addresses
+        .iter()
+        .any(|held| is_routable(held.address.address));
+    if !has_device || !is_bare {
+        return Vec::new();
+    }
+    let is_only = || {
+        let uid = sandbox.uid();
+        let mut live = view.model.netns.live();
+        uid.is_some()
+            && !live.any(|other| other.serial != entry.serial && other.sandbox.uid() == uid)
+    };
+    let mut named = Vec::new();
+    if sandbox.named || sandbox.add.is_some() {
+        named.extend(called_by_sandbox(view.model, entry));
+    }
+    // The API server means the pod's newest sandbox, by no ID.
+    if let Some(pod) = sandbox.uid().and_then(|uid| view.model.pods.pod(uid))
+        && !pod.host_network
+        && is_only()
+    {
+        named.extend(&pod.ips);
+    }
+    named.sort_unstable();
+    named.dedup();
+    named.retain(|address| is_routable(*address));
+    named
+}
+
+/// The namespaces that have addresses which the kernel does not show, by
+/// address.
+pub(super) fn all_unseen<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for entry in view.model.netns.live() {
+        for address in unseen(view, entry) {
+            all.entry(address).or_default().push(entry);
+        }
+    }
+    all
+}
+
+/// Whether anything but the kernel says that an address is a namespace's pod's.
+pub(crate) fn is_named(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
+    called_by_sandbox(model, entry).contains(&address) || is_in_api(model, entry, address)
+}
+
+/// Whether the API server has an address as the pod's.
+fn is_in_api(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
+    let pod = entry.sandbox.uid().and_then(|uid| model.pods.pod(uid));
+    pod.is_some_and(|pod| !pod.host_network && pod.ips.contains(&address))
+}
+
+/// Addresses that the runtime, libcni, a CNI ADD and stores have for the
+/// namespace's own sandbox.
+fn called_by_sandbox(model: &Model, entry: &NetnsEntry) -> Vec<IpAddr> {
+    let mut named = Vec::new();
+    let sandbox = &entry.sandbox;
+    let ids = sandbox.id.iter().chain(&sandbox.containers);
+    for id in ids {
+        let listed = model
+            .runtime
+            .lists()
+            .filter_map(|list| list.of_container(id));
+        named.extend(listed.flat_map(|listed| listed.ips.iter().copied()));
+        named.extend(
+            model
+                .cni
+                .of_container(id)
+                .flat_map(|each| each.ips.iter().copied()),
+        );
+        named.extend(model.calls.of_container(id).flat_map(|each| each.ips()));
+    }
+    let held = entry.addresses.iter().map(|held| held.address.address);
+    named.extend(held.filter(|address| is_reserved(model, entry, *address)));
+    named
+}
+
+/// Whether a store has an address for the namespace's own sandbox.
+pub(super) fn is_reserved(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
+    let answer = model
+        .allocations
+        .get(address)
+        .and_then(|known| known.answer.as_ref());
+    let answered = answer.and_then(|answer| answer.holder.as_ref());
+    let listed = || {
+        model
+            .cni
+            .reservations(address)
+            .map(|(_, listed)| &listed.holder)
+    };
+    let mut holders = answered.into_iter().chain(listed());
+    holders.any(|holder| entry.sandbox.has_container(&holder.container_id))
+}
+
+/// Whether an address is the one that its pod is reached by in the pod network,
+/// in which each is unique: the API server or the runtime have it for the pod;
+/// or, where neither names any, the device is the one that they ask CNI for.
+pub(super) fn is_primary(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    address: IpAddr,
+    ifname: Option<&str>,
+) -> bool {
+    let model = view.model;
+    let sandbox = &entry.sandbox;
+    if entry.host || sandbox.pod.is_none() {
+        return false;
+    }
+    let runtime = |id: &str| {
+        let listed = heard(model).and_then(|list| list.of_container(id));
+        listed.map_or(&[][..], |listed| listed.ips.as_slice())
+    };
+    let listed = sandbox.id.as_deref().map_or(&[][..], runtime);
+    if listed.contains(&address) || is_in_api(model, entry, address) {
+        return true;
+    }
+    let is_told = matches!(
+        sandbox.known,
+        Some(Known::Cni { .. } | Known::Cache { .. } | Known::Runtime { .. })
+    );
+    let called = called_by_sandbox(model, entry);
+    is_told && ifname == Some(DEFAULT) && (called.is_empty() || called.contains(&address))
+}
+
+/// Since when a namespace has an address that the kernel does not show: since
+/// something called it by that.
+pub(super) fn named_since(model: &Model, entry: &NetnsEntry, address: IpAddr) -> Timestamp {
+    let id = entry.sandbox.id.as_deref();
+    let cached = id.into_iter().flat_map(|id| model.cni.of_container(id));
+    let cached = cached.filter(|each| each.ips.contains(&address));
+    let cached = cached.map(|each| each.written).min();
+    let listed = id.and_then(|id| model.runtime.of_container(id));
+    let listed = listed.and_then(|(_, sandbox)| sandbox.created);
+    cached.or(listed).unwrap_or(entry.seen)
+}
