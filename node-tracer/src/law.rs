@@ -184,7 +184,13 @@ impl Verdicts {
         let open = engine.open().into_iter();
         for finding in open.filter(|finding| finding.rule != Rule::EventsLost) {
             for subject in subjects(finding) {
-                found.insert((finding.rule, subject), Verdict::of(finding));
+                let verdict = Verdict::of(finding);
+                // An address can be used twice in several networks.
+                let worst = found.entry((finding.rule, subject));
+                let worst = worst.or_insert_with(|| verdict.clone());
+                if verdict.severity > worst.severity {
+                    *worst = verdict;
+                }
             }
         }
         Self {

@@ -45,7 +45,11 @@ fn is_ghost(pod: &TruePod, sandbox: &TrueSandbox, late: i64) -> Option<bool> {
             matches!(sandbox.held, Some(Held::Stuck(_))) && late >= by + GRACE
         }
         Life::Finished(_, since) => late >= since + GRACE,
-        Life::Deleted(_) => late >= LOOK + pod.grace.max(GRACE),
+        // A list that does not have it does not tell its grace either.
+        Life::Deleted(gone) if late < gone + pod.grace + 2 * GRACE && pod.grace > GRACE => {
+            return None;
+        }
+        Life::Deleted(_) => late >= LOOK + GRACE,
     };
     let has_address = sandbox.place != Place::Nowhere || sandbox.second.is_some();
     match gone {

@@ -827,6 +827,11 @@ fn listed_pod(pod: &TruePod) -> Pod {
             Life::Finished(phase, _) => phase,
             _ => "Running",
         })),
+        grace_seconds: u64::try_from(pod.grace).ok(),
+        finished: match pod.life {
+            Life::Finished(_, since) => Some(s(since)),
+            _ => None,
+        },
         deletion: match pod.life {
             Life::Terminating(by) => Some(s(by)),
             _ => None,

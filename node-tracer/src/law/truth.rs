@@ -247,7 +247,7 @@ impl TruePod {
             name: before.map_or_else(|| format!("pod-{number}"), |before| before.name.clone()),
             life,
             host_network,
-            grace: 30,
+            grace: dice.one(&[30, 30, 600]),
             sandboxes: Vec::new(),
             inner: !host_network && dice.roll(8) == 0,
         };
