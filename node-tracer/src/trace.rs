@@ -130,7 +130,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
-    effects.step(&mut events);
+    effects.step(&out.watched().unplaced, &mut events);
     out.take(events.drain(..));
     out.tick();
     let mut memory = Memory::after_start();
@@ -188,7 +188,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             runtime.poll(&mut events);
             hooks.poll(&mut events);
         }
-        effects.step(&mut events);
+        effects.step(&watch.unplaced, &mut events);
         space.step(&mut events);
         memory.count(events.len());
         out.take(events.drain(..));

@@ -16,7 +16,8 @@
 //! Of the host's devices only those that belong to a sandbox are told, as
 //! traces in its [`CniEffect`](What::CniEffect): the whole list would be the
 //! longest record of all, once for each pod that starts, and out of date with
-//! the next.
+//! the next. Only where two namespaces have one address, and it is not known
+//! whether they share a network, are their devices told with the host's.
 
 mod judge;
 mod known;
@@ -39,7 +40,7 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, Trace, What},
+    event::{CniCall, Event, Netns, Trace, What},
     fault,
     record::CoverageItem,
     source::{hostlocal::Stores, procfs::Procfs},
@@ -49,6 +50,13 @@ use crate::{
 const WAIT: Duration = Duration::from_millis(10);
 /// Under which name looks that were not made are counted.
 const NOT_LOOKED: &str = "cni-effects-not-looked-at";
+
+/// How soon a namespace is looked at again that could not be placed in a
+/// network, at first and at last.
+const SOONEST: Duration = Duration::from_millis(200);
+const LATEST: Duration = Duration::from_secs(60);
+/// Namespaces that are looked at for that at once.
+const MAX_PLACED: usize = 32;
 
 /// Runtimes that are remembered.
 const MAX_RUNTIMES: usize = 16;
@@ -71,6 +79,40 @@ pub(super) struct Effects {
     runtimes: HashMap<u32, Option<u32>>,
     /// What the worker was last given.
     under_way: Option<Due>,
+    unplaced: Unplaced,
+}
+
+/// Namespaces whose devices are to be told with the host's.
+#[derive(Debug, Default)]
+struct Unplaced {
+    netns: BTreeSet<Netns>,
+    /// When they are looked at next; the pause grows while nothing comes of it.
+    next: Option<Instant>,
+    pause: Duration,
+    /// The worker has been given them.
+    is_under_way: bool,
+}
+
+impl Unplaced {
+    fn set(&mut self, wanted: &BTreeSet<Netns>, now: Instant) {
+        if self.netns == *wanted {
+            return;
+        }
+        self.netns.clone_from(wanted);
+        self.pause = SOONEST;
+        self.next = (!wanted.is_empty()).then_some(now);
+    }
+
+    /// Those that are to be looked at now.
+    fn due(&mut self, now: Instant) -> Vec<Netns> {
+        if self.next.is_none_or(|next| now < next) {
+            return Vec::new();
+        }
+        self.next = Some(now + self.pause);
+        self.pause = (2 * self.pause).min(LATEST);
+        self.is_under_way = true;
+        self.netns.iter().take(MAX_PLACED).copied().collect()
+    }
 }
 
 impl Effects {
@@ -88,6 +130,7 @@ impl Effects {
             host: None,
             runtimes: HashMap::new(),
             under_way: None,
+            unplaced: Unplaced::default(),
         }
     }
 
@@ -122,8 +165,10 @@ impl Effects {
     }
 
     /// Takes in what has happened, and adds to it what was found meanwhile.
-    pub(super) fn step(&mut self, events: &mut Vec<Event>) {
+    /// `unplaced` are namespaces of which it matters what they are plugged into.
+    pub(super) fn step(&mut self, unplaced: &BTreeSet<Netns>, events: &mut Vec<Event>) {
         let now = Instant::now();
+        self.unplaced.set(unplaced, now);
         self.see(events, now);
         self.take(now, events);
         self.go(now);
@@ -141,11 +186,14 @@ impl Effects {
         if self.worker.is_err() {
             return Duration::MAX;
         }
-        match (&self.under_way, self.schedule.next()) {
-            (Some(_), _) => WAIT,
-            (None, Some(next)) => next.saturating_duration_since(Instant::now()),
-            (None, None) => Duration::MAX,
+        if self.under_way.is_some() {
+            return WAIT;
         }
+        let next = self.schedule.next().into_iter().chain(self.unplaced.next);
+        let pause = next
+            .min()
+            .map(|next| next.saturating_duration_since(Instant::now()));
+        pause.unwrap_or(Duration::MAX)
     }
 
     /// Takes in what has happened.
@@ -265,10 +313,18 @@ impl Effects {
         if self.under_way.is_some() {
             return;
         }
-        let Some(due) = self.schedule.due(now) else {
+        let unplaced = self.unplaced.due(now);
+        let due = self.schedule.due(now);
+        if due.is_none() && unplaced.is_empty() {
             return;
-        };
-        let job = self.job(&due);
+        }
+        let due = due.unwrap_or_default();
+        let mut job = self.job(&due);
+        for netns in unplaced {
+            let known = job.targets.iter().any(|it| it.inode == netns.inode);
+            job.targets
+                .extend(self.known.place(netns.inode).filter(|_| !known));
+        }
         match worker.ask(job) {
             Ok(()) => self.under_way = Some(due),
             Err(error) => self.worker = Err(error),
@@ -324,9 +380,11 @@ impl Effects {
     fn tell(&mut self, due: Due, found: Found, now: Instant, out: &mut Vec<Event>) {
         let time = found.at;
         let host = self.host.map(|host| host.inode);
+        let with_host = std::mem::take(&mut self.unplaced.is_under_way);
         for visit in found.visits.values().flatten() {
+            let is_host = Some(visit.netns.inode) == host;
             // What is left out of a list would look as if it were gone.
-            if Some(visit.netns.inode) != host && !visit.cut {
+            if (with_host || !is_host) && !visit.cut {
                 let what = What::NetnsDevices {
                     netns: visit.netns,
                     devices: visit.devices.clone(),

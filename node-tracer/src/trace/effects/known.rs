@@ -285,6 +285,19 @@ impl Known {
         })
     }
 
+    /// The ways to a namespace, whatever is attached to it.
+    pub(super) fn place(&self, inode: u32) -> Option<Target> {
+        let home = self.homes.get(&inode)?;
+        let tids = home.tids.iter();
+        let tasks = tids.map(|tid| Way::File(self.procfs.task_netns_path(*tid)));
+        let mounts = home.mounts.iter().map(|path| Way::Mount {
+            root: self.procfs.root_path(1),
+            path: path.clone(),
+        });
+        let ways: Vec<Way> = tasks.chain(mounts).collect();
+        (!ways.is_empty()).then_some(Target { inode, ways })
+    }
+
     /// The ways to the host's.
     pub(super) fn host_target(&self, host: Host) -> Target {
         // The kernel's first thread is there, too, where process 1 is guarded.

@@ -80,7 +80,7 @@ fn effects(root: &Path) -> Effects {
         cookie: None,
     };
     let host = What::NetnsFound { netns, host: true };
-    effects.step(&mut vec![at(0, host)]);
+    effects.step(&BTreeSet::new(), &mut vec![at(0, host)]);
     effects
 }
 
@@ -89,7 +89,7 @@ fn after(effects: &mut Effects, events: &[Event], time: Duration) -> Vec<CniEffe
     let mut events = events.to_vec();
     let (mut told, end) = (Vec::new(), Instant::now() + time);
     while Instant::now() < end {
-        effects.step(&mut events);
+        effects.step(&BTreeSet::new(), &mut events);
         for event in events.drain(..) {
             if let What::CniEffect { effect } = event.what {
                 told.push(effect);
