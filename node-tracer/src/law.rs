@@ -234,7 +234,7 @@ impl Verdicts {
             _ => false,
         };
         match self.found.get(&(rule, subject.clone())) {
-            Some(verdict) => !verdict.unknown.is_empty(),
+            Some(verdict) => by_gap || !verdict.unknown.is_empty(),
             None => by_gap || !matters || self.found.contains_key(&pinned),
         }
     }
@@ -324,8 +324,12 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
             truth: &then,
             missing,
         };
-        for address in engine.watched().addresses.clone() {
+        let watched = engine.watched().clone();
+        for address in watched.addresses {
             engine.apply(&teller.answer(address, time));
+        }
+        for event in teller.devices(&watched.unplaced, time) {
+            engine.apply(&event);
         }
         tick(&mut engine);
     }

@@ -197,7 +197,7 @@ impl Teller<'_> {
     }
 
     /// Namespaces, addresses, devices, holders; then what is stuck.
-    fn kernel(&self, time: i64) -> Vec<Event> {
+    pub(super) fn kernel(&self, time: i64) -> Vec<Event> {
         let mut told = Vec::new();
         self.host(time, &mut told);
         let mut stuck = Vec::new();

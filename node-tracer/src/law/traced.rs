@@ -8,7 +8,7 @@ use super::{
     truth::{Attached, Held, LOOK, Life, TruePod, TrueSandbox, Truth},
 };
 use crate::{
-    event::{CniCall, Event, What},
+    event::{CniCall, Event, Netns, What},
     model::story::{self, at},
 };
 
@@ -87,6 +87,20 @@ impl Teller<'_> {
             told.push((time, self.change(time)));
         }
         told.push((LOOK, self.at(self.truth).store(LOOK)));
+        told
+    }
+
+    /// What namespaces are plugged into, with the host's devices.
+    pub(super) fn devices(&self, of: &BTreeSet<Netns>, time: i64) -> Vec<Event> {
+        let inodes: BTreeSet<u32> = of.iter().map(|netns| netns.inode).collect();
+        if inodes.is_empty() {
+            return Vec::new();
+        }
+        let mut told = self.kernel(time);
+        told.retain(|event| match &event.what {
+            What::NetnsDevices { netns, .. } => netns.inode == 1 || inodes.contains(&netns.inode),
+            _ => false,
+        });
         told
     }
 
