@@ -15,100 +15,121 @@ use crate::finding::Severity;
 /// What an ordinary deletion may take, seconds.
 const GRACE: i64 = 30;
 
+/// The truth, and what can be known of it.
+pub(super) struct Oracle<'a> {
+    pub(super) truth: &'a Truth,
+    /// When it is asked: so late that every grace is over.
+    pub(super) late: i64,
+    /// The sandboxes were seen while they ran.
+    pub(super) was_there: bool,
+}
+
 /// One that has an address.
 struct Holder<'a> {
     inode: u32,
     attached: Attached,
     /// The pod, and whether it is its own address.
     pod: Option<(&'a TruePod, bool)>,
-    /// The kernel has it.
+    /// The kernel has it, and it is no pod's own making.
     there: bool,
     ghost: Option<bool>,
 }
 
-/// Whether a namespace that exists is a ghost, by its inode, so late that every
-/// grace is over.
-pub(super) fn ghosts(truth: &Truth, late: i64) -> BTreeMap<u32, Option<bool>> {
-    let mut ghosts = BTreeMap::new();
-    for pod in &truth.pods {
-        for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
-            ghosts.insert(sandbox.inode, is_ghost(pod, sandbox, late));
+impl Oracle<'_> {
+    /// Whether a namespace that exists is a ghost, by its inode.
+    pub(super) fn ghosts(&self) -> BTreeMap<u32, Option<bool>> {
+        let mut ghosts = BTreeMap::new();
+        for pod in &self.truth.pods {
+            for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
+                ghosts.insert(sandbox.inode, self.is_ghost(pod, sandbox));
+            }
+        }
+        ghosts
+    }
+
+    fn is_ghost(&self, pod: &TruePod, sandbox: &TrueSandbox) -> Option<bool> {
+        let late = self.late;
+        let gone = match pod.life {
+            Life::Running | Life::Static(_) => false,
+            Life::Terminating(by) => {
+                matches!(sandbox.held, Some(Held::Stuck(_))) && late >= by + GRACE
+            }
+            Life::Finished(_, since) => late >= since + GRACE,
+            // A list that does not have it does not tell its grace either.
+            Life::Deleted(gone) if late < gone + pod.grace + 2 * GRACE && pod.grace > GRACE => {
+                return None;
+            }
+            Life::Deleted(_) => late >= LOOK + GRACE,
+        };
+        let has_address = sandbox.place != Place::Nowhere || sandbox.second.is_some();
+        match gone {
+            false => Some(false),
+            // What only the sandbox's own network stack has, the kernel does not
+            // show.
+            true if !has_address || self.is_known(pod, sandbox) != Some(true) => None,
+            true => Some(true),
         }
     }
-    ghosts
-}
 
-fn is_ghost(pod: &TruePod, sandbox: &TrueSandbox, late: i64) -> Option<bool> {
-    let gone = match pod.life {
-        Life::Running | Life::Static(_) => false,
-        Life::Terminating(by) => {
-            matches!(sandbox.held, Some(Held::Stuck(_))) && late >= by + GRACE
+    /// Whether anything ties the namespace to its pod; `None` if that may be
+    /// something that the pod made for itself.
+    fn is_known(&self, pod: &TruePod, sandbox: &TrueSandbox) -> Option<bool> {
+        let listed = sandbox.cri.is_some() || sandbox.remains || sandbox.cached;
+        let is_named = (sandbox.is_mounted() && listed)
+            || (sandbox.cached && sandbox.place != Place::Nowhere)
+            || (sandbox.has_tasks() && sandbox.reserved);
+        let mut others = pod.sandboxes.iter();
+        let is_only = !others.any(|other| other.lives() && other.inode != sandbox.inode);
+        match sandbox.has_tasks() {
+            _ if self.was_there || is_named => Some(true),
+            false => Some(false),
+            true => is_only.then_some(true),
         }
-        Life::Finished(_, since) => late >= since + GRACE,
-        // A list that does not have it does not tell its grace either.
-        Life::Deleted(gone) if late < gone + pod.grace + 2 * GRACE && pod.grace > GRACE => {
-            return None;
-        }
-        Life::Deleted(_) => late >= LOOK + GRACE,
-    };
-    let has_address = sandbox.place != Place::Nowhere || sandbox.second.is_some();
-    match gone {
-        false => Some(false),
-        // What only the sandbox's own network stack has, no source shows.
-        true if !has_address || !is_known(sandbox) => None,
-        true => Some(true),
     }
-}
 
-/// Whether anything ties the namespace to its pod.
-fn is_known(sandbox: &TrueSandbox) -> bool {
-    let listed = sandbox.cri.is_some() || sandbox.remains || sandbox.cached;
-    sandbox.has_tasks()
-        || (sandbox.is_mounted() && listed)
-        || (sandbox.cached && sandbox.place != Place::Nowhere)
-}
-
-/// How bad it is that an address has more than one holder, by address; of those
-/// that have.
-pub(super) fn duplicates(truth: &Truth, late: i64) -> BTreeMap<IpAddr, Option<Severity>> {
-    let mut holders: BTreeMap<IpAddr, Vec<Holder<'_>>> = BTreeMap::new();
-    for pod in &truth.pods {
-        for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
-            let second = sandbox.second.map(|second| (second, false));
-            for (attached, own) in std::iter::once((sandbox.primary, true)).chain(second) {
+    /// How bad it is that an address has more than one holder, by address; of those
+    /// that have.
+    pub(super) fn duplicates(&self) -> BTreeMap<IpAddr, Option<Severity>> {
+        let mut holders: BTreeMap<IpAddr, Vec<Holder<'_>>> = BTreeMap::new();
+        for pod in &self.truth.pods {
+            for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
+                let known = self.is_known(pod, sandbox);
+                let second = sandbox.second.map(|second| (second, false));
+                for (attached, own) in std::iter::once((sandbox.primary, true)).chain(second) {
+                    let holder = Holder {
+                        inode: sandbox.inode,
+                        attached,
+                        pod: known.unwrap_or_default().then_some((pod, own)),
+                        there: known.is_some() && (!own || sandbox.place != Place::Nowhere),
+                        ghost: self.is_ghost(pod, sandbox),
+                    };
+                    let address = IpAddr::from(attached.address);
+                    holders.entry(address).or_default().push(holder);
+                }
+            }
+        }
+        for stranger in &self.truth.strangers {
+            if let Some(attached) = stranger.attached {
                 let holder = Holder {
-                    inode: sandbox.inode,
+                    inode: stranger.inode,
                     attached,
-                    pod: is_known(sandbox).then_some((pod, own)),
-                    there: !own || sandbox.place != Place::Nowhere,
-                    ghost: is_ghost(pod, sandbox, late),
+                    pod: None,
+                    there: true,
+                    ghost: Some(false),
                 };
                 let address = IpAddr::from(attached.address);
                 holders.entry(address).or_default().push(holder);
             }
         }
-    }
-    for stranger in &truth.strangers {
-        if let Some(attached) = stranger.attached {
-            let holder = Holder {
-                inode: stranger.inode,
-                attached,
-                pod: None,
-                there: true,
-                ghost: Some(false),
-            };
-            let address = IpAddr::from(attached.address);
-            holders.entry(address).or_default().push(holder);
+        let mut found = BTreeMap::new();
+        for (address, holders) in holders {
+            let inodes: BTreeSet<u32> = holders.iter().map(|holder| holder.inode).collect();
+            if inodes.len() > 1 {
+                found.insert(address, worst(&holders));
+            }
         }
+        found
     }
-    let mut found = BTreeMap::new();
-    for (address, holders) in holders {
-        let inodes: BTreeSet<u32> = holders.iter().map(|holder| holder.inode).collect();
-        if inodes.len() > 1 {
-            found.insert(address, worst(&holders));
-        }
-    }
-    found
 }
 
 /// The worst of all pairs; nothing where none conflicts.
@@ -127,6 +148,7 @@ fn worst(holders: &[Holder<'_>]) -> Option<Severity> {
                 Some(false) => Some(Severity::Info),
                 Some(true) if one.pod.is_some() && other.pod.is_some() => Some(Severity::Critical),
                 Some(true) if is_bad(one) || is_bad(other) => Some(Severity::Critical),
+                Some(true) if one.ghost.is_none() || other.ghost.is_none() => None,
                 Some(true) => Some(Severity::Warning),
                 None => None,
             };

@@ -4,7 +4,7 @@
 //! What is made is consistent: a living pod's sandbox runs, is mounted, listed
 //! and reserved; a pod that is gone has left nothing, or some of it.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use crate::{event::StoreKind, model::story::any::Dice};
 
@@ -168,6 +168,22 @@ pub(super) const VRFS: [u32; 2] = [13, 14];
 
 /// Kubernetes' namespaces.
 pub(super) const NAMESPACES: [&str; 2] = ["shop", "kube-system"];
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}, leaks {:?}, orphans {}", self.ipam, self.leaks, self.orphans)?;
+        for pod in &self.pods {
+            let mut bare = pod.clone();
+            bare.sandboxes.clear();
+            writeln!(f, "{bare:?}")?;
+            for sandbox in &pod.sandboxes {
+                writeln!(f, "    {sandbox:?}")?;
+            }
+        }
+        let mut strangers = self.strangers.iter();
+        strangers.try_for_each(|stranger| writeln!(f, "{stranger:?}"))
+    }
+}
 
 impl Truth {
     /// Any node.
