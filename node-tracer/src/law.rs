@@ -30,6 +30,7 @@ use std::{
 use self::{
     oracle::Oracle,
     sources::{Absence, Missing, Source, Teller},
+    traced::START,
     truth::{LOOK, Truth},
 };
 use crate::{
@@ -237,7 +238,9 @@ impl Verdicts {
             _ => false,
         };
         match self.found.get(&(rule, subject.clone())) {
-            Some(verdict) => by_gap || !verdict.unknown.is_empty(),
+            Some(verdict) => {
+                verdict.severity >= Severity::Warning || by_gap || !verdict.unknown.is_empty()
+            }
             None => by_gap || !matters || self.found.contains_key(&pinned),
         }
     }
@@ -374,7 +377,7 @@ fn disagreement(truth: &Truth, seen: &[Verdicts]) -> Option<String> {
         truth,
         late: LATE,
         // One look is a tracer's, and two are a scan's.
-        was_there: seen.len() == 1,
+        from: (seen.len() == 1).then_some(START),
     };
     for (inode, expected) in oracle.ghosts() {
         let found = verdicts.yes(Rule::GhostSandbox, &Subject::Netns(inode));

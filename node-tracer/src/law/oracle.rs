@@ -9,7 +9,10 @@ use std::{
     net::IpAddr,
 };
 
-use super::truth::{Attached, Held, LOOK, Life, Place, TruePod, TrueSandbox, Truth, meet};
+use super::{
+    sources::has_pause,
+    truth::{Attached, Held, Ipam, LOOK, Life, Place, TruePod, TrueSandbox, Truth, meet},
+};
 use crate::finding::Severity;
 
 /// What an ordinary deletion may take, seconds.
@@ -20,8 +23,8 @@ pub(super) struct Oracle<'a> {
     pub(super) truth: &'a Truth,
     /// When it is asked: so late that every grace is over.
     pub(super) late: i64,
-    /// The sandboxes were seen while they ran.
-    pub(super) was_there: bool,
+    /// Since when somebody has watched.
+    pub(super) from: Option<i64>,
 }
 
 /// One that has an address.
@@ -61,11 +64,9 @@ impl Oracle<'_> {
             }
             Life::Deleted(_) => late >= LOOK + GRACE,
         };
-        let has_address = sandbox.place != Place::Nowhere || sandbox.second.is_some();
+        let has_address = self.is_its_own(pod, sandbox) || sandbox.second.is_some();
         match gone {
             false => Some(false),
-            // What only the sandbox's own network stack has, the kernel does not
-            // show.
             true if !has_address || self.is_known(pod, sandbox) != Some(true) => None,
             true => Some(true),
         }
@@ -74,16 +75,47 @@ impl Oracle<'_> {
     /// Whether anything ties the namespace to its pod; `None` if that may be
     /// something that the pod made for itself.
     fn is_known(&self, pod: &TruePod, sandbox: &TrueSandbox) -> Option<bool> {
-        let listed = sandbox.cri.is_some() || sandbox.remains || sandbox.cached;
-        let is_named = (sandbox.is_mounted() && listed)
-            || (sandbox.cached && sandbox.place != Place::Nowhere)
-            || (sandbox.has_tasks() && sandbox.reserved);
         let mut others = pod.sandboxes.iter();
         let is_only = !others.any(|other| other.lives() && other.inode != sandbox.inode);
         match sandbox.has_tasks() {
-            _ if self.was_there || is_named => Some(true),
+            _ if self.was_seen(pod, sandbox) || self.is_named(sandbox) => Some(true),
             false => Some(false),
             true => is_only.then_some(true),
+        }
+    }
+
+    /// Whether somebody saw it while it ran.
+    fn was_seen(&self, pod: &TruePod, sandbox: &TrueSandbox) -> bool {
+        let all = pod.sandboxes.iter();
+        let place = all.take_while(|other| other.inode != sandbox.inode).count();
+        let end = pod.end(place);
+        self.from
+            .is_some_and(|from| end.is_none_or(|end| end > from))
+    }
+
+    /// Whether anything that is left has the namespace or its address as the
+    /// sandbox's.
+    fn is_named(&self, sandbox: &TrueSandbox) -> bool {
+        let listed = sandbox.cri.is_some() || sandbox.remains || sandbox.cached;
+        let is_kept = matches!(self.truth.ipam, Ipam::Kept(_));
+        (sandbox.is_mounted() && listed)
+            || (sandbox.cached && sandbox.place != Place::Nowhere)
+            || (sandbox.reserved && is_kept && has_pause(sandbox))
+    }
+
+    /// Whether the kernel has the pod's own address, and it is known to be that.
+    fn is_its_own(&self, pod: &TruePod, sandbox: &TrueSandbox) -> bool {
+        match sandbox.place {
+            Place::Eth0 | Place::Bridge => true,
+            Place::Dummy | Place::Lo => {
+                // A list names the address, the runtime's folders do not.
+                self.was_seen(pod, sandbox)
+                    || sandbox.cached
+                    || (sandbox.cri.is_some() && self.is_named(sandbox))
+            }
+            // What only the sandbox's own network stack has, the kernel does
+            // not show.
+            Place::Nowhere => false,
         }
     }
 
@@ -100,7 +132,7 @@ impl Oracle<'_> {
                         inode: sandbox.inode,
                         attached,
                         pod: known.unwrap_or_default().then_some((pod, own)),
-                        there: known.is_some() && (!own || sandbox.place != Place::Nowhere),
+                        there: known.is_some() && (!own || self.is_its_own(pod, sandbox)),
                         ghost: self.is_ghost(pod, sandbox),
                     };
                     let address = IpAddr::from(attached.address);

@@ -118,7 +118,7 @@ pub(super) fn mount(inode: u32) -> String {
 }
 
 /// Whether its infra container runs.
-fn has_pause(sandbox: &TrueSandbox) -> bool {
+pub(super) fn has_pause(sandbox: &TrueSandbox) -> bool {
     sandbox.held == Some(Held::Running) || sandbox.cri == Some(true)
 }
 

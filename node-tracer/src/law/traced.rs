@@ -55,7 +55,7 @@ impl TruePod {
     }
 
     /// When one of its sandboxes has stopped to run as it should.
-    fn end(&self, place: usize) -> Option<i64> {
+    pub(super) fn end(&self, place: usize) -> Option<i64> {
         let next = self.sandboxes.get(place + 1);
         let replaced = next.map(|next| next.made - 1);
         let own = match self.life {
