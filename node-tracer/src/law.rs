@@ -46,7 +46,6 @@ use crate::{
 const LATE: i64 = LOOK + 80;
 
 /// One node and what the bytes take away of it.
-#[cfg(fuzzing)]
 pub(crate) fn check(bytes: &[u8]) {
     check_one(&mut Dice::Bytes(bytes));
 }

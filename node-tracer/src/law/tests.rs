@@ -33,6 +33,19 @@ fn a_missing_source_makes_neither_a_yes_nor_a_no_and_the_truth_is_found() {
 }
 
 #[test]
+fn what_a_fuzzer_found_once_stays_found() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/law");
+    let seeds: Vec<_> = std::fs::read_dir(seeds).unwrap().collect();
+    assert!(!seeds.is_empty());
+    for seed in seeds {
+        let path = seed.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let held = std::panic::catch_unwind(|| check(&bytes));
+        assert!(held.is_ok(), "{}", path.display());
+    }
+}
+
+#[test]
 fn histogram() {
     let mut hist: BTreeMap<String, (u32, u64, String)> = BTreeMap::new();
     let from: u64 = std::env::var(SEED).ok().and_then(|s| s.parse().ok()).unwrap_or(0);

@@ -75,6 +75,9 @@ fn sandbox<'a>(
     };
     let same = || {
         let of_pod = list.of_pod(entry.sandbox.uid()?).filter(pods);
+        // A pod's sandboxes can have one address, each after the other.
+        let own = entry.sandbox.id.as_deref();
+        let of_pod = of_pod.filter(|sandbox| own.is_none_or(|own| own == sandbox.id));
         let mut of_pod =
             of_pod.filter(|sandbox| sandbox.netns.is_none() && has_any(entry, &sandbox.ips));
         let only = of_pod.next()?;
@@ -218,6 +221,22 @@ mod tests {
             crate::model::pods::Standing::Unlisted(s(30)),
             "the pod is older than the list, though the namespace was seen later"
         );
+    }
+
+    #[test]
+    fn a_namespace_whose_sandbox_is_known_is_not_another_sandboxs_of_the_same_address() {
+        let other = RuntimeSandbox {
+            netns: None,
+            ips: vec![ip(5)],
+            ..crate::model::story::sandbox("sandbox-other", 100, OLD)
+        };
+        let seen = [found(40, 100), added(40, 100, 5)];
+        let known = [&seen[..], &[cached(Some(100), None), cri(61, &[other.clone()])]].concat();
+        assert_eq!(sandbox(&known, 100).as_deref(), Some("sandbox-old"));
+        // Of one of which only the pod is known, it is the best guess.
+        let tasks = [pod_task(9, "app", OLD, "app-old")];
+        let guessed = [&seen[..], &[holders(41, 100, &tasks, &[]), cri(61, &[other])]].concat();
+        assert_eq!(sandbox(&guessed, 100).as_deref(), Some("sandbox-other"));
     }
 
     #[test]
