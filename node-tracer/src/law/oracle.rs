@@ -31,7 +31,9 @@ pub(super) struct Oracle<'a> {
 struct Holder<'a> {
     inode: u32,
     attached: Attached,
-    /// The pod, and whether it is its own address.
+    /// It is a pod's own address, whoever knows that.
+    own: bool,
+    /// The pod, and whether it is its own address, named as such.
     pod: Option<(&'a TruePod, bool)>,
     /// The kernel has it, and it is no pod's own making.
     there: bool,
@@ -76,7 +78,11 @@ impl Oracle<'_> {
     /// something that the pod made for itself.
     fn is_known(&self, pod: &TruePod, sandbox: &TrueSandbox) -> Option<bool> {
         let mut others = pod.sandboxes.iter();
-        let is_only = !others.any(|other| other.lives() && other.inode != sandbox.inode);
+        let is_alone = !others.any(|other| other.lives() && other.inode != sandbox.inode);
+        // The API has the newest one's address, if it has, or had, the pod.
+        let is_newest = pod.sandboxes.last().map(|last| last.inode) == Some(sandbox.inode);
+        let was_listed = self.from.is_some() || pod.is_listed(LOOK);
+        let is_only = is_alone && (is_newest || !was_listed);
         match sandbox.has_tasks() {
             _ if self.was_seen(pod, sandbox) || self.is_named(sandbox) => Some(true),
             false => Some(false),
@@ -126,12 +132,13 @@ impl Oracle<'_> {
         for pod in &self.truth.pods {
             for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
                 let known = self.is_known(pod, sandbox);
-                let second = sandbox.second.map(|second| (second, false));
+                let named = self.was_seen(pod, sandbox) || self.is_named(sandbox);
+            let second = sandbox.second.map(|second| (second, false));
                 for (attached, own) in std::iter::once((sandbox.primary, true)).chain(second) {
                     let holder = Holder {
                         inode: sandbox.inode,
                         attached,
-                        pod: known.unwrap_or_default().then_some((pod, own)),
+                        pod: known.unwrap_or_default().then_some((pod, own && named)),
                         there: known.is_some() && (!own || self.is_its_own(pod, sandbox)),
                         ghost: self.is_ghost(pod, sandbox),
                     };
@@ -145,6 +152,7 @@ impl Oracle<'_> {
                 let holder = Holder {
                     inode: stranger.inode,
                     attached,
+                    own: false,
                     pod: None,
                     there: true,
                     ghost: Some(false),
@@ -174,6 +182,8 @@ fn worst(holders: &[Holder<'_>]) -> Option<Severity> {
                 true => Some(true),
                 false => meet(one.attached.link, other.attached.link),
             };
+            // What would meet in the pod network may not be known to be in it.
+            let conflict = conflict.filter(|conflict| *conflict || !(one.own && other.own));
             let conflict = conflict.filter(|_| one.there && other.there);
             let is_bad = |holder: &Holder<'_>| holder.ghost == Some(true);
             let pair = match conflict {
