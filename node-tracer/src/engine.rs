@@ -17,7 +17,7 @@ use crate::{
     detect::{self, View, duplicate_address, ghost_sandbox, own},
     event::{Event, Netns, What},
     finding::{Finding, Holder, Rule, Severity, State},
-    model::Model,
+    model::{Model, OWNERS},
 };
 
 pub(crate) use crate::detect::Settings;
@@ -397,6 +397,12 @@ fn gaps(view: &View<'_>) -> Vec<String> {
         )),
     }
     gaps.extend(ghost_sandbox::uncovered(view));
+    if let Some(failure) = view.model.failure(OWNERS) {
+        gaps.push(format!(
+            "ghost-sandbox, duplicate-address: pods that nothing but processes shows: {}",
+            failure.error
+        ));
+    }
     for entry in ghost_sandbox::undecided(view) {
         gaps.push(format!(
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \

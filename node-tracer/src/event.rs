@@ -20,7 +20,7 @@ pub(crate) use self::{
         RuntimeSandbox, Store, StoreKind,
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
-    subjects::{Address, FdHolder, Netns, Pod, PodRef, ReservationHolder, Task},
+    subjects::{Address, FdHolder, Netns, NotStuck, Pod, PodRef, ReservationHolder, Task},
 };
 use crate::clock::Timestamp;
 
@@ -138,6 +138,14 @@ pub(crate) enum What {
         /// Its kernel stack, innermost first, as `function+0xoffset`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stack: Vec<String>,
+        /// Whether SIGKILL wakes it, by its state (`TASK_WAKEKILL`); absent if
+        /// that could not be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        killable: Option<bool>,
+        /// Whether it has been sent a SIGKILL that has not ended it; absent if
+        /// that could not be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sigkill_pending: Option<bool>,
     },
     /// A task that had been reported as blocked sleeps no more.
     TaskUnblocked {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     clock::Timestamp,
-    event::{CniError, Netns, PodRef},
+    event::{CniError, Netns, NotStuck, PodRef, is_false},
 };
 
 /// One finding in its present state.
@@ -161,6 +161,12 @@ pub(crate) enum Holder {
         /// Its container.
         #[serde(skip_serializing_if = "Option::is_none")]
         container_id: Option<String>,
+        /// It is in state D and not stuck.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        not_stuck: Option<NotStuck>,
+        /// It slept already when it was first seen, which is `since`.
+        #[serde(default, skip_serializing_if = "is_false")]
+        first_seen: bool,
     },
     /// An nsfs mount of the namespace.
     Mount {

@@ -73,7 +73,7 @@ fn btf(data: &[u8]) {
 
 fn proc(data: &[u8]) {
     source::procfs::fuzz(data);
-    source::cgroup::owner(&String::from_utf8_lossy(data));
+    source::cgroup::fuzz(&String::from_utf8_lossy(data));
     let _ = source::ebpf::symbols::scan(data, |symbol| {
         assert!(!symbol.name.is_empty());
     });

@@ -121,6 +121,7 @@ impl<'a> Looker<'a> {
         let started = Instant::now();
         let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
         let mut looked = Looked::default();
+        answers::owners(&self.procfs, &mut looked);
         let shims = {
             let _shown = progress::doing("reading tasks and network namespaces");
             self.kernel(&mut looked)?
@@ -167,6 +168,7 @@ impl<'a> Looker<'a> {
     /// seen the CNI calls: the runtime's folders, libcni's cache.
     pub(crate) fn look_back(&self) -> Looked {
         let mut looked = Looked::default();
+        answers::owners(&self.procfs, &mut looked);
         let bundles = bundles::list(&self.config.node.root, &self.procfs);
         answers::bundles(bundles, &mut looked);
         self.cni(false, &mut looked);

@@ -66,6 +66,7 @@ mod reservations;
 mod rules;
 mod scan;
 mod sink;
+mod sleep;
 mod source;
 mod summary;
 mod terminal;

@@ -42,7 +42,7 @@ pub(crate) mod task;
 mod tie;
 pub(crate) mod waiting;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     clock::Timestamp,
@@ -70,6 +70,9 @@ pub(crate) const MAX_NAMES: usize = 64;
 
 /// The name that all sources of pods share.
 const SHARED: &str = "pods";
+
+/// The name of what tells processes' pods by their cgroups, in events.
+pub(crate) const OWNERS: &str = "pods by cgroup";
 
 /// All that is known of the node.
 #[derive(Debug, Default)]
@@ -122,9 +125,15 @@ pub(crate) struct Losses {
     pub(crate) first: Option<Timestamp>,
     /// When the last was.
     pub(crate) last: Option<Timestamp>,
+    /// Since when they come without a pause of [`Losses::QUIET`].
+    pub(crate) spell: Option<Timestamp>,
 }
 
 impl Losses {
+    /// After so long without a further one, a tracer's losses are over: what
+    /// they left open has been looked at again many times by then.
+    pub(crate) const QUIET: Duration = Duration::from_secs(600);
+
     fn add(&mut self, cause: &str, count: u64, time: Timestamp) -> bool {
         if count == 0 {
             return false;
@@ -134,6 +143,8 @@ impl Losses {
         let sum = self.by_cause.entry(cause.to_owned()).or_default();
         *sum = sum.saturating_add(count);
         self.first.get_or_insert(time);
+        let goes_on = self.last.is_some_and(|last| time < last.plus(Self::QUIET));
+        self.spell = self.spell.filter(|_| goes_on).or(Some(time));
         self.last = Some(time);
         true
     }
@@ -147,6 +158,11 @@ impl Model {
             forgets: true,
             ..Self::default()
         }
+    }
+
+    /// Whether it is of a tracer that runs for long.
+    pub(crate) fn runs_on(&self) -> bool {
+        self.forgets
     }
 
     /// Takes one event in. Returns whether anything changed by it that a
@@ -242,6 +258,8 @@ impl Model {
                 netns,
                 wchan,
                 stack,
+                killable,
+                sigkill_pending,
             } => {
                 let changed = self.blocked.blocked(task::Blocked {
                     task: task.clone(),
@@ -250,6 +268,9 @@ impl Model {
                     netns: *netns,
                     wchan: wchan.clone(),
                     stack: stack.clone(),
+                    killable: *killable,
+                    sigkill_pending: *sigkill_pending,
+                    seen: time,
                 });
                 let task = std::slice::from_ref(task);
                 netns.is_some_and(|netns| self.attribute(netns, time, task)) | changed

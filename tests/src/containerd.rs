@@ -360,6 +360,7 @@ impl Containerd {
             },
             cgroup_parent: self.pods.pod(uid),
             host_network,
+            host_pid: false,
         }
     }
 

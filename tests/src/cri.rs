@@ -20,10 +20,11 @@ use serde_json::{Value, json};
 use tonic::body::Body;
 
 use message::{
-    ContainerConfig, ContainerMetadata, ContainerStatusResponse, CreateContainerRequest, Empty, Id,
-    ImageSpec, LinuxPodSandboxConfig, ListImagesResponse, ListPodSandboxResponse, Mount,
+    Capability, ContainerConfig, ContainerMetadata, ContainerSecurity, ContainerStatusResponse,
+    CreateContainerRequest, Empty, ExecSyncRequest, ExecSyncResponse, Id, ImageSpec,
+    LinuxContainerConfig, LinuxPodSandboxConfig, ListImagesResponse, ListPodSandboxResponse, Mount,
     NamespaceOption, PodSandbox, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusResponse,
-    RunPodSandboxRequest, SecurityContext, StatusRequest,
+    Profile, RunPodSandboxRequest, SecurityContext, StatusRequest,
 };
 
 /// For a call that is to be answered. Long, as kubelet's is: a sandbox takes
@@ -66,6 +67,26 @@ pub struct PodConfig {
     pub cgroup_parent: String,
     /// Whether it is in the node's own network namespace.
     pub host_network: bool,
+    /// Whether its processes see the node's.
+    pub host_pid: bool,
+}
+
+/// A container without privileges but with capabilities, on the node's root:
+/// what a DaemonSet of this tracer is.
+#[derive(Clone, Debug)]
+pub struct Daemon<'a> {
+    /// Its name in the pod.
+    pub name: &'a str,
+    /// What it is made from.
+    pub image: &'a str,
+    /// What it runs.
+    pub argv: &'a [&'a str],
+    /// All that it has.
+    pub capabilities: &'a [&'a str],
+    /// Where the node's root is, with all below it, read-only.
+    pub root: &'a str,
+    /// (path of the node, path in the container)
+    pub mounts: &'a [(&'a Path, &'a str)],
 }
 
 impl PodConfig {
@@ -85,14 +106,17 @@ impl PodConfig {
         .map(|(key, value)| (key.to_owned(), value.clone()))
     }
 
-    fn message(&self) -> PodSandboxConfig {
+    fn namespaces(&self) -> NamespaceOption {
         const NODE: i32 = 2;
         const CONTAINER: i32 = 1;
-        let options = NamespaceOption {
+        NamespaceOption {
             network: if self.host_network { NODE } else { 0 },
-            pid: CONTAINER,
+            pid: if self.host_pid { NODE } else { CONTAINER },
             ipc: 0,
-        };
+        }
+    }
+
+    fn message(&self) -> PodSandboxConfig {
         PodSandboxConfig {
             metadata: Some(self.metadata.clone()),
             hostname: match self.host_network {
@@ -103,7 +127,7 @@ impl PodConfig {
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: self.cgroup_parent.clone(),
                 security_context: Some(SecurityContext {
-                    namespace_options: Some(options),
+                    namespace_options: Some(self.namespaces()),
                 }),
             }),
         }
@@ -267,25 +291,77 @@ impl Cri {
         argv: &[&str],
         mounts: &[(&Path, &str)],
     ) -> anyhow::Result<(String, u32)> {
-        let mount = |&(from, to): &(&Path, &str)| Mount {
-            container_path: to.to_owned(),
-            host_path: from.display().to_string(),
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: name.to_owned(),
+            }),
+            image: Some(ImageSpec {
+                image: image.to_owned(),
+            }),
+            command: argv.iter().map(|&arg| arg.to_owned()).collect(),
+            mounts: mounts.iter().map(mount).collect(),
+            ..ContainerConfig::default()
         };
+        self.start_container(sandbox, pod, config)
+    }
+
+    /// Makes and starts a [`Daemon`]. Returns its ID and process ID.
+    pub fn run_daemon(
+        &self,
+        sandbox: &str,
+        pod: &PodConfig,
+        daemon: &Daemon<'_>,
+    ) -> anyhow::Result<(String, u32)> {
+        const HOST_TO_CONTAINER: i32 = 1;
+        const UNCONFINED: i32 = 1;
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let root = Mount {
+            container_path: daemon.root.to_owned(),
+            host_path: String::from("/"),
+            readonly: true,
+            propagation: HOST_TO_CONTAINER,
+        };
+        let security = ContainerSecurity {
+            capabilities: Some(Capability {
+                add: names(daemon.capabilities),
+                drop: names(&["ALL"]),
+            }),
+            namespace_options: Some(pod.namespaces()),
+            readonly_rootfs: true,
+            no_new_privs: true,
+            // The runtime's default.
+            seccomp: Some(Profile::default()),
+            apparmor: Some(Profile { kind: UNCONFINED }),
+        };
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: daemon.name.to_owned(),
+            }),
+            image: Some(ImageSpec {
+                image: daemon.image.to_owned(),
+            }),
+            command: names(daemon.argv),
+            mounts: daemon.mounts.iter().map(mount).chain([root]).collect(),
+            linux: Some(LinuxContainerConfig {
+                security_context: Some(security),
+            }),
+            ..ContainerConfig::default()
+        };
+        self.start_container(sandbox, pod, config)
+    }
+
+    fn start_container(
+        &self,
+        sandbox: &str,
+        pod: &PodConfig,
+        config: ContainerConfig,
+    ) -> anyhow::Result<(String, u32)> {
+        let name = config.metadata.clone().unwrap_or_default().name;
         let mut labels: std::collections::HashMap<String, String> = pod.labels().into();
-        labels.insert("io.kubernetes.container.name".to_owned(), name.to_owned());
+        labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
-            config: Some(ContainerConfig {
-                metadata: Some(ContainerMetadata {
-                    name: name.to_owned(),
-                }),
-                image: Some(ImageSpec {
-                    image: image.to_owned(),
-                }),
-                command: argv.iter().map(|&arg| arg.to_owned()).collect(),
-                mounts: mounts.iter().map(mount).collect(),
-                labels,
-            }),
+            config: Some(ContainerConfig { labels, ..config }),
             sandbox_config: Some(pod.message()),
         };
         let made: Id = self
@@ -300,6 +376,26 @@ impl Cri {
             .with_context(|| format!("StartContainer {name}"))?;
         let pid = self.container_pid(&made.id)?;
         Ok((made.id, pid))
+    }
+
+    /// Runs a program in a container to its end; what it has written to its
+    /// standard output.
+    pub fn exec(&self, container: &str, argv: &[&str]) -> anyhow::Result<String> {
+        let path = "/runtime.v1.RuntimeService/ExecSync";
+        let request = ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: argv.iter().map(|&arg| arg.to_owned()).collect(),
+        };
+        let answer: ExecSyncResponse = self
+            .call(path, request, LIMIT)
+            .with_context(|| format!("ExecSync {argv:?}"))?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        anyhow::ensure!(
+            !text.is_empty(),
+            "{argv:?}: nothing, and {}",
+            String::from_utf8_lossy(&answer.stderr)
+        );
+        Ok(text)
     }
 
     /// Process ID of a container, as the runtime tells it.
@@ -333,6 +429,14 @@ impl Cri {
             .call(path, Id { id: id.to_owned() }, LIMIT)
             .with_context(|| format!("RemovePodSandbox {id}"))?;
         Ok(())
+    }
+}
+
+fn mount(&(from, to): &(&Path, &str)) -> Mount {
+    Mount {
+        container_path: to.to_owned(),
+        host_path: from.display().to_string(),
+        ..Mount::default()
     }
 }
 

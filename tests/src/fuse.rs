@@ -100,7 +100,7 @@ impl Layout {
         let (mode, links, size) = if node == ROOT_NODE {
             (libc::S_IFDIR | 0o755, 2, 0)
         } else {
-            (libc::S_IFREG | 0o444, 1, 16)
+            (libc::S_IFREG | 0o555, 1, 16)
         };
         self.u64(&[node, size, 0, 0, 0, 0]) // ino, size, blocks, three times
             .u32(&[0, 0, 0, mode, links]) // three nanoseconds, mode, links

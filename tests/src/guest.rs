@@ -11,7 +11,7 @@
 //! | `netns`, `address`, `task`, `teardown`, `plugin` | how a signal is made, and what must be told of it |
 //! | `suspend` | the machine sleeps, and wakes |
 //! | `story` | the incident, from its beginning to its end |
-//! | `node` | a whole node, with the tracer as a service of it |
+//! | `node` | a whole node, with the tracer as a service of it, or in a pod |
 //! | `privileges` | with one fact taken away at a time |
 //!
 //! A test is a law about what the tracer tells, whatever the mechanism. Where
@@ -49,6 +49,7 @@ pub fn main() -> ExitCode {
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
                 "node" => node::run(&wanted),
+                "daemonset" => node::daemonset::run(&wanted),
                 "privileges" => privileges::run(&wanted),
                 other => {
                     eprintln!("guest: there is no suite {other}");

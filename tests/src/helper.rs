@@ -77,6 +77,14 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             std::io::stdin().read_exact(&mut [0])?;
             file.write_all(b"x").context("write")
         }
+        ("vfork", [comm, file, cgroups @ ..]) => {
+            settle_in(comm, cgroups)?;
+            // This sleeps until the child has called exec or has ended.
+            if let Ok(mut child) = Command::new(file).spawn() {
+                child.wait().context("wait for the child")?;
+            }
+            Ok(())
+        }
         (memory::ROLE, [comm, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
             memory::swell()

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`incident`] | the whole story of a force-deleted pod, step by step |
 //! | [`stage`] | what the stage needs; what a run left behind |
-//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`frozen`], [`process`], [`keeper`], [`rtnl`] | one kind of kernel object each |
+//! | [`netns`], [`cgroup`], [`kubepods`], [`hangfs`], [`frozen`], [`freezer`], [`process`], [`keeper`], [`rtnl`] | one kind of kernel object each |
 //! | [`network`], [`cni`], [`runtime`] | a pod's interface and address, by CNI or by hand |
 //! | [`containerd`], [`cri`] | a node with a real container runtime, and the client for it |
 //! | [`kube`] | etcd, the API server and kubelet on such a node |
@@ -47,6 +47,7 @@ pub mod cni;
 pub mod containerd;
 pub mod cri;
 pub mod crowd;
+pub mod freezer;
 pub mod frozen;
 mod fuse;
 pub mod guest;

@@ -43,6 +43,18 @@ pub fn wchan(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default()
 }
 
+/// A child of this process.
+fn child_of(parent: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+        let of = fields.and_then(|fields| fields.split_whitespace().nth(1)?.parse::<u32>().ok());
+        of == Some(parent)
+    })
+}
+
 /// Kernel stack of a process, function names only; empty if it cannot be read.
 pub fn stack(pid: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
@@ -137,6 +149,26 @@ impl PodProcess {
         let this = Self::spawn("read", comm, netns, cgroup, Some(&file.file()))?;
         file.wait_for_reader(this.pid)?;
         Ok(this)
+    }
+
+    /// One that starts the file that hangs, as a program that is to be its
+    /// child: it sleeps in vfork(2) until the child has called exec, and that
+    /// does not return. Back with the child's process ID when both sleep.
+    pub fn vfork_parent(
+        comm: &str,
+        netns: &Netns,
+        cgroup: Option<&Cgroup>,
+        file: &mut HangFs,
+    ) -> anyhow::Result<(Self, u32)> {
+        let this = Self::spawn("vfork", comm, netns, cgroup, Some(&file.file()))?;
+        let pid = this.pid;
+        let what = format!("a child of process {pid}");
+        let limit = Duration::from_secs(10);
+        let child = wait::until(&what, limit, || Ok(child_of(pid)))?;
+        file.wait_for_reader(child)?;
+        let what = format!("process {pid} to be in state D");
+        wait::until(&what, limit, || Ok((state(pid) == Some('D')).then_some(())))?;
+        Ok((this, child))
     }
 
     /// Its process ID.

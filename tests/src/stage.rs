@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
-use crate::{cgroup, cni, containerd, journald, kube, kubepods, memory, netns};
+use crate::{cgroup, cni, containerd, freezer, journald, kube, kubepods, memory, netns};
 
 /// One thing that a test or the demo cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Need {
     Fuse,
     /// A cgroup hierarchy is mounted.
     Cgroup,
+    /// The freezer of cgroup version 1.
+    Freezer,
     /// The memory controller of cgroup version 1.
     MemoryController,
     /// The CNI plugins bridge, host-local and loopback.
@@ -65,6 +67,9 @@ impl Need {
             }
             Self::Cgroup if cgroup::roots().is_empty() => {
                 "needs cgroups: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+            }
+            Self::Freezer if !freezer::is_mounted() => {
+                "needs the freezer: mount -t cgroup -o freezer freezer /sys/fs/cgroup/freezer"
             }
             Self::MemoryController if memory::root().is_none() => {
                 "needs the memory controller: mount -t cgroup -o memory memory /sys/fs/cgroup/memory"

@@ -108,13 +108,23 @@ impl Stuck {
 
     /// Freezes and thaws in turns of this length, for so long.
     pub fn flap_for(&mut self, turn: Duration, length: Duration) -> anyhow::Result<()> {
+        self.take_turns(turn, turn, length)
+    }
+
+    /// Freezes and thaws in turns of these lengths, for so long.
+    pub fn take_turns(
+        &mut self,
+        frozen: Duration,
+        thawed: Duration,
+        length: Duration,
+    ) -> anyhow::Result<()> {
         let end = Instant::now() + length;
         while Instant::now() < end {
             self.freeze()?;
-            let waited = wait::pause(turn);
+            let waited = wait::pause(frozen);
             self.thaw()?;
             waited?;
-            wait::pause(turn)?;
+            wait::pause(thawed)?;
         }
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! blocked-task: a task in uninterruptible sleep for longer than the threshold.
 //!
-//! The source tells of it only then, so this rule judges nothing: it says what
-//! the task waits for and what it keeps.
+//! The source tells of it only then, and the model leaves out who is not stuck,
+//! so this rule judges only how much it matters: it says what the task waits
+//! for, what it keeps, and whether SIGKILL would end it.
 
 use super::{
-    View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, sleeps_in,
+    View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, rtnl, sleeps_in,
     stack_hint, stuck_holder, task_label,
 };
 use crate::{
     event::PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::{pods::Standing, task::Blocked},
+    sleep,
 };
 
 /// One finding a task.
@@ -98,10 +100,18 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
             ));
         }
     }
-    let mut unknown = vec![format!(
-        "whether a SIGKILL is pending (SigPnd in /proc/{}/status)",
-        task.tid
-    )];
+    let mut unknown = Vec::new();
+    match sigkill(blocked) {
+        Sigkill::Ends(claim) => {
+            claims.push(evidence(claim, "kernel", blocked.seen));
+            let (task, pid) = (task_label(task), task.pid);
+            advice.push(format!(
+                "kill -9 {pid}    # ends {task}: it wakes from this wait"
+            ));
+        }
+        Sigkill::Known(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
+        Sigkill::Unknown(what) => unknown.push(what),
+    }
     if *found {
         unknown.push(String::from(
             "since when it sleeps: it did when it was first seen",
@@ -109,6 +119,12 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     }
     if blocked.stack.is_empty() {
         unknown.push(String::from("its kernel stack: it could not be read"));
+    }
+    if sleep::function(&blocked.stack, blocked.wchan.as_deref()).is_none() {
+        unknown.push(String::from(
+            "whether it only waits for its vfork child, or is frozen: where it sleeps could not be \
+             read",
+        ));
     }
     let standing = entry.map(|entry| entry.sandbox.standing);
     if pod.is_some() && standing == Some(Standing::Unknown) {
@@ -119,7 +135,7 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     let start = task.start_ticks.unwrap_or_default();
     Finding {
         rule: Rule::BlockedTask,
-        severity: Severity::Warning,
+        severity: severity(blocked, pod.is_some() || entry.is_some()),
         id: finding_id(
             &view.settings.boot_id,
             Rule::BlockedTask,
@@ -136,6 +152,67 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         unknown,
         advice,
         detail: Detail::default(),
+    }
+}
+
+/// Threads of the kernel that belong to a driver can be in state D for as long
+/// as the machine runs. One counts if it is a pod's matter: by its namespace, or
+/// as namespaces wait for it. Without its stack that is not known.
+fn severity(blocked: &Blocked, is_pods: bool) -> Severity {
+    let Blocked { task, stack, .. } = blocked;
+    let apart = !stack.is_empty() && !rtnl::concerns_namespaces(stack);
+    match task.kernel_thread && !is_pods && apart {
+        true => Severity::Info,
+        false => Severity::Warning,
+    }
+}
+
+/// What is known of a SIGKILL.
+enum Sigkill {
+    /// It would end the sleep.
+    Ends(String),
+    Known(String),
+    Unknown(String),
+}
+
+fn sigkill(blocked: &Blocked) -> Sigkill {
+    let Blocked {
+        task,
+        wchan,
+        stack,
+        killable,
+        sigkill_pending,
+        ..
+    } = blocked;
+    let tid = task.tid;
+    if task.kernel_thread {
+        return Sigkill::Known(String::from("it is a kernel thread: no SIGKILL ends it"));
+    }
+    let by_place = || sleep::is_killable(stack, wchan.as_deref()).then_some(true);
+    let by_fuse = sleep::function(stack, wchan.as_deref()) == Some("request_wait_answer");
+    let pending = format!("SigPnd and ShdPnd in /proc/{tid}/status");
+    match (sigkill_pending, killable.or_else(by_place)) {
+        (Some(true), _) => Sigkill::Known(String::from(
+            "a SIGKILL is pending and has not ended it: another one changes nothing",
+        )),
+        (_, Some(false)) => Sigkill::Known(String::from(
+            "no signal wakes it, SIGKILL included (TASK_UNINTERRUPTIBLE)",
+        )),
+        (Some(false), Some(true)) if by_fuse => Sigkill::Unknown(String::from(
+            "whether SIGKILL would end it: only if the FUSE daemon has not read its request yet",
+        )),
+        (Some(false), Some(true)) => Sigkill::Ends(String::from(
+            "no SIGKILL is pending; one would wake it (TASK_KILLABLE)",
+        )),
+        (None, Some(true)) => Sigkill::Unknown(format!(
+            "whether a SIGKILL is pending ({pending}); if not, one would wake it"
+        )),
+        (Some(false), None) => Sigkill::Unknown(String::from(
+            "whether SIGKILL would end it: none is pending, and TASK_KILLABLE is state D, too",
+        )),
+        (None, None) => Sigkill::Unknown(format!(
+            "whether a SIGKILL is pending ({pending}), or would end it"
+        )),
     }
 }
 
@@ -190,6 +267,81 @@ mod tests {
         node.tell(unstuck(1_001, 9));
         let (resolved, _) = node.only(1_002, Rule::BlockedTask, State::Resolved);
         assert_eq!(resolved.id, open.id);
+    }
+
+    /// The one finding on a stuck task that was changed so.
+    fn told(change: impl FnOnce(&mut What)) -> crate::finding::Finding {
+        let mut event = stuck(3, 9, 1);
+        change(&mut event.what);
+        let mut node = Node::of(&[host(0), event]);
+        node.only(10, Rule::BlockedTask, State::Open).0
+    }
+
+    #[test]
+    fn what_sigkill_does_is_said_as_far_as_it_is_known() {
+        let said = |pending: Option<bool>, kills: Option<bool>, function: &str| {
+            let finding = told(|what| {
+                if let What::TaskBlocked {
+                    stack,
+                    wchan,
+                    killable,
+                    sigkill_pending,
+                    ..
+                } = what
+                {
+                    *stack = vec![format!("{function}+0x1")];
+                    *wchan = None;
+                    (*killable, *sigkill_pending) = (kills, pending);
+                }
+            });
+            let has = |text: &String| text.contains("SIGKILL");
+            let claims: Vec<_> = finding.evidence.into_iter().map(|it| it.claim).collect();
+            (claims.iter().any(has), finding.unknown.iter().any(has))
+        };
+        let (known, unknown) = ((true, false), (false, true));
+        assert_eq!(said(Some(true), None, "folio_wait_bit_common"), known);
+        assert_eq!(said(None, Some(false), "percpu_rwsem_wait"), known);
+        assert_eq!(said(Some(false), None, "rpc_wait_bit_killable"), known);
+        assert_eq!(said(None, None, "rpc_wait_bit_killable"), unknown);
+        assert_eq!(said(Some(false), None, "folio_wait_bit_common"), unknown);
+        assert_eq!(
+            said(Some(false), Some(true), "folio_wait_bit_common"),
+            known
+        );
+        let fuse = said(Some(false), Some(true), "request_wait_answer");
+        assert_eq!(fuse, unknown, "it waits on if the daemon has the request");
+    }
+
+    #[test]
+    fn a_drivers_thread_is_no_trouble_of_pods_unless_namespaces_wait_for_it() {
+        let severity = |frames: &[&str]| {
+            told(|what| {
+                if let What::TaskBlocked { task, stack, .. } = what {
+                    (task.kernel_thread, task.pod_uid) = (true, None);
+                    *stack = frames.iter().map(|frame| format!("{frame}+0x1")).collect();
+                }
+            })
+            .severity
+        };
+        assert_eq!(
+            severity(&["msleep", "some_driver", "kthread"]),
+            Severity::Info
+        );
+        let teardown = ["msleep", "netdev_run_todo", "cleanup_net", "kthread"];
+        assert_eq!(severity(&teardown), Severity::Warning);
+        let lock = ["mutex_lock", "linkwatch_event", "rtnl_lock", "kthread"];
+        assert_eq!(severity(&lock), Severity::Warning);
+        assert_eq!(
+            severity(&[]),
+            Severity::Warning,
+            "where it is, is not known"
+        );
+        let process = told(|what| {
+            if let What::TaskBlocked { task, .. } = what {
+                task.pod_uid = None;
+            }
+        });
+        assert_eq!(process.severity, Severity::Warning);
     }
 
     #[test]

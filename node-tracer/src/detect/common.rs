@@ -13,6 +13,7 @@ use crate::{
         netns::{HeldAddress, NetnsEntry},
         task::Blocked,
     },
+    sleep,
 };
 
 /// A claim.
@@ -139,6 +140,8 @@ pub(crate) fn task_holder(task: &Task) -> Holder {
         wchan: None,
         stack: Vec::new(),
         container_id: task.container_id.clone(),
+        not_stuck: task.not_stuck,
+        first_seen: false,
     }
 }
 
@@ -146,10 +149,10 @@ pub(crate) fn stuck_holder(blocked: &Blocked) -> Holder {
     let Blocked {
         task,
         since,
-        found: _,
-        netns: _,
+        found,
         wchan,
         stack,
+        ..
     } = blocked;
     Holder::Task {
         pid: task.pid,
@@ -160,6 +163,8 @@ pub(crate) fn stuck_holder(blocked: &Blocked) -> Holder {
         wchan: wchan.clone(),
         stack: stack.clone(),
         container_id: task.container_id.clone(),
+        not_stuck: None,
+        first_seen: *found,
     }
 }
 
@@ -194,7 +199,7 @@ pub(super) fn unknown_holder(whose: &str) -> String {
 
 /// ` in request_wait_answer`, if it is known.
 pub(super) fn sleeps_in(blocked: &Blocked) -> String {
-    let function = stack_hint::function(&blocked.stack, blocked.wchan.as_deref());
+    let function = sleep::function(&blocked.stack, blocked.wchan.as_deref());
     function
         .map(|function| format!(" in {function}"))
         .unwrap_or_default()

@@ -30,6 +30,7 @@ use crate::{
     model::{
         Model,
         netns::{HeldAddress, NetnsEntry, Wiring},
+        pods::Standing,
         sandbox::Known,
     },
 };
@@ -156,7 +157,7 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr) -> Vec<Conflict<'a>> {
     let mut places: HashMap<Place, usize> = HashMap::new();
     let mut doubtful = Vec::new();
     for owner in owners {
-        let links = links(view, &owner);
+        let links = links(view, &owner, address);
         if links.is_empty() {
             doubtful.push(owner);
             continue;
@@ -219,10 +220,10 @@ enum Place {
 }
 
 /// Where an owner meets others; nowhere if that is not known.
-fn links(view: &View<'_>, owner: &Owner<'_>) -> Vec<Place> {
+fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> Vec<Place> {
     let entry = owner.entry;
     let ifname = owner.held.map(|held| held.address.ifname.as_str());
-    let links = links::links(view, entry, ifname, owner.is_primary);
+    let links = links::links(view, entry, ifname, address, owner.is_primary);
     let is_routed = |link: &Link| !matches!(link, Link::Routing(_, Some(_)));
     let in_host = entry.host
         && links
@@ -384,7 +385,18 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Opti
         let cordon = format!("keep new pods off the node: kubectl cordon {node}");
         advice.insert(0, cordon);
     }
-    advice.extend(closing_advice(view, address, &owners, is_certain, ghosts));
+    match (is_certain, ghosts) {
+        // Once the ghost is released, the other one has the address to itself.
+        (true, true) => {}
+        (true, false) => {
+            let is_sure = unknown.is_empty();
+            advice.push(closing_advice(view, address, &owners, is_sure));
+        }
+        (false, _) => advice.push(String::from(
+            "see what each is plugged into (ip -d link, bridge link): in different networks both \
+             can keep it",
+        )),
+    }
     Some(Finding {
         rule: Rule::DuplicateAddress,
         severity: match (is_certain, pods) {
@@ -431,59 +443,29 @@ fn is_pods(owner: &Owner<'_>) -> bool {
     owner.entry.sandbox.pod.is_some()
 }
 
-/// What ends a conflict. A pod is named for deletion only if it is known to
-/// have come later, or to have no right to the address: the other one is then
-/// its rightful holder.
-fn closing_advice(
-    view: &View<'_>,
-    address: IpAddr,
-    owners: &[Owner<'_>],
-    is_certain: bool,
-    ghosts: bool,
-) -> Option<String> {
-    if !is_certain {
-        return Some(String::from(
-            "see what each is plugged into (ip -d link, bridge link): in different networks both \
-             can keep it",
-        ));
-    }
-    // Once the ghost is released, the other one has the address to itself.
-    if ghosts {
-        return None;
-    }
-    let pods: Vec<_> = owners.iter().filter(|owner| is_pods(owner)).collect();
-    if pods.len() < owners.len() || pods.is_empty() {
-        return Some(String::from(
-            "find out which of them should have it, and take it from the other",
-        ));
-    }
-    let reserved = |owner: &Owner<'_>| own::is_reserved(view.model, owner.entry, address);
-    let rightful: Vec<bool> = pods.iter().map(|owner| reserved(owner)).collect();
-    let later = match rightful.iter().filter(|is| **is).count() {
-        1 => {
-            let mut without = pods.iter().zip(&rightful).filter(|(_, is)| !**is);
-            let first = without.next().map(|(owner, _)| owner);
-            first.filter(|_| without.next().is_none())
-        }
-        _ => pods
-            .last()
-            .filter(|_| pods.iter().all(|owner| owner.is_dated)),
+/// What ends a conflict of which no owner is a ghost, and everything else is
+/// known. A pod is named for deletion only if the IPAM has the address for the
+/// other one, who is its rightful holder then: who came later proves nothing.
+fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sure: bool) -> String {
+    let is_rightful = |owner: &&Owner<'_>| own::is_reserved(view.model, owner.entry, address);
+    let (rightful, others): (Vec<&Owner<'_>>, Vec<&Owner<'_>>) =
+        owners.iter().partition(is_rightful);
+    let lives = |owner: &Owner<'_>| owner.entry.sandbox.standing == Standing::Listed;
+    let is_sure = is_sure && owners.iter().all(lives);
+    let wrong = match (rightful.as_slice(), others.as_slice()) {
+        ([_], [wrong]) if is_sure => pod_of(view.model, wrong.entry),
+        _ => None,
     };
-    let later = later.filter(|_| pods.len() == 2);
-    let words = later.and_then(|owner| kubectl_words(&pod_of(view.model, owner.entry)?));
-    let why = match rightful.contains(&true) {
-        true => "no store has the address for it",
-        false => "it got the address later",
-    };
-    Some(match words {
+    match wrong.as_ref().and_then(kubectl_words) {
         Some(words) => format!(
-            "{why}; give it another one, once the node is cordoned: kubectl delete pod {words}"
+            "the address is reserved for the other one; give this pod another one, once the node \
+             is cordoned: kubectl delete pod {words}"
         ),
         None => String::from(
-            "which of them has a right to it is not known: ask the store of the IPAM before you \
-             recreate one of them",
+            "find out which of them has a right to it (the store of the IPAM, kubectl get pods -A \
+             -o wide) before you recreate one of them or take the address from it",
         ),
-    })
+    }
 }
 
 /// What a finding says besides its title.
@@ -573,7 +555,9 @@ fn claim_owner<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &m
     } else if entry.is_held_by_nothing_found() && !entry.host {
         unknown.push(unknown_holder(&label));
     }
-    if is_pods(owner) && ghost_sandbox::is_untold(view, entry) {
+    if !is_pods(owner) && !entry.host {
+        unknown.push(format!("whose {label} is"));
+    } else if is_pods(owner) && ghost_sandbox::is_untold(view, entry) {
         unknown.push(format!(
             "whether the pod of {label} still exists: no pod list tells"
         ));

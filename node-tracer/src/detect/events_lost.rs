@@ -1,18 +1,29 @@
 //! events-lost: records that never became events, so that there may be more
-//! than is reported. Never resolved: what was lost stays unknown.
+//! than is reported. What was lost stays unknown. But a tracer that has lost
+//! nothing for a while has looked at the node anew since, and is as good as one
+//! that was started then: there the finding resolves, and the summary keeps the
+//! number. A scan and a replay say it of all that they were given.
 
 use super::{View, evidence};
 use crate::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
+    model::Losses,
     words,
 };
 
 /// One finding, as soon as anything is lost.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let losses = &view.model.losses;
-    let Some(first) = losses.first else {
+    let since = match view.model.runs_on() {
+        true => losses.spell,
+        false => losses.first,
+    };
+    let Some((first, last)) = since.zip(losses.last) else {
         return Vec::new();
     };
+    if view.model.runs_on() && view.passed(last.plus(Losses::QUIET)) {
+        return Vec::new();
+    }
     let total = words::total(losses.by_cause.values());
     let claims = losses.by_cause.keys();
     let finding = Finding {
@@ -47,8 +58,35 @@ mod tests {
         model::story::*,
     };
 
+    fn lost(seconds: i64, count: u64) -> crate::event::Event {
+        let cause = String::from("ring-full");
+        at(seconds, What::EventsLost { cause, count })
+    }
+
     #[test]
-    fn losses_are_told_with_their_causes_and_never_taken_back() {
+    fn a_tracer_that_has_lost_nothing_for_a_while_is_no_longer_in_doubt() {
+        let mut node = Node::of(&[lost(1, 3), lost(500, 1)]);
+        let (open, _) = node.only(501, Rule::EventsLost, State::Open);
+        assert_eq!(open.since, s(1));
+        assert_eq!(node.tick(1_099), [], "it is not over yet");
+        let (over, _) = node.only(1_100, Rule::EventsLost, State::Resolved);
+        assert_eq!(over.id, open.id);
+        assert_eq!(node.0.summary().lost["ring-full"], 4, "it stays counted");
+        node.tell(lost(2_000, 1));
+        let (again, _) = node.only(2_001, Rule::EventsLost, State::Open);
+        assert_eq!((again.id, again.since), (open.id, s(2_000)));
+    }
+
+    #[test]
+    fn what_a_scan_or_a_replay_lost_is_never_taken_back() {
+        let mut node = Node::of_looks(&[lost(1, 3), lost(2_000, 1)]);
+        let (open, _) = node.only(2_001, Rule::EventsLost, State::Open);
+        assert_eq!(open.since, s(1));
+        assert_eq!(node.tick(9_999), []);
+    }
+
+    #[test]
+    fn losses_are_told_with_their_causes() {
         let mut node = Node::default();
         node.tell(at(
             1,
@@ -68,7 +106,6 @@ mod tests {
         ));
         let (finding, _) = node.only(4, Rule::EventsLost, State::Updated);
         assert_eq!(finding.detail.lost.unwrap()["ring-full"], 7);
-        assert_eq!(node.tick(9_999), []);
     }
 
     #[test]

@@ -253,7 +253,7 @@ fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
 /// enough to be called stuck.
 fn asleep(entry: &NetnsEntry) -> Option<&Task> {
     let mut tasks = entry.tasks.iter();
-    tasks.find(|task| task.state == Some('D'))
+    tasks.find(|task| task.is_in_d())
 }
 
 fn is_elsewhere(model: &Model, container: &str) -> bool {

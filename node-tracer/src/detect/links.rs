@@ -5,9 +5,9 @@
 //! namespace or VRF, which is where a routed pod's veth ends. Tunnels, taps,
 //! dummies and bridges that nothing leads out of meet nobody else.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use super::View;
+use super::{View, is_routable};
 use crate::{
     event::Device,
     model::netns::{NetnsEntry, Serial, Wiring},
@@ -30,19 +30,21 @@ pub(super) fn links(
     view: &View<'_>,
     entry: &NetnsEntry,
     ifname: Option<&str>,
+    address: IpAddr,
     is_own: bool,
 ) -> Option<BTreeSet<Link>> {
+    let reader = &Reader { view, address };
     let wiring = entry.wiring.as_ref()?;
     let device = ifname.and_then(|name| wiring.devices.iter().find(|device| device.name == name));
     let of_device = match device {
-        Some(device) => of_device(view, entry, wiring, device, true)?,
+        Some(device) => of_device(reader, entry, wiring, device, true)?,
         // Loopback devices are not listed.
         None => BTreeSet::new(),
     };
     let own = [Link::Routing(entry.serial, vrf(wiring, device))];
     let mut links: BTreeSet<Link> = own.into_iter().chain(of_device).collect();
     if is_own && links.iter().all(|link| link.is_in(entry.serial)) && !entry.host {
-        links.extend(ways_out(view, entry, wiring)?);
+        links.extend(ways_out(reader, entry, wiring)?);
     }
     Some(links)
 }
@@ -69,12 +71,22 @@ impl Link {
     }
 }
 
+/// Who asks where devices lead to, for which address.
+struct Reader<'v, 'a> {
+    view: &'v View<'a>,
+    address: IpAddr,
+}
+
 /// What all devices of a namespace that lead out are plugged into; `None` if
 /// that is not known of one.
-fn ways_out(view: &View<'_>, entry: &NetnsEntry, wiring: &Wiring) -> Option<BTreeSet<Link>> {
+fn ways_out(
+    reader: &Reader<'_, '_>,
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+) -> Option<BTreeSet<Link>> {
     let out = wiring.devices.iter();
-    let out = out.filter(|device| is_way_out(view, entry, device));
-    let each = out.map(|device| of_device(view, entry, wiring, device, false));
+    let out = out.filter(|device| is_way_out(reader.view, entry, device));
+    let each = out.map(|device| of_device(reader, entry, wiring, device, false));
     let all: Option<Vec<_>> = each.collect();
     Some(all?.into_iter().flatten().collect())
 }
@@ -99,7 +111,7 @@ fn is_outside(entry: &NetnsEntry, other: &NetnsEntry) -> bool {
 }
 
 fn of_device(
-    view: &View<'_>,
+    reader: &Reader<'_, '_>,
     entry: &NetnsEntry,
     wiring: &Wiring,
     device: &Device,
@@ -109,17 +121,17 @@ fn of_device(
     let mut links = BTreeSet::new();
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
-            let end = view.cables().other_end(entry, device)?;
+            let end = reader.view.cables().other_end(entry, device)?;
             match end.device.master.map(|index| end.wiring.device(index)) {
                 None => {
                     links.insert(Link::Routing(end.entry.serial, None));
                 }
                 // The master is missing on the list.
                 Some(None) => return None,
-                Some(Some(master)) => plug_in(end.entry, end.wiring, master, &mut links)?,
+                Some(Some(master)) => plug_in(reader, end.entry, end.wiring, master, &mut links)?,
             }
             if let Some(master) = device.master.and_then(|index| wiring.device(index)) {
-                plug_in(entry, wiring, master, &mut links)?;
+                plug_in(reader, entry, wiring, master, &mut links)?;
             }
         }
         Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap") => {
@@ -128,7 +140,7 @@ fn of_device(
                 None => Some(entry),
                 // Whose number that is, the list does not say: CNI takes the
                 // host's devices.
-                Some(_) => view.model.netns.live().find(|other| other.host),
+                Some(_) => reader.view.model.netns.live().find(|other| other.host),
             };
             let parents = parents?;
             parents.wiring.as_ref()?.device(parent)?;
@@ -141,9 +153,9 @@ fn of_device(
         Some("bridge") => {
             links.insert(own);
             if with_ports {
-                let out = ports(wiring, device).filter(|port| is_way_out(view, entry, port));
+                let out = ports(wiring, device).filter(|port| is_way_out(reader.view, entry, port));
                 for port in out {
-                    links.extend(of_device(view, entry, wiring, port, false)?);
+                    links.extend(of_device(reader, entry, wiring, port, false)?);
                 }
             }
         }
@@ -160,6 +172,7 @@ fn of_device(
 /// What a port of a bridge or of a VRF meets there; `None` if the master keeps
 /// that to itself.
 fn plug_in(
+    reader: &Reader<'_, '_>,
     entry: &NetnsEntry,
     wiring: &Wiring,
     master: &Device,
@@ -171,9 +184,12 @@ fn plug_in(
         }
         Some("bridge") => {
             links.insert(Link::Device(entry.serial, master.index));
-            // A bridge with an address is a device of the namespace's routing.
-            let mut held = entry.addresses.iter();
-            if held.any(|held| held.address.ifname == master.name) {
+            // A bridge with an address is a device of the namespace's routing:
+            // of that family, and not by the address that each has of itself.
+            let routes =
+                |held: IpAddr| is_routable(held) && held.is_ipv4() == reader.address.is_ipv4();
+            let mut held = entry.addresses.iter().map(|held| &held.address);
+            if held.any(|held| held.ifname == master.name && routes(held.address)) {
                 links.insert(Link::Routing(entry.serial, vrf(wiring, Some(master))));
             }
         }

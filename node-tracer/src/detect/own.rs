@@ -176,7 +176,8 @@ pub(super) fn is_reserved(model: &Model, entry: &NetnsEntry, address: IpAddr) ->
 
 /// Whether an address is the one that its pod is reached by in the pod network,
 /// in which each is unique: the API server or the runtime have it for the pod;
-/// or, where neither names any, the device is the one that they ask CNI for.
+/// or CNI gave it to the device that they ask for; or, where nobody names any, that
+/// device has it.
 pub(super) fn is_primary(
     view: &View<'_>,
     entry: &NetnsEntry,
@@ -194,6 +195,17 @@ pub(super) fn is_primary(
     };
     let listed = sandbox.id.as_deref().map_or(&[][..], runtime);
     if listed.contains(&address) || is_in_api(model, entry, address) {
+        return true;
+    }
+    let is_default = |name: &str| name == DEFAULT;
+    let id = sandbox.id.as_deref().unwrap_or_default();
+    let cached = model.cni.of_container(id);
+    let mut cached = cached.filter(|each| is_default(&each.ifname));
+    let called = model.calls.of_container(id);
+    let mut called = called.filter(|each| is_default(&each.ifname));
+    if cached.any(|each| each.ips.contains(&address))
+        || called.any(|each| each.ips().contains(&address))
+    {
         return true;
     }
     let is_told = matches!(

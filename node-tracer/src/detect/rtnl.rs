@@ -50,6 +50,18 @@ fn sleeps_with_it(stack: &[String]) -> bool {
     frames.next().is_some_and(|innermost| !takes(innermost)) && frames.any(|frame| takes(frame))
 }
 
+/// Whether a task with this stack takes part in what namespaces and their
+/// devices wait for: it has or wants the lock, or makes or ends a namespace.
+pub(super) fn concerns_namespaces(stack: &[String]) -> bool {
+    const OTHERS: [&str; 3] = ["cleanup_net", "copy_net_ns", "setup_net"];
+    stack.iter().any(|frame| {
+        let name = name(frame);
+        takes(frame)
+            || OTHERS.contains(&name)
+            || ["rtnl", "netdev"].iter().any(|part| name.contains(part))
+    })
+}
+
 /// Stuck tasks that may hold it, with the function that takes it; the longest
 /// stuck first.
 pub(super) fn holders(model: &Model) -> Vec<(&Blocked, &str)> {

@@ -4,6 +4,8 @@
 //! The first row of [`HINTS`] that any frame matches counts, so what says more
 //! stands above what says less: a FUSE wait inside a page fault is a FUSE wait.
 
+use crate::sleep::name;
+
 /// A plain-language reading of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
@@ -99,17 +101,12 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
-        &[
-            "__refrigerator",
-            "cgroup_freeze_",
-            "cgroup_enter_frozen",
-            "do_freezer_trap",
-        ],
+        &["mem_cgroup_oom_synchronize"],
         Hint {
-            waits: "is frozen by its cgroup's freezer",
+            waits: "waits for memory: its cgroup is at its limit and has the OOM killer turned off",
             release: &[
-                "thaw it: find the cgroup in /proc/TID/cgroup; a paused container goes on \
-                      with its runtime's resume",
+                "raise memory.limit_in_bytes of its memory cgroup (see /proc/TID/cgroup), or end \
+                 something in it",
             ],
         },
     ),
@@ -118,7 +115,10 @@ const HINTS: &[(&[&str], Hint)] = &[
         Hint {
             waits: "waits for memory that another process is to deliver (userfaultfd: a virtual \
                     machine, a checkpoint being restored)",
-            release: &["end it (kill -9 TID), or the process that has the userfaultfd"],
+            release: &[
+                "find the process that has the userfaultfd (it reads anon_inode:[userfaultfd]); once \
+                 it delivers the memory or has ended, the task goes on",
+            ],
         },
     ),
     (
@@ -229,13 +229,6 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
-        &["kernel_clone", "wait_for_vfork_done", "_do_fork"],
-        Hint {
-            waits: "waits for its vfork child to exec or exit; mostly harmless, and SIGKILL ends it",
-            release: &["find the child (ps --ppid TID) and see what that one waits for"],
-        },
-    ),
-    (
         &[
             "mutex_lock",
             "__mutex_lock",
@@ -273,31 +266,6 @@ pub(crate) fn hint(stack: &[String], wchan: Option<&str>) -> Option<Hint> {
         .map(|(_, hint)| *hint)
 }
 
-/// The function that a task sleeps in: the innermost one that is not of the
-/// scheduler.
-pub(crate) fn function<'a>(stack: &'a [String], wchan: Option<&'a str>) -> Option<&'a str> {
-    let scheduler = |function: &str| {
-        [
-            "schedule",
-            "__schedule",
-            "io_schedule",
-            "schedule_timeout",
-            "schedule_preempt_disabled",
-        ]
-        .contains(&function)
-    };
-    let mut frames = stack.iter().map(|frame| name(frame));
-    frames
-        .find(|function| !scheduler(function))
-        .or(wchan.filter(|wchan| *wchan != "0"))
-}
-
-/// A frame's function: what stands before `+0xoffset`.
-fn name(frame: &str) -> &str {
-    let frame = frame.trim();
-    frame.split(['+', ' ']).next().unwrap_or(frame)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,7 +290,6 @@ mod tests {
         assert!(waits(&["percpu_rwsem_wait", "vfs_write"]).contains("frozen"));
         assert!(waits(&["handle_userfault", "dev_ethtool"]).contains("userfaultfd"));
         assert!(waits(&["submit_bio_wait", "blkdev_direct_IO"]).contains("block device"));
-        assert!(waits(&["kernel_clone", "__do_sys_vfork"]).contains("vfork"));
         assert!(waits(&["msleep", "netdev_run_todo", "cleanup_net"]).contains("namespaces"));
         assert!(waits(&["rwsem_down_read_slowpath", "copy_net_ns"]).contains("create"));
     }
@@ -343,16 +310,5 @@ mod tests {
     #[test]
     fn without_a_stack_the_wait_channel_counts() {
         assert!(hint(&[], Some("request_wait_answer")).is_some());
-        assert_eq!(
-            function(&[], Some("request_wait_answer")),
-            Some("request_wait_answer")
-        );
-        assert_eq!(function(&[], Some("0")), None);
-    }
-
-    #[test]
-    fn a_task_sleeps_in_what_called_the_scheduler() {
-        let stack = ["__schedule+0x2", "schedule+0x1", "request_wait_answer+0xf"].map(String::from);
-        assert_eq!(function(&stack, Some("0")), Some("request_wait_answer"));
     }
 }

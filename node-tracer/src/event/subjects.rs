@@ -43,6 +43,41 @@ pub(crate) struct Task {
     /// ID of the container whose cgroup it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container_id: Option<String>,
+    /// It is in state D and not stuck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_stuck: Option<NotStuck>,
+    /// It is one of the kernel's own threads.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) kernel_thread: bool,
+}
+
+impl Task {
+    /// Whether it is in uninterruptible sleep because it waits for something
+    /// that may not come.
+    pub(crate) fn is_in_d(&self) -> bool {
+        self.state == Some('D') && self.not_stuck.is_none()
+    }
+}
+
+/// Why a task in state D is not stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NotStuck {
+    /// The freezer of its cgroup (version 1) has stopped it.
+    Frozen,
+    /// It is a vfork(2) parent and sleeps until its child has called exec or
+    /// exit.
+    Vfork,
+}
+
+impl NotStuck {
+    /// What stands behind the state letter.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Frozen => "frozen by its cgroup",
+            Self::Vfork => "waits for its vfork child",
+        }
+    }
 }
 
 /// A descriptor of a network namespace: its process keeps the namespace alive

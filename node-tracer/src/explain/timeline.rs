@@ -50,16 +50,18 @@ pub(super) fn timeline(parts: &Parts<'_>) -> Vec<Moment> {
             Some(name),
             Some(how),
             Holder::Task {
-                since: Some(at), ..
+                since: Some(at),
+                first_seen,
+                ..
             },
         ) = (holder_name(holder), sleeps(holder), holder)
         {
-            say(
-                &mut all,
-                *at,
-                "kernel",
-                format!("{name}{place} went to sleep{how}"),
-            );
+            let verb = match first_seen {
+                true => "was asleep already",
+                false => "went to sleep",
+            };
+            let what = format!("{name}{place} {verb}{how}");
+            say(&mut all, *at, "kernel", what);
         }
     }
     for SandboxPart {

@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use super::explanation::{NetnsPart, NetnsState, PodState};
-use crate::{
-    clock::Timestamp,
-    detect::{pod_word, stack_hint},
-    finding::Holder,
-};
+use crate::{clock::Timestamp, detect::pod_word, finding::Holder, sleep};
 
 /// Names with commas.
 pub(super) fn list<T: ToString>(items: &[T]) -> String {
@@ -81,14 +77,22 @@ pub(super) fn keeper(part: &NetnsPart, now: Timestamp) -> Option<String> {
 
 /// A stuck task with where and since when.
 pub(super) fn stuck_holder(holder: &Holder, now: Timestamp) -> Option<String> {
-    let Holder::Task { since, .. } = holder else {
+    let Holder::Task {
+        since, first_seen, ..
+    } = holder
+    else {
         return None;
     };
     let name = holder_name(holder)?;
     let since = (*since)?;
     let how = sleeps(holder)?;
     Some(format!(
-        "{name}, stuck{how} since {} ({})",
+        "{name}, stuck{how} {} {} ({})",
+        if *first_seen {
+            "when first seen"
+        } else {
+            "since"
+        },
         clock(since, now),
         age(now.since(since)),
     ))
@@ -99,7 +103,7 @@ pub(super) fn sleeps(holder: &Holder) -> Option<String> {
     let Holder::Task { wchan, stack, .. } = holder else {
         return None;
     };
-    let function = stack_hint::function(stack, wchan.as_deref());
+    let function = sleep::function(stack, wchan.as_deref());
     Some(
         function
             .map(|name| format!(" in {name}"))

@@ -6,14 +6,14 @@ use crate::{
     config::Pods,
     event::{Event, What},
     fault,
-    model::netns::NETNS,
+    model::{OWNERS, netns::NETNS},
     record::CoverageItem,
     source::{
         bundles::{self, BundlesError},
         containers::{ContainersError, Existing},
         cri::{self, CriError},
         pods::Listing,
-        procfs::NoAnswer,
+        procfs::{NoAnswer, Procfs},
     },
 };
 
@@ -147,6 +147,32 @@ pub(super) fn not_all_netns(missed: &[String]) -> Event {
     Event {
         time: Timestamp::now(),
         what: What::SourceFailed { source, error },
+    }
+}
+
+/// Whether a process's cgroup tells whose it is.
+pub(super) fn owners(procfs: &Procfs, looked: &mut Looked) {
+    let why = procfs.place_unknown();
+    let mechanism = || match procfs.place().own() {
+        Some(own) => format!("/proc/PID/cgroup, seen from {own}"),
+        None => String::from("/proc/PID/cgroup"),
+    };
+    looked.items.push(CoverageItem {
+        signal: OWNERS.to_owned(),
+        mechanism: why.is_none().then(mechanism),
+        reason: why.clone(),
+        unknown: match why {
+            Some(_) => vec![String::from(
+                "of which pod processes are, and so the ghosts that nothing but processes shows",
+            )],
+            None => Vec::new(),
+        },
+    });
+    if let Some(error) = why {
+        let source = OWNERS.to_owned();
+        let what = What::SourceFailed { source, error };
+        let time = Timestamp::now();
+        looked.events.push(Event { time, what });
     }
 }
 

@@ -324,7 +324,7 @@ impl NetnsTable {
         for held in entries.flat_map(|entry| &mut entry.tasks) {
             let start = (held.start_ticks, task.start_ticks);
             let same = held.tid == task.tid && !matches!(start, (Some(a), Some(b)) if a != b);
-            if same && held.state == Some('D') {
+            if same && held.is_in_d() {
                 held.state = None;
                 changed = true;
             }

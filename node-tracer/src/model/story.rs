@@ -190,6 +190,8 @@ pub(crate) fn stuck(seconds: i64, pid: u32, inode: u32) -> Event {
             String::from("request_wait_answer+0x12d/0x220"),
             String::from("__fuse_simple_request+0xd1/0x2f0"),
         ],
+        killable: None,
+        sigkill_pending: None,
     };
     at(seconds, what)
 }

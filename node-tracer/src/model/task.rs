@@ -1,10 +1,13 @@
 //! Tasks in uninterruptible sleep for longer than the threshold.
+//!
+//! Who is in state D and not stuck does not get in: no rule need know of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     clock::Timestamp,
     event::{Netns, Task},
+    sleep,
 };
 
 /// Blocked tasks at most.
@@ -25,6 +28,12 @@ pub(crate) struct Blocked {
     pub(crate) wchan: Option<String>,
     /// Its kernel stack, innermost first.
     pub(crate) stack: Vec<String>,
+    /// Whether SIGKILL wakes it, by its state.
+    pub(crate) killable: Option<bool>,
+    /// Whether one is pending.
+    pub(crate) sigkill_pending: Option<bool>,
+    /// When it was looked at.
+    pub(crate) seen: Timestamp,
 }
 
 /// All of them, by thread ID: a task that is stuck cannot give its ID away.
@@ -40,6 +49,12 @@ impl Blocked {
     pub(crate) fn is(&self, task: &Task) -> bool {
         let start = (self.task.start_ticks, task.start_ticks);
         self.task.tid == task.tid && !matches!(start, (Some(a), Some(b)) if a != b)
+    }
+
+    /// Whether it is in state D for a reason that is no trouble.
+    fn is_not_stuck(&self) -> bool {
+        let by_place = || sleep::not_stuck(&self.stack, self.wchan.as_deref());
+        self.task.not_stuck.or_else(by_place).is_some()
     }
 }
 
@@ -72,8 +87,10 @@ impl BlockedTasks {
 
     pub(super) fn blocked(&mut self, mut blocked: Blocked) -> bool {
         let tid = blocked.task.tid;
+        if blocked.is_not_stuck() {
+            return self.remove(tid);
+        }
         match self.by_tid.get(&tid) {
-            Some(known) if *known == blocked => return false,
             Some(known) if known.since == blocked.since && known.is(&blocked.task) => {
                 // The same stall told again: what was read once stays, a stack
                 // may be unreadable the second time.
@@ -82,6 +99,14 @@ impl BlockedTasks {
                 }
                 blocked.wchan = blocked.wchan.or_else(|| known.wchan.clone());
                 blocked.netns = blocked.netns.or(known.netns);
+                blocked.killable = blocked.killable.or(known.killable);
+                blocked.sigkill_pending = blocked.sigkill_pending.or(known.sigkill_pending);
+                if blocked.sigkill_pending == known.sigkill_pending {
+                    blocked.seen = known.seen;
+                }
+                if *known == blocked {
+                    return false;
+                }
             }
             Some(_) => {}
             None if self.by_tid.len() >= MAX_BLOCKED => {
@@ -121,6 +146,7 @@ impl BlockedTasks {
 #[cfg(test)]
 mod tests {
     use super::{super::story::*, *};
+    use crate::event::NotStuck;
 
     fn blocked(tid: u32, since: i64) -> Blocked {
         Blocked {
@@ -130,7 +156,42 @@ mod tests {
             netns: Some(ns(100)),
             wchan: None,
             stack: vec!["request_wait_answer+0x1".into()],
+            killable: None,
+            sigkill_pending: None,
+            seen: s(since + 5),
         }
+    }
+
+    #[test]
+    fn who_is_frozen_or_waits_for_a_vfork_child_does_not_count() {
+        let mut table = BlockedTasks::default();
+        let by_stack = Blocked {
+            stack: vec!["kernel_clone+0x1af".into(), "__do_sys_vfork+0x43".into()],
+            ..blocked(7, 1)
+        };
+        assert!(!table.blocked(by_stack.clone()));
+        let mut told = blocked(8, 1);
+        told.task.not_stuck = Some(NotStuck::Frozen);
+        assert!(!table.blocked(told));
+        assert_eq!(table.iter().count(), 0);
+        table.blocked(blocked(7, 1));
+        assert!(table.blocked(by_stack), "nor any longer");
+        assert_eq!(table.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_sigkill_that_was_sent_since_is_told_and_its_absence_once() {
+        let mut table = BlockedTasks::default();
+        let look = |pending, seen| Blocked {
+            sigkill_pending: Some(pending),
+            seen: s(seen),
+            ..blocked(7, 1)
+        };
+        assert!(table.blocked(look(false, 10)));
+        assert!(!table.blocked(look(false, 20)));
+        assert!(table.blocked(look(true, 30)));
+        let known = table.iter().next().unwrap();
+        assert_eq!((known.sigkill_pending, known.seen), (Some(true), s(30)));
     }
 
     #[test]

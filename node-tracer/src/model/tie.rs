@@ -75,11 +75,12 @@ fn sandbox<'a>(
     };
     let same = || {
         let of_pod = list.of_pod(entry.sandbox.uid()?).filter(pods);
-        // A pod's sandboxes can have one address, each after the other.
+        // An address can be another attempt's, too.
         let own = entry.sandbox.id.as_deref();
-        let of_pod = of_pod.filter(|sandbox| own.is_none_or(|own| own == sandbox.id));
-        let mut of_pod =
-            of_pod.filter(|sandbox| sandbox.netns.is_none() && has_any(entry, &sandbox.ips));
+        let mut of_pod = of_pod.filter(|sandbox| {
+            let can_be = own.is_none_or(|id| id == sandbox.id);
+            can_be && sandbox.netns.is_none() && has_any(entry, &sandbox.ips)
+        });
         let only = of_pod.next()?;
         of_pod.next().is_none().then_some(only)
     };

@@ -2,11 +2,17 @@
 //! `/proc/TID/cgroup`: an attribution that needs neither CRI nor the API
 //! server, and that outlives the pod's deletion from both.
 //!
-//! Pure: the file is read in `procfs`. The form of the path depends on
-//! kubelet's cgroup driver, on the runtime's, and on what kubelet itself runs
-//! in; what they share is a `kubepods` part followed by the pod's UID. Without
-//! those two nothing is matched, so containers of docker, podman and systemd
-//! services are never taken for pods.
+//! Pure: files are read in `procfs`. The form of the path depends on kubelet's
+//! cgroup driver, on the runtime's, and on what kubelet itself runs in; what
+//! they share is a `kubepods` part followed by the pod's UID. It counts only
+//! where this node's kubelet puts it: below the node's root, with nothing above
+//! it that is a container's, a service's or a user's. What is inside those is
+//! another node's (kind, k3d, Kubernetes in a pod), or whatever its owner likes
+//! to write.
+//!
+//! The kernel shows paths from the reader's own cgroup namespace. In a
+//! container with one of its own another pod reads `/../../podUID/ID`: a
+//! [`Place`] says what that is on the node, or that it is not known.
 
 /// Whose cgroup a task is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,49 +27,302 @@ pub(crate) struct CgroupOwner {
     pub(crate) path: String,
 }
 
+/// Whose a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A pod's of this node.
+    Pod(CgroupOwner),
+    /// No pod's of this node: the node's own, or that of a container, a user or
+    /// a nested node.
+    NoPod,
+    /// Its cgroup cannot be read, or it is gone, or where it is on the node
+    /// cannot be told.
+    Unknown,
+}
+
 /// Length of a container ID of every runtime that speaks CRI.
 const ID_LEN: usize = 64;
 
 /// Longest UID that is believed; the API server's are 36 characters.
 const MAX_UID: usize = 128;
 
-/// The owner that the text of `/proc/TID/cgroup` names.
-///
-/// Of several hierarchies cgroup2 counts first, as it is the one that the
-/// runtimes will keep, then those of version 1 in which every runtime puts
-/// its processes, then any.
-pub(crate) fn owner(text: &str) -> Option<CgroupOwner> {
-    text.lines()
-        .filter_map(|line| {
-            // A path may hold colons itself.
-            let mut fields = line.splitn(3, ':');
-            let rank = match (fields.next()?, fields.next()?) {
-                ("0", "") => 0,
-                (_, "name=systemd") => 1,
-                (_, "pids") => 2,
-                _ => 3,
-            };
-            Some((rank, owner_of_path(fields.next()?)?))
-        })
-        // The first of those with the lowest rank.
-        .min_by_key(|(rank, _)| *rank)
-        .map(|(_, owner)| owner)
+/// The cgroup in which systemd keeps itself, as the first process of a node.
+const INIT_SCOPE: &str = "init.scope";
+
+/// Where the node's cgroups are among the paths that the tracer is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Those that the node's first process is in.
+    hierarchies: Vec<Hierarchy>,
 }
 
-/// The owner that one cgroup path names. Where Kubernetes runs in a pod of
-/// Kubernetes, the outermost pod counts: it is this node's.
-pub(crate) fn owner_of_path(path: &str) -> Option<CgroupOwner> {
+/// One hierarchy of cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// Its controllers, as in `/proc/TID/cgroup`: empty for cgroup2.
+    name: String,
+    base: Base,
+    /// The folder below which this node's cgroups are, from the top: that of a
+    /// container where the node is one.
+    node: Vec<String>,
+}
+
+/// What paths are shown from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Base {
+    /// The top of what this node has, or above.
+    Top,
+    /// The tracer's own cgroup namespace, which begins here.
+    At(Vec<String>),
+    /// The tracer's own cgroup namespace, so far below the node's root. What
+    /// the folders between are called is not known.
+    Below(usize),
+    /// Not known at all.
+    Unknown,
+}
+
+impl Place {
+    /// `first` is the text of `/proc/1/cgroup` on the node. `own` is asked where
+    /// the tracer's cgroup namespace begins in a hierarchy, counted from the
+    /// top of the node's mount of it; only if the node's first process is
+    /// outside it.
+    pub(crate) fn of(first: &str, mut own: impl FnMut(&str) -> Option<Vec<String>>) -> Self {
+        let mut lines: Vec<_> = first.lines().filter_map(line).collect();
+        lines.sort_by_key(|(rank, ..)| *rank);
+        let hierarchies = lines.into_iter().map(|(rank, name, path)| {
+            let (ups, below) = split(path);
+            let parts: Vec<String> = below.iter().map(|part| (*part).to_owned()).collect();
+            let (base, first) = match ups {
+                0 => (Base::Top, parts),
+                _ => match own(name).filter(|own| ups <= own.len()) {
+                    Some(own) => {
+                        let first = [&own[..own.len() - ups], &parts].concat();
+                        (Base::At(own), first)
+                    }
+                    // What the first process is next to, or in, is the root.
+                    None if matches!(*below, [] | [INIT_SCOPE]) => (Base::Below(ups), parts),
+                    None => (Base::Unknown, parts),
+                },
+            };
+            let name = name.to_owned();
+            let node = node_root(first);
+            (rank, Hierarchy { name, base, node })
+        });
+        let mut hierarchies: Vec<(u8, Hierarchy)> = hierarchies.collect();
+        // One that every runtime uses is enough.
+        let found =
+            |(rank, each): &(u8, Hierarchy)| *rank < ANY && matches!(each.base, Base::At(_));
+        let is_found = hierarchies.iter().any(found);
+        hierarchies.retain(|(rank, each)| !is_found || *rank < ANY || each.is_known());
+        Self {
+            hierarchies: hierarchies.into_iter().map(|(_, each)| each).collect(),
+        }
+    }
+
+    /// That of a reader who is shown the paths as they are on the node.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn node() -> Self {
+        Self::of(
+            "0::/\n1:name=systemd:/\n2:pids:/\n3:cpu,cpuacct:/\n",
+            |_| None,
+        )
+    }
+
+    /// Whether every path can be told.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.is_empty() && self.hierarchies.iter().all(Hierarchy::is_known)
+    }
+
+    /// Whether nothing is known of the node's first process.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hierarchies.is_empty()
+    }
+
+    /// Where the tracer's own cgroup namespace begins, if it has one and the
+    /// place is known.
+    pub(crate) fn own(&self) -> Option<String> {
+        self.hierarchies.iter().find_map(|each| match &each.base {
+            Base::At(own) if !own.is_empty() => Some(format!("/{}", own.join("/"))),
+            Base::Top | Base::At(_) | Base::Below(_) | Base::Unknown => None,
+        })
+    }
+
+    /// The owner that the text of `/proc/TID/cgroup` names.
+    ///
+    /// Of several hierarchies cgroup2 counts first, as it is the one that the
+    /// runtimes will keep, then those of version 1 in which every runtime puts
+    /// its processes, then any. One that cannot be told may be a pod's.
+    pub(crate) fn owner(&self, text: &str) -> Owner {
+        let mut owners: Vec<(u8, Owner)> = text
+            .lines()
+            .filter_map(line)
+            .filter_map(|(rank, name, path)| Some((rank, self.owner_of_path(name, path)?)))
+            .collect();
+        owners.sort_by_key(|(rank, _)| *rank);
+        let unknown = owners.is_empty() || owners.iter().any(|(_, each)| *each == Owner::Unknown);
+        let mut owners = owners.into_iter().map(|(_, owner)| owner);
+        match owners.find(|owner| matches!(owner, Owner::Pod(_))) {
+            Some(owner) => owner,
+            None if unknown => Owner::Unknown,
+            None => Owner::NoPod,
+        }
+    }
+
+    /// `None` for a hierarchy that the node's first process is not in.
+    fn owner_of_path(&self, hierarchy: &str, path: &str) -> Option<Owner> {
+        let mut all = self.hierarchies.iter();
+        let each = all.find(|each| each.name == hierarchy)?;
+        // What version 1 shows of a process that has ended, wherever it was,
+        // also reads as the tracer's own cgroup.
+        if path == "/" && !hierarchy.is_empty() && each.base != Base::Top {
+            return Some(Owner::Unknown);
+        }
+        let Some(parts) = each.absolute(path) else {
+            return Some(Owner::Unknown);
+        };
+        let below = below(&parts, &each.node).and_then(|below| owner_of_parts(below, path));
+        Some(below.map_or(Owner::NoPod, Owner::Pod))
+    }
+
+    /// The owner of a folder of the node's mount of a hierarchy, of which the
+    /// mount's name tells; see [`owner_of_path`].
+    pub(crate) fn owner_of_folder(&self, mount: &str, path: &str) -> Option<CgroupOwner> {
+        let name = |each: &&Hierarchy| match mount {
+            "" | "unified" => each.name.is_empty(),
+            mount => each
+                .name
+                .split(',')
+                .any(|name| name.trim_start_matches("name=") == mount),
+        };
+        let (_, parts) = split(path);
+        let node = self.hierarchies.iter().find(name).map(|each| &each.node);
+        // A mount can begin at the node's own folder, too.
+        let below = node.and_then(|node| below(&parts, node)).unwrap_or(&parts);
+        owner_of_parts(below, path)
+    }
+}
+
+impl Hierarchy {
+    /// Whether every path in it can be told.
+    fn is_known(&self) -> bool {
+        matches!(self.base, Base::Top | Base::At(_))
+    }
+
+    /// The parts of a path that the tracer is shown, from the top; `None` if
+    /// that cannot be told.
+    fn absolute<'a>(&'a self, path: &'a str) -> Option<Vec<&'a str>> {
+        let (ups, below) = split(path);
+        match &self.base {
+            Base::Top => (ups == 0).then_some(below),
+            Base::At(own) => {
+                let above = &own[..own.len().checked_sub(ups)?];
+                Some(above.iter().map(String::as_str).chain(below).collect())
+            }
+            Base::Below(depth) => (ups == *depth).then_some(below),
+            Base::Unknown => None,
+        }
+    }
+}
+
+/// The last rank of hierarchies: a runtime need not use them.
+const ANY: u8 = 3;
+
+/// A line of `/proc/TID/cgroup`: how early it counts, the hierarchy's
+/// controllers, the path.
+fn line(line: &str) -> Option<(u8, &str, &str)> {
+    // A path may hold colons itself.
+    let mut fields = line.splitn(3, ':');
+    let (number, name) = (fields.next()?, fields.next()?);
+    let rank = match (number, name) {
+        ("0", "") => 0,
+        (_, "name=systemd") => 1,
+        (_, "pids") => 2,
+        _ => ANY,
+    };
+    let path = fields.next()?;
+    path.starts_with('/').then_some((rank, name, path))
+}
+
+/// How many folders a path goes up first, and its parts below.
+fn split(path: &str) -> (usize, Vec<&str>) {
     // What the kernel appends once the cgroup has been removed.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    (0..parts.len()).find_map(|at| {
-        let (pod_uid, container) = pod_at(&parts[at..])?;
-        Some(CgroupOwner {
-            pod_uid,
-            container_id: container.and_then(container_id).map(str::to_owned),
-            path: path.to_owned(),
-        })
-    })
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let ups = parts.iter().take_while(|part| **part == "..").count();
+    (ups, parts.split_off(ups))
+}
+
+/// The parts below a folder; `None` for what is not in it.
+fn below<'a, 'b>(parts: &'a [&'b str], folder: &[String]) -> Option<&'a [&'b str]> {
+    let (above, below) = parts.split_at_checked(folder.len())?;
+    let same = above.iter().zip(folder).all(|(part, name)| part == name);
+    same.then_some(below)
+}
+
+/// The folder of a node's cgroups, from the parts of its first process's path:
+/// that next to systemd, or the container in which another first process is.
+fn node_root(mut first: Vec<String>) -> Vec<String> {
+    let container = |part: &String| container_id(part).is_some() || part.starts_with(LXC);
+    let len = match first.iter().rposition(container) {
+        _ if first.last().is_some_and(|part| part == INIT_SCOPE) => first.len() - 1,
+        Some(at) => at + 1,
+        None => 0,
+    };
+    first.truncate(len);
+    first
+}
+
+/// The owner that one path names, as the node itself has it.
+pub(crate) fn owner_of_path(path: &str) -> Option<CgroupOwner> {
+    let (ups, parts) = split(path);
+    (ups == 0).then(|| owner_of_parts(&parts, path))?
+}
+
+/// The owner that the parts below the node's root name. Where Kubernetes runs
+/// in a pod of Kubernetes, the outermost pod counts: it is this node's.
+fn owner_of_parts(parts: &[&str], path: &str) -> Option<CgroupOwner> {
+    for (at, part) in parts.iter().enumerate() {
+        if let Some((pod_uid, container)) = pod_at(&parts[at..]) {
+            return Some(CgroupOwner {
+                pod_uid,
+                container_id: container.and_then(container_id).map(str::to_owned),
+                path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+            });
+        }
+        if is_anothers(part) && !is_runtimes(&parts[..=at], parts.get(at + 1)) {
+            return None;
+        }
+    }
+    None
+}
+
+/// What LXC calls the folder of a container.
+const LXC: &str = "lxc.payload.";
+
+/// Whether kubelet's root is never in a cgroup of this name: it is a
+/// container's, a service's or a user's.
+fn is_anothers(part: &str) -> bool {
+    let engines = [
+        "docker",
+        "libpod_parent",
+        "lxc",
+        "machine",
+        "machine.slice",
+        "user.slice",
+    ];
+    container_id(part).is_some()
+        || engines.contains(&part)
+        || part.starts_with(LXC)
+        || part.ends_with(".scope")
+        || part.ends_with(".service")
+}
+
+/// Whether a service is one of the system's in which a runtime has put a pod:
+/// what runc makes of "slice:prefix:id" without the systemd driver is below the
+/// runtime's own cgroup.
+fn is_runtimes(parts: &[&str], next: Option<&&str>) -> bool {
+    let service = matches!(parts, ["system.slice", service] if service.ends_with(".service"));
+    service && next.is_some_and(|next| next.contains(".slice:"))
 }
 
 /// The pod that the path names at its first part, and the part that may name
@@ -126,6 +385,20 @@ fn container_id(part: &str) -> Option<&str> {
     (named && id.bytes().all(hex)).then_some(id)
 }
 
+/// What a task shows, seen from a place that is known and from one that is not.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(text: &str) {
+    Place::node().owner(text);
+    for own in [
+        None,
+        Some(vec![String::from("kubepods"), String::from("pod1")]),
+    ] {
+        let place = Place::of(text, |_| own.clone());
+        place.owner(text);
+        place.owner_of_folder("pids", text);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,12 +439,7 @@ mod tests {
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-podU.slice/cri-containerd-I.scope",
             "/my.slice/my-own.slice/my-own-kubepods.slice/my-own-kubepods-podU.slice/crio-I.scope",
             "/kubelet/kubepods/burstable/podD/I",
-            "/docker/I/kubelet/kubepods/besteffort/podD/I",
-            "/system.slice/docker-I.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU.slice/cri-containerd-I.scope",
-            "/libpod_parent/libpod-I/kubepods/podD/I",
             "/k3s/kubepods/besteffort/podD/I",
-            // as seen from a cgroup namespace beside it
-            "/../../kubepods/burstable/podD/I",
             // cgroupfs driver
             "/kubepods/burstable/podD/I",
             "/kubepods/besteffort/podD/I",
@@ -250,6 +518,24 @@ mod tests {
             "/default/I",
             "/lxc.payload.web/system.slice",
             "/actions_job/I",
+            // a kubelet in a container, and what a user may write
+            "/docker/I/kubelet/kubepods/besteffort/podD/I",
+            "/docker/web/kubepods/podD/I",
+            "/actions_job/I/kubepods/podD/I",
+            "/system.slice/docker-I.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU.slice/cri-containerd-I.scope",
+            "/libpod_parent/libpod-I/kubepods/podD/I",
+            "/machine.slice/libpod-I.scope/container/kubepods.slice/kubepods-podU.slice/crio-I.scope",
+            "/lxc.payload.web/kubepods/podD/I",
+            "/lxc/web/kubepods/podD/I",
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/kubepods/podD/I",
+            "/user.slice/user-kubepods.slice/user-kubepods-podU.slice/crio-I.scope",
+            "/user.slice/user-1000.slice/user@1000.service/kubepods-podU.slice:cri-containerd:I",
+            "/user.slice/user-1000.slice/session-1.scope/kubepods/podD/I",
+            "/system.slice/web.service/kubepods/podD/I",
+            "/system.slice/web.service/x/kubepods-podU.slice:cri-containerd:I",
+            // it is not known what is above it
+            "/../podD/I",
+            "/../../kubepods/podD/I",
         ] {
             assert_eq!(owner_of_path(&expand(path)), None, "{path}");
         }
@@ -262,16 +548,187 @@ mod tests {
         assert_eq!(owner_of_path(&path).unwrap().pod_uid, UID);
     }
 
+    fn owner(place: &Place, path: &str) -> Option<Option<String>> {
+        match place.owner(&expand(&format!("0::{path}\n"))) {
+            Owner::Pod(owner) => Some(Some(owner.pod_uid)),
+            Owner::NoPod => Some(None),
+            Owner::Unknown => None,
+        }
+    }
+
+    fn place(first: &str, own: Option<&str>) -> Place {
+        let own = own.map(|own| {
+            split(&expand(own))
+                .1
+                .into_iter()
+                .map(str::to_owned)
+                .collect()
+        });
+        Place::of(&expand(&format!("0::{first}\n")), |_| own.clone())
+    }
+
+    /// What a path is from a tracer's own cgroup namespace.
+    const SIBLINGS: [(&str, &str, &[&str]); 2] = [
+        (
+            "/kubepods/burstable/podtracer/I",
+            "/../../../../init.scope",
+            &[
+                "/../../podD/I",
+                "/../../../podD/I",
+                "/../../../besteffort/podD/I",
+            ],
+        ),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podtracer.slice/cri-containerd-I.scope",
+            "/../../../../init.scope",
+            &[
+                "/../../kubepods-burstable-podU.slice/cri-containerd-I.scope",
+                "/../../../kubepods-podU.slice/crio-I.scope",
+                "/../../../kubepods-besteffort.slice/kubepods-besteffort-podU.slice/crio-I.scope",
+            ],
+        ),
+    ];
+
+    #[test]
+    fn pods_beside_a_tracer_with_a_cgroup_namespace_of_its_own_are_told() {
+        for (own, first, paths) in SIBLINGS {
+            let place = place(first, Some(own));
+            assert!(place.is_known());
+            assert_eq!(place.own(), Some(expand(own)));
+            for path in paths {
+                assert_eq!(owner(&place, path), Some(Some(UID.to_owned())), "{path}");
+            }
+            assert_eq!(owner(&place, "/"), Some(Some(String::from("tracer"))));
+            let runtime = "/../../../../system.slice/containerd.service";
+            assert_eq!(owner(&place, runtime), Some(None));
+            assert_eq!(owner(&place, "/../../../../docker/I"), Some(None));
+            assert_eq!(
+                owner(&place, "/../../../../../docker/I"),
+                None,
+                "above the top"
+            );
+        }
+    }
+
+    #[test]
+    fn while_the_tracers_own_place_is_not_known_its_siblings_are_unknown_not_no_pods() {
+        for (_, first, paths) in SIBLINGS {
+            // Also if what was found is less deep than it must be.
+            for own in [None, Some("/kubepods")] {
+                let place = place(first, own);
+                assert!(!place.is_known());
+                for path in paths {
+                    assert_eq!(owner(&place, path), None, "{path}");
+                }
+                assert_eq!(owner(&place, "/"), None);
+                // What is at the node's root is known, whatever is between.
+                let runtime = "/../../../../system.slice/containerd.service";
+                assert_eq!(owner(&place, runtime), Some(None));
+                let other = "/../../../../other/podD/I";
+                assert_eq!(owner(&place, other), Some(None));
+                let pod = "/../../../../kubepods/podD/I";
+                assert_eq!(owner(&place, pod), Some(Some(UID.to_owned())));
+            }
+        }
+        assert_eq!(owner(&place("/../x/y", None), "/../kubepods/podD/I"), None);
+        let nothing = Place::of("", |_| None);
+        assert_eq!((nothing.is_known(), owner(&nothing, "/")), (false, None));
+    }
+
+    #[test]
+    fn a_node_that_is_a_container_has_its_own_pods_and_no_others() {
+        for (first, nested, other) in [
+            (
+                "/docker/I/init.scope",
+                "/docker/I/kubelet/kubepods/podD/I",
+                "/kubepods/podD/I",
+            ),
+            (
+                "/docker/I/init",
+                "/docker/I/kubepods/podD/I",
+                "/kubepods/podD/I",
+            ),
+            (
+                "/system.slice/docker-I.scope/init.scope",
+                "/system.slice/docker-I.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU.slice/cri-containerd-I.scope",
+                "/kubepods.slice/kubepods-podU.slice/cri-containerd-I.scope",
+            ),
+            (
+                "/kubepods/podouter/I/init",
+                "/kubepods/podouter/I/kubelet/kubepods/podD/I",
+                "/kubepods/podother/I",
+            ),
+            (
+                "/lxc.payload.web/init.scope",
+                "/lxc.payload.web/kubepods/podD/I",
+                "/kubepods/podD/I",
+            ),
+        ] {
+            let inside = place(first, None);
+            assert_eq!(
+                owner(&inside, nested),
+                Some(Some(UID.to_owned())),
+                "{nested}"
+            );
+            assert_eq!(owner(&inside, other), Some(None), "{other}");
+            let folder = inside.owner_of_folder("", &expand(nested));
+            assert_eq!(folder.unwrap().pod_uid, UID);
+        }
+        // In a cgroup namespace that begins at the container nothing shows of it;
+        // and a tracer in a pod there has one of its own.
+        let inside = place("/init.scope", None);
+        assert_eq!(
+            owner(&inside, "/kubelet/kubepods/podD/I"),
+            Some(Some(UID.to_owned()))
+        );
+        let own = "/docker/I/kubelet/kubepods/besteffort/podtracer/I";
+        let inside = place("/../../../../../init.scope", Some(own));
+        assert_eq!(owner(&inside, "/../../podD/I"), Some(Some(UID.to_owned())));
+    }
+
+    #[test]
+    fn one_hierarchy_that_every_runtime_uses_is_enough_and_no_other() {
+        let first = "9:name=extra:/../../x\n8:pids:/../../init.scope\n";
+        let found_in = |wanted: &'static str| {
+            let own = [String::from("kubepods"), String::from("podtracer")];
+            Place::of(first, |name| (name == wanted).then(|| own.to_vec()))
+        };
+        let task = "9:name=extra:/../pod1\n8:pids:/../pod1\n";
+        let place = found_in("pids");
+        assert!(place.is_known());
+        assert!(matches!(place.owner(task), Owner::Pod(_)));
+        let web = "9:name=extra:/../..\n8:pids:/../../web.service\n";
+        assert_eq!(place.owner(web), Owner::NoPod);
+        let place = found_in("name=extra");
+        assert!(!place.is_known());
+        let other = "9:name=extra:/../..\n8:pids:/../pod1\n";
+        assert_eq!(place.owner(other), Owner::Unknown);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_taken_for_the_tracers_own_pod() {
+        let own = || Some(vec![String::from("kubepods"), String::from("podtracer")]);
+        let place = Place::of("8:pids:/../../init.scope\n0::/\n", |_| own());
+        assert_eq!(place.owner("8:pids:/\n0::/\n"), Owner::Unknown);
+        assert!(matches!(
+            place.owner("8:pids:/../pod1\n0::/\n"),
+            Owner::Pod(_)
+        ));
+    }
+
     #[test]
     fn cgroup2_counts_before_systemds_hierarchy_and_that_before_others() {
         let line = |head: &str, n: u8| format!("{head}:/kubepods/pod{n}\n");
         let text = [
-            line("9:cpu,cpuacct", 1),
+            line("3:cpu,cpuacct", 1),
             line("8:pids", 2),
             line("1:name=systemd", 3),
             line("0:", 4),
         ];
-        let uid = |text: &str| owner(text).unwrap().pod_uid;
+        let uid = |text: &str| match Place::node().owner(text) {
+            Owner::Pod(owner) => owner.pod_uid,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(uid(&text.concat()), "4");
         assert_eq!(uid(&text[..3].concat()), "3");
         assert_eq!(uid(&text[..2].concat()), "2");
@@ -281,17 +738,11 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_cgroup_file_names_nobody() {
-        for text in [
-            "",
-            "\n",
-            "0::",
-            "0:",
-            "nonsense",
-            "::::::",
-            "0::/\n1:name=systemd:/\n",
-        ] {
-            assert_eq!(owner(text), None, "{text:?}");
+    fn text_that_is_no_cgroup_file_says_nothing() {
+        for text in ["", "\n", "0::", "0:", "nonsense", "::::::", "77:new:/\n"] {
+            assert_eq!(Place::node().owner(text), Owner::Unknown, "{text:?}");
         }
+        let text = "0::/\n1:name=systemd:/\n";
+        assert_eq!(Place::node().owner(text), Owner::NoPod);
     }
 }

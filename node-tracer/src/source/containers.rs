@@ -16,7 +16,7 @@ use rustix::fs::FileType;
 
 use super::{
     bundles::spec::is_id,
-    cgroup,
+    cgroup::Place,
     procfs::{NoAnswer, Owner, Procfs},
     root::{Root, RootError},
 };
@@ -84,8 +84,8 @@ pub(crate) struct Existing {
 /// # Errors
 /// See [`ContainersError`].
 pub(crate) fn in_cgroups(root: &Path, procfs: &Procfs) -> Result<Existing, ContainersError> {
-    let root = root.to_owned();
-    let walk = move || walk_cgroups(&Root::open(&root)?);
+    let (root, place) = (root.to_owned(), procfs.place());
+    let walk = move || walk_cgroups(&Root::open(&root)?, &place);
     match procfs.bounded_reads().read(PATIENCE, walk) {
         Ok(result) => result,
         Err(source) => Err(ContainersError::NoAnswer {
@@ -95,7 +95,7 @@ pub(crate) fn in_cgroups(root: &Path, procfs: &Procfs) -> Result<Existing, Conta
     }
 }
 
-fn walk_cgroups(root: &Root) -> Result<Existing, ContainersError> {
+fn walk_cgroups(root: &Root, place: &Place) -> Result<Existing, ContainersError> {
     let mount = Path::new(MOUNT);
     let read = |source| ContainersError::Read {
         path: mount.to_owned(),
@@ -106,20 +106,24 @@ fn walk_cgroups(root: &Root) -> Result<Existing, ContainersError> {
     let names = top.list(MAX_CGROUPS).map_err(read)?;
     let named = |name: &str| names.entries.iter().any(|entry| entry.text() == Some(name));
     if named("cgroup.controllers") {
-        return walk(root, mount);
+        return walk(root, "", place);
     }
-    let mut existing = Existing::default();
+    let mut existing = Err(read(io::ErrorKind::NotFound.into()));
     for hierarchy in HIERARCHIES.into_iter().filter(|name| named(name)) {
-        existing = walk(root, &mount.join(hierarchy))?;
-        if !existing.ids.is_empty() {
+        let found = walk(root, hierarchy, place)?;
+        let enough = !found.ids.is_empty();
+        existing = Ok(found);
+        if enough {
             break;
         }
     }
-    Ok(existing)
+    existing
 }
 
-/// Walks one hierarchy. A cgroup that goes away meanwhile is none.
-fn walk(root: &Root, hierarchy: &Path) -> Result<Existing, ContainersError> {
+/// Walks the hierarchy that is mounted at this name. A cgroup that goes away
+/// meanwhile is none.
+fn walk(root: &Root, mount: &str, place: &Place) -> Result<Existing, ContainersError> {
+    let hierarchy = Path::new(MOUNT).join(mount);
     let mut existing = Existing::default();
     let mut left = MAX_CGROUPS;
     let mut waiting = vec![(PathBuf::from("/"), 0)];
@@ -153,7 +157,8 @@ fn walk(root: &Root, hierarchy: &Path) -> Result<Existing, ContainersError> {
                 continue;
             };
             let path = path.join(name);
-            let owner = path.to_str().and_then(cgroup::owner_of_path);
+            let path_text = path.to_str();
+            let owner = path_text.and_then(|path| place.owner_of_folder(mount, path));
             if let Some(id) = owner.and_then(|owner| owner.container_id) {
                 // What is in it is the container's own.
                 existing.ids.insert(id);
@@ -353,7 +358,7 @@ mod tests {
             "pids\n",
         )
         .unwrap();
-        assert_eq!(ids(&root), "abcde");
+        assert_eq!(ids(&root), "abce", "d is of a node in a container");
     }
 
     #[test]
@@ -394,6 +399,7 @@ mod tests {
     fn a_node_without_cgroups_is_an_error_and_one_without_pods_is_not() {
         let error = found(&node(&[])).unwrap_err();
         assert_eq!(error.to_string(), "cannot read /sys/fs/cgroup");
+        found(&node(&[String::from("/sys/fs/cgroup")])).unwrap_err();
         assert_eq!(
             ids(&node(&[String::from("/sys/fs/cgroup/systemd/user.slice")])),
             ""
@@ -448,7 +454,8 @@ mod tests {
 
     #[test]
     fn a_process_in_a_container_is_no_shim_whatever_its_name() {
-        let root = node(&[]);
+        let root = node(&[String::from("/proc/1")]);
+        fs::write(root.path().join("proc/1/cgroup"), "0::/init.scope\n").unwrap();
         let shim = |pid: u32, container: char, cgroup: &str| {
             let folder = root.path().join("proc").join(pid.to_string());
             fs::create_dir_all(&folder).unwrap();

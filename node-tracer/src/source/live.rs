@@ -106,6 +106,9 @@ pub(crate) struct Live {
     polled: Option<Polled>,
     /// Stalls that were told and have not ended, by thread ID.
     told: HashMap<u32, Told>,
+    /// Sleeps whose beginning nobody saw: since when they were seen, by thread
+    /// ID.
+    undated: HashMap<u32, u64>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
     due: Due,

@@ -21,15 +21,15 @@ use std::{
     io::{self, Read as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use ::procfs::{FromRead as _, ProcError, process::Stat};
 
-use super::{
-    cgroup::{self, CgroupOwner},
-    root::Root,
-};
+use super::{cgroup::Place, root::Root};
+
+pub(crate) use super::cgroup::Owner;
 
 pub(crate) use self::{
     bounded::{Bounded, NoAnswer},
@@ -37,7 +37,7 @@ pub(crate) use self::{
     each::Missed,
     fds::FdHolders,
     mounts::NsfsMount,
-    sleep::Stalls,
+    sleep::{Stall, Stalls},
     sockets::socket_namespace,
     tasks::{TaskEntry, Tasks},
 };
@@ -47,7 +47,9 @@ mod descriptors;
 mod each;
 mod fds;
 mod mounts;
+mod not_stuck;
 mod one_task;
+mod place;
 mod sleep;
 mod sockets;
 mod tasks;
@@ -105,6 +107,10 @@ pub(crate) enum ProcfsError {
         /// Which.
         path: PathBuf,
     },
+    /// Where a task's cgroup is on the node cannot be told; see
+    /// [`Procfs::place_unknown`].
+    #[error("where their cgroups are on the node is not known")]
+    Place,
     /// There is no process at all: not a proc file system.
     #[error(
         "no process in {}: it must be the host's proc file system (in a container: run in the host's PID namespace, with the host's root as --root)",
@@ -116,21 +122,13 @@ pub(crate) enum ProcfsError {
     },
 }
 
-/// Whose a task is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// A pod's.
-    Pod(CgroupOwner),
-    /// No pod's.
-    NoPod,
-    /// Its cgroup cannot be read, or it is gone.
-    Unknown,
-}
-
 /// A proc file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Procfs {
+    root: PathBuf,
     proc: PathBuf,
+    /// Once it is known, for all clones.
+    place: Arc<OnceLock<Arc<Place>>>,
     bounded: Bounded,
     patience: Duration,
 }
@@ -140,7 +138,9 @@ impl Procfs {
     /// `bounded` counts the reads that hang, together with its clones'.
     pub(crate) fn new(root: &Path, bounded: Bounded) -> Self {
         Self {
+            root: root.to_owned(),
             proc: root.join("proc"),
+            place: Arc::default(),
             bounded,
             patience: PATIENCE,
         }
@@ -161,17 +161,21 @@ impl Procfs {
     }
 
     /// Whose many tasks are, in their order, and of how many it could not be
-    /// read although they are there.
+    /// told although they are there.
     pub(crate) fn owners_and_missed(&self, tids: Vec<u32>) -> (Vec<Owner>, Missed) {
+        let place = self.place();
         let answers = self.each(tids, self.patience, None, |proc, tid| {
             read_file(&proc.join(tid.to_string()).join("cgroup"))
         });
         let mut missed = Missed::default();
         let owner = |answer: Option<Result<Option<Vec<u8>>, ProcfsError>>| match answer {
-            Some(Ok(Some(bytes))) => match cgroup::owner(&String::from_utf8_lossy(&bytes)) {
-                Some(owner) => Owner::Pod(owner),
-                None => Owner::NoPod,
-            },
+            Some(Ok(Some(bytes))) => {
+                let owner = place.owner(&String::from_utf8_lossy(&bytes));
+                if owner == Owner::Unknown && !place.is_known() {
+                    missed.add(&ProcfsError::Place);
+                }
+                owner
+            }
             Some(Ok(None)) => Owner::Unknown,
             Some(Err(error)) => {
                 missed.add(&error);
@@ -248,6 +252,13 @@ impl Procfs {
     pub(crate) fn wchan(&self, tid: u32) -> Result<Option<String>, ProcfsError> {
         let text = self.task_file(tid, "wchan")?;
         Ok(text.filter(|name| !matches!(name.as_str(), "" | "0")))
+    }
+
+    /// Whether a task has been sent a SIGKILL that it has not taken yet; `None`
+    /// if that cannot be read.
+    pub(crate) fn sigkill_pending(&self, tid: u32) -> Option<bool> {
+        let status = self.task_file(tid, "status").ok()??;
+        sigkill_pending(status.as_bytes())
     }
 
     /// A task's kernel stack, innermost function first, as `function+0xoffset`.
@@ -334,6 +345,14 @@ fn status_field(status: &[u8], name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
+/// By the signals that are pending for the thread (`SigPnd`), where the kernel
+/// puts it for each thread of a process, and for all of them (`ShdPnd`).
+fn sigkill_pending(status: &[u8]) -> Option<bool> {
+    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+    let pending = |name| u64::from_str_radix(&status_field(status, name)?, 16).ok();
+    Some((pending("SigPnd:")? | pending("ShdPnd:")?) & SIGKILL != 0)
+}
+
 fn read_stat(path: &Path) -> Result<Option<Stat>, ProcfsError> {
     let Some(bytes) = read_file(path)? else {
         return Ok(None);
@@ -403,6 +422,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     sleep::fuzz(&text);
     frame(&text);
     status_field(data, "Tgid:");
+    sigkill_pending(data);
     namespace_inode(OsStr::from_bytes(data), "net");
     file_name(Path::new(OsStr::from_bytes(data)));
 }

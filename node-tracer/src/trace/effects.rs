@@ -56,7 +56,7 @@ const NOT_LOOKED: &str = "cni-effects-not-looked-at";
 const SOONEST: Duration = Duration::from_millis(200);
 const LATEST: Duration = Duration::from_secs(60);
 /// Namespaces that are looked at for that at once.
-const MAX_PLACED: usize = 32;
+const MAX_PLACED: usize = 512;
 
 /// Runtimes that are remembered.
 const MAX_RUNTIMES: usize = 16;
@@ -89,6 +89,8 @@ struct Unplaced {
     /// When they are looked at next; the pause grows while nothing comes of it.
     next: Option<Instant>,
     pause: Duration,
+    /// They were looked at: what they are plugged into is not the host's.
+    is_elsewhere: bool,
     /// The worker has been given them.
     is_under_way: bool,
 }
@@ -100,18 +102,23 @@ impl Unplaced {
         }
         self.netns.clone_from(wanted);
         self.pause = SOONEST;
+        self.is_elsewhere = false;
         self.next = (!wanted.is_empty()).then_some(now);
     }
 
-    /// Those that are to be looked at now.
-    fn due(&mut self, now: Instant) -> Vec<Netns> {
+    /// The namespaces that are to be looked at now: at first they alone, with
+    /// the host's, and then all, as any can have the other end of their cables.
+    fn due(&mut self, now: Instant, all: impl Iterator<Item = u32>) -> Vec<u32> {
         if self.next.is_none_or(|next| now < next) {
             return Vec::new();
         }
         self.next = Some(now + self.pause);
         self.pause = (2 * self.pause).min(LATEST);
         self.is_under_way = true;
-        self.netns.iter().take(MAX_PLACED).copied().collect()
+        let with_all = std::mem::replace(&mut self.is_elsewhere, true);
+        let wanted = self.netns.iter().map(|netns| netns.inode);
+        let all = all.filter(|_| with_all);
+        wanted.chain(all).take(MAX_PLACED).collect()
     }
 }
 
@@ -313,17 +320,18 @@ impl Effects {
         if self.under_way.is_some() {
             return;
         }
-        let unplaced = self.unplaced.due(now);
+        let unplaced = self.unplaced.due(now, self.known.places());
         let due = self.schedule.due(now);
         if due.is_none() && unplaced.is_empty() {
             return;
         }
         let due = due.unwrap_or_default();
         let mut job = self.job(&due);
-        for netns in unplaced {
-            let known = job.targets.iter().any(|it| it.inode == netns.inode);
-            job.targets
-                .extend(self.known.place(netns.inode).filter(|_| !known));
+        let mut targets: BTreeSet<u32> = job.targets.iter().map(|it| it.inode).collect();
+        for inode in unplaced {
+            if targets.insert(inode) {
+                job.targets.extend(self.known.place(inode));
+            }
         }
         match worker.ask(job) {
             Ok(()) => self.under_way = Some(due),

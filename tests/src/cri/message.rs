@@ -149,6 +149,47 @@ pub(crate) struct Mount {
     pub(crate) container_path: String,
     #[prost(string, tag = "2")]
     pub(crate) host_path: String,
+    #[prost(bool, tag = "3")]
+    pub(crate) readonly: bool,
+    #[prost(int32, tag = "5")]
+    pub(crate) propagation: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Capability {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) add: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) drop: Vec<String>,
+}
+
+/// A profile of seccomp or AppArmor (0: the runtime's default; 1: none).
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Profile {
+    #[prost(int32, tag = "1")]
+    pub(crate) kind: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ContainerSecurity {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) capabilities: Option<Capability>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) namespace_options: Option<NamespaceOption>,
+    #[prost(bool, tag = "7")]
+    pub(crate) readonly_rootfs: bool,
+    #[prost(bool, tag = "11")]
+    pub(crate) no_new_privs: bool,
+    #[prost(message, optional, tag = "15")]
+    pub(crate) seccomp: Option<Profile>,
+    #[prost(message, optional, tag = "16")]
+    pub(crate) apparmor: Option<Profile>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LinuxContainerConfig {
+    #[prost(message, optional, tag = "2")]
+    pub(crate) security_context: Option<ContainerSecurity>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -163,6 +204,24 @@ pub(crate) struct ContainerConfig {
     pub(crate) mounts: Vec<Mount>,
     #[prost(map = "string, string", tag = "9")]
     pub(crate) labels: HashMap<String, String>,
+    #[prost(message, optional, tag = "15")]
+    pub(crate) linux: Option<LinuxContainerConfig>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ExecSyncRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) container_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) cmd: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ExecSyncResponse {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) stdout: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) stderr: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

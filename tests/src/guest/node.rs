@@ -10,12 +10,14 @@
 //! | [`story`] | laws about what the service tells of the incident |
 //! | [`asked`] | laws about what scan, explain and check answer meanwhile |
 //! | [`told`] | what the service has written |
+//! | [`daemonset`] | a suite of its own: the tracer in a pod |
 //!
 //! The laws are a story and come in its order. After one that a later one
 //! rests on has failed, the rest is skipped.
 
 mod asked;
 pub(super) mod boot;
+pub(super) mod daemonset;
 mod machine;
 mod manager;
 mod package;
@@ -81,7 +83,7 @@ struct Facts {
 impl Stage {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            told: Told::default(),
+            told: Told::of(TRACE),
             pods: Some(PodsFile::create(std::path::Path::new(FOLDER))?),
             incident: None,
             facts: None,
@@ -149,6 +151,7 @@ impl Node for Guest {
                 attempt: 0,
             },
             host_network: false,
+            host_pid: false,
         }
     }
 
@@ -167,15 +170,15 @@ fn slice(uid: &str) -> String {
     format!("kubepods-besteffort-pod{}.slice", uid.replace('-', "_"))
 }
 
-/// One law.
-struct Law {
+/// One law. `S` is what those before it have made and found out.
+struct Law<S = Stage> {
     name: &'static str,
     /// Whether the rest makes no sense without it.
     vital: bool,
-    run: fn(&mut Stage) -> anyhow::Result<()>,
+    run: fn(&mut S) -> anyhow::Result<()>,
 }
 
-const fn law(name: &'static str, run: fn(&mut Stage) -> anyhow::Result<()>) -> Law {
+const fn law<S>(name: &'static str, run: fn(&mut S) -> anyhow::Result<()>) -> Law<S> {
     Law {
         name,
         vital: false,
@@ -183,7 +186,7 @@ const fn law(name: &'static str, run: fn(&mut Stage) -> anyhow::Result<()>) -> L
     }
 }
 
-const fn step(name: &'static str, run: fn(&mut Stage) -> anyhow::Result<()>) -> Law {
+const fn step<S>(name: &'static str, run: fn(&mut S) -> anyhow::Result<()>) -> Law<S> {
     Law {
         name,
         vital: true,
@@ -222,13 +225,26 @@ const LAWS: [Law; 23] = [
 
 /// Runs the laws whose names hold one of `wanted`, and those that they rest on.
 pub(super) fn run(wanted: &[String]) -> ExitCode {
+    let remarks = |stage: &mut Stage| std::mem::take(&mut stage.remarks);
+    laws("node", &LAWS, Stage::new, remarks, wanted)
+}
+
+fn laws<S>(
+    suite: &str,
+    all: &[Law<S>],
+    stage: impl FnOnce() -> anyhow::Result<S>,
+    remarks: impl Fn(&mut S) -> Vec<String>,
+    wanted: &[String],
+) -> ExitCode {
     let Ok(mut host) = Host::open() else {
         return ExitCode::FAILURE;
     };
     if let Err(error) = init::raw() {
         host.text(&format!("{error:#}"));
     }
-    let done = Stage::new().map(|mut stage| laws(&mut host, &mut stage, wanted));
+    let done = stage().map(|mut stage| {
+        run_all(&mut host, suite, all, &mut stage, &remarks, wanted);
+    });
     if let Err(error) = done {
         host.text(&format!("{error:#}"));
         return ExitCode::FAILURE;
@@ -237,11 +253,18 @@ pub(super) fn run(wanted: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn laws(host: &mut Host, stage: &mut Stage, wanted: &[String]) {
+fn run_all<S>(
+    host: &mut Host,
+    suite: &str,
+    all: &[Law<S>],
+    stage: &mut S,
+    remarks: &impl Fn(&mut S) -> Vec<String>,
+    wanted: &[String],
+) {
     let has =
         |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     let mut broken = None;
-    for law in LAWS {
+    for law in all {
         if !law.vital && !has(law.name) {
             continue;
         }
@@ -259,11 +282,11 @@ fn laws(host: &mut Host, stage: &mut Stage, wanted: &[String]) {
                 host.note(&title, &text);
             }
         }
-        for remark in stage.remarks.drain(..) {
+        for remark in remarks(stage) {
             host.text(&format!("{}: {remark}", law.name));
         }
         host.case(&Case {
-            suite: "node",
+            suite,
             name: law.name,
             verdict,
             detail,

@@ -1,6 +1,7 @@
 //! `scan`: what it finds in one look, what it leaves alone, and what it says of
 //! what it could not see.
 
+mod contained;
 mod holders;
 mod incident;
 mod options;
@@ -99,6 +100,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "scan_finds_a_stuck_thread_under_a_zombie_leader",
         needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup],
         run: holders::zombie_leader,
+    },
+    Test {
+        name: "scan_tells_pods_beside_its_own_from_a_cgroup_namespace",
+        needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+        run: contained::scanned,
+    },
+    Test {
+        name: "trace_tells_pods_beside_its_own_from_a_cgroup_namespace",
+        needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+        run: contained::traced,
     },
     Test {
         name: "scan_records_private_replayable_lines",

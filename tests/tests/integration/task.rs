@@ -1,5 +1,6 @@
 //! A task in uninterruptible sleep.
 
+mod not_stuck;
 mod table;
 
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::frozen::FrozenFs;
 use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::harness::Test;
+use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::stage::Need;
@@ -36,6 +38,31 @@ pub(crate) const TESTS: &[Test] = &[
         name: "stall_shorter_than_the_threshold_is_none",
         needs: NEEDS,
         run: short_stall,
+    },
+    Test {
+        name: "stall_of_a_vfork_parent_is_none_and_its_childs_is_one",
+        needs: NEEDS,
+        run: not_stuck::vfork,
+    },
+    Test {
+        name: "stall_of_a_frozen_task_is_none",
+        needs: not_stuck::NEEDS,
+        run: not_stuck::frozen,
+    },
+    Test {
+        name: "stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one",
+        needs: not_stuck::NEEDS,
+        run: not_stuck::freezing,
+    },
+    Test {
+        name: "stall_of_many_short_sleeps_is_none",
+        needs: FROZEN,
+        run: not_stuck::busy,
+    },
+    Test {
+        name: "stall_tells_what_a_sigkill_does",
+        needs: NEEDS,
+        run: sigkill,
     },
     Test {
         name: "stall_table_has_as_many_entries_as_are_counted",
@@ -123,6 +150,38 @@ fn stall() -> anyhow::Result<()> {
         (at - blocked_at).as_secs_f32()
     );
     check(tracer, &mut reader, volume)
+}
+
+/// Whether a record's evidence, or what it does not know, says so.
+fn says(record: &Value, part: &str, words: &str) -> bool {
+    let all = record[part].as_array().into_iter().flatten();
+    all.into_iter().any(|it| it.to_string().contains(words))
+}
+
+/// Who was killed into its sleep is told so, by eBPF and without.
+fn sigkill() -> anyhow::Result<()> {
+    let mut volume = HangFs::mount()?;
+    let netns = Netns::create()?;
+    let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
+    reader.kill_into_d()?;
+    let pid = reader.pid();
+    let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
+    let traced = tracer.wait_for("a blocked-task finding", SOON, |record| {
+        is_blocked(record, pid, true)
+    })?;
+    let look = on_host("scan", &["--stall-threshold", "1s"])?;
+    let scanned = look.ended.records.into_iter();
+    let scanned = scanned.filter(|record| is_blocked(record, pid, true));
+    let scanned: Vec<Value> = scanned.collect();
+    ensure!(scanned.len() == 1, "the scan's: {scanned:?}");
+    for finding in scanned.iter().chain([&traced]) {
+        ensure!(says(finding, "evidence", "SIGKILL is pending"), "{finding}");
+        ensure!(!says(finding, "unknown", "SIGKILL"), "{finding}");
+        // The kernel says since when it sleeps, though nobody looked then.
+        ensure!(finding["holders"][0]["first_seen"].is_null(), "{finding}");
+    }
+    volume.release();
+    Ok(())
 }
 
 /// Nobody has killed it yet.

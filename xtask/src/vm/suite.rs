@@ -25,6 +25,8 @@ pub(crate) enum Suite {
     Privileges,
     /// The whole incident on a node with systemd and containerd
     Node,
+    /// The same with the tracer in a pod, as the DaemonSet runs it
+    Daemonset,
 }
 
 /// One start of a guest.
@@ -38,7 +40,7 @@ pub(crate) struct Boot {
 
 impl Suite {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Matrix, Self::Node, Self::Privileges];
+    pub(crate) const ALL: [Self; 4] = [Self::Matrix, Self::Node, Self::Daemonset, Self::Privileges];
 
     /// As the guest is told.
     pub(crate) fn name(self) -> &'static str {
@@ -46,6 +48,7 @@ impl Suite {
             Self::Matrix => "matrix",
             Self::Privileges => "privileges",
             Self::Node => "node",
+            Self::Daemonset => "daemonset",
         }
     }
 
@@ -54,20 +57,20 @@ impl Suite {
     pub(crate) fn is_for(self, kernel: &str) -> bool {
         match self {
             Self::Matrix | Self::Privileges => true,
-            Self::Node => kernel != "5.10",
+            Self::Node | Self::Daemonset => kernel != "5.10",
         }
     }
 
     /// Whether its guests go on from a disk with a whole system.
     pub(crate) fn has_disk(self) -> bool {
-        matches!(self, Self::Node)
+        matches!(self, Self::Node | Self::Daemonset)
     }
 
     /// Memory of a guest, in MiB.
     pub(crate) fn memory(self) -> u32 {
         match self {
             Self::Matrix | Self::Privileges => 1536,
-            Self::Node => 2048,
+            Self::Node | Self::Daemonset => 2048,
         }
     }
 
@@ -75,7 +78,7 @@ impl Suite {
     pub(crate) fn modules(self) -> Vec<&'static str> {
         let own: &[&str] = match self {
             Self::Matrix | Self::Privileges => &[],
-            Self::Node => &["virtio_pci", "virtio_blk"],
+            Self::Node | Self::Daemonset => &["virtio_pci", "virtio_blk"],
         };
         [&MODULES, own].concat()
     }
@@ -83,7 +86,7 @@ impl Suite {
     /// All that it takes.
     pub(crate) fn boots(self) -> Vec<Boot> {
         let appends: &[&str] = match self {
-            Self::Matrix | Self::Node => &[""],
+            Self::Matrix | Self::Node | Self::Daemonset => &[""],
             Self::Privileges => &["", "lockdown=integrity", "lockdown=confidentiality"],
         };
         let boots = appends.iter().map(|append| Boot {

@@ -159,7 +159,10 @@ fn same_task(a: &Task, b: &Task) -> bool {
         started: _,
         pod_uid,
         container_id,
+        not_stuck,
+        kernel_thread: _,
     } = a;
-    (pid, tid, comm, state) == (&b.pid, &b.tid, &b.comm, &b.state)
+    (pid, tid, comm) == (&b.pid, &b.tid, &b.comm)
+        && (state, not_stuck) == (&b.state, &b.not_stuck)
         && (start_ticks, pod_uid, container_id) == (&b.start_ticks, &b.pod_uid, &b.container_id)
 }

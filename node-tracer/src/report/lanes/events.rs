@@ -69,7 +69,7 @@ impl Lanes {
                 found,
                 netns,
                 wchan,
-                stack: _,
+                ..
             } => {
                 let stall = Stall {
                     pid: task.pid,

@@ -268,17 +268,21 @@ fn holder(holder: &Holder, calendar: &Calendar) -> HolderView {
             wchan,
             stack,
             container_id,
+            not_stuck,
+            first_seen,
         } => {
             let thread = match pid == tid {
                 true => String::new(),
                 false => format!(", thread {tid}"),
             };
             let mut how: Vec<String> = Vec::new();
-            how.extend(state.map(|state| match state {
-                'D' => String::from("state D (uninterruptible)"),
-                other => format!("state {other}"),
+            how.extend(state.map(|state| match (state, not_stuck) {
+                (state, Some(why)) => format!("state {state} ({})", why.as_str()),
+                ('D', None) => String::from("state D (uninterruptible)"),
+                (other, None) => format!("state {other}"),
             }));
-            how.extend(since.map(|since| format!("since {}", calendar.moment(since))));
+            let word = if *first_seen { "first seen" } else { "since" };
+            how.extend(since.map(|since| format!("{word} {}", calendar.moment(since))));
             how.extend(wchan.as_ref().map(|wchan| format!("in {wchan}")));
             let container = container_id.as_deref().map(short_id);
             how.extend(container.map(|id| format!("container {id}")));

@@ -147,6 +147,8 @@ fn sleepers_are_counted_once() {
         netns: None,
         wchan: None,
         stack: Vec::new(),
+        killable: None,
+        sigkill_pending: None,
     };
     let series = "node_tracer_blocked_tasks";
     for pid in [7, 7, 8] {

@@ -54,7 +54,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             found,
             netns,
             wchan,
-            stack: _,
+            ..
         } => {
             let slept = length(event.time.since(*since));
             let least = if *found { "at least " } else { "" };

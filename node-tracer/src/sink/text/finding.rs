@@ -157,7 +157,20 @@ impl Block<'_> {
 
     fn since(&mut self) {
         let since = self.finding.since;
-        let age = self.age(since);
+        let first_seen = self.finding.rule == Rule::BlockedTask
+            && self.finding.holders.iter().any(|holder| {
+                matches!(
+                    holder,
+                    Holder::Task {
+                        first_seen: true,
+                        ..
+                    }
+                )
+            });
+        let age = match first_seen {
+            true => format!("or before: {} or more", self.age(since)),
+            false => self.age(since),
+        };
         let id = format!("id {}", Printable(&self.finding.id));
         let id = self.paint.paint(Style::Quiet, id);
         self.line(

@@ -16,7 +16,9 @@ struct Node(tempfile::TempDir);
 
 impl Node {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        let node = Self(tempfile::tempdir().unwrap());
+        node.write("proc/1/cgroup", "0::/init.scope\n");
+        node
     }
 
     fn write(&self, path: &str, content: &str) {

@@ -62,7 +62,7 @@ const TRACEPOINT_SYMBOL: &str = "__traceiter_";
 /// They are macros, so BTF does not tell them, and they need not be probed:
 /// `TASK_FROZEN` came with Linux 6.1, before which the bits ended at
 /// `TASK_STATE_MAX`, 0x1000 (5.10) or 0x2000 (until 6.0), so the bit was never
-/// set. For those kernels see [`Facts::frozen_looks_blocked`].
+/// set. There frozen tasks are told by where they sleep.
 pub(crate) const STATE_IGNORE: u32 = 0x400 | 0x8000;
 
 /// A fact that could not be probed, and why.
@@ -110,10 +110,6 @@ pub(crate) struct Facts {
     /// A task that waits for a mutex may stay on its run queue, and then has
     /// that bit of an earlier sleep.
     pub(crate) proxy_exec: Option<bool>,
-    /// Frozen tasks have the state of blocked ones, plain
-    /// `TASK_UNINTERRUPTIBLE`, and only `PF_FROZEN` in `task_struct.flags`
-    /// marks them.
-    pub(crate) frozen_looks_blocked: Option<bool>,
     /// The kernel has kprobes.
     pub(crate) kprobes: Option<bool>,
     /// The kernel takes fentry and fexit programs.
@@ -152,7 +148,6 @@ impl Facts {
         switch_has_state: None,
         contributes_mask: None,
         proxy_exec: None,
-        frozen_looks_blocked: None,
         kprobes: None,
         fentry: None,
         iterators: None,
@@ -226,7 +221,6 @@ impl Facts {
         self.contributes_mask = contributes(btf).map(|(_, mask)| mask);
         self.proxy_exec = Some(proxy_exec(btf));
         self.tracepoints = Some(tracepoints);
-        self.frozen_looks_blocked = Some(frozen_looks_blocked(btf));
         self.iterators = Some(ITERATORS.iter().all(|target| btf.has_func(target)));
     }
 
@@ -320,13 +314,6 @@ fn lockdown(modes: &str) -> Option<String> {
     let (_, rest) = modes.split_once('[')?;
     let (mode, _) = rest.split_once(']')?;
     Some(mode.to_owned())
-}
-
-/// The function that gives frozen tasks their own state came with that state
-/// (6.1), which is a macro and not in BTF.
-fn frozen_looks_blocked(btf: &Btf<'_>) -> bool {
-    btf.offset_of("task_struct", "__state").is_none()
-        || btf.has_func("__refrigerator") && !btf.has_func("__set_task_frozen")
 }
 
 /// What the scheduler remembers of a task's last sleep: where it was in state

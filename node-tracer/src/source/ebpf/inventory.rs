@@ -13,6 +13,7 @@ use node_tracer_ebpf::{
 };
 
 use super::probes::{ProbeError, Probes, Value};
+use crate::event::NotStuck;
 
 /// One task, with its stack if it is in uninterruptible sleep.
 #[derive(Clone, Debug)]
@@ -21,6 +22,9 @@ pub(crate) struct TaskEntry {
     pub(crate) row: TaskRow,
     /// Return addresses, innermost first.
     pub(crate) stack: Vec<u64>,
+    /// It is in state D and not stuck. What an iterator says is judged by who
+    /// has the symbols.
+    pub(crate) not_stuck: Option<NotStuck>,
 }
 
 /// One network namespace on the kernel's list.
@@ -159,7 +163,11 @@ fn task_entries(mut bytes: &[u8]) -> Vec<TaskEntry> {
             .chunks_exact(8)
             .filter_map(|frame| Some(u64::from_ne_bytes(frame.try_into().ok()?)))
             .collect();
-        entries.push(TaskEntry { row, stack });
+        entries.push(TaskEntry {
+            row,
+            stack,
+            not_stuck: None,
+        });
     }
     entries
 }

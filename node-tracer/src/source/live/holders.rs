@@ -190,12 +190,12 @@ impl Live {
             let mut held: Vec<Task> = Vec::new();
             for entry in entries {
                 let owner = self.owners.of(&entry.row.task);
-                held.push(tasks::task_of_row(&entry.row, owner, self.clock));
+                held.push(tasks::listed(entry, owner, self.clock));
             }
             let told = Told {
                 tasks: held
                     .iter()
-                    .map(|t| (t.tid, t.start_ticks, t.state == Some('D')))
+                    .map(|t| (t.tid, t.start_ticks, t.is_in_d()))
                     .collect(),
                 task_count,
                 mounts: mounts.clone(),
@@ -244,7 +244,7 @@ fn first_ones(mut entries: Vec<&TaskEntry>) -> Vec<&TaskEntry> {
     let rank = |entry: &TaskEntry| {
         let row = &entry.row;
         (
-            !tasks::is_blocked(row),
+            !tasks::is_blocked(entry),
             row.task.tid != row.task.tgid,
             row.task.start_boottime,
             row.task.tid,

@@ -18,7 +18,8 @@ use super::{
     now, seen, tasks,
 };
 use crate::{
-    event::Address,
+    event::{Address, NotStuck},
+    sleep,
     source::{
         ebpf::{ProbeError, inventory::TaskEntry},
         netlink::{self, Way},
@@ -61,11 +62,35 @@ impl Live {
     ) -> Result<Vec<TaskEntry>, InventoryError> {
         if let (true, Some(probes)) = (self.iterators.tasks, &mut self.probes) {
             self.tasks_whole = true;
-            return Ok(probes.tasks(outside_only.then_some(self.init_net))?);
+            let mut tasks = probes.tasks(outside_only.then_some(self.init_net))?;
+            self.note_not_stuck(&mut tasks);
+            return Ok(tasks);
         }
         let tasks = self.procfs.tasks()?;
         self.tasks_whole = tasks.missed.count == 0;
         Ok(tasks.list.iter().map(entry).collect())
+    }
+
+    /// Notes who of an iterator's tasks is in state D and not stuck.
+    fn note_not_stuck(&self, tasks: &mut [TaskEntry]) {
+        let mut unplaced = Vec::new();
+        for entry in tasks.iter_mut() {
+            if tasks::is_frozen(&entry.row) {
+                entry.not_stuck = Some(NotStuck::Frozen);
+            } else if tasks::is_blocked(entry) && !tasks::is_kernel_thread(&entry.row) {
+                let place = tasks::place(entry, self.symbols.as_ref());
+                entry.not_stuck = sleep::not_stuck(&place, None);
+                if place.is_empty() {
+                    unplaced.push(entry.row.task.tid);
+                }
+            }
+        }
+        let found = self.procfs.not_stuck(unplaced);
+        if !found.is_empty() {
+            for entry in tasks.iter_mut().filter(|entry| entry.not_stuck.is_none()) {
+                entry.not_stuck = found.get(&entry.row.task.tid).copied();
+            }
+        }
     }
 
     /// Every namespace with its addresses; `None` if the list did not hold
@@ -185,9 +210,14 @@ pub(super) fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
             },
             net_address: inum.into(),
             state: tasks::state_bits(task.state.unwrap_or('S')),
+            flags: match task.kernel_thread {
+                true => tasks::PF_KTHREAD,
+                false => 0,
+            },
             ..TaskRow::default()
         },
         stack: Vec::new(),
+        not_stuck: task.not_stuck,
     }
 }
 
@@ -202,6 +232,8 @@ pub(super) struct Polled {
 #[derive(Debug)]
 struct Asleep {
     since: u64,
+    /// When it last ran before that, by the scheduler's clock; 0 if not known.
+    last_ran: u64,
     reported: bool,
     task: KernelTask,
 }
@@ -232,10 +264,21 @@ impl Polled {
     ) -> PolledLook {
         let mut look = PolledLook::default();
         let mut before = std::mem::take(&mut self.asleep);
-        for entry in tasks.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
-            let task = entry.row.task;
-            let mut asleep = before.remove(&tasks::key(&task)).unwrap_or(Asleep {
+        for entry in tasks.iter().filter(|entry| tasks::is_blocked(entry)) {
+            let TaskRow {
+                task, exec_start, ..
+            } = entry.row;
+            let known = before.remove(&tasks::key(&task));
+            let (same, ran) = match known {
+                Some(known) if known.last_ran == exec_start => (Some(known), None),
+                other => (None, other),
+            };
+            let ran = ran.filter(|asleep| asleep.reported);
+            look.awake
+                .extend(ran.map(|asleep| (asleep.task, asleep.since)));
+            let mut asleep = same.unwrap_or(Asleep {
                 since: now,
+                last_ran: exec_start,
                 reported: false,
                 task,
             });
@@ -250,20 +293,31 @@ impl Polled {
             .partition(|((tid, _), _)| unread.contains(tid));
         self.asleep.extend(same);
         let awake = over.into_values().filter(|asleep| asleep.reported);
-        look.awake = awake.map(|asleep| (asleep.task, asleep.since)).collect();
+        look.awake
+            .extend(awake.map(|asleep| (asleep.task, asleep.since)));
         look
     }
 
     /// Takes in a task whose sleep is known to have begun earlier.
-    pub(super) fn seed(&mut self, task: KernelTask, since: u64, reported: bool) {
+    pub(super) fn seed(&mut self, row: &TaskRow, since: u64, reported: bool) {
         self.asleep.insert(
-            tasks::key(&task),
+            tasks::key(&row.task),
             Asleep {
                 since,
+                last_ran: row.exec_start,
                 reported,
-                task,
+                task: row.task,
             },
         );
+    }
+
+    /// Since when a task sleeps is known by now, and whether it is reported for
+    /// that.
+    pub(super) fn dated(&mut self, tid: u32, since: u64, reported: bool) {
+        let mut asleep = self.asleep.values_mut();
+        if let Some(asleep) = asleep.find(|asleep| asleep.task.tid == tid) {
+            (asleep.since, asleep.reported) = (since, reported);
+        }
     }
 }
 
@@ -275,6 +329,7 @@ mod tests {
         let mut entry = TaskEntry {
             row: TaskRow::default(),
             stack: Vec::new(),
+            not_stuck: None,
         };
         entry.row.task.tid = tid;
         entry.row.state = tasks::state_bits('D');
@@ -305,6 +360,22 @@ mod tests {
         look(&mut polled, &[blocked(1)], 100);
         let look = look(&mut polled, &[], 120);
         assert!(look.due.is_empty() && look.awake.is_empty());
+    }
+
+    #[test]
+    fn a_task_that_has_run_between_two_looks_sleeps_anew() {
+        let mut polled = Polled::default();
+        let ran = |last_ran| {
+            let mut entry = blocked(1);
+            entry.row.exec_start = last_ran;
+            [entry]
+        };
+        look(&mut polled, &ran(5), 100);
+        assert!(look(&mut polled, &ran(6), 150).due.is_empty());
+        let due = HashMap::from([(1, 150)]);
+        assert_eq!(look(&mut polled, &ran(6), 200).due, due);
+        let busy = look(&mut polled, &ran(7), 250);
+        assert_eq!((busy.awake.len(), busy.due.len()), (1, 0));
     }
 
     #[test]

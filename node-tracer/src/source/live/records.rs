@@ -83,9 +83,13 @@ impl Live {
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
             }
             Record::TaskUnblocked(record) => {
-                self.told.remove(&record.task.tid);
-                let event = self.unblocked(&record.task, record.since, record.header.time);
-                out.push(event);
+                // Of one that was not told as stuck, such as a vfork parent,
+                // the end is not told either.
+                let told = self.told.remove(&record.task.tid).is_some();
+                if told || self.told.len() >= super::stalls::MAX_TOLD {
+                    let event = self.unblocked(&record.task, record.since, record.header.time);
+                    out.push(event);
+                }
             }
             Record::OomVictim(victim) => self.oom_victim(&victim, out),
             Record::CniExec(exec) => self.cni_exec(&exec, changes, out),

@@ -1,15 +1,22 @@
 //! Tasks in uninterruptible sleep: found asleep, past the threshold, awake
 //! again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
 
 use node_tracer_ebpf::record::Task as KernelTask;
 
 use super::{Live, MILLISECOND, SECOND, inventory, tasks};
 use crate::{
     clock::monotonic_now as now,
-    event::{Event, What},
-    source::{ebpf::inventory::TaskEntry, procfs::Procfs},
+    event::{Event, NotStuck, What},
+    sleep,
+    source::{
+        ebpf::inventory::TaskEntry,
+        procfs::{Procfs, Stall},
+    },
 };
 
 /// A stall that was told.
@@ -22,7 +29,7 @@ pub(super) struct Told {
 }
 
 /// Stalls whose end is checked; beyond, only their records end them.
-const MAX_TOLD: usize = 8192;
+pub(super) const MAX_TOLD: usize = 8192;
 /// Tasks that give no answer before no more are asked for: they wait for the
 /// same lock.
 const MAX_UNREAD: usize = 2;
@@ -65,33 +72,46 @@ impl Live {
     /// Tasks that slept already. When a task last ran is known by the
     /// scheduler's clock.
     pub(super) fn stock_of_stalls(&mut self, all: &[TaskEntry], start: u64, out: &mut Vec<Event>) {
-        // Each CPU counts for itself, so a task is compared with whatever ran
-        // last on its CPU; where that is long ago the stall seems shorter.
+        let blocked: Vec<&TaskEntry> = all.iter().filter(|e| tasks::is_blocked(e)).collect();
+        let tids = blocked.iter().map(|entry| entry.row.task.tid).collect();
+        let dated = self.procfs.apart().dated(tids);
+        let dated: HashMap<u32, Stall> = dated.into_iter().map(|it| (it.tid, it)).collect();
+        // Where the CPU's own clock cannot be read, a task is compared with
+        // whatever ran last on its CPU; if that is long ago the stall seems
+        // shorter.
         let mut newest: HashMap<u32, u64> = HashMap::new();
         for TaskEntry { row, .. } in all.iter().filter(|entry| entry.row.cpu != u32::MAX) {
             let newest = newest.entry(row.cpu).or_default();
             *newest = row.exec_start.max(*newest);
         }
-        let threshold = u64::try_from(self.config.stall_threshold.as_nanos()).unwrap_or(u64::MAX);
-        for entry in all.iter().filter(|entry| tasks::is_blocked(&entry.row)) {
-            let asleep = match entry.row.exec_start {
-                0 => 0,
-                last_ran => newest
-                    .get(&entry.row.cpu)
-                    .map_or(0, |now| now.saturating_sub(last_ran)),
-            };
-            let since = start.saturating_sub(asleep);
+        let threshold = nanos(self.config.stall_threshold);
+        for entry in blocked {
             let tid = entry.row.task.tid;
-            let reported = asleep >= threshold;
+            let dated = dated.get(&tid);
+            let since = match (dated, entry.row.exec_start) {
+                (Some(stall), _) => now().saturating_sub(stall.so_far()),
+                (None, 0) => start,
+                (None, last_ran) => {
+                    let newest = newest.get(&entry.row.cpu);
+                    start
+                        - newest
+                            .map_or(0, |now| now.saturating_sub(last_ran))
+                            .min(start)
+                }
+            };
+            if dated.is_none() {
+                self.undated.insert(tid, since);
+            }
+            let reported = now().saturating_sub(since) >= threshold;
             match &mut self.polled {
-                Some(polled) => polled.seed(entry.row.task, since, reported),
+                Some(polled) => polled.seed(&entry.row, since, reported),
                 None => self.note(|probes| probes.add_blocked(tid, since)),
             }
             if reported {
                 if self.polled.is_none() {
                     self.note(|probes| probes.mark_reported(tid, since));
                 }
-                out.push(self.blocked(entry, since, true));
+                out.push(self.blocked(entry, since));
             }
         }
     }
@@ -116,7 +136,7 @@ impl Live {
             }
             return;
         }
-        let threshold = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+        let threshold = nanos(threshold);
         self.due.stalls = time + (threshold / 4).clamp(50 * MILLISECOND, SECOND);
         let mut outside = match self.list_tasks(true) {
             Ok(outside) => outside,
@@ -129,13 +149,36 @@ impl Live {
             .polled
             .as_mut()
             .map(|polled| polled.look(&outside, &asked.unread, time, threshold));
-        let look = look.unwrap_or_default();
+        let mut look = look.unwrap_or_default();
         for (task, since) in look.awake {
             let event = self.unblocked(&task, since, time);
             out.push(event);
         }
         if !look.due.is_empty() {
+            self.date(&mut look.due, threshold);
             self.tell_stalls(&outside, look.due, out);
+        }
+    }
+
+    /// What was found asleep look after look may have run in between, as a busy
+    /// disk's user does: the kernel is asked since when they sleep. Who has run
+    /// is not due. Of those of which the kernel does not say it, that they were
+    /// seen to sleep is all that is known.
+    fn date(&mut self, due: &mut HashMap<u32, u64>, threshold: u64) {
+        self.undated.extend(due.iter());
+        let asked = due.keys().copied().collect();
+        for stall in self.procfs.apart().dated(asked) {
+            let slept = stall.so_far();
+            let since = now().saturating_sub(slept);
+            self.undated.remove(&stall.tid);
+            if slept >= threshold {
+                due.insert(stall.tid, since);
+            } else {
+                due.remove(&stall.tid);
+            }
+            if let Some(polled) = &mut self.polled {
+                polled.dated(stall.tid, since, slept >= threshold);
+            }
         }
     }
 
@@ -162,13 +205,21 @@ impl Live {
         let keys: Vec<(u32, u64)> = processes.map(|entry| tasks::key(&entry.row.task)).collect();
         self.owners.look_up(&keys);
         for (tid, since) in due {
-            match rows.get(&tid) {
-                Some(entry) if tasks::is_blocked(&entry.row) => {
+            let entry = rows.get(&tid);
+            match entry.map(|entry| (entry, entry.not_stuck)) {
+                Some((entry, None)) if tasks::is_blocked(entry) => {
+                    let event = self.blocked(entry, since);
                     if self.polled.is_none() {
                         self.note(|probes| probes.mark_reported(tid, since));
                     }
-                    out.push(self.blocked(entry, since, false));
+                    out.push(event);
                 }
+                // It stays one for as long as it sleeps.
+                Some((_, Some(NotStuck::Vfork))) if self.polled.is_none() => {
+                    self.note(|probes| probes.mark_reported(tid, since));
+                }
+                // It may be stuck once it is thawed: it is due again.
+                Some((_, Some(NotStuck::Frozen))) => {}
                 _ => self.forget_blocked(tid, since),
             }
         }
@@ -186,16 +237,20 @@ impl Live {
     }
 
     /// Ends stalls that were told and are over without a record of it: one
-    /// can get lost, and a thaw wakes nobody.
+    /// can get lost.
     pub(super) fn check_told(&mut self, outside: &[TaskEntry], out: &mut Vec<Event>) {
         if self.polled.is_some() || self.told.is_empty() {
             return;
         }
         let asked = self.ask_for(outside, self.told.keys().copied());
+        // One that was stuck and is frozen now has not gone on.
+        let sleeps = |entry: &&TaskEntry| {
+            tasks::is_blocked(entry) || entry.not_stuck == Some(NotStuck::Frozen)
+        };
         let blocked: HashMap<u32, u64> = outside
             .iter()
             .chain(&asked.found)
-            .filter(|entry| tasks::is_blocked(&entry.row))
+            .filter(sleeps)
             .map(|entry| tasks::key(&entry.row.task))
             .collect();
         let mut over = Vec::new();
@@ -221,6 +276,7 @@ impl Live {
 
     pub(super) fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
         let owner = self.owners.of(task);
+        self.undated.remove(&task.tid);
         Event {
             time: self.time(time),
             what: What::TaskUnblocked {
@@ -231,9 +287,11 @@ impl Live {
         }
     }
 
-    fn blocked(&mut self, entry: &TaskEntry, since: u64, found: bool) -> Event {
+    fn blocked(&mut self, entry: &TaskEntry, since: u64) -> Event {
         let row = &entry.row;
         let tid = row.task.tid;
+        // Where only looks tell, the first one is when it was first seen.
+        let found = self.undated.get(&tid) == Some(&since);
         // Polling finds the end of a stall by itself.
         if self.polled.is_none() && self.told.len() < MAX_TOLD {
             self.told.insert(
@@ -259,19 +317,25 @@ impl Live {
             .wchan(tid)
             .ok()
             .flatten()
-            .or_else(|| tasks::wchan(&stack));
+            .or_else(|| sleep::function(&stack, None).map(str::to_owned));
         Event {
             time: self.time(now()),
             what: What::TaskBlocked {
-                task: tasks::task_of_row(row, owner, self.clock),
+                task: tasks::listed(entry, owner, self.clock),
                 since: self.time(since),
                 found,
                 netns,
                 wchan,
                 stack,
+                killable: tasks::is_killable(entry, self.iterators.tasks),
+                sigkill_pending: self.procfs.sigkill_pending(tid),
             },
         }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -324,7 +388,7 @@ mod tests {
         let procfs = Procfs::new(root.path(), Bounded::default());
         let asked = Asked::for_unlisted(&procfs, &[], [8].into_iter());
         let row = &asked.found[0].row;
-        assert!(tasks::is_blocked(row));
+        assert!(tasks::is_blocked(&asked.found[0]));
         assert_eq!(tasks::key(&row.task), (8, 47_110_000_000));
     }
 

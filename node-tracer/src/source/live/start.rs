@@ -107,6 +107,7 @@ impl Live {
             init_net: 0,
             polled: polled.then(Polled::default),
             told: HashMap::new(),
+            undated: HashMap::new(),
             asked,
             iterators,
             tasks_whole: false,

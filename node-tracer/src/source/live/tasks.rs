@@ -19,9 +19,11 @@ use crate::{
 };
 
 /// `PF_KTHREAD`
-const PF_KTHREAD: u32 = 0x0020_0000;
+pub(crate) const PF_KTHREAD: u32 = 0x0020_0000;
 /// `TASK_UNINTERRUPTIBLE`
 const UNINTERRUPTIBLE: u32 = 2;
+/// `TASK_FROZEN`
+const FROZEN: u32 = 0x8000;
 /// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
 const TICK: u64 = 10_000_000;
 /// Owners kept; beyond, all are looked up anew.
@@ -126,9 +128,23 @@ pub(crate) fn is_kernel_thread(row: &TaskRow) -> bool {
     row.flags & PF_KTHREAD != 0
 }
 
-/// Whether a row is of a task in uninterruptible sleep.
-pub(crate) fn is_blocked(row: &TaskRow) -> bool {
-    state_letter(row.state) == 'D'
+/// Whether a task is in uninterruptible sleep, and not for a reason that is no
+/// trouble.
+pub(crate) fn is_blocked(entry: &TaskEntry) -> bool {
+    state_letter(entry.row.state) == 'D' && entry.not_stuck.is_none()
+}
+
+/// Whether the freezer has a task, by its state (`TASK_FROZEN`). Before Linux
+/// 6.1 there was no such state: frozen tasks are told by where they sleep.
+pub(crate) fn is_frozen(row: &TaskRow) -> bool {
+    row.state & FROZEN != 0
+}
+
+/// Whether SIGKILL wakes a task (`TASK_WAKEKILL`); `None` where its state is
+/// only known by its letter.
+pub(crate) fn is_killable(entry: &TaskEntry, iterated: bool) -> Option<bool> {
+    const WAKEKILL: u32 = 0x100;
+    iterated.then_some(entry.row.state & WAKEKILL != 0)
 }
 
 /// The task of a kernel record. `owner` is that of its process.
@@ -146,14 +162,17 @@ pub(crate) fn task(task: &KernelTask, owner: Option<CgroupOwner>, clock: KernelC
         started: (task.start_boottime != 0).then(|| clock.since_boot(task.start_boottime)),
         pod_uid,
         container_id,
+        ..Task::default()
     }
 }
 
-/// The task of an iterator's row, with its state.
-pub(crate) fn task_of_row(row: &TaskRow, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
+/// The task of a list, with its state.
+pub(crate) fn listed(entry: &TaskEntry, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
     Task {
-        state: Some(state_letter(row.state)),
-        ..task(&row.task, owner, clock)
+        state: Some(state_letter(entry.row.state)),
+        not_stuck: entry.not_stuck,
+        kernel_thread: is_kernel_thread(&entry.row),
+        ..task(&entry.row.task, owner, clock)
     }
 }
 
@@ -163,6 +182,8 @@ fn state_letter(state: u32) -> char {
     const NOLOAD: u32 = 0x400;
     match state {
         0 => 'R',
+        // As /proc has it.
+        _ if state & FROZEN != 0 => 'D',
         _ if state & UNINTERRUPTIBLE != 0 && state & NOLOAD != 0 => 'I',
         _ if state & UNINTERRUPTIBLE != 0 => 'D',
         _ if state & 1 != 0 => 'S',
@@ -186,39 +207,29 @@ pub(crate) fn state_bits(letter: char) -> u32 {
 
 /// A stack in words, without the tracer's own frames.
 pub(crate) fn stack(entry: &TaskEntry, symbols: Option<&Symbols>) -> Vec<String> {
-    let Some(symbols) = symbols else {
-        return Vec::new();
-    };
-    let frames = entry
-        .stack
-        .iter()
-        .map(|address| match symbols.resolve(*address) {
-            Some((name, offset)) => format!("{name}+{offset:#x}"),
-            None => format!("{address:#x}"),
-        });
-    frames.skip_while(|frame| is_bpf_frame(frame)).collect()
+    frames(entry, symbols).collect()
 }
 
-/// The function that a stack's task waits in: the first that is not the
-/// scheduler's own.
-pub(crate) fn wchan(stack: &[String]) -> Option<String> {
-    const SCHEDULER: [&str; 8] = [
-        "__schedule",
-        "schedule",
-        "schedule_timeout",
-        "schedule_preempt_disabled",
-        "schedule_hrtimeout_range",
-        "io_schedule",
-        "io_schedule_timeout",
-        "__switch_to",
-    ];
-    let names = stack
-        .iter()
-        .map(|frame| frame.split('+').next().unwrap_or(frame));
-    names
-        .into_iter()
-        .find(|name| !SCHEDULER.contains(name))
-        .map(str::to_owned)
+/// The innermost part of a stack, which says where the task sleeps.
+pub(crate) fn place(entry: &TaskEntry, symbols: Option<&Symbols>) -> Vec<String> {
+    frames(entry, symbols).take(INNERMOST).collect()
+}
+
+/// Frames of the scheduler, and what called it.
+const INNERMOST: usize = 8;
+
+fn frames<'a>(
+    entry: &'a TaskEntry,
+    symbols: Option<&'a Symbols>,
+) -> impl Iterator<Item = String> + 'a {
+    let frames = symbols.into_iter().flat_map(|symbols| {
+        let addresses = entry.stack.iter();
+        addresses.map(|address| match symbols.resolve(*address) {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => format!("{address:#x}"),
+        })
+    });
+    frames.skip_while(|frame| is_bpf_frame(frame))
 }
 
 #[cfg(test)]
@@ -233,6 +244,7 @@ mod tests {
             (2, 'D'),
             (0x102, 'D'),
             (0x2102, 'D'),
+            (0x8000, 'D'),
             (0x402, 'I'),
             (4, 'T'),
         ] {
@@ -245,19 +257,6 @@ mod tests {
         for letter in ['R', 'S', 'D', 'T', 't', 'I'] {
             assert_eq!(state_letter(state_bits(letter)), letter);
         }
-    }
-
-    #[test]
-    fn a_task_waits_in_the_first_function_outside_the_scheduler() {
-        let stack = [
-            "__schedule+0x1",
-            "schedule+0x2",
-            "request_wait_answer+0x3",
-            "fuse_read+0x4",
-        ];
-        let stack = stack.map(str::to_owned);
-        assert_eq!(wchan(&stack).as_deref(), Some("request_wait_answer"));
-        assert_eq!(wchan(&stack[..2]), None);
     }
 
     #[test]

@@ -24,7 +24,9 @@ impl Procfs {
             };
             Ok(Some(tasks::entry(folder, pid, tid, stat).0))
         };
-        self.bounded(self.patience, folder, read).ok().flatten()
+        let mut found = self.bounded(self.patience, folder, read).ok()??;
+        self.note_not_stuck(std::slice::from_mut(&mut found));
+        Some(found)
     }
 
     /// Whether the process that started then (ns since boot) may still be

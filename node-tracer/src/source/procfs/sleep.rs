@@ -69,40 +69,25 @@ struct Look {
     last_ran: Option<u64>,
 }
 
+impl Stall {
+    /// For how long it has slept by now, ns.
+    pub(crate) fn so_far(&self) -> u64 {
+        let so_far = self.age.saturating_add(self.seen.elapsed());
+        u64::try_from(so_far.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Procfs {
     /// Those of the tasks that are in uninterruptible sleep, by whether they
     /// have been for the threshold; see the module's documentation.
     pub(crate) fn stalls(&self, tids: Vec<u32>, threshold: Duration) -> Stalls {
-        let start = Instant::now();
         let (looks, missed) = self.looks(tids);
+        let (dated, unknown) = self.date(looks);
         let mut stalls = Stalls {
+            stuck: dated,
             missed,
             ..Stalls::default()
         };
-        let cpus: BTreeSet<usize> = looks
-            .iter()
-            .filter_map(|look| look.last_ran.and(look.cpu))
-            .collect();
-        let mut clocks = BTreeMap::new();
-        for cpu in cpus {
-            if start.elapsed() > CLOCKS {
-                break;
-            }
-            clocks.extend(self.cpu_clock(cpu).map(|now| (cpu, (Instant::now(), now))));
-        }
-        let mut unknown = Vec::new();
-        for look in looks {
-            let clock = look.cpu.and_then(|cpu| clocks.get(&cpu));
-            match (look.last_ran, clock) {
-                (Some(last_ran), Some((seen, now))) => stalls.stuck.push(Stall {
-                    tid: look.tid,
-                    seen: *seen,
-                    age: Duration::from_nanos(now.saturating_sub(last_ran)),
-                    dated: true,
-                }),
-                _ => unknown.push(look),
-            }
-        }
         stalls.stuck.retain(|stall| stall.age >= threshold);
         let (watched, missed) = self.watch(unknown, WATCH.min(threshold));
         stalls.missed = stalls.missed.and(missed);
@@ -114,6 +99,42 @@ impl Procfs {
             }
         }
         stalls
+    }
+
+    /// Those of the tasks that are in uninterruptible sleep and of which the
+    /// kernel tells since when. Nobody is watched.
+    pub(crate) fn dated(&self, tids: Vec<u32>) -> Vec<Stall> {
+        self.date(self.looks(tids).0).0
+    }
+
+    /// Since when these sleep, and those of which that is not known.
+    fn date(&self, looks: Vec<Look>) -> (Vec<Stall>, Vec<Look>) {
+        let start = Instant::now();
+        let cpus: BTreeSet<usize> = looks
+            .iter()
+            .filter_map(|look| look.last_ran.and(look.cpu))
+            .collect();
+        let mut clocks = BTreeMap::new();
+        for cpu in cpus {
+            if start.elapsed() > CLOCKS {
+                break;
+            }
+            clocks.extend(self.cpu_clock(cpu).map(|now| (cpu, (Instant::now(), now))));
+        }
+        let (mut dated, mut unknown) = (Vec::new(), Vec::new());
+        for look in looks {
+            let clock = look.cpu.and_then(|cpu| clocks.get(&cpu));
+            match (look.last_ran, clock) {
+                (Some(last_ran), Some((seen, now))) => dated.push(Stall {
+                    tid: look.tid,
+                    seen: *seen,
+                    age: Duration::from_nanos(now.saturating_sub(last_ran)),
+                    dated: true,
+                }),
+                _ => unknown.push(look),
+            }
+        }
+        (dated, unknown)
     }
 
     /// The tasks that sleep through `time`.

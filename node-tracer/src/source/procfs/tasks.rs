@@ -61,6 +61,7 @@ impl Procfs {
             }
             all.hidden.add_all(threads.hidden, threads.unseen.as_ref());
         }
+        self.note_not_stuck(&mut all.list);
         match answers.hung {
             Some(error) if all.list.is_empty() => Err(error),
             _ => Ok(all),
@@ -138,6 +139,7 @@ pub(super) fn entry(
         comm: stat.comm,
         state: Some(stat.state),
         start_ticks: Some(stat.starttime),
+        kernel_thread: kernel,
         ..Task::default()
     };
     // The namespaces of another user's process are hidden from one who is not

@@ -63,12 +63,62 @@ fn a_file_that_cannot_be_read_is_an_error_with_its_path() {
 fn the_owner_is_read_from_the_tasks_cgroups() {
     let uid = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
     let text = format!("1:name=systemd:/kubepods/pod{uid}\n0::/\n");
-    let (_root, procfs) = fixture(&[("7/cgroup", &text), ("8/cgroup", "0::/\n")]);
+    let first = ("1/cgroup", "1:name=systemd:/init.scope\n0::/\n");
+    let (_root, procfs) = fixture(&[first, ("7/cgroup", &text), ("8/cgroup", "0::/\n")]);
     let owners = procfs.task_owners(vec![8, 7, 9]);
     assert!(matches!(
         owners.as_slice(),
-        [Owner::NoPod, Owner::Pod(CgroupOwner { pod_uid, .. }), Owner::Unknown] if pod_uid == uid
+        [Owner::NoPod, Owner::Pod(owner), Owner::Unknown] if owner.pod_uid == uid
     ));
+}
+
+/// As a tracer with a cgroup namespace of its own sees the node, by kubelet's
+/// cgroupfs driver. `own` is the folder that lists the tracer's process.
+fn from_a_container(own: Option<&str>) -> (tempfile::TempDir, Procfs) {
+    let (root, procfs) = fixture(&[
+        ("1/cgroup", "0::/../../../../init.scope\n"),
+        ("self/cgroup", "0::/\n"),
+        ("7/cgroup", "0::/../../pod7/c\n"),
+        ("8/cgroup", "0::/../../../../system.slice/web.service\n"),
+    ]);
+    let write = |folder: &str, pid: u32| {
+        let folder = root.path().join("sys/fs/cgroup").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), format!("0\n{pid}\n")).unwrap();
+    };
+    write("", 1);
+    write("kubepods/burstable/pod7/c", 7);
+    if let Some(own) = own {
+        write(own, std::process::id());
+    }
+    (root, procfs)
+}
+
+#[test]
+fn from_a_cgroup_namespace_of_its_own_the_tracer_finds_its_place_on_the_node() {
+    let (_root, procfs) = from_a_container(Some("kubepods/burstable/podtracer/c"));
+    assert_eq!(procfs.place_unknown(), None);
+    let (owners, missed) = procfs.owners_and_missed(vec![7, 8]);
+    assert!(matches!(
+        owners.as_slice(),
+        [Owner::Pod(owner), Owner::NoPod] if owner.pod_uid == "7"
+    ));
+    assert_eq!(missed, Missed::default());
+}
+
+#[test]
+fn without_the_nodes_cgroups_a_task_beside_the_tracer_is_not_called_no_pods() {
+    // Nowhere; or where it cannot be, as process 1 would be outside the node.
+    for own in [None, Some("kubepods/c")] {
+        let (_root, procfs) = from_a_container(own);
+        let why = procfs.place_unknown().unwrap();
+        assert!(why.contains("/sys/fs/cgroup"), "{why}");
+        let (owners, missed) = procfs.owners_and_missed(vec![7, 8]);
+        assert_eq!(owners, [Owner::Unknown, Owner::NoPod]);
+        let missed = missed.say(|n| format!("the pods of {n} processes"));
+        let why = "where their cgroups are on the node is not known";
+        assert_eq!(missed, Some(format!("the pods of 1 processes ({why})")));
+    }
 }
 
 #[test]

@@ -23,8 +23,12 @@ const TICK: u64 = 10_000_000;
 pub(super) fn sort(tasks: &mut [&TaskEntry]) {
     tasks.sort_by_key(|entry| {
         let task = &entry.task;
-        let stuck = task.state == Some('D');
-        (!stuck, task.tid != task.pid, task.start_ticks, task.tid)
+        (
+            !task.is_in_d(),
+            task.tid != task.pid,
+            task.start_ticks,
+            task.tid,
+        )
     });
 }
 

@@ -9,7 +9,7 @@ use super::{holders::Owners, say_owners};
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now},
     event::{Event, Netns, What},
-    fault,
+    fault, sleep,
     source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry},
 };
 
@@ -38,7 +38,7 @@ const MAX_NAMED: usize = 5;
 pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) -> Stuck {
     let asleep: HashMap<u32, &TaskEntry> = tasks
         .iter()
-        .filter(|entry| entry.task.state == Some('D'))
+        .filter(|entry| entry.task.is_in_d())
         .map(|entry| (entry.task.tid, entry))
         .collect();
     let Stalls {
@@ -91,15 +91,16 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
         let Some(entry) = asleep.get(&stall.tid) else {
             continue;
         };
-        let ago = stall.age.saturating_add(stall.seen.elapsed());
-        let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
-        let since = clock.timestamp(monotonic_now().saturating_sub(ago));
+        let since = clock.timestamp(monotonic_now().saturating_sub(stall.so_far()));
         let (wchan, stack) = if start.elapsed() < STACKS {
             place(&places, stall.tid, &mut failed)
         } else {
             unplaced += 1;
             (None, Vec::new())
         };
+        if sleep::not_stuck(&stack, wchan.as_deref()).is_some() {
+            continue;
+        }
         let what = What::TaskBlocked {
             task: owners.task(entry, clock),
             since,
@@ -110,6 +111,8 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
             }),
             wchan,
             stack,
+            killable: None,
+            sigkill_pending: places.sigkill_pending(stall.tid),
         };
         let time = Timestamp::now();
         found.events.push(Event { time, what });

@@ -130,6 +130,8 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         netns: Some(Netns { inode, cookie }),
         wchan: None,
         stack: Vec::new(),
+        killable: None,
+        sigkill_pending: None,
     };
     let event = Event {
         time: Timestamp::now(),

@@ -290,12 +290,20 @@ impl Known {
         let home = self.homes.get(&inode)?;
         let tids = home.tids.iter();
         let tasks = tids.map(|tid| Way::File(self.procfs.task_netns_path(*tid)));
-        let mounts = home.mounts.iter().map(|path| Way::Mount {
-            root: self.procfs.root_path(1),
-            path: path.clone(),
+        let mounts = home.mounts.iter().flat_map(|path| {
+            let roots = [self.procfs.root_path(1), self.root.clone()];
+            roots.map(|root| Way::Mount {
+                root,
+                path: path.clone(),
+            })
         });
         let ways: Vec<Way> = tasks.chain(mounts).collect();
         (!ways.is_empty()).then_some(Target { inode, ways })
+    }
+
+    /// All namespaces that something is known to lead to.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.homes.keys().copied()
     }
 
     /// The ways to the host's.

@@ -64,6 +64,14 @@ pub(super) fn evidence() -> Vec<(String, String)> {
 /// systemd is the first process and has started everything; there is cgroup2
 /// and no older hierarchy.
 pub(super) fn booted(_: &mut Stage) -> anyhow::Result<()> {
+    up()?;
+    let state = property(UNIT, "ActiveState")?;
+    ensure!(state == "active", "{UNIT} is {state}");
+    expect_restarts(0)
+}
+
+/// The same without the tracer's service.
+pub(super) fn up() -> anyhow::Result<()> {
     let first = fs::read_to_string("/proc/1/comm").context("process 1")?;
     ensure!(first.trim() == "systemd", "process 1 is {first}");
     wait::until("systemd to be up", BOOT, || {
@@ -85,11 +93,11 @@ pub(super) fn booted(_: &mut Stage) -> anyhow::Result<()> {
         of_kind(" - cgroup2 ") == 1 && of_kind(" - cgroup ") == 0,
         "not cgroup2 alone:\n{mounts}"
     );
-    for unit in [UNIT, "containerd.service", "systemd-journald.service"] {
+    for unit in ["containerd.service", "systemd-journald.service"] {
         let state = property(unit, "ActiveState")?;
         ensure!(state == "active", "{unit} is {state}");
     }
-    expect_restarts(0)
+    Ok(())
 }
 
 /// Fails unless systemd has started the service again so often.
@@ -147,6 +155,10 @@ pub(super) fn coverage(stage: &mut Stage) -> anyhow::Result<()> {
 
 /// Images for the pods: nothing is pulled.
 pub(super) fn images(_: &mut Stage) -> anyhow::Result<()> {
+    import_images()
+}
+
+pub(super) fn import_images() -> anyhow::Result<()> {
     let busybox = stage::in_path("busybox").context("no busybox")?;
     let (pause, busy) = (
         PathBuf::from("/tmp/pause.tar"),

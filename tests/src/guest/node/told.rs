@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::TRACE;
 use crate::tracer::is_finding;
 use crate::{journald, wait};
 
@@ -15,8 +14,8 @@ use crate::{journald, wait};
 pub(super) const UNIT: &str = "node-tracer.service";
 
 /// The lines so far.
-#[derive(Default)]
 pub(super) struct Told {
+    path: &'static str,
     file: Option<File>,
     /// The beginning of a line whose end was not there yet.
     rest: Vec<u8>,
@@ -24,13 +23,23 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Those that are written to a file, which need not be there yet.
+    pub(super) fn of(path: &'static str) -> Self {
+        Self {
+            path,
+            file: None,
+            rest: Vec::new(),
+            records: Vec::new(),
+        }
+    }
+
     /// Everything up to now.
     pub(super) fn records(&mut self) -> anyhow::Result<&[Value]> {
         if self.file.is_none() {
-            self.file = Some(File::open(TRACE).context(TRACE)?);
+            self.file = Some(File::open(self.path).context(self.path)?);
         }
-        let file = self.file.as_mut().context(TRACE)?;
-        file.read_to_end(&mut self.rest).context(TRACE)?;
+        let file = self.file.as_mut().context(self.path)?;
+        file.read_to_end(&mut self.rest).context(self.path)?;
         let end = self.rest.iter().rposition(|byte| *byte == b'\n');
         let Some(end) = end else {
             return Ok(&self.records);

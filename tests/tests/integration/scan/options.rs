@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::journald::{Journald, values};
 use node_tracer_tests::look::{on_host, run as look};
-use node_tracer_tests::netns::Netns;
+use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::tracer::{command, is_finding, names_address};
 use serde_json::Value;
@@ -89,11 +89,8 @@ pub(super) fn journald() -> anyhow::Result<()> {
     let journald = Journald::start()?;
     let address = "198.18.250.9";
     let pair = [Netns::create()?, Netns::create()?];
-    for netns in &pair {
-        netns.ip("link add eth0 type veth peer name eth1")?;
-        netns.ip(&format!("addr add {address}/24 dev eth0"))?;
-        netns.ip("link set eth0 up")?;
-    }
+    let held = format!("{address}/24");
+    connect((&pair[0], "eth0", &held), (&pair[1], "eth0", &held))?;
     let args = [&["scan", "-o", "json", "-o", "journald"], &BARE[..]].concat();
     let seen = look(command(&args)?.env("NODE_TRACER_JOURNAL_SOCKET", journald.socket()))?;
     seen.expect_code(1)?;

@@ -156,6 +156,8 @@ impl Page {
             wchan,
             stack,
             container_id,
+            not_stuck,
+            first_seen,
         } = holder
         else {
             self.line(label, indent, &other(holder));
@@ -166,9 +168,16 @@ impl Page {
             (Some(since), _) => {
                 let age = length(self.now.since(*since));
                 let since = self.time(*since);
-                text += &format!("  D (uninterruptible) since {since} ({age})");
+                text += &match first_seen {
+                    true => format!("  D (uninterruptible) first seen {since} ({age} or more)"),
+                    false => format!("  D (uninterruptible) since {since} ({age})"),
+                };
             }
-            (None, Some(state)) => text += &format!("  {}", Printable(state)),
+            (None, Some(state)) => {
+                text += &format!("  {}", Printable(state));
+                let why = not_stuck.map(|why| format!(" ({})", why.as_str()));
+                text += &why.unwrap_or_default();
+            }
             (None, None) => {}
         }
         if let Some(wchan) = wchan {

@@ -2,6 +2,7 @@
 
 use super::{Block, LISTED, VALUE};
 use crate::{
+    event::NotStuck,
     finding::{Holder, Rule},
     sink::{
         escape::Printable,
@@ -65,14 +66,20 @@ impl Block<'_> {
                     wchan,
                     stack,
                     container_id,
+                    not_stuck,
+                    first_seen,
                 } => {
                     let mut text = task(comm, *pid, *tid);
                     if let Some(state) = state {
-                        text += &format!("  {}", state_name(*state));
+                        text += &format!("  {}", state_name(*state, *not_stuck));
                     }
                     if let Some(since) = since {
                         let age = self.age(*since);
-                        text += &format!(" since {} ({age})", moment(*since, self.now));
+                        let since = moment(*since, self.now);
+                        text += &match first_seen {
+                            true => format!(" first seen {since} ({age} or more)"),
+                            false => format!(" since {since} ({age})"),
+                        };
                     }
                     if let Some(wchan) = wchan {
                         text += &format!(" in {}", Printable(wchan));
@@ -126,7 +133,10 @@ impl Block<'_> {
 }
 
 /// A state letter of ps(1) in words, where the letter alone says too little.
-fn state_name(state: char) -> String {
+fn state_name(state: char, not_stuck: Option<NotStuck>) -> String {
+    if let Some(why) = not_stuck {
+        return format!("{} ({})", Printable(state), why.as_str());
+    }
     match state {
         'D' => "D (uninterruptible)".to_owned(),
         'Z' => "Z (zombie)".to_owned(),

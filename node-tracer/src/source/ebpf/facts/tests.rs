@@ -151,7 +151,6 @@ impl Facts {
             switch_has_state: Some(true),
             contributes_mask: Some(1 << 5),
             proxy_exec: Some(false),
-            frozen_looks_blocked: Some(false),
             kprobes: Some(true),
             fentry: Some(true),
             iterators: Some(true),
@@ -214,26 +213,6 @@ fn a_device_whose_ipv6_list_cannot_be_followed_leads_to_none() {
     }
     let layout = layout_of(&kernel(&["inet6_ifaddr.idev"], &[], &[]));
     assert_ne!(layout.dev_ip6_ptr, ABSENT);
-}
-
-#[test]
-fn frozen_tasks_look_blocked_until_they_have_a_state_of_their_own() {
-    let frozen = |state: &str, functions: &[&str]| {
-        let mut b = Builder::new();
-        let int = b.int();
-        b.structure("task_struct", &[(state, int, 0)]);
-        for name in functions {
-            b.func(name, 1);
-        }
-        learned(&b.finish()).frozen_looks_blocked
-    };
-    let (freeze, set) = ("__refrigerator", "__set_task_frozen");
-    assert_eq!(frozen("state", &[freeze]), Some(true));
-    assert_eq!(frozen("state", &[]), Some(true));
-    assert_eq!(frozen("__state", &[freeze]), Some(true));
-    assert_eq!(frozen("__state", &[freeze, set]), Some(false));
-    // No freezer at all.
-    assert_eq!(frozen("__state", &[]), Some(false));
 }
 
 #[test]

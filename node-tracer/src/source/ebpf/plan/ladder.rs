@@ -264,18 +264,6 @@ fn blocked_members(facts: &Facts) -> Result<(), Obstacle> {
     )
 }
 
-/// Before there was a state of its own for them, frozen tasks are told from
-/// blocked ones by `PF_FROZEN` only, which the programs do not ask for.
-fn blocked(facts: &Facts, attach: Vec<Attach>, unknown: &[&'static str]) -> Result<Step, Obstacle> {
-    let mut step = step(attach, unknown)?;
-    if facts.frozen_looks_blocked == Some(true) {
-        step.unknown.push(FROZEN);
-    }
-    Ok(step)
-}
-
-const FROZEN: &str = "tasks frozen by a cgroup v1 freezer look blocked on this kernel";
-
 fn blocked_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     let switch = tp_btf(facts, "sched_switch")?;
     blocked_members(facts)?;
@@ -284,7 +272,7 @@ fn blocked_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     if facts.proxy_exec == Some(true) {
         return Err(Obstacle::ProxyExec);
     }
-    blocked(facts, vec![attach("task_switch", switch)], &[])
+    step(vec![attach("task_switch", switch)], &[])
 }
 
 fn blocked_raw(facts: &Facts) -> Result<Step, Obstacle> {
@@ -292,8 +280,7 @@ fn blocked_raw(facts: &Facts) -> Result<Step, Obstacle> {
     // Here the task still has its old state, which the wake-up replaces.
     let waking = raw_tp(facts, "sched_waking")?;
     blocked_members(facts)?;
-    blocked(
-        facts,
+    step(
         vec![
             attach("task_switch_raw", switch),
             attach("task_waking_raw", waking),
@@ -310,8 +297,7 @@ fn task_rows(facts: &Facts) -> Result<Attach, Obstacle> {
 }
 
 fn blocked_iterator(facts: &Facts) -> Result<Step, Obstacle> {
-    blocked(
-        facts,
+    step(
         vec![task_rows(facts)?],
         &[
             "when a stall began, more exactly than the last look at all tasks",
@@ -320,9 +306,8 @@ fn blocked_iterator(facts: &Facts) -> Result<Step, Obstacle> {
     )
 }
 
-fn blocked_comparison(facts: &Facts) -> Result<Step, Obstacle> {
-    blocked(
-        facts,
+fn blocked_comparison(_: &Facts) -> Result<Step, Obstacle> {
+    step(
         Vec::new(),
         &[
             "when a stall began, more exactly than the last look at /proc",

@@ -274,23 +274,6 @@ fn without_a_look_into_pipes_calls_are_still_seen() {
 }
 
 #[test]
-fn frozen_tasks_that_look_blocked_are_said_on_every_rung() {
-    for limit in [TpBtf, RawTracepoint, Iterator, Comparison] {
-        let said = |frozen| {
-            let mut facts = Facts::capable();
-            facts.frozen_looks_blocked = frozen;
-            let plan = Plan::from_facts(&facts, Some(limit));
-            assert_eq!(plan.mechanism(TaskBlocked), limit);
-            let unknown = &plan.choice(TaskBlocked).unknown;
-            unknown.iter().any(|line| line.contains("frozen"))
-        };
-        assert!(said(Some(true)));
-        assert!(!said(Some(false)));
-        assert!(!said(None));
-    }
-}
-
-#[test]
 fn a_call_whose_origin_cannot_be_told_is_seen_but_not_trusted() {
     let plan = without(|facts| facts.layout.user_ns_level = ABSENT);
     assert_eq!(degraded(&plan), []);

@@ -99,6 +99,8 @@ impl Kernel {
             netns: None,
             wchan: None,
             stack,
+            killable: None,
+            sigkill_pending: None,
         };
         let time = hung.at;
         out.push(Event { time, what });

@@ -1,0 +1,117 @@
+//! In a container with a cgroup namespace of its own, beside the pods: the
+//! names of what is above them are not shown there.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use node_tracer_tests::cgroup::Cgroup;
+use node_tracer_tests::incident::Incident;
+use node_tracer_tests::look::{self, Look, whole_list};
+use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
+use node_tracer_tests::tracer::{SOON, Tracer, binary, is_finding, netns_of};
+use serde_json::Value;
+
+/// `$PROCS` are the files of the tracer's own cgroup, in each hierarchy.
+const CONTAINED: &str =
+    r#"for procs in $PROCS; do echo $$ >"$procs"; done; exec unshare --cgroup --mount "$@""#;
+
+/// Whether the node's cgroups are below the tracer's root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mounted {
+    Yes,
+    No,
+}
+
+/// The tracer's command line in a container of another pod.
+fn contained(cgroup: &Cgroup, mounted: Mounted, args: &[&str]) -> anyhow::Result<Command> {
+    let procs: Vec<String> = cgroup
+        .procs()
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let hide = match mounted {
+        Mounted::Yes => r#"exec "$@""#,
+        Mounted::No => r#"mount -t tmpfs none /sys/fs/cgroup; exec "$@""#,
+    };
+    let mut line = Command::new("sh");
+    line.env("PROCS", procs.join(" "))
+        .args(["-ec", CONTAINED, "sh", "sh", "-ec", hide, "sh"])
+        .arg(binary()?)
+        .args(args)
+        .stdin(Stdio::null());
+    Ok(line)
+}
+
+/// The tracer's own container.
+fn own_cgroup() -> anyhow::Result<Cgroup> {
+    Cgroup::create(&pod_uid()?, &container_id()?)
+}
+
+fn ghosts(look: &Look, inode: u64) -> Vec<&Value> {
+    let all = look.findings("ghost-sandbox").into_iter();
+    all.filter(|ghost| netns_of(ghost) == Some(inode)).collect()
+}
+
+/// What the coverage says of pods by cgroup.
+fn coverage(look: &Look) -> anyhow::Result<&Value> {
+    let signals = look.coverage()?["signals"].as_array();
+    let mut signals = signals.context("no signals")?.iter();
+    let item = signals.find(|item| item["signal"] == "pods by cgroup");
+    item.with_context(|| look.brief())
+}
+
+const OPTIONS: [&str; 6] = ["-o", "json", "--cri", "none", "--stall-threshold", "1s"];
+
+pub(crate) fn traced() -> anyhow::Result<()> {
+    let cgroup = own_cgroup()?;
+    let mut incident = Incident::without_cni()?;
+    let pods = incident.pods_file().display().to_string();
+    let trace = [&["trace", "--pods", &pods], &OPTIONS[..]].concat();
+    let mut tracer = Tracer::start(&mut contained(&cgroup, Mounted::Yes, &trace)?, |_| ())?;
+    tracer.wait_until_ready()?;
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    let ghost = tracer.wait_for("the ghost", SOON, |record| {
+        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(old.netns_inode)
+    })?;
+    ensure!(ghost["pod"]["uid"] == old.pod.uid.as_str(), "{ghost}");
+    tracer.stop()?;
+    drop(cgroup);
+    incident.clean()
+}
+
+pub(crate) fn scanned() -> anyhow::Result<()> {
+    let (scratch, cgroup) = (Scratch::create()?, own_cgroup()?);
+    let mut incident = Incident::without_cni()?;
+    let old = incident.start_old_pod()?;
+    let inode = old.netns_inode;
+    incident.force_delete()?;
+    incident.garbage_collect()?;
+    incident.start_new_pod()?;
+    let pods = whole_list(incident.pods_file(), scratch.path())?;
+    let scan = [&["scan", "--pods", &pods], &OPTIONS[..]].concat();
+    let known = look::run(&mut contained(&cgroup, Mounted::Yes, &scan)?)?;
+    let [ghost] = ghosts(&known, inode)[..] else {
+        anyhow::bail!("not one ghost: {}", known.brief());
+    };
+    ensure!(ghost["pod"]["uid"] == old.pod.uid.as_str(), "{ghost}");
+    let item = coverage(&known)?;
+    let mechanism = item["mechanism"].as_str().unwrap_or_default();
+    ensure!(mechanism.ends_with(cgroup.path()), "{item}");
+
+    let unknown = look::run(&mut contained(&cgroup, Mounted::No, &scan)?)?;
+    ensure!(ghosts(&unknown, inode).is_empty(), "{}", unknown.brief());
+    let item = coverage(&unknown)?;
+    let reason = item["reason"].as_str().unwrap_or_default();
+    ensure!(
+        item["mechanism"].is_null() && reason.contains("cgroup namespace of its own"),
+        "{item}"
+    );
+    let said = unknown.summary()?["unknown"].to_string();
+    ensure!(
+        said.contains("ghost-sandbox") && said.contains(reason),
+        "{said}"
+    );
+    drop((scratch, cgroup));
+    incident.clean()
+}
