@@ -458,9 +458,8 @@ fn compare(
             continue;
         }
         let found = less.found.get(&(*rule, subject.clone()));
-        let is_less = found.is_none_or(|found| {
-            found.severity < before.severity || found.phase < before.phase
-        });
+        let is_less = found
+            .is_none_or(|found| found.severity < before.severity || found.phase < before.phase);
         if is_less && !less.says_unknown(*rule, subject, missing) {
             let said = match found {
                 Some(found) => format!("becomes {:?} {:?}", found.severity, found.phase),

@@ -133,11 +133,12 @@ impl Oracle<'_> {
             for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.lives()) {
                 let known = self.is_known(pod, sandbox);
                 let named = self.was_seen(pod, sandbox) || self.is_named(sandbox);
-            let second = sandbox.second.map(|second| (second, false));
+                let second = sandbox.second.map(|second| (second, false));
                 for (attached, own) in std::iter::once((sandbox.primary, true)).chain(second) {
                     let holder = Holder {
                         inode: sandbox.inode,
                         attached,
+                        own,
                         pod: known.unwrap_or_default().then_some((pod, own && named)),
                         there: known.is_some() && (!own || self.is_its_own(pod, sandbox)),
                         ghost: self.is_ghost(pod, sandbox),

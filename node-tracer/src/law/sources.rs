@@ -514,7 +514,13 @@ impl Teller<'_> {
         let inode = inner(sandbox.inode);
         let eth0 = story::veth(2, "eth0", 31);
         let addresses = [on([172, 17, 0, 2], "eth0", Some("veth"))];
-        self.visit(time, inode, &addresses, &[device(1, "lo", None), eth0], told);
+        self.visit(
+            time,
+            inode,
+            &addresses,
+            &[device(1, "lo", None), eth0],
+            told,
+        );
         let mut task = Task {
             pod_uid: Some(pod.uid.clone()),
             container_id: Some(app(sandbox)),
@@ -625,7 +631,9 @@ impl Teller<'_> {
         ) {
             return failure.into_iter().collect();
         }
-        let there = self.sandboxes().filter(|(_, sandbox)| sandbox.cri.is_some());
+        let there = self
+            .sandboxes()
+            .filter(|(_, sandbox)| sandbox.cri.is_some());
         let there = there.filter(|(_, sandbox)| self.tells(Source::Cri, sandbox.inode));
         let sandboxes: Vec<_> = there.map(|(pod, sandbox)| listed(pod, sandbox)).collect();
         let mut event = story::cri(time, &sandboxes);
@@ -779,7 +787,11 @@ impl Teller<'_> {
 
     /// The pods that the API has.
     pub(super) fn listed_pods(&self, time: i64) -> impl Iterator<Item = Pod> {
-        let there = self.truth.pods.iter().filter(move |pod| pod.is_listed(time));
+        let there = self
+            .truth
+            .pods
+            .iter()
+            .filter(move |pod| pod.is_listed(time));
         there.map(listed_pod)
     }
 
@@ -884,7 +896,9 @@ fn attachments(pod: &TruePod, sandbox: &TrueSandbox) -> Vec<Attachment> {
         written: s(sandbox.made + 1),
     };
     let first = one("pods", "eth0", sandbox.primary, Some(mac(sandbox.inode)));
-    let second = sandbox.second.map(|second| one("fast", "net1", second, None));
+    let second = sandbox
+        .second
+        .map(|second| one("fast", "net1", second, None));
     std::iter::once(first).chain(second).collect()
 }
 

@@ -171,7 +171,11 @@ pub(super) const NAMESPACES: [&str; 2] = ["shop", "kube-system"];
 
 impl fmt::Display for Truth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}, leaks {:?}, orphans {}", self.ipam, self.leaks, self.orphans)?;
+        writeln!(
+            f,
+            "{:?}, leaks {:?}, orphans {}",
+            self.ipam, self.leaks, self.orphans
+        )?;
         for pod in &self.pods {
             let mut bare = pod.clone();
             bare.sandboxes.clear();

@@ -232,11 +232,19 @@ mod tests {
             ..crate::model::story::sandbox("sandbox-other", 100, OLD)
         };
         let seen = [found(40, 100), added(40, 100, 5)];
-        let known = [&seen[..], &[cached(Some(100), None), cri(61, &[other.clone()])]].concat();
+        let known = [
+            &seen[..],
+            &[cached(Some(100), None), cri(61, &[other.clone()])],
+        ]
+        .concat();
         assert_eq!(sandbox(&known, 100).as_deref(), Some("sandbox-old"));
         // Of one of which only the pod is known, it is the best guess.
         let tasks = [pod_task(9, "app", OLD, "app-old")];
-        let guessed = [&seen[..], &[holders(41, 100, &tasks, &[]), cri(61, &[other])]].concat();
+        let guessed = [
+            &seen[..],
+            &[holders(41, 100, &tasks, &[]), cri(61, &[other])],
+        ]
+        .concat();
         assert_eq!(sandbox(&guessed, 100).as_deref(), Some("sandbox-other"));
     }
 
