@@ -84,6 +84,8 @@ pub(crate) struct View<'a> {
     /// See [`Settings`].
     pub(crate) settings: &'a Settings,
     now: Timestamp,
+    /// A failure that may be over by the next try is told after that time.
+    patience: Duration,
     next: Cell<Option<Timestamp>>,
     // What several rules need, made when the first one asks.
     list_is_of_node: OnceCell<bool>,
@@ -101,6 +103,7 @@ impl<'a> View<'a> {
             model,
             settings,
             now,
+            patience: Duration::ZERO,
             next: Cell::new(None),
             list_is_of_node: OnceCell::new(),
             unseen: OnceCell::new(),
@@ -109,6 +112,17 @@ impl<'a> View<'a> {
             orphans: OnceCell::new(),
             unresolved: OnceCell::new(),
         }
+    }
+
+    /// The same, in no hurry to tell of what the next try may end.
+    pub(crate) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Whether it is too early to tell of what began then: the next try may
+    /// succeed.
+    pub(crate) fn is_early(&self, began: Timestamp) -> bool {
+        !self.patience.is_zero() && !self.passed(began.plus(self.patience))
     }
 
     /// Whether it is that late. If not, the rules are to be asked again then.

@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     next: Option<Timestamp>,
     /// No evaluation before that.
     pause: Option<Timestamp>,
+    /// See [`View::patient`].
+    patience: Duration,
     /// The last tick's time.
     ticked: Option<Timestamp>,
     watch: Watch,
@@ -120,6 +122,7 @@ impl Engine {
             stale: true,
             next: None,
             pause: None,
+            patience: Duration::ZERO,
             ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
@@ -144,6 +147,13 @@ impl Engine {
             return Vec::new();
         }
         self.evaluate(now)
+    }
+
+    /// Failures that the next try may end are told after that time: where the
+    /// end of the story is known, one that was mended is none.
+    pub(crate) fn wait_for_tries(&mut self, patience: Duration) {
+        self.stale |= self.patience != patience;
+        self.patience = patience;
     }
 
     /// What the source is to look at while it matters, as of the last tick.
@@ -223,7 +233,7 @@ impl Engine {
     }
 
     fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
-        let view = View::new(&self.model, &self.settings, now);
+        let view = View::new(&self.model, &self.settings, now).patient(self.patience);
         let findings = detect::detect(&view);
         let reservations = self
             .model
@@ -251,7 +261,15 @@ impl Engine {
                 continue;
             }
             let counts = self.summary.findings.entry(finding.rule).or_default();
-            let Some(mut open) = before.remove(&finding.id) else {
+            let known = before.remove(&finding.id);
+            let finding = match &known {
+                Some(open) if is_dated_by_looks(finding.rule) => Finding {
+                    since: finding.since.min(open.latest.since),
+                    ..finding
+                },
+                _ => finding,
+            };
+            let Some(mut open) = known else {
                 *counts.entry(finding.severity).or_default() += 1;
                 told.push((finding.clone(), State::Open));
                 let open = Open {
@@ -298,6 +316,12 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         ..
     } = finding;
     (std::cmp::Reverse(*severity), *rule, *since, id.clone())
+}
+
+/// Whether a rule knows only when the last look found what it tells of: it has
+/// been so since the first look that did.
+fn is_dated_by_looks(rule: Rule) -> bool {
+    matches!(rule, Rule::OrphanVeth | Rule::MissingGatewayNeighbour)
 }
 
 /// Whether a change is told at once.

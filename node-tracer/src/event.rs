@@ -16,8 +16,8 @@ mod subjects;
 pub(crate) use self::{
     cni::{CniCall, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
     lists::{
-        Attachment, Device, Neighbour, Network, Range, Reservation, Route, RuntimeContainer,
-        RuntimeSandbox, Store, StoreKind,
+        Attachment, Device, MaxPods, Neighbour, Network, Range, Reservation, Route,
+        RuntimeContainer, RuntimeSandbox, Store, StoreKind,
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{Address, FdHolder, Netns, NotStuck, Pod, PodRef, ReservationHolder, Task},
@@ -283,6 +283,12 @@ pub(crate) enum What {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unread: Vec<String>,
     },
+    /// How many pods the kubelet runs at most, as its files say.
+    MaxPods {
+        /// The number.
+        #[serde(flatten)]
+        limit: MaxPods,
+    },
     /// A store of IPAM reservations, whole.
     StoreListed {
         /// The store.
@@ -333,6 +339,11 @@ pub(crate) enum What {
         /// The task, and why.
         #[serde(flatten)]
         kill: OomKill,
+    },
+    /// A container of a pod was started, so its sandbox is there: by a log.
+    PodStarted {
+        /// Which.
+        pod: PodRef,
     },
     /// A file system that pods need was full when one of them failed to start.
     FilesystemFull {
@@ -407,6 +418,7 @@ impl What {
             Self::ContainersListed { .. } => "containers-listed",
             Self::AttachmentsListed { .. } => "attachments-listed",
             Self::NetworksListed { .. } => "networks-listed",
+            Self::MaxPods { .. } => "max-pods",
             Self::StoreListed { .. } => "store-listed",
             Self::NetnsDevices { .. } => "netns-devices",
             Self::SandboxFailed { .. } => "sandbox-failed",
@@ -414,6 +426,7 @@ impl What {
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::PodStarted { .. } => "pod-started",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",

@@ -29,7 +29,7 @@ use crate::{
     source::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
-        kube,
+        kube, kubelet,
         pods::{Listing, PodsFile},
         procfs::{Bounded, NoAnswer, Procfs},
         root::Root,
@@ -289,7 +289,10 @@ impl<'a> Looker<'a> {
         let now = Timestamp::now();
         let mut networks = Vec::new();
         self.files("networks", looked, move |root, _| {
-            vec![cni::Configuration::read(root).event(now)]
+            let limit = kubelet::max_pods(root).map(|limit| What::MaxPods { limit });
+            let limit = limit.map(|what| Event { time: now, what });
+            let networks = cni::Configuration::read(root).event(now);
+            limit.into_iter().chain([networks]).collect()
         });
         if let Some(What::NetworksListed {
             networks: listed, ..

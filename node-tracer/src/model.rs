@@ -46,7 +46,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    event::{CniCall, Event, MAX_HOLDERS, Netns, Task, What},
+    event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What},
 };
 use allocation::Allocations;
 use attachment::Cni;
@@ -95,6 +95,8 @@ pub(crate) struct Model {
     pub(crate) lost: Lost,
     /// Pods that do not start.
     pub(crate) starts: Starts,
+    /// How many pods the kubelet runs at most, if its files say so.
+    pub(crate) max_pods: Option<MaxPods>,
     /// Pods' entries in a CNI's own data.
     pub(crate) endpoints: Endpoints,
     /// Devices that the kernel cannot remove yet.
@@ -175,7 +177,10 @@ impl Model {
             cni: &self.cni,
         };
         let lost = self.lost.take(tables, time, &event.what);
-        let changed = self.take(time, &event.what) | lost | self.netns.take_removed();
+        let changed = self.take(time, &event.what)
+            | self.made(time, &event.what)
+            | lost
+            | self.netns.take_removed();
         let full = self.netns.take_dropped()
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
@@ -207,6 +212,24 @@ impl Model {
     pub(crate) fn failures(&self) -> impl Iterator<Item = (&str, &Failure)> {
         let failed = self.failed.iter();
         failed.map(|(source, failure)| (source.as_str(), failure))
+    }
+
+    /// Whether a pod's sandbox was made that was told to fail.
+    fn made(&mut self, time: Timestamp, what: &What) -> bool {
+        let pod = match what {
+            What::SandboxAdded { sandbox, .. } if sandbox.ready == Some(true) => &sandbox.pod,
+            What::PodStarted { pod } => pod,
+            What::CniCall {
+                call,
+                exit_code: Some(0),
+                ..
+            } if call.log && !call.delegated && call.command == "ADD" => match &call.pod {
+                Some(pod) => pod,
+                None => return false,
+            },
+            _ => return false,
+        };
+        self.starts.made(pod, time) | self.calls.made(pod, time)
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
@@ -332,6 +355,7 @@ impl Model {
             | What::ContainersListed { .. }
             | What::AttachmentsListed { .. }
             | What::NetworksListed { .. }
+            | What::MaxPods { .. }
             | What::StoreListed { .. } => self.take_list(time, what),
             What::NetnsDevices {
                 netns,
@@ -348,6 +372,8 @@ impl Model {
                 self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
+            // See `made`.
+            What::PodStarted { .. } => false,
             What::OomKilled { kill } => self.starts.killed(kill, time),
             What::FilesystemFull { full } => self.starts.filled(full, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),

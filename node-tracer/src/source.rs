@@ -10,6 +10,7 @@ pub(crate) mod ebpf;
 pub(crate) mod hostlocal;
 pub(crate) mod ipam;
 pub(crate) mod kube;
+pub(crate) mod kubelet;
 pub(crate) mod live;
 pub(crate) mod logs;
 pub(crate) mod netlink;

@@ -6,8 +6,9 @@
 //! over when the plugin that failed succeeds for the pod, when the pod is gone,
 //! or when nothing was tried for [`SILENCE`].
 //!
-//! [`cause`] says why in one word. Where it is an address that somebody else
-//! has, [`rival`] says who.
+//! The `cause` is one of those that sandbox-create-failed has; what exactly the
+//! plugin complains of ([`cause`]) decides on the remedy. Where it is an address
+//! that somebody else has, [`rival`] says who.
 
 mod advice;
 mod cause;
@@ -16,18 +17,19 @@ mod telling;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-pub(super) use self::cause::Cause;
+pub(super) use self::cause::Complaint;
 use self::rival::Rival;
 use super::{
     View,
     calls::{SILENCE, pod_gone},
     is_routable, named,
+    sandbox_create_failed::Cause,
 };
 use crate::{
     clock::Timestamp,
     event::PodRef,
     finding::Finding,
-    model::calls::{AttachmentCalls, Failing, PodCalls},
+    model::calls::{AttachmentCalls, End, Failing, PodCalls},
 };
 
 /// So many failures are more than a plugin's bad start.
@@ -45,6 +47,7 @@ struct Failed<'a> {
     attachment: Option<&'a AttachmentCalls>,
     pod: PodRef,
     cause: Cause,
+    complaint: Complaint,
     /// Who has the address that it should get.
     rivals: Vec<Rival<'a>>,
 }
@@ -56,7 +59,9 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         .calls
         .restless_pods()
         .filter_map(|pod| Failed::of(view, pod));
-    failed.map(|failed| failed.finding(view)).collect()
+    let told = failed
+        .filter(|failed| failed.failing.times >= MANY || !view.is_early(failed.failing.since));
+    told.map(|failed| failed.finding(view)).collect()
 }
 
 /// Addresses whose reservations have to be asked for, each with when that came
@@ -90,17 +95,25 @@ impl<'a> Failed<'a> {
     fn of(view: &View<'a>, calls: &'a PodCalls) -> Option<Self> {
         let (ifname, failing) = failing(view, calls)?;
         let attachment = view.model.calls.get(&failing.last_id, ifname);
-        let cause = cause_of(failing, attachment);
+        let children = || children_of(attachment);
+        let own = Complaint::of(&failing.end);
         let mut failed = Self {
             calls,
             ifname,
             failing,
             attachment,
             pod: named(view.model, &calls.pod),
-            cause,
+            cause: Cause::of_call(&failing.end, children()),
+            complaint: match own {
+                Complaint::Other => children()
+                    .map(Complaint::of)
+                    .find(|child| *child != own)
+                    .unwrap_or(own),
+                own => own,
+            },
             rivals: Vec::new(),
         };
-        if cause == Cause::AddressInUse {
+        if failed.complaint == Complaint::AddressInUse {
             let addresses = failed.wanted();
             let own = &failing.last_id;
             let rivals = addresses.into_iter().map(|each| Rival::of(view, each, own));
@@ -129,18 +142,11 @@ impl<'a> Failed<'a> {
     }
 }
 
-/// Why, by what the plugin said, or what one that it called said.
-fn cause_of(failing: &Failing, attachment: Option<&AttachmentCalls>) -> Cause {
-    let own = Cause::of(&failing.end);
-    if own != Cause::Other {
-        return own;
-    }
-    let children = attachment.into_iter().flat_map(|each| &each.plugins);
-    let children = children.filter(|plugin| plugin.delegated);
-    let mut causes = children
-        .filter_map(|plugin| plugin.add.as_ref()?.failure())
-        .map(Cause::of);
-    causes.find(|cause| *cause != Cause::Other).unwrap_or(own)
+/// How plugins failed that the one that fails has called.
+fn children_of(attachment: Option<&AttachmentCalls>) -> impl Iterator<Item = &End> {
+    let plugins = attachment.into_iter().flat_map(|each| &each.plugins);
+    let children = plugins.filter(|plugin| plugin.delegated);
+    children.filter_map(|plugin| plugin.add.as_ref()?.failure())
 }
 
 /// Addresses of pods in a text, in order.

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use super::{
     View,
-    add_failed::Cause,
+    add_failed::Complaint,
     calls::{SILENCE, failure, pace, said, short_failure},
     evidence, joined,
     leaked_reservation::is_plain,
@@ -300,9 +300,9 @@ impl<'a> Retried<'a> {
 
     fn advice(&self, view: &View<'a>) -> Vec<String> {
         let mut advice = Vec::new();
-        let cause = Cause::of(self.end);
+        let complaint = Complaint::of(self.end);
         let name = &self.plugin.plugin;
-        advice.push(match (cause.remedy(name), &self.end.error) {
+        advice.push(match (complaint.remedy(name), &self.end.error) {
             (Some(remedy), _) => remedy,
             (None, Some(error)) if is_absence(&said(error)) => format!(
                 "{name} fails because what it is to remove is gone already, which by the CNI \

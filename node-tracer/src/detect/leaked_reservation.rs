@@ -33,6 +33,9 @@ const TOLD: usize = 3;
 /// says.
 pub(crate) const FLAT: &str = "/var/lib/cni/networks";
 
+/// Plugins that take networks from the API server.
+const META: [&str; 4] = ["multus", "multus-shim", "danm", "genie"];
+
 /// A store with leaked reservations.
 struct Leak<'v, 'a> {
     view: &'v View<'a>,
@@ -63,8 +66,35 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 /// Whether no network that is configured gives a store's addresses out, and
 /// nobody uses any of them.
 pub(crate) fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
+    // That is soon known, and mostly enough.
+    if !is_unnamed(view, &listed.store) {
+        return false;
+    }
     let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
     leak.is_some_and(|leak| leak.is_left_over())
+}
+
+/// Whether no network that is configured keeps its reservations in a store, as
+/// far as the configuration is known.
+fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
+    let cni = &view.model.cni;
+    let Some(networks) = cni.networks() else {
+        return false;
+    };
+    let path = &store.path;
+    let flat = path.as_os_str() == FLAT
+        && networks
+            .iter()
+            .any(|network| network.plugin.starts_with("terway"));
+    let named = match store.kind {
+        StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
+        other => networks.iter().any(|network| other.serves(network)),
+    };
+    // Multus has networks in the API that no file of the node names.
+    let elsewhere = networks
+        .iter()
+        .any(|network| META.contains(&network.plugin.as_str()));
+    !named && !elsewhere && cni.unread().next().is_none()
 }
 
 /// Why stores that were listed could not be judged.
@@ -129,22 +159,8 @@ impl<'v, 'a> Leak<'v, 'a> {
     /// No network that is configured keeps its reservations here, and nobody
     /// uses any of them: it is left over from an earlier CNI.
     fn is_left_over(&self) -> bool {
-        let cni = &self.view.model.cni;
-        let Some(networks) = cni.networks() else {
-            return false;
-        };
-        let path = &self.store().path;
-        let flat = path.as_os_str() == FLAT
-            && networks
-                .iter()
-                .any(|network| network.plugin.starts_with("terway"));
-        let kind = self.store().kind;
-        let named = match kind {
-            StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
-            other => networks.iter().any(|network| other.serves(network)),
-        };
         let unused = self.live.is_empty() && self.young == 0;
-        unused && !named && cni.unread().next().is_none()
+        unused && is_unnamed(self.view, self.store())
     }
 
     fn finding(&self) -> Finding {
@@ -249,7 +265,10 @@ impl<'v, 'a> Leak<'v, 'a> {
             claims.push(evidence(reserved(each), store, each.modified));
         }
         if self.is_left_over() {
-            let claim = "the CNI configuration names no network with this store".to_owned();
+            let claim =
+                "the store is no longer in use: the CNI configuration names no network with it, \
+                 and no container or network namespace has any of its addresses"
+                    .to_owned();
             claims.push(evidence(claim, "cni", at));
         }
         claims

@@ -18,7 +18,9 @@
 //! 4. no store that knows says that the address has been given back.
 //!
 //! Without a store that says that it is reserved it is `info`, and so it is
-//! while the runtime lists the sandbox: it calls DEL when it removes it. What
+//! while the runtime lists the sandbox: it calls DEL when it removes it. It is
+//! `info`, too, where the store is left over from an earlier CNI, as
+//! [`leaked_reservation`] has it: no pod is given an address out of it. What
 //! only libcni remembers is `info`, too, while the runtime does not answer, or a
 //! namespace could not be found or read, which may be the sandbox's.
 
@@ -30,13 +32,14 @@ use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
+    path::Path,
     time::Duration,
 };
 
 pub(super) use self::reservation::{Stays, stays};
 use super::{
-    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, named, own, unfound,
-    unread,
+    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, leaked_reservation, named,
+    own, unfound, unread,
 };
 use crate::{
     clock::Timestamp,
@@ -99,6 +102,8 @@ impl Gone<'_> {
 struct Missing<'a> {
     case: Case<'a>,
     stays: Stays<'a>,
+    /// Its reservation is in a store that is not in use any more.
+    left_over: bool,
     severity: Severity,
 }
 
@@ -107,8 +112,10 @@ struct Missing<'a> {
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut old: BTreeMap<&str, Vec<Missing<'_>>> = BTreeMap::new();
+    let left_over = OnceCell::new();
     for case in cases(view) {
-        let Some(missing) = judged(view, case) else {
+        let Some(missing) = judged(view, case, left_over.get_or_init(|| left_over_stores(view)))
+        else {
             continue;
         };
         match missing.case.cached {
@@ -144,7 +151,14 @@ pub(crate) fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
     addresses.collect()
 }
 
-fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
+/// Stores that no configured network and no container uses any more.
+fn left_over_stores<'a>(view: &View<'a>) -> Vec<&'a Path> {
+    let stores = view.model.cni.stores();
+    let stores = stores.filter(|listed| leaked_reservation::is_left_over(view, listed));
+    stores.map(|listed| listed.store.path.as_path()).collect()
+}
+
+fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Missing<'a>> {
     let asked = case.gone.at();
     let found = matches!(case.gone, Gone::Found(_));
     let disowned = found && case.is_disowned(view);
@@ -158,11 +172,15 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
     };
     let stays = stays(view, case.id, &case.ips, networks, asked);
     let failed = case.called.is_some_and(|calls| calls.added().is_none());
+    let is_left_over = matches!(stays, Stays::Reserved { holder, .. }
+        if left_over.iter().any(|store| holder.path.parent() == Some(*store)
+            || holder.path == *store));
     let severity = match stays {
         Stays::NotYet | Stays::Free => return None,
         // What has failed need not have reserved anything.
         Stays::Unknown if failed => return None,
         Stays::Unknown => Severity::Info,
+        Stays::Reserved { .. } if is_left_over => Severity::Info,
         // Its namespace may be one that nobody has seen, or seen into.
         Stays::Reserved { .. }
             if case.called.is_none() && (unread(view) > 0 || unfound(view.model).is_some()) =>
@@ -184,6 +202,7 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>) -> Option<Missing<'a>> {
     Some(Missing {
         case,
         stays,
+        left_over: is_left_over,
         severity,
     })
 }

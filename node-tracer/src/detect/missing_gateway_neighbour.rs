@@ -3,9 +3,10 @@
 //!
 //! CNIs that route give every pod the same made-up gateway (169.254.1.1,
 //! `fe80::...`) at the other end of its veth. AWS's and Terway's write a
-//! permanent neighbour entry for it; without that nobody answers. Calico's host
-//! end answers for it (proxy ARP): then the entry comes and goes with the pod's
-//! traffic, and that it is absent means nothing, but that it failed does. So:
+//! permanent neighbour entry for it; without that nobody answers. Calico's
+//! host end answers for it (proxy ARP): then the entry comes and goes with the
+//! pod's traffic, and that it is absent means nothing, but that it failed does.
+//! So:
 //!
 //! | entry | the CNI writes a permanent one | else |
 //! |---|---|---|
@@ -13,12 +14,17 @@
 //! | incomplete | critical | warning: it may just have been asked for |
 //! | failed | critical | critical |
 //!
-//! That a CNI writes one is known by its name, or by other pods on the node
-//! that have theirs. Pods that are gone, or going, are left out.
+//! That a CNI writes one is known by its name, or, where the name says nothing,
+//! by other pods on the node that have theirs ([`habit`]). Only the gateway that
+//! the CNI gave the pod counts, on the interface that it gave it: Multus' other
+//! interfaces, and default routes that a pod has made itself, are not its.
+//! CNIs with a real gateway (bridge, ptp, macvlan) write none. Pods that are
+//! gone, or going, are left out.
 //!
 //! As an ADD ends, the entry may not be written yet, or the gateway just have
 //! been asked for: a look within [`SETTLED`] of it proves nothing.
 
+mod habit;
 mod telling;
 
 use std::{
@@ -27,6 +33,7 @@ use std::{
     time::Duration,
 };
 
+use self::habit::Habit;
 use super::{
     View, ghost_sandbox, heard,
     pinned_netns::{known_since, sandbox_of},
@@ -47,9 +54,6 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// When later looks come, after that: one that finds the same tells nothing
 /// new, and makes nobody ask.
 const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-
-/// CNIs that write a permanent entry.
-const STATIC: [&str; 3] = ["aws-cni", "terway", "terway-cni"];
 
 /// A pod's gateway without a usable neighbour entry.
 struct Missing<'a> {
@@ -80,8 +84,9 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         let Some(wiring) = entry.wiring.as_ref().filter(|_| !entry.host) else {
             continue;
         };
-        let missing = gateways(wiring)
-            .filter_map(|(device, gateway)| Missing::of(&signs, entry, wiring, device, gateway));
+        let missing = gateways(wiring).filter_map(|(device, gateway)| {
+            Missing::of(view.model, &signs, entry, wiring, device, gateway)
+        });
         // On a node with Calico most pods have no entry, and nothing is
         // missing: whether a pod lives is the longer question.
         let mut missing = missing.peekable();
@@ -94,7 +99,8 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 
 impl<'a> Missing<'a> {
     fn of(
-        signs: &Signs<'a>,
+        model: &'a Model,
+        signs: &Signs,
         entry: &'a NetnsEntry,
         wiring: &'a Wiring,
         device: &'a Device,
@@ -104,7 +110,8 @@ impl<'a> Missing<'a> {
         if is_usable(neighbour) {
             return None;
         }
-        let sign = signs.of(entry, gateway);
+        let habit = Habit::of(model, entry, device, gateway)?;
+        let sign = signs.of(habit, entry, gateway);
         let state = neighbour.map(|neighbour| neighbour.state.as_str());
         let severity = match (state, sign.is_some()) {
             (None, false) => return None,
@@ -123,19 +130,14 @@ impl<'a> Missing<'a> {
     }
 }
 
-/// What shows that a gateway should have a permanent entry, gathered once from
-/// the whole node.
-struct Signs<'a> {
-    /// The node's CNI, if it writes one.
-    plugin: Option<&'a str>,
-    /// Namespaces with such an entry, by gateway.
+/// Pods with a permanent entry, gathered once from the whole node.
+struct Signs {
+    /// Their namespaces, by gateway.
     permanent: HashMap<IpAddr, HashSet<Serial>>,
 }
 
-impl<'a> Signs<'a> {
-    fn new(model: &'a Model) -> Self {
-        let first = model.cni.networks().and_then(|networks| networks.first());
-        let plugin = first.map(|network| network.plugin.as_str());
+impl Signs {
+    fn new(model: &Model) -> Self {
         let mut permanent: HashMap<_, HashSet<_>> = HashMap::new();
         for entry in model.netns.live().filter(|entry| !entry.host) {
             let Some(wiring) = &entry.wiring else {
@@ -143,19 +145,17 @@ impl<'a> Signs<'a> {
             };
             for (device, gateway) in gateways(wiring) {
                 let neighbour = neighbour(wiring, device, gateway);
-                if neighbour.is_some_and(|it| it.state == "permanent") {
+                let is_permanent = neighbour.is_some_and(|it| it.state == "permanent");
+                if is_permanent && Habit::of(model, entry, device, gateway).is_some() {
                     permanent.entry(gateway).or_default().insert(entry.serial);
                 }
             }
         }
-        Self {
-            plugin: plugin.filter(|plugin| STATIC.contains(plugin)),
-            permanent,
-        }
+        Self { permanent }
     }
 
-    fn of(&self, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
-        if let Some(plugin) = self.plugin {
+    fn of<'a>(&self, habit: Habit<'a>, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
+        if let Habit::Writes(plugin) = habit {
             return Some(Sign::Plugin(plugin));
         }
         let with = self.permanent.get(&gateway)?;

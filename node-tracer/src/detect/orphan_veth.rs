@@ -6,9 +6,13 @@
 //! route or is a port of a bridge, traffic for a pod that gets the address
 //! later goes there.
 //!
-//! Only devices that CNI plugins name are looked at, and nothing is said of one
-//! whose other end may be in a namespace that could not be read or is being
-//! taken down. Ends in a ghost or a pinned namespace are those findings'.
+//! Only devices that something shows to be a pod's are told of ([`sign`]): a
+//! CNI plugin has answered with it, a single address is routed to it, it is a
+//! port of the pods' bridge or switch, or its name is one that only a CNI gives.
+//! The veths of docker, podman, LXC and systemd-nspawn are not a pod's. Nothing
+//! is said of one whose other end may be in a namespace that could not be read
+//! or is being taken down. Ends in a ghost or a pinned namespace are those
+//! findings'.
 //!
 //! A namespace whose last reference is gone has no name any more: a look cannot
 //! find it while it waits to be taken down, and so its end of the cable is
@@ -18,8 +22,11 @@
 //! runtime, if it was asked, has told of all its sandboxes; else it is worth
 //! knowing.
 
+mod sign;
+
 use std::net::IpAddr;
 
+use self::sign::{Sign, Signs};
 use super::{
     View, answering, duplicate_address::label, evidence, heard, joined, netns_of, shell_word,
     silence, unfound,
@@ -42,6 +49,8 @@ struct Orphan<'a> {
     device: &'a Device,
     /// The other end, if it is in the same namespace.
     beside: Option<&'a Device>,
+    /// What shows that it is a pod's.
+    sign: Sign<'a>,
 }
 
 /// All of them.
@@ -74,7 +83,7 @@ pub(crate) fn gap(view: &View<'_>) -> Option<String> {
     })
 }
 
-/// Looks at every end of a cable that is named as a pod's.
+/// Looks at every end of a cable that is a pod's as far as anything shows.
 pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     let model = view.model;
     let dying = model.netns.all_dying().map(|(entry, _)| entry);
@@ -83,6 +92,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
         unread: all.filter(|entry| entry.wiring.is_none()).count(),
         ..Orphans::default()
     };
+    let signs = Signs::new(view);
     for entry in model.netns.live() {
         let Some(wiring) = &entry.wiring else {
             continue;
@@ -91,28 +101,32 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
             let Some(peer) = device.link.filter(|_| device.is_veth()) else {
                 continue;
             };
-            let Some(plain) = host_end(&device.name) else {
-                continue;
-            };
-            let orphan = |beside| Orphan {
+            let orphan = |beside, sign| Orphan {
                 entry,
                 wiring,
                 device,
                 beside,
+                sign,
             };
             if device.link_nsid.is_none() {
+                // People make pairs, too: only a name that no other gives tells.
+                let its_name = |device: &Device| sign::of_name(&device.name);
+                let Some(by) = its_name(device) else {
+                    continue;
+                };
                 let beside = wiring.device(peer);
                 let beside =
                     beside.filter(|other| other.is_veth() && other.link == Some(device.index));
-                // People make pairs of veth*, too. Of two ends the first one tells.
-                let first = beside.is_some_and(|other| {
-                    host_end(&other.name).is_none() || device.index < other.index
-                });
-                if first && !plain {
-                    orphans.found.push(orphan(beside));
+                // Of two ends the first one tells.
+                let first = beside
+                    .is_some_and(|other| its_name(other).is_none() || device.index < other.index);
+                if first {
+                    orphans.found.push(orphan(beside, Sign::Name(by)));
                 }
-            } else if !view.cables().can_be_elsewhere(entry, device) {
-                let orphan = orphan(None);
+            } else if !view.cables().can_be_elsewhere(entry, device)
+                && let Some(sign) = signs.of(entry, wiring, device)
+            {
+                let orphan = orphan(None, sign);
                 if orphan.is_somebodys(view) {
                     continue;
                 }
@@ -133,19 +147,6 @@ fn is_half_heard(view: &View<'_>) -> bool {
     let model = view.model;
     let asked = model.runtime.cri().is_some() || model.failure(CRI).is_some();
     asked && answering(model).is_none()
-}
-
-/// Whether a device is a pod's host end by its name: `Some(true)` if by the
-/// reference plugins' plain `vethXXXXXXXX`, which others use, too. (docker's
-/// have seven digits.)
-fn host_end(name: &str) -> Option<bool> {
-    let is_hex = |rest: &str| rest.bytes().all(|c| c.is_ascii_hexdigit());
-    if let Some(rest) = name.strip_prefix("veth") {
-        return (rest.len() == 8 && is_hex(rest)).then_some(true);
-    }
-    let mut prefixes = ["cali", "eni", "lxc"].iter();
-    let rest = prefixes.find_map(|prefix| name.strip_prefix(prefix))?;
-    (rest.len() >= 8 && is_hex(rest)).then_some(false)
 }
 
 impl<'a> Orphan<'a> {
@@ -237,7 +238,7 @@ impl<'a> Orphan<'a> {
         let at = self.wiring.at;
         let name = &self.device.name;
         let place = label(view.model, self.entry);
-        let claim = format!("{name} in {place} is a veth, named as a pod's host end");
+        let claim = format!("{name} in {place} is a veth and {}", self.sign.words());
         let mut claims = vec![evidence(claim, KERNEL, at)];
         let claim = match self.beside {
             Some(other) => format!(
@@ -273,7 +274,9 @@ impl<'a> Orphan<'a> {
     }
 
     fn unknown(&self, view: &View<'_>) -> Vec<String> {
-        let mut unknown = vec![String::from("which pod it was of, and since when")];
+        let mut unknown = vec![String::from(
+            "which pod it was of, and since when: a look tells only that it is so",
+        )];
         if self.beside.is_none() {
             unknown.push(String::from(
                 "whether the kernel is still taking the other end's namespace down, or a pod was \

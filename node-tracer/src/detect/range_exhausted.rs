@@ -6,6 +6,13 @@
 //! left; of one of less than that many addresses nothing is said before it is
 //! full, as such a range is made to be used up.
 //!
+//! A range that has as many addresses left as the kubelet can still start pods
+//! (`maxPods`) lacks none, and is `info`: as full as it is, no pod waits for an
+//! address. How many pods there are is how many sandboxes the runtime has ready,
+//! those on the host's network included, as the kubelet counts them; where it
+//! does not answer, only those that have an address count. Without `maxPods` any
+//! pod may come.
+//!
 //! How many of the reservations are leaked is [`leaked_reservation`](super::leaked_reservation)'s verdict.
 
 use std::{
@@ -20,7 +27,8 @@ use super::{
     silence,
 };
 use crate::{
-    event::{Network, Range, Reservation, StoreKind},
+    clock::Timestamp,
+    event::{MaxPods, Network, Range, Reservation, StoreKind},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::attachment::ListedStore,
 };
@@ -40,6 +48,40 @@ struct Exhausted<'v, 'a> {
     used: u128,
     /// Whose they are; `None` if that cannot be told.
     uses: Option<Uses<'v, 'a>>,
+    /// How many pods the node can run, if that is known.
+    room: Option<Room<'a>>,
+}
+
+/// How many pods the node can still run.
+#[derive(Clone, Copy)]
+struct Room<'a> {
+    limit: &'a MaxPods,
+    /// Pods that have a sandbox.
+    pods: u128,
+    /// When the runtime had that many; `None` if it was not asked.
+    at: Option<Timestamp>,
+}
+
+impl<'a> Room<'a> {
+    /// `live` are the pods that have an address.
+    fn of(view: &View<'a>, live: u64) -> Option<Self> {
+        let limit = view.model.max_pods.as_ref()?;
+        let list = super::answering(view.model);
+        let ready = list.map(|list| {
+            let ready = list.sandboxes().filter(|it| it.ready == Some(true));
+            ready.count() as u128
+        });
+        Some(Self {
+            limit,
+            pods: ready.unwrap_or(u128::from(live)),
+            at: list.map(|list| list.at),
+        })
+    }
+
+    /// Pods that may still come.
+    fn left(&self) -> u128 {
+        u128::from(self.limit.pods).saturating_sub(self.pods)
+    }
 }
 
 /// What has become of the containers of a range's reservations.
@@ -165,6 +207,7 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         }
         let judge = judge.filter(|judge| judge.can_judge(listed));
         let uses = judge.map(|judge| Uses::of(view, judge, reserved()));
+        let room = Room::of(view, uses.as_ref().map_or(0, |uses| uses.live));
         Some(Self {
             view,
             network,
@@ -174,11 +217,17 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             size,
             used,
             uses,
+            room,
         })
     }
 
     fn left(&self) -> u128 {
         self.size.saturating_sub(self.used)
+    }
+
+    /// How many pods can run, if there is an address for each that may come.
+    fn enough(&self) -> Option<Room<'a>> {
+        self.room.filter(|room| self.left() >= room.left())
     }
 
     fn finding(&self) -> Finding {
@@ -188,10 +237,10 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         let full = self.left() == 0;
         Finding {
             rule: Rule::RangeExhausted,
-            severity: if full {
-                Severity::Critical
-            } else {
-                Severity::Warning
+            severity: match (self.enough(), full) {
+                (Some(_), _) => Severity::Info,
+                (None, true) => Severity::Critical,
+                (None, false) => Severity::Warning,
             },
             id: finding_id(&self.view.settings.boot_id, Rule::RangeExhausted, &subject),
             since: self.since(),
@@ -214,7 +263,7 @@ impl<'v, 'a> Exhausted<'v, 'a> {
     }
 
     /// The last reservation has made it so, as far as the files tell.
-    fn since(&self) -> crate::clock::Timestamp {
+    fn since(&self) -> Timestamp {
         let all = self.listed.store.reservations.iter();
         let inside = all.filter(|each| self.ranges.iter().any(|range| gives(range, each.address)));
         let last = inside.map(|each| each.modified).max();
@@ -231,6 +280,13 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             }
             Some(Uses { leaked, .. }) => format!(", {leaked} of them apparently for nobody"),
         };
+        if let Some(room) = self.enough() {
+            let (left, pods) = (self.left(), room.limit.pods);
+            return format!(
+                "{left} of {size} addresses are left in {spans} of network {name}, and no more are \
+                 needed: the node runs {pods} pods at most (maxPods){leaked}"
+            );
+        }
         match self.left() {
             0 => format!(
                 "no address is left for new pods in {spans} of network {name}: {used} of {size} \
@@ -280,6 +336,7 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         }
         let uses = self.uses.iter().flat_map(|uses| uses.claims());
         claims.extend(uses.map(|claim| evidence(claim, "tracer", at)));
+        claims.extend(self.room.map(|room| self.capacity(room)));
         let set = self.set.to_string();
         let mut last = self.listed.store.last_reserved.iter();
         if let Some((_, last)) = last.find(|(of, _)| *of == set) {
@@ -289,11 +346,37 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             );
             claims.push(evidence(claim, "host-local", at));
         }
-        if self.left() == 0 {
+        if self.left() == 0 && self.enough().is_none() {
             let claim = format!("CNI ADD fails: no IP addresses available in range set: {spans}");
             claims.push(evidence(claim, "host-local", at));
         }
         claims
+    }
+
+    /// The range against what the node can run.
+    fn capacity(&self, room: Room<'_>) -> Evidence {
+        let MaxPods { pods, file } = room.limit;
+        let (most, size) = (u128::from(*pods), self.size);
+        let range = match most {
+            most if size < most => String::from("more than the range has addresses for"),
+            most if self.used > most => {
+                let over = self.used - most;
+                format!(
+                    "so at least {over} of the reservations are more than its pods can have, if \
+                     each has one"
+                )
+            }
+            _ => String::from("for which the range is large enough"),
+        };
+        let running = match room.at {
+            Some(_) => format!("; the runtime has {} ready", room.pods),
+            None => String::new(),
+        };
+        let claim = format!(
+            "the kubelet runs {pods} pods at most (maxPods in {}), {range}{running}",
+            file.display()
+        );
+        evidence(claim, "kubelet", room.at.unwrap_or(self.listed.at))
     }
 
     fn unknown(&self) -> Vec<String> {
@@ -318,7 +401,13 @@ impl<'v, 'a> Exhausted<'v, 'a> {
 
     fn advice(&self, full: bool) -> Vec<String> {
         let mut advice = Vec::new();
-        if full {
+        let enough = self.enough().is_some();
+        if enough && self.uses.as_ref().is_none_or(|uses| uses.leaked == 0) {
+            return vec![String::from(
+                "nothing has to be done: the node cannot run a pod that would lack an address",
+            )];
+        }
+        if full && !enough {
             advice.push(format!(
                 "have new pods go to other nodes meanwhile: kubectl cordon {}",
                 self.view.settings.node
@@ -355,9 +444,14 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             ));
         }
         if leaked + held + young == 0 {
+            let now = match self.room {
+                Some(room) => format!("{} now, ", room.limit.pods),
+                None => String::new(),
+            };
             advice.push(format!(
                 "there is nothing to clean up: containers that exist use them all; allow fewer \
-                 pods on the node (kubelet's maxPods, now at most {} fit), or give it a larger range",
+                 pods on the node (kubelet's maxPods: {now}at most {} fit), or give it a larger \
+                 range",
                 self.size
             ));
         }

@@ -72,6 +72,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
             stuck.told.push(Told::killed(*at, kill));
         }
     }
+    all.retain(|stuck| stuck.times() >= MANY || !view.is_early(stuck.since()));
     for stuck in &mut all {
         stuck.pod = named(view.model, &stuck.pod);
         stuck.told.sort_by_key(|told| told.first);
@@ -206,6 +207,14 @@ impl<'a> Stuck<'a> {
     fn since(&self) -> Timestamp {
         let first = self.told.iter().map(|told| told.first).min();
         first.unwrap_or(Timestamp::EPOCH)
+    }
+
+    /// How often, as far as is known.
+    fn times(&self) -> u64 {
+        let told = self.told.iter().map(|told| told.times).max().unwrap_or(1);
+        // The first sandbox is attempt 0.
+        let counted = self.attempt.map_or(0, |attempt| u64::from(attempt) + 1);
+        told.max(counted)
     }
 
     /// What decides. Of what was told at one time, what was told last.

@@ -2,37 +2,40 @@
 //! lives.
 //!
 //! Kubelet tries a DEL again until it succeeds, and sends one more when it
-//! removes what is left of a sandbox, with no network namespace. If the pod has a name that comes again (a
-//! StatefulSet's), a newer sandbox of that name can be there by then. A plugin
-//! that finds what to delete by the pod's name takes it from the newer sandbox;
-//! one that minds the container ID does not. Most do today, so such a DEL by
-//! itself is ordinary: it is told as harmful only when the newer sandbox has
-//! lost something since, and as harmless once looks at it have shown that it
-//! has all it had.
+//! removes what is left of a sandbox, with no network namespace. If the pod has
+//! a name that comes again (a StatefulSet's), a newer sandbox of that name can
+//! be there by then. A plugin that finds what to delete by the pod's name takes
+//! it from the newer sandbox; one that compares the container ID does not. Most
+//! do today, so such a DEL by itself is ordinary: it is told as harmful only
+//! when the newer sandbox has lost something that this DEL can have taken
+//! ([`reach`]), and as harmless once looks at it have shown that it has all it
+//! had.
 //!
 //! | the newer sandbox | effect | severity | until |
 //! |---|---|---|---|
-//! | has lost something since the DEL began | harmful | critical | it has it again, or is gone |
+//! | has lost what the DEL can have taken, while it ran or shortly after | harmful | critical | it has it again, or is gone |
+//! | has lost something then that the DEL may have taken or not | unknown | info | [`UNDECIDED`] after the loss |
 //! | is looked at for [`WATCH`] | unknown | info | that is done |
-//! | had everything after that time | harmless | info | [`HARMLESS`] after the DEL |
-//! | has lost nothing, and the DEL is the runtime's second one | | no finding | |
+//! | had everything after that time that the DEL can take | harmless | info | [`HARMLESS`] after the DEL |
+//! | has lost nothing to it, and the DEL is the runtime's second one | | no finding | |
 //! | had everything its ADD gave it after that time, as was looked at | harmless | info | [`HARMLESS`] after the DEL |
 //! | was not looked at, or not before the DEL, or the DEL has no end | unknown | info | [`UNDECIDED`] after the DEL |
 
 mod logged;
 mod newer;
+mod reach;
 mod telling;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use self::newer::Newer;
+use self::{newer::Newer, reach::Reach};
 use super::View;
 use crate::{
     clock::Timestamp,
     finding::{Effect, Finding},
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
-        lost::{Item, Kind, LONGEST, Loss},
+        lost::{Del, Item, Kind, LONGEST, Loss},
     },
 };
 
@@ -59,8 +62,21 @@ struct Stale<'v, 'a> {
     newer: &'v Newer<'a>,
     /// The DELs that came after the newer sandbox's ADD, by plugin.
     dels: Vec<(&'a PluginCalls, &'a Call)>,
-    /// What the newer sandbox has lost by it.
-    losses: Vec<(Kind, &'a str, &'a Item, &'a Loss)>,
+    /// What the newer sandbox has lost while a DEL ran, or shortly after.
+    losses: Vec<Missed<'a>>,
+}
+
+/// Something that the newer sandbox has lost.
+#[derive(Clone, Copy, Debug)]
+struct Missed<'a> {
+    kind: Kind,
+    name: &'a str,
+    item: &'a Item,
+    loss: &'a Loss,
+    /// The DEL that it came with.
+    del: &'a Del,
+    /// Whether that DEL can have taken it.
+    reach: Reach,
 }
 
 /// What is known of what it did.
@@ -83,6 +99,8 @@ enum Why {
     NotAfter,
     /// No end of it was seen, and it cannot run any more.
     NoEnd,
+    /// Something is lost that the DEL may have taken, or somebody else.
+    Cause,
 }
 
 /// One finding an old sandbox and a newer one.
@@ -124,14 +142,26 @@ impl<'v, 'a> Stale<'v, 'a> {
             .filter_map(|plugin| Some((plugin, plugin.del.as_ref().filter(after)?)))
             .collect();
         let losses = model.lost.of(newer.entry.id);
-        let losses: Vec<_> = losses
-            .filter_map(|(kind, name, item)| Some((kind, name, item, item.loss.as_ref()?)))
-            .filter(|(_, _, _, loss)| {
-                let mut del = loss.del.iter();
-                del.any(|del| del.container_id == old && del.started >= newer.added)
-            })
-            .filter(|(_, _, _, loss)| view.passed(loss.at.plus(GRACE)))
-            .collect();
+        let losses = losses.filter_map(|(kind, name, item)| {
+            let loss = item.loss.as_ref()?;
+            let del = loss.del.as_ref()?;
+            Some((kind, name, item, loss, del))
+        });
+        let losses = losses.filter(|(.., loss, del)| {
+            let its = del.container_id == old && del.started >= newer.added;
+            its && view.passed(loss.at.plus(GRACE))
+        });
+        let losses = losses.collect::<Vec<_>>();
+        let judge = reach::Judge::new(view, newer, old);
+        let reached = losses.iter().map(|(kind, name, item, loss, del)| Missed {
+            kind: *kind,
+            name,
+            item,
+            loss,
+            del,
+            reach: judge.of(*kind, name, item, loss, del),
+        });
+        let losses: Vec<_> = reached.collect();
         let any = !dels.is_empty() || !losses.is_empty();
         any.then_some(Self {
             view,
@@ -145,8 +175,14 @@ impl<'v, 'a> Stale<'v, 'a> {
 
     /// `None` if it is not, or no longer, worth telling.
     fn verdict(&self) -> Option<Verdict> {
-        if !self.losses.is_empty() {
+        if self.taken(Reach::Can).next().is_some() {
             return Some(Verdict::Harmful);
+        }
+        let doubted = self.taken(Reach::Perhaps).map(|missed| missed.loss.at);
+        if let Some(last) = doubted.max()
+            && !self.view.passed(last.plus(UNDECIDED))
+        {
+            return Some(Verdict::Unknown(Why::Cause));
         }
         let started = self.started()?;
         if self.is_ordinary() || self.is_repaired(started) {
@@ -174,6 +210,12 @@ impl<'v, 'a> Stale<'v, 'a> {
             (false, _) => (Verdict::Unknown(Why::NotAfter), UNDECIDED),
         };
         (!self.view.passed(end.plus(until))).then_some(verdict)
+    }
+
+    /// What it has lost, by whether the DEL can have taken it.
+    fn taken(&self, reach: Reach) -> impl Iterator<Item = &Missed<'a>> {
+        let losses = self.losses.iter();
+        losses.filter(move |missed| missed.reach == reach)
     }
 
     /// Whether the newer sandbox was found to have, then or later, all that its

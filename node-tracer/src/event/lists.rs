@@ -112,6 +112,15 @@ pub(crate) struct Network {
     pub(crate) ranges: Vec<Range>,
 }
 
+/// How many pods the kubelet runs at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MaxPods {
+    /// `maxPods`, those on the host's network included.
+    pub(crate) pods: u32,
+    /// The file that says so.
+    pub(crate) file: PathBuf,
+}
+
 /// Addresses that host-local may give out, ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Range {

@@ -307,7 +307,6 @@ impl Calls {
     }
 
     /// All attachments, by container ID.
-    #[cfg(test)]
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &AttachmentCalls> {
         self.attachments.values()
     }
@@ -334,6 +333,12 @@ impl Calls {
     pub(crate) fn with_failed_dels(&self) -> impl Iterator<Item = &AttachmentCalls> {
         let keys = self.failed_dels.iter();
         keys.filter_map(|key| self.attachments.get(key))
+    }
+
+    /// A pod's sandbox was made, by a log: what a log tells of ADDs that failed
+    /// before is over, although none tells of the one that succeeded.
+    pub(super) fn made(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        self.pods.made_sandbox(pod, time)
     }
 
     /// Pods whose ADDs fail, or that have had more than two sandboxes.

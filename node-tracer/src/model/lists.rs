@@ -55,6 +55,10 @@ impl Model {
                 self.failed.remove("networks");
                 self.cni.networks_listed(networks, unread)
             }
+            What::MaxPods { limit } => {
+                let limit = Some(limit.clone());
+                std::mem::replace(&mut self.max_pods, limit.clone()) != limit
+            }
             What::StoreListed { store } => {
                 self.failed.remove(store.kind.as_str());
                 self.cni.store_listed(store, time)

@@ -12,7 +12,8 @@
 //!
 //! A DEL of another sandbox of the same pod name that runs, or ended shortly
 //! before, is noted with the loss: agents of a CNI take things away with some
-//! delay. Which sandbox of the two is the older one is for the rule to say.
+//! delay. Which sandbox of the two is the older one, and whether that DEL can
+//! have taken the thing at all, is for the rule to say.
 
 mod dels;
 mod given;
@@ -98,6 +99,11 @@ pub(crate) struct Del {
     pub(crate) container_id: String,
     /// When it started.
     pub(crate) started: Timestamp,
+    /// When it ended, or a later one of the same container began; `None` while
+    /// it runs, or where its end was not seen.
+    pub(crate) ended: Option<Timestamp>,
+    /// The namespace that it was given.
+    pub(crate) netns: Option<Netns>,
 }
 
 /// What is known apart from this: that of which something can be lost, and
@@ -120,7 +126,7 @@ impl<'a> Tables<'a> {
 pub(crate) struct Lost {
     /// By the namespace's inode.
     sandboxes: HashMap<u32, Had>,
-    /// Those of them with a loss that no DEL was found for.
+    /// Those of them with a loss that no DEL was found for, or one that runs.
     unexplained: BTreeSet<u32>,
     /// DELs that run or may still take effect.
     dels: VecDeque<RecentDel>,

@@ -216,6 +216,40 @@ impl Starts {
         true
     }
 
+    /// A pod's sandbox was made: what kept it from that is over.
+    pub(super) fn made(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        let by_uid = pod.uid.as_ref().and_then(|uid| self.by_uid.get(uid));
+        let by_name = pod.name.as_ref().and_then(|name| self.by_name.get(name));
+        let mut numbers: Vec<u64> = by_uid
+            .into_iter()
+            .chain(by_name.into_iter().flatten())
+            .copied()
+            .collect();
+        numbers.dedup();
+        let mut changed = false;
+        for number in numbers {
+            let Some(known) = self.pods.get_mut(&number) else {
+                continue;
+            };
+            let is_it = agree(&known.pod.namespace, &pod.namespace)
+                && agree(&known.pod.uid, &pod.uid)
+                && agree(&known.pod.name, &pod.name);
+            if !is_it {
+                continue;
+            }
+            let before = known.failures.len();
+            known.failures.retain(|failed| {
+                let cause = *failed.judged.get_or_init(|| Cause::of(&failed.failure));
+                failed.last > time || !cause.ends_with_sandbox()
+            });
+            changed |= known.failures.len() < before;
+            if known.failures.is_empty() {
+                self.remove(number);
+            }
+        }
+        changed
+    }
+
     pub(super) fn killed(&mut self, kill: &OomKill, time: Timestamp) -> bool {
         if self.kills.len() >= MAX_KILLS {
             self.kills.pop_front();

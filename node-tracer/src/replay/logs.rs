@@ -148,6 +148,7 @@ impl Story {
 
     /// Takes a message in.
     fn entry(&mut self, log: &mut State, entry: &mut Entry<'_>) {
+        let untimed = entry.time.is_none();
         let plain = log.complete(entry);
         let host = entry.host.map(str::to_owned).or_else(|| log.host.clone());
         let host = host.or_else(|| self.name.clone());
@@ -167,10 +168,15 @@ impl Story {
         // What kubectl has printed quotes what others have logged.
         let quoted = plain && log.kubectl.took();
         if !quoted {
+            let before = events.len();
             events.extend(node.meaning.events(entry));
-            events.extend(failures::events(entry));
-            log.events += events.len() as u64;
+            let served = entry.time.and_then(|time| node.meaning.served(time));
+            events.extend(failures::events(entry, served));
+            let told = events.len() - before;
+            log.events += told as u64;
+            log.untimed += u64::from(untimed && told > 0);
         }
+        log.judge(&events);
         self.put(place, events);
     }
 
@@ -181,6 +187,7 @@ impl Story {
             let state = &mut log.state;
             let events = state.kubectl.end();
             state.told |= !events.is_empty();
+            state.judge(&events);
             let host = state.host.clone().or_else(|| self.name.clone());
             let host = host.unwrap_or_else(|| UNNAMED.to_owned());
             if let Some(place) = self.node(&host).filter(|_| !events.is_empty()) {
@@ -277,7 +284,7 @@ impl Story {
     /// severity warning or above was found.
     fn finish(&mut self, logs: &[Log]) -> Result<bool, SinkError> {
         for place in 0..self.nodes.len() {
-            if let Some(at) = self.nodes.get(place).and_then(Node::last_due) {
+            if let Some(at) = self.nodes.get_mut(place).and_then(Node::last_due) {
                 self.tick(place, at)?;
             }
         }

@@ -144,7 +144,12 @@ fn absent(kind: StoreKind, network: &str) -> Answer {
 /// What is asked of the API server, as roles name it.
 #[cfg(test)]
 pub(crate) fn resources() -> impl Iterator<Item = &'static str> {
-    [calico::BLOCKS.name, whereabouts::POOLS.name].into_iter()
+    [
+        calico::BLOCKS.name,
+        calico::NATIVE.name,
+        whereabouts::POOLS.name,
+    ]
+    .into_iter()
 }
 
 /// Asks the API server for a store that is there, within a time. Returns the
@@ -162,10 +167,7 @@ pub(crate) fn ask(
     let listed = match kind {
         StoreKind::Calico => {
             let nodes: BTreeSet<String> = calico::nodes(root, &credentials.node(node));
-            let begin = move || calico::Blocks::new(nodes.clone(), now);
-            let take = calico::Blocks::take;
-            kube::list_resource_blocking(credentials, calico::BLOCKS, timeout, begin, take)
-                .map(|(blocks, size)| (blocks.store(before), size))
+            calico::ask(credentials, &nodes, timeout, before)
         }
         StoreKind::Whereabouts => {
             let begin = move || whereabouts::Pools::new(now);
@@ -178,11 +180,19 @@ pub(crate) fn ask(
             return (Answer::failed(kind, why), 0);
         }
     };
-    let path = Path::new(place(kind));
     match listed {
-        Ok((store, size)) => (Answer::new(kind, path, Ok(store)), size),
-        Err(error) => (Answer::new(kind, path, Err(fault::chain(&error))), 0),
+        Ok((store, size)) => {
+            let path = store.path.clone();
+            (Answer::new(kind, &path, Ok(store)), size)
+        }
+        Err(error) => (Answer::failed(kind, fault::chain(&error)), 0),
     }
+}
+
+/// Where the stores of a kind can be, the likeliest first.
+fn places(kind: StoreKind) -> impl Iterator<Item = &'static Path> {
+    let other = (kind == StoreKind::Calico).then_some(calico::NATIVE_STORE);
+    std::iter::once(place(kind)).chain(other).map(Path::new)
 }
 
 /// Answers as events, of a time at which nothing was asked yet.

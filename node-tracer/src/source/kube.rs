@@ -45,7 +45,7 @@ pub(crate) use self::{
     credentials::Credentials,
     error::KubeError,
     objects::{Objects, WriteError, Writer},
-    resources::{ListedPage, Resource, list_resource_blocking},
+    resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
     watch::{Told, Watch},
 };
 use super::pods::Listing;

@@ -1,6 +1,6 @@
 //! What to do about a pod that gets no network, in order.
 
-use super::{Cause, Failed};
+use super::{Complaint, Failed};
 use crate::detect::{
     View, calls::give_back, ghost_sandbox, leaked_reservation::is_plain, short_id,
 };
@@ -9,9 +9,9 @@ impl Failed<'_> {
     /// In order.
     pub(super) fn advice(&self, view: &View<'_>) -> Vec<String> {
         let mut advice = Vec::new();
-        match self.cause {
-            Cause::AddressInUse => self.free_address(view, &mut advice),
-            Cause::RangeExhausted => {
+        match self.complaint {
+            Complaint::AddressInUse => self.free_address(view, &mut advice),
+            Complaint::RangeExhausted => {
                 advice.push(String::from(
                     "see what has the addresses: node-tracer scan (findings range-exhausted and \
                      leaked-reservation); give back only those that are leaked",
@@ -21,7 +21,7 @@ impl Failed<'_> {
                     view.settings.node
                 ));
             }
-            cause => advice.extend(cause.remedy(&self.failing.plugin)),
+            complaint => advice.extend(complaint.remedy(&self.failing.plugin)),
         }
         if advice.is_empty() {
             advice.push(format!(
@@ -100,7 +100,7 @@ impl Failed<'_> {
     }
 }
 
-impl Cause {
+impl Complaint {
     /// What to do about it, whatever was called.
     pub(in crate::detect) fn remedy(self, plugin: &str) -> Option<String> {
         let text = match self {

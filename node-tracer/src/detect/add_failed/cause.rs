@@ -1,17 +1,19 @@
-//! Why a CNI call failed, in one word: by the signal that ended it, by what
-//! the plugin said, and if that says nothing, by the error's code.
+//! What a plugin complains of, finer than the causes that records have: it
+//! decides on the remedy.
 //!
-//! The texts are the plugins' own, without case. The first line of the table
-//! all of whose parts are there decides, so what is more special stands first.
+//! What is in use or used up is told by the causes' own table
+//! ([`sandbox_create_failed`](crate::detect::sandbox_create_failed)). The rest
+//! is read here: the first line of [`TEXTS`] all of whose parts are there, in
+//! whatever case; if none is, the error's code.
 
-use crate::{event::CniError, model::calls::End};
+use crate::{detect::sandbox_create_failed::Cause, event::CniError, model::calls::End};
 
 /// How much of an error is read.
 const MAX_TEXT: usize = 4 << 10;
 
-/// The words of `cause`; they are added to, never renamed.
+/// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::detect) enum Cause {
+pub(in crate::detect) enum Complaint {
     /// Somebody else has the address, or has it reserved.
     AddressInUse,
     /// There is no address left.
@@ -47,53 +49,23 @@ pub(in crate::detect) enum Cause {
     Other,
 }
 
-use Cause::{
+use Complaint::{
     AddressInUse, AgentUnreachable, ApiUnreachable, BadConfig, Killed, NameConflict, NetnsGone,
     NoMemory, NoSpace, Other, PluginMissing, PortInUse, RangeExhausted, Timeout, TryLater,
     Unauthorized,
 };
 
 /// All parts must be there.
-const TEXTS: &[(&[&str], Cause)] = &[
-    (&["no space left on device"], NoSpace),
-    (&["disk quota exceeded"], NoSpace),
-    (&["cannot allocate memory"], NoMemory),
-    // host-local
-    (&["no ip addresses available in range set"], RangeExhausted),
-    (&["requested ip address", "is not available"], AddressInUse),
-    (&["duplicate allocation is not allowed"], AddressInUse),
-    // Calico
-    (&["assigned 0 out of", "requested ipv"], RangeExhausted),
-    (&["no ips available in pools"], RangeExhausted),
-    (&["already assigned in block"], AddressInUse),
-    (
-        &["route", "already exists for an interface other than"],
-        AddressInUse,
-    ),
-    (
-        &["error adding host side routes", "file exists"],
-        AddressInUse,
-    ),
-    // Cilium
-    (&["range is full"], RangeExhausted),
-    (&["provided ip is already allocated"], AddressInUse),
-    // AWS VPC CNI, Whereabouts, Terway
-    (
-        &["failed to assign an ip address to container"],
-        RangeExhausted,
-    ),
-    (&["could not allocate ip in range"], RangeExhausted),
-    (&["ipnotenough"], RangeExhausted),
+const TEXTS: &[(&[&str], Complaint)] = &[
     // A hostPort, in the words that an address has, too.
     (&["listen ", "bind: address already in use"], PortInUse),
     (&["cannot open hostport"], PortInUse),
-    (&["address already in use"], AddressInUse),
-    (&["failed to add ip addr", "file exists"], AddressInUse),
     // bridge, ptp
     (&["container veth name", "already exists"], NameConflict),
     (&["failed to make veth pair", "exists"], NameConflict),
     (&["already exists but is not a bridge"], NameConflict),
     (&["already has an ip address different from"], NameConflict),
+    (&["could not add ip address to"], NameConflict),
     // dockershim
     (&["the container name", "already in use"], NameConflict),
     (&["failed to find plugin"], PluginMissing),
@@ -132,44 +104,29 @@ const TEXTS: &[(&[&str], Cause)] = &[
     (&["signal: killed"], Killed),
 ];
 
-impl Cause {
-    /// The name in records.
-    pub(in crate::detect) fn as_str(self) -> &'static str {
-        match self {
-            AddressInUse => "address-in-use",
-            RangeExhausted => "range-exhausted",
-            PortInUse => "port-in-use",
-            NameConflict => "name-conflict",
-            NetnsGone => "netns-gone",
-            PluginMissing => "plugin-missing",
-            AgentUnreachable => "agent-unreachable",
-            ApiUnreachable => "api-unreachable",
-            Unauthorized => "unauthorized",
-            NoSpace => "no-space",
-            NoMemory => "no-memory",
-            Timeout => "timeout",
-            Killed => "killed",
-            TryLater => "try-later",
-            BadConfig => "bad-config",
-            Other => "other",
-        }
-    }
-
+impl Complaint {
     /// Of a call that failed.
     pub(in crate::detect) fn of(end: &End) -> Self {
         if end.signal.is_some() {
             return Killed;
         }
-        end.error.as_ref().map_or(Other, Self::of_error)
+        match (Cause::of_end(end), &end.error) {
+            (Cause::AddressInUse, _) => AddressInUse,
+            (Cause::RangeExhausted, _) => RangeExhausted,
+            (Cause::NoSpace, _) => NoSpace,
+            (Cause::NodeMemory, _) => NoMemory,
+            (_, Some(error)) => Self::of_error(error),
+            (_, None) => Other,
+        }
     }
 
     /// Of what a plugin said.
-    pub(in crate::detect) fn of_error(error: &CniError) -> Self {
+    fn of_error(error: &CniError) -> Self {
         let text = text_of(error);
         let has = |parts: &[&str]| parts.iter().all(|part| text.contains(part));
         let told = TEXTS.iter().find(|(parts, _)| has(parts));
-        if let Some((_, cause)) = told {
-            return *cause;
+        if let Some((_, complaint)) = told {
+            return *complaint;
         }
         match error.code {
             Some(11 | 50 | 51) => TryLater,
@@ -195,154 +152,165 @@ mod tests {
     use super::*;
     use crate::model::story::s;
 
-    fn of(code: u64, msg: &str) -> &'static str {
-        let error = CniError {
+    fn failed(error: CniError) -> End {
+        End {
+            at: s(1),
+            exit_code: Some(1),
+            signal: None,
+            duration_ms: 9.0,
+            result: None,
+            error: Some(error),
+            log: false,
+        }
+    }
+
+    fn of(code: u64, msg: &str) -> Complaint {
+        Complaint::of(&failed(CniError {
             code: Some(code),
             msg: msg.to_owned(),
             details: None,
-        };
-        Cause::of_error(&error).as_str()
+        }))
     }
 
     #[test]
     fn the_plugins_own_words_are_understood() {
         for (cause, msg) in [
             (
-                "range-exhausted",
+                RangeExhausted,
                 "failed to allocate for range 0: no IP addresses available in range set: \
                  10.244.7.1-10.244.7.254",
             ),
             (
-                "range-exhausted",
+                RangeExhausted,
                 "failed to request IPv4 addresses: Assigned 0 out of 1 requested IPv4 addresses; \
                  No more free affine blocks and strict affinity enabled",
             ),
             (
-                "range-exhausted",
+                RangeExhausted,
                 "add cmd: failed to assign an IP address to container",
             ),
             (
-                "range-exhausted",
+                RangeExhausted,
                 "error at storage engine: Could not allocate IP in range: ip: 10.10.0.1 / - \
                  10.10.0.254 / range: 10.10.0.0/24",
             ),
             (
-                "range-exhausted",
+                RangeExhausted,
                 "unable to allocate IP via local cilium agent: [POST /ipam][502] postIpamFailure  \
                  range is full",
             ),
             (
-                "address-in-use",
+                AddressInUse,
                 "failed to allocate for range 0: requested IP address 10.0.0.9 is not available \
                  in range set 10.0.0.1-10.0.0.254",
             ),
             (
-                "address-in-use",
+                AddressInUse,
                 "failed to allocate for range 0: 10.1.0.5/24 has been allocated to d6fe7d733426b, \
                  duplicate allocation is not allowed",
             ),
             (
-                "address-in-use",
+                AddressInUse,
                 "FailedCreatePodSandbox; address already in use",
             ),
             (
-                "address-in-use",
+                AddressInUse,
                 "failed to add IP addr {Version:4 Interface:0xc000014 Address:{IP:10.0.4.61 \
                  Mask:ffffff00} Gateway:10.0.4.1} to \"eth0\": file exists",
             ),
             (
-                "address-in-use",
+                AddressInUse,
                 "route (Ifindex: 7, Dst: 192.168.8.34/32, Scope: link) already exists for an \
                  interface other than 'cali5d0ee4ce9b1'",
             ),
             (
-                "port-in-use",
+                PortInUse,
                 "cannot open hostport 8080 for pod shop_a_: listen tcp4 :8080: bind: address \
                  already in use",
             ),
             (
-                "name-conflict",
+                NameConflict,
                 "container veth name provided (eth0) already exists",
             ),
             (
-                "name-conflict",
+                NameConflict,
                 "failed to set bridge addr: \"cni0\" already has an IP address different from \
                  10.244.7.1/24",
             ),
             (
-                "name-conflict",
+                NameConflict,
                 "Error response from daemon: Conflict. The container name \"/k8s_POD_lomp_0\" is \
                  already in use by container \"30aa3f5847e0\".",
             ),
             (
-                "plugin-missing",
+                PluginMissing,
                 "failed to find plugin \"host-local\" in path [/opt/cni/bin]",
             ),
             (
-                "netns-gone",
+                NetnsGone,
                 "failed to open netns \"/var/run/netns/cni-4f2a\": failed to Statfs \
                  \"/var/run/netns/cni-4f2a\": no such file or directory",
             ),
             (
-                "netns-gone",
+                NetnsGone,
                 "CNI failed to retrieve network namespace path: Cannot find network namespace for \
                  the terminated container \"41857f70ed13\"",
             ),
             (
-                "agent-unreachable",
+                AgentUnreachable,
                 "loadFlannelSubnetEnv failed: open /run/flannel/subnet.env: no such file or \
                  directory",
             ),
             (
-                "agent-unreachable",
+                AgentUnreachable,
                 "stat /var/lib/calico/nodename: no such file or directory: check that the \
                  calico/node container is running and has mounted /var/lib/calico/",
             ),
             (
-                "agent-unreachable",
+                AgentUnreachable,
                 "unable to connect to Cilium daemon: failed to create cilium agent client after \
                  30.000000 seconds timeout",
             ),
             (
-                "agent-unreachable",
+                AgentUnreachable,
                 "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error \
                  while dialing dial tcp 127.0.0.1:50051: connect: connection refused\"",
             ),
             (
-                "agent-unreachable",
+                AgentUnreachable,
                 "cmdAdd: error alloc ip, dial unix /var/run/eni/eni.socket: connect: connection \
                  refused",
             ),
             (
-                "unauthorized",
+                Unauthorized,
                 "error getting ClusterInformation: connection is unauthorized: Unauthorized",
             ),
             (
-                "api-unreachable",
+                ApiUnreachable,
                 "error getting ClusterInformation: Get \"https://10.96.0.1:443/apis/crd.projectcalico.org/v1\
                  /clusterinformations/default\": dial tcp 10.96.0.1:443: i/o timeout",
             ),
             (
-                "api-unreachable",
+                ApiUnreachable,
                 "Get https://10.96.0.1:443/api: context deadline exceeded",
             ),
             (
-                "timeout",
+                Timeout,
                 "netplugin failed with no error message: context deadline exceeded",
             ),
-            ("timeout", "operation timeout: context deadline exceeded"),
+            (Timeout, "operation timeout: context deadline exceeded"),
             (
-                "no-space",
+                NoSpace,
                 "mkdir /var/lib/docker/aufs/mnt/1f09d6c1-init: no space left on device",
             ),
             (
-                "no-space",
+                NoSpace,
                 "open /var/lib/cni/networks/pods/10.0.0.5: No space left on device",
             ),
-            ("no-memory", "failed to fork: cannot allocate memory"),
-            ("killed", "netplugin failed: signal: killed"),
-            ("other", "something else"),
-            ("other", ""),
+            (NoMemory, "failed to fork: cannot allocate memory"),
+            (Killed, "netplugin failed: signal: killed"),
+            (Other, "something else"),
+            (Other, ""),
         ] {
             assert_eq!(of(999, msg), cause, "{msg}");
         }
@@ -351,18 +319,18 @@ mod tests {
     #[test]
     fn a_text_that_says_nothing_leaves_the_code() {
         for (code, cause) in [
-            (11, "try-later"),
-            (50, "try-later"),
-            (1, "bad-config"),
-            (4, "bad-config"),
-            (7, "bad-config"),
-            (3, "netns-gone"),
-            (5, "other"),
-            (100, "other"),
+            (11, TryLater),
+            (50, TryLater),
+            (1, BadConfig),
+            (4, BadConfig),
+            (7, BadConfig),
+            (3, NetnsGone),
+            (5, Other),
+            (100, Other),
         ] {
             assert_eq!(of(code, "no"), cause, "{code}");
         }
-        assert_eq!(of(11, "no space left on device"), "no-space");
+        assert_eq!(of(11, "no space left on device"), NoSpace);
     }
 
     #[test]
@@ -374,8 +342,8 @@ mod tests {
             details: Some(details),
         };
         let told = error(String::from("i/o timeout"));
-        assert_eq!(Cause::of_error(&told), Timeout);
-        assert_eq!(Cause::of_error(&error(long + "i/o timeout")), Other);
+        assert_eq!(Complaint::of(&failed(told)), Timeout);
+        assert_eq!(Complaint::of(&failed(error(long + "i/o timeout"))), Other);
     }
 
     #[test]
@@ -389,12 +357,12 @@ mod tests {
             error: None,
             log: false,
         };
-        assert_eq!(Cause::of(&end), Killed);
+        assert_eq!(Complaint::of(&end), Killed);
         let silent = End {
             exit_code: Some(1),
             signal: None,
             ..end
         };
-        assert_eq!(Cause::of(&silent), Other);
+        assert_eq!(Complaint::of(&silent), Other);
     }
 }

@@ -1,6 +1,6 @@
 //! A pod that gets no network, in words.
 
-use super::{Cause, Failed, MANY};
+use super::{Complaint, Failed, MANY};
 use crate::{
     detect::{
         View,
@@ -22,7 +22,7 @@ impl Failed<'_> {
         Finding {
             rule: Rule::AddFailed,
             severity: match failing.times {
-                times if times >= MANY => Severity::Critical,
+                times if times >= MANY && !self.is_starting() => Severity::Critical,
                 _ => Severity::Warning,
             },
             id: finding_id(&view.settings.boot_id, Rule::AddFailed, &self.calls.id()),
@@ -49,28 +49,37 @@ impl Failed<'_> {
         }
     }
 
+    /// Whether what is missing may only be late: after a reboot, a network's
+    /// daemon needs some minutes.
+    fn is_starting(&self) -> bool {
+        let failing = self.failing;
+        self.cause.may_be_late(failing.end.at.since(failing.since))
+    }
+
     /// The cause in one clause.
     fn why(&self, view: &View<'_>) -> String {
         let plugin = &self.failing.plugin;
-        match self.cause {
-            Cause::AddressInUse => match self.rivals.first() {
+        match self.complaint {
+            Complaint::AddressInUse => match self.rivals.first() {
                 Some(rival) => format!("{} {}", rival.address, rival.words(view)),
                 None => format!("the address that {plugin} wants to give it is in use"),
             },
-            Cause::RangeExhausted => {
+            Complaint::RangeExhausted => {
                 let error = self.failing.end.error.as_ref();
                 match error.and_then(span) {
                     Some(span) => format!("no address is left in {span}"),
                     None => String::from("no address is left"),
                 }
             }
-            Cause::PluginMissing => {
+            Complaint::PluginMissing => {
                 format!("{plugin} does not find the binary of a plugin that it calls")
             }
-            Cause::NetnsGone => String::from("its network namespace is not there"),
-            Cause::NoSpace => String::from("the disk is full"),
-            Cause::NoMemory => String::from("the node has no memory left"),
-            Cause::TryLater => format!("{plugin} is not ready and asks to be called again later"),
+            Complaint::NetnsGone => String::from("its network namespace is not there"),
+            Complaint::NoSpace => String::from("the disk is full"),
+            Complaint::NoMemory => String::from("the node has no memory left"),
+            Complaint::TryLater => {
+                format!("{plugin} is not ready and asks to be called again later")
+            }
             _ => format!("{plugin} {}", short_failure(&self.failing.end)),
         }
     }
@@ -117,7 +126,7 @@ impl Failed<'_> {
         for rival in &self.rivals {
             claims.extend(rival.evidence(view));
         }
-        if self.cause == Cause::RangeExhausted {
+        if self.complaint == Complaint::RangeExhausted {
             claims.extend(leaked(view));
         }
         claims
@@ -138,7 +147,7 @@ impl Failed<'_> {
                  is",
             ));
         }
-        if self.cause == Cause::AddressInUse && self.rivals.is_empty() {
+        if self.complaint == Complaint::AddressInUse && self.rivals.is_empty() {
             unknown.push(String::from(
                 "which address: neither the message nor an IPAM's answer names it",
             ));
@@ -157,7 +166,7 @@ impl Failed<'_> {
                 ));
             }
         }
-        if self.cause == Cause::RangeExhausted && leaked(view).is_none() {
+        if self.complaint == Complaint::RangeExhausted && leaked(view).is_none() {
             unknown.push(String::from(
                 "how many of the range's addresses are leaked: node-tracer scan tells, with the \
                  runtime's list",

@@ -40,6 +40,19 @@ impl Leak<'_, '_> {
                  use, and without them their addresses are given out a second time"
             ));
         }
+        let network = self.view.model.cni.network_of(&self.store().path);
+        if network.is_some_and(|network| network.plugin == "antrea") {
+            advice.push(String::from(
+                "Antrea's agent gives back what no pod has each time it starts; the node's pods \
+                 keep their network meanwhile:",
+            ));
+            advice.push(format!(
+                "kubectl -n kube-system delete pod -l component=antrea-agent --field-selector \
+                 spec.nodeName={}",
+                self.node()
+            ));
+            return advice;
+        }
         let first = self.first_id();
         advice.extend(first.map(look_once_more));
         let mut commands = self

@@ -93,7 +93,7 @@ impl Leak<'_, '_> {
     }
 
     /// The node's name, for a command.
-    fn node(&self) -> &str {
+    pub(super) fn node(&self) -> &str {
         let node = self.view.settings.node.as_str();
         let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
         let fits = !node.is_empty() && !node.starts_with('-') && node.bytes().all(plain);

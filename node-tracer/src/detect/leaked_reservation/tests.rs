@@ -444,3 +444,17 @@ fn what_a_part_of_cris_list_lacks_may_be_on_the_rest() {
         found.unknown
     );
 }
+
+#[test]
+fn antreas_agent_gives_back_what_no_pod_has() {
+    let advice = |plugin: &str| {
+        let story = with(vec![
+            networks(3, &[network(plugin, &[range(1, 254)])]),
+            stored(10, &[(5, "x", -90)]),
+        ]);
+        leak(&story).unwrap().advice.join("\n")
+    };
+    assert!(advice("antrea").contains("component=antrea-agent"));
+    assert!(!advice("antrea").contains("flock"));
+    assert!(advice("bridge").contains("flock"));
+}

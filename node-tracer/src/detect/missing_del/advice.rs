@@ -11,6 +11,12 @@ const TOLD: usize = 3;
 
 /// In order.
 pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
+    if all.iter().all(|each| each.left_over) {
+        return vec![String::from(
+            "nothing has to be done: no configured network gives these addresses out; the \
+             leaked-reservation finding on the store says what can go",
+        )];
+    }
     let mut advice = Vec::new();
     let plain = |missing: &&&Missing<'_>| is_plain(missing.case.id);
     let first = all.iter().find(plain);

@@ -50,6 +50,9 @@ impl Missing<'_> {
     fn title(&self) -> String {
         let Case { id, pod, ips, .. } = &self.case;
         let what = match self.stays {
+            Stays::Reserved { address, .. } if self.left_over => {
+                format!("{address} stays reserved for it, in a store that is no longer in use")
+            }
             Stays::Reserved { address, .. } => format!("{address} stays reserved for it"),
             _ if ips.is_empty() => String::from("whether anything is reserved for it is not known"),
             _ => format!("whether {} is still reserved is not known", joined(ips)),
@@ -139,6 +142,7 @@ impl Missing<'_> {
             ),
         });
         claims.extend(self.stays.claim(case.id));
+        claims.extend(self.no_longer_in_use());
         if let Some(list) = heard(view.model) {
             let claim = match list.of_container(case.id).map(|sandbox| sandbox.ready) {
                 Some(Some(true)) => Some("the container runtime still has it as ready"),
@@ -151,6 +155,18 @@ impl Missing<'_> {
             claims.extend(claim.map(|claim| evidence(claim, CRI, list.at)));
         }
         claims
+    }
+
+    /// That its store is left over, with the time for which that is so.
+    fn no_longer_in_use(&self) -> Option<Evidence> {
+        let Stays::Reserved { at, .. } = self.stays else {
+            return None;
+        };
+        self.left_over.then(|| {
+            let claim = "the store is no longer in use: the CNI configuration names no network \
+                         with it, and no container or network namespace has any of its addresses";
+            evidence(claim, "cni", at)
+        })
     }
 
     fn add(&self) -> Evidence {
@@ -267,7 +283,12 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
     {
         claims.extend(each.stays.claim(each.case.id));
     }
+    let unused = all.iter().filter(|each| each.left_over);
+    claims.extend(unused.clone().find_map(|each| each.no_longer_in_use()));
     let what = match reservations.len() {
+        stay if stay > 0 && unused.count() == stay => {
+            format!("{stay} of their addresses stay reserved, in a store that is no longer in use")
+        }
         0 => String::from("whether their addresses are still reserved is not known"),
         stay => format!("{stay} of their addresses stay reserved"),
     };

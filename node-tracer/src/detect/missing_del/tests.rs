@@ -458,3 +458,49 @@ fn those_that_are_told_together_are_not_asked_for_one_by_one() {
     };
     assert_eq!((watched(4), watched(5)), (4, 0));
 }
+
+/// libcni remembers ADDs of an earlier CNI, and the store of that has them; the
+/// node's network is `configured`.
+fn migrated(configured: &str, ids: &[&str]) -> Vec<Event> {
+    let mut network = network(configured, &[]);
+    network.name = String::from("new");
+    network.store = Some(PathBuf::from("/var/lib/cni/networks/new"));
+    let places = || (5..).zip(ids);
+    let cached: Vec<_> = places()
+        .map(|(last, id)| attachment(id, None, last, -90))
+        .collect();
+    let files: Vec<_> = places().map(|(last, id)| (last, *id, -90)).collect();
+    vec![
+        host(0),
+        networks(1, &[network]),
+        cri(2, &[]),
+        containers(2, "cgroup", &[]),
+        attached(3, &cached),
+        stored(4, &files),
+    ]
+}
+
+#[test]
+fn on_a_store_of_an_earlier_cni_it_agrees_with_leaked_reservation() {
+    for ids in [&["a"][..], &["a", "b", "c", "d", "e", "f"]] {
+        let mut node = Node::of(&migrated("bridge", ids));
+        for (found, _) in node.tick(1_000) {
+            if !matches!(found.rule, Rule::MissingDel | Rule::LeakedReservation) {
+                continue;
+            }
+            assert_eq!(found.severity, Severity::Info, "{found:#?}");
+            assert!(said(&found.advice, "nothing has to be done"), "{found:#?}");
+            let claims: Vec<String> = found.evidence.into_iter().map(|it| it.claim).collect();
+            assert!(said(&claims, "the store is no longer in use"), "{claims:?}");
+        }
+        assert_eq!(node.0.open_count(), 2);
+    }
+    // A container still has an address out of it.
+    let mut story = migrated("bridge", &["a", "lives"]);
+    story[3] = containers(2, "cgroup", &["lives"]);
+    let found = at_end(&story, 1_000).unwrap();
+    assert_eq!(found.severity, Severity::Warning);
+    // Multus has networks that no file names.
+    let found = at_end(&migrated("multus", &["a"]), 1_000).unwrap();
+    assert_eq!(found.severity, Severity::Warning);
+}

@@ -67,7 +67,7 @@ impl Missing<'_> {
         match self.sign {
             Some(Sign::Plugin(plugin)) => {
                 let claim =
-                    format!("the node's CNI, {plugin}, writes a permanent entry for the gateway");
+                    format!("the pod's CNI, {plugin}, writes a permanent entry for the gateway");
                 claims.push(evidence(claim, "cni", at));
             }
             Some(Sign::Others(number)) => {
@@ -92,7 +92,9 @@ impl Missing<'_> {
     }
 
     fn unknown(&self) -> Vec<String> {
-        let mut unknown = vec![String::from("since when, and what removed the entry")];
+        let mut unknown = vec![String::from(
+            "since when, and what removed the entry: a look tells only that it is so",
+        )];
         if self.sign.is_none() && self.severity < Severity::Critical {
             unknown.push(String::from(
                 "whether it had only just been asked for: look again; it is so if the finding is \

@@ -89,7 +89,7 @@ fn an_entry_that_comes_and_goes_may_be_absent() {
         assert_eq!(missing(&node(plugin, &[])), None, "{plugin}");
     }
     // Unless other pods have a permanent one.
-    let mut story = node("bridge", &[]);
+    let mut story = node("calico", &[]);
     story.push(found(6, 200));
     story.push(wired(200, 8, &state("reachable")));
     assert_eq!(missing(&story), None);
@@ -194,7 +194,7 @@ fn add_writes_the_entry_last() {
 
 #[test]
 fn another_gateways_entry_is_no_sign() {
-    let mut story = node("bridge", &[]);
+    let mut story = node("calico", &[]);
     let other = "169.254.2.2".parse().unwrap();
     let permanent = Neighbour {
         address: other,
@@ -227,7 +227,10 @@ fn whether_a_pod_lives_is_asked_only_where_an_entry_is_missing() {
 
 #[test]
 fn a_look_as_the_add_ends_proves_nothing() {
-    let add = || call("ADD", "app", 100, OLD, "checkout-x8k2p");
+    let add = || crate::event::CniCall {
+        plugin: String::from("aws-cni"),
+        ..call("ADD", "app", 100, OLD, "checkout-x8k2p")
+    };
     let told = |state: &[Neighbour], looks: &[i64]| {
         let mut story = node("aws-cni", &[]);
         story[2] = created(1, 100);
@@ -260,4 +263,84 @@ fn a_look_as_the_add_ends_proves_nothing() {
     assert_eq!(tale.of_rule(991, rule), []);
     tale.tell(look(995));
     assert_eq!(tale.of_rule(996, rule).len(), 1);
+}
+
+/// Two pods: the second has a permanent entry, the first has `eth0` and a
+/// second device as told.
+fn beside(plugin: &str, calls: &[Event], eth0: bool, second: &str) -> Option<Finding> {
+    let mut story = node(plugin, &[]);
+    story.truncate(7);
+    story.extend_from_slice(calls);
+    let both = [veth(3, "eth0", 7), veth(4, second, 9)];
+    let routes = [default_route(GATEWAY, 3), default_route(GATEWAY, 4)];
+    let known = [neighbour(3, "permanent"), neighbour(4, "permanent")];
+    let has = if eth0 { &known[..1] } else { &known[1..] };
+    story.push(devices(6, 100, &both, &routes, has));
+    story.push(found(6, 200));
+    story.push(wired(200, 8, &state("permanent")));
+    missing(&story)
+}
+
+#[test]
+fn only_the_interface_that_the_cni_gave_the_pod_counts() {
+    for plugin in ["aws-cni", "calico"] {
+        assert!(beside(plugin, &[], false, "net1").is_some(), "{plugin}");
+        assert_eq!(beside(plugin, &[], true, "net1"), None, "{plugin}");
+    }
+    // Multus has asked for the second one.
+    let net1 = || crate::event::CniCall {
+        ifname: String::from("net1"),
+        plugin: String::from("bridge"),
+        delegated: true,
+        ..call("ADD", "sandbox-a", 100, OLD, "checkout-x8k2p")
+    };
+    let tale = [calls(2, net1()), ended(2, net1())];
+    assert_eq!(beside("aws-cni", &tale, true, "net1"), None);
+}
+
+#[test]
+fn a_cni_with_a_real_gateway_writes_no_entry() {
+    for plugin in ["bridge", "ptp", "macvlan", "flannel", "cilium-cni"] {
+        assert_eq!(beside(plugin, &[], false, "net1"), None, "{plugin}");
+        for state in ["failed", "incomplete"] {
+            let story = node(plugin, &[neighbour(3, state)]);
+            assert_eq!(missing(&story), None, "{plugin}, {state}");
+        }
+    }
+}
+
+#[test]
+fn a_default_route_that_the_pod_made_itself_is_not_the_cnis() {
+    let own = "169.254.99.1".parse().unwrap();
+    for plugin in ["aws-cni", "terway", "calico"] {
+        for state in [None, Some("failed")] {
+            let mut story = node(plugin, &[]);
+            story.pop();
+            let entry = state.map(|state| Neighbour {
+                address: own,
+                ..neighbour(3, state)
+            });
+            let known: Vec<_> = entry
+                .into_iter()
+                .chain([neighbour(3, "permanent")])
+                .collect();
+            let routes = [default_route(GATEWAY, 3), default_route(own, 3)];
+            story.push(devices(6, 100, &[veth(3, "eth0", 7)], &routes, &known));
+            assert_eq!(missing(&story), None, "{plugin}");
+        }
+    }
+}
+
+#[test]
+fn it_is_since_the_first_look_that_found_it_so() {
+    let mut tale = Node::of(&node("aws-cni", &state("incomplete")));
+    let rule = Rule::MissingGatewayNeighbour;
+    assert_eq!(tale.of_rule(NOW, rule)[0].0.since, s(6));
+    for seconds in [NOW + 10, NOW + 20] {
+        let mut look = wired(100, 7, &state("failed"));
+        look.time = s(seconds);
+        tale.tell(look);
+        tale.tick(seconds + 2);
+        assert_eq!(tale.0.open()[0].since, s(6));
+    }
 }

@@ -1,6 +1,7 @@
 //! The same from the kernel's log: a device that it cannot remove, as
 //! something still refers to it. The namespace that it goes down with is not
-//! named, and no other is taken down in the meantime.
+//! named, and no other is taken down in the meantime. Or the worker itself,
+//! told as a task that hangs.
 
 use std::time::Duration;
 
@@ -20,8 +21,54 @@ const OVER: Duration = Duration::from_secs(35);
 pub(super) fn detect(view: &View<'_>) -> Vec<Finding> {
     let all = view.model.waiting.all();
     let open = all.filter(|(_, waits)| !view.passed(waits.last.plus(OVER)));
-    open.map(|(device, waits)| finding(view, device, waits))
-        .collect()
+    let told: Vec<Finding> = open
+        .map(|(device, waits)| finding(view, device, waits))
+        .collect();
+    match told.is_empty() {
+        true => worker(view).into_iter().collect(),
+        false => told,
+    }
+}
+
+/// The worker that takes namespaces down is stuck, and nothing says for what.
+fn worker(view: &View<'_>) -> Option<Finding> {
+    let (workers, creators) = stuck(view);
+    let first = workers.iter().min_by_key(|blocked| blocked.since)?;
+    let mut claims = Vec::new();
+    for blocked in workers.iter().chain(creators.iter().take(1)) {
+        let does = match workers.contains(blocked) {
+            true => "takes namespaces down and is stuck",
+            false => "waits to create a namespace",
+        };
+        let claim = format!("{} {does}{}", task_label(&blocked.task), sleeps_in(blocked));
+        claims.push(evidence(claim, "kernel", blocked.since));
+    }
+    let suspects = rtnl::holders(view.model);
+    Some(Finding {
+        rule: Rule::NetnsTeardownStall,
+        severity: match view.passed(first.since.plus(HOPELESS)) {
+            true => Severity::Critical,
+            false => Severity::Warning,
+        },
+        id: finding_id(&view.settings.boot_id, Rule::NetnsTeardownStall, "worker"),
+        since: first.since,
+        title: format!(
+            "the kernel takes no network namespace down: {}, which does it for all, is stuck{}",
+            task_label(&first.task),
+            sleeps_in(first)
+        ),
+        pod: None,
+        sandbox_id: None,
+        netns: None,
+        addresses: Vec::new(),
+        holders: workers.iter().copied().map(stuck_holder).collect(),
+        evidence: claims,
+        unknown: vec![String::from(
+            "which network namespaces wait: what tells of the task does not say",
+        )],
+        advice: advice(view, &suspects),
+        detail: Detail::default(),
+    })
 }
 
 fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
@@ -122,6 +169,24 @@ mod tests {
         assert_eq!(worse.severity, Severity::Critical);
         assert_eq!(node.of_rule(194, RULE), []);
         node.only(195, RULE, State::Resolved);
+    }
+
+    #[test]
+    fn a_worker_that_hangs_in_the_kernels_log_is_a_stall() {
+        let hung = |seconds: i64, function: &str| {
+            let mut event = stuck(seconds, 9, 1);
+            if let What::TaskBlocked { stack, netns, .. } = &mut event.what {
+                *stack = vec![String::from("rtnl_lock+0x1"), format!("{function}+0x2")];
+                *netns = None;
+            }
+            event
+        };
+        let (open, _) = Node::of(&[hung(100, "cleanup_net")]).only(101, RULE, State::Open);
+        assert_eq!((open.severity, open.since), (Severity::Warning, s(100)));
+        assert_eq!(open.holders.len(), 1);
+        let (worse, _) = Node::of(&[hung(100, "cleanup_net")]).only(160, RULE, State::Open);
+        assert_eq!(worse.severity, Severity::Critical);
+        assert_eq!(Node::of(&[hung(100, "vfs_read")]).of_rule(101, RULE), []);
     }
 
     #[test]

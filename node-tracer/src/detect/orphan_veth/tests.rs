@@ -92,7 +92,17 @@ fn traffic_that_still_goes_there_makes_it_worse() {
 #[test]
 fn only_names_that_cni_plugins_give_count() {
     let is = |name: &str| !all(&node(veth(9, name, 3), &[])).is_empty();
-    for name in [CALI, "eni0a1b2c3d4e5", "lxc0123456789ab", "veth1a2b3c4d"] {
+    for name in [
+        CALI,
+        "eni0a1b2c3d4e5",
+        "lxc0123456789ab",
+        "veth1a2b3c4d",
+        "azv0123456789a",
+        "gke0123456789a",
+        "vethwepl1a2b3c4",
+        "0a1b2c3d4e5f_h",
+        "0a1b2c3d4e5f6a7",
+    ] {
         assert!(is(name), "{name}");
     }
     for name in [
@@ -101,7 +111,10 @@ fn only_names_that_cni_plugins_give_count() {
         "vethblue",
         "cali",
         "calicoctl",
+        "lxc_health",
         "lxcbr0",
+        "ve-web",
+        "nginx-1a2b3c",
         "blue",
     ] {
         assert!(!is(name), "{name}");
@@ -223,4 +236,120 @@ fn a_sandbox_of_which_cri_has_not_told_can_be_at_any_end() {
     let mut hidden = sandbox("a", 300, NEW);
     hidden.ips = vec![ip(6)];
     assert_eq!(with(half_of_cri(6, &[hidden])), []);
+}
+
+/// The device as a port of a bridge of that name, without and with a pod on it.
+fn port_of(bridge: &str, name: &str, with_pod: bool) -> Vec<Finding> {
+    let bridge = Device {
+        index: 4,
+        name: bridge.into(),
+        kind: Some("bridge".into()),
+        ..Device::default()
+    };
+    let port = |device: Device| Device {
+        master: Some(4),
+        ..device
+    };
+    let mut story = node(port(veth(9, name, 3)), &[]);
+    if let What::NetnsDevices { devices, .. } = &mut story[3].what {
+        devices.push(bridge);
+        devices[0].name = String::from("first");
+        if with_pod {
+            devices[0] = port(devices[0].clone());
+        }
+    }
+    story.push(networks(5, &[network("bridge", &[])]));
+    story.push(cri(6, &[sandbox("a", 100, NEW)]));
+    all(&story)
+}
+
+#[test]
+fn what_it_is_a_port_of_tells_whose_it_is() {
+    for bridge in ["cni0", "cbr0", "kube-bridge", "weave"] {
+        assert_eq!(
+            port_of(bridge, "anything", false)[0].severity,
+            Severity::Warning
+        );
+    }
+    assert_eq!(port_of("br0", "anything", false), []);
+    assert_eq!(
+        port_of("br0", "veth1a2b3c4d", false).len(),
+        1,
+        "by its name"
+    );
+    assert_eq!(port_of("br0", "anything", true).len(), 1, "a pod is on it");
+    assert_eq!(
+        port_of("ovs-system", "nginx-1a2b3c", false).len(),
+        1,
+        "Antrea's"
+    );
+    assert_eq!(port_of("ovs-system", "0a1b2c3d4e5f6a7", false).len(), 1);
+    assert_eq!(
+        port_of("ovs-system", "qvo0123-45", false),
+        [],
+        "OpenStack's"
+    );
+    for bridge in [
+        "docker0",
+        "br-0123456789ab",
+        "podman1",
+        "cni-podman0",
+        "lxcbr0",
+        "lxdbr0",
+        "incusbr0",
+        "virbr0",
+        "buildkit0",
+        "nerdctl0",
+    ] {
+        assert_eq!(port_of(bridge, "veth1a2b3c4d", true), [], "{bridge}");
+    }
+}
+
+#[test]
+fn what_a_plugin_answered_with_or_is_routed_there_is_a_pods() {
+    assert_eq!(all(&node(veth(9, "anything", 3), &[])), []);
+    let routed = all(&node(veth(9, "anything", 3), &[route_to(7, 9)]));
+    assert_eq!(routed[0].severity, Severity::Warning);
+    let add = call("ADD", "sandbox-x", 100, OTHER, "x");
+    let interface = crate::event::CniInterface {
+        name: String::from("anything"),
+        ..crate::event::CniInterface::default()
+    };
+    let result = crate::event::CniResult {
+        interfaces: vec![interface],
+        ..crate::event::CniResult::default()
+    };
+    let mut answer = ended(2, add);
+    if let What::CniCall { result: told, .. } = &mut answer.what {
+        *told = Some(result);
+    }
+    let mut story = node(veth(9, "anything", 3), &[]);
+    story.insert(2, answer);
+    let found = all(&story);
+    assert!(
+        found[0].evidence[0]
+            .claim
+            .ends_with("was made by CNI ADD of sandbox sandbox-x")
+    );
+}
+
+#[test]
+fn a_plain_name_says_nothing_where_another_cni_is_configured() {
+    let mut story = node(veth(9, "veth1a2b3c4d", 3), &[]);
+    story.push(networks(6, &[network("bridge", &[])]));
+    assert_eq!(all(&story).len(), 1);
+    story.push(networks(7, &[network("cilium-cni", &[])]));
+    assert_eq!(all(&story), []);
+}
+
+#[test]
+fn it_is_since_the_first_look_that_found_it_so() {
+    let mut tale = Node::of(&node(veth(9, CALI, 3), &[]));
+    assert_eq!(tale.of_rule(NOW, Rule::OrphanVeth)[0].0.since, s(5));
+    for seconds in [NOW + 10, NOW + 20] {
+        let host = [veth(8, "cali0123456789a", 3), veth(9, CALI, 3)];
+        tale.tell(devices(seconds, 1, &host, &[route_to(5, 9)], &[]));
+        tale.tick(seconds + 2);
+        assert_eq!(tale.0.open()[0].since, s(5));
+    }
 }

@@ -67,6 +67,76 @@ fn one_address_in_twenty_is_few() {
     assert!(found.advice[0].contains("maxPods"));
 }
 
+/// The kubelet runs so many pods at most, and the runtime has so many ready.
+fn kubelet(max: u32, ready: usize) -> Vec<Event> {
+    let limit = crate::event::MaxPods {
+        pods: max,
+        file: "/var/lib/kubelet/config.yaml".into(),
+    };
+    let sandboxes: Vec<_> = (0..ready)
+        .map(|place| match place {
+            0 => sandbox("lives", 200, NEW),
+            _ => sandbox(&format!("s{place}"), 200 + place as u32, OTHER),
+        })
+        .collect();
+    vec![at(1, What::MaxPods { limit }), cri(2, &sandboxes)]
+}
+
+#[test]
+fn a_range_that_has_an_address_for_each_pod_that_can_come_lacks_none() {
+    let with = |last: u8, leaked: u8, max: u32, ready: usize| {
+        let mut story = node(network("bridge", &[range(1, 111)]), last, leaked);
+        story.splice(2..3, kubelet(max, ready));
+        let [found] = <[Finding; 1]>::try_from(all(&story)).unwrap();
+        found
+    };
+    // 110 addresses for 110 pods, of which 5 are on the host's network.
+    let none = with(106, 1, 110, 110);
+    assert_eq!(none.severity, Severity::Info);
+    assert!(
+        none.title.contains("and no more are needed"),
+        "{}",
+        none.title
+    );
+    assert!(none.advice[0].starts_with("nothing has to be done"));
+    assert_eq!(with(111, 1, 110, 110).severity, Severity::Info);
+    assert_eq!(
+        with(106, 1, 110, 105).severity,
+        Severity::Info,
+        "5 left, 5 may come"
+    );
+    // One pod has no sandbox yet, and there is no address for it.
+    assert_eq!(with(111, 1, 110, 109).severity, Severity::Critical);
+    assert_eq!(with(107, 1, 110, 105).severity, Severity::Warning);
+    // The range cannot hold what the kubelet would start.
+    let small = with(111, 1, 250, 110);
+    assert_eq!(small.severity, Severity::Critical);
+    let said = |found: &Finding, part: &str| {
+        let mut claims = found.evidence.iter();
+        assert!(claims.any(|it| it.claim.contains(part)), "{found:#?}");
+    };
+    said(&small, "more than the range has addresses for");
+    assert!(
+        small.advice[1].contains("250 now, at most 110 fit"),
+        "{:?}",
+        small.advice
+    );
+    // It could hold them; leaks have used it up.
+    let leaky = with(111, 90, 64, 21);
+    assert_eq!(leaky.severity, Severity::Critical);
+    said(&leaky, "at least 46 of the reservations");
+}
+
+#[test]
+fn without_a_word_of_the_pods_only_those_with_an_address_count() {
+    let mut story = node(network("bridge", &[range(1, 111)]), 111, 1);
+    story.splice(2..3, kubelet(110, 110).into_iter().take(1));
+    story.push(containers(3, "cgroup", &["lives"]));
+    assert_eq!(all(&story)[0].severity, Severity::Info, "110 have one");
+    story.pop();
+    assert_eq!(all(&story)[0].severity, Severity::Critical, "nobody tells");
+}
+
 #[test]
 fn a_small_range_is_made_to_be_used_up() {
     let of = |last| all(&node(network("bridge", &[range(1, 6)]), last, 1));

@@ -6,7 +6,14 @@
 mod advice;
 mod table;
 
-use crate::{event::StartFailure, phrase::Said};
+use std::time::Duration;
+
+use crate::{event::StartFailure, model::calls::End, phrase::Said};
+
+/// A network's daemon that starts with the node is there after this time.
+const STARTED: Duration = Duration::from_secs(300);
+/// A runtime that has waited for so long has killed the plugin itself, ms.
+const KILLED_FOR_TIME: f64 = 15_000.0;
 
 /// The words of `cause`; they are added to, never renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,7 +100,7 @@ impl Cause {
     }
 
     /// Of what was told.
-    pub(super) fn of(failure: &StartFailure) -> Self {
+    pub(crate) fn of(failure: &StartFailure) -> Self {
         Self::of_text(failure.reason.as_deref(), &failure.message)
     }
 
@@ -105,6 +112,40 @@ impl Cause {
         table::rows()
             .find(fits)
             .map_or(Self::Unknown, |row| row.cause)
+    }
+
+    /// Of an ADD that failed, with the failures of plugins that it called: what
+    /// says nothing itself passes on what they say.
+    pub(in crate::detect) fn of_call<'e>(
+        end: &End,
+        mut children: impl Iterator<Item = &'e End>,
+    ) -> Self {
+        match Self::of_end(end) {
+            Self::CniPluginError => children
+                .find_map(|end| Some(Self::of_end(end)).filter(|it| *it != Self::CniPluginError))
+                .unwrap_or(Self::CniPluginError),
+            own => own,
+        }
+    }
+
+    /// Of one call.
+    pub(in crate::detect) fn of_end(end: &End) -> Self {
+        if end.signal.is_some() {
+            return match end.duration_ms >= KILLED_FOR_TIME {
+                true => Self::CniTimeout,
+                false => Self::CniPluginError,
+            };
+        }
+        let Some(error) = &end.error else {
+            return Self::CniPluginError;
+        };
+        let details = error.details.as_deref().unwrap_or_default();
+        let text = format!("CNI ADD failed: {}: {details}", error.msg);
+        match (Self::of_text(None, &text), error.code) {
+            // CNI: the plugin is not available.
+            (Self::CniPluginError, Some(50 | 51)) => Self::CniNotReady,
+            (cause, _) => cause,
+        }
     }
 
     /// A cause that a message names besides its own, as what came before it.
@@ -126,6 +167,18 @@ impl Cause {
             self,
             Self::NameConflict | Self::RuntimeTimeout | Self::CniTimeout
         )
+    }
+
+    /// Whether what has been missing for so long may still come by itself, as
+    /// after a reboot.
+    pub(in crate::detect) fn may_be_late(self, missing: Duration) -> bool {
+        self == Self::CniNotReady && missing < STARTED
+    }
+
+    /// Whether it is over once the pod's sandbox is there: volumes come before
+    /// that, images and what containers need after it.
+    pub(crate) fn ends_with_sandbox(self) -> bool {
+        !matches!(self, Self::ImagePull | Self::ConfigMissing)
     }
 
     /// Whether it is the node's matter, and no pod's own.

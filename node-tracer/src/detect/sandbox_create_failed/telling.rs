@@ -26,14 +26,11 @@ const CLAIMS: usize = 8;
 impl Stuck<'_> {
     pub(super) fn finding(&self, view: &View<'_>, leader: Option<&Leader>) -> Finding {
         let cause = self.cause();
-        let told = self.told.iter().map(|told| told.times).max().unwrap_or(1);
-        // The first sandbox is attempt 0.
-        let counted = self.attempt.map_or(0, |attempt| u64::from(attempt) + 1);
-        let times = told.max(counted);
+        let times = self.times();
         let follows_another = leader.filter(|leader| leader.id != self.id);
         Finding {
             rule: Rule::SandboxCreateFailed,
-            severity: match times >= MANY {
+            severity: match times >= MANY && !self.is_starting() {
                 true => Severity::Critical,
                 false => Severity::Warning,
             },
@@ -64,6 +61,12 @@ impl Stuck<'_> {
         }
     }
 
+    /// Whether what is missing may only be late.
+    fn is_starting(&self) -> bool {
+        self.decisive()
+            .is_some_and(|told| told.cause.may_be_late(told.last.since(told.first)))
+    }
+
     fn finding_id(&self, view: &View<'_>, id: &str) -> String {
         finding_id(&view.settings.boot_id, Rule::SandboxCreateFailed, id)
     }
@@ -77,7 +80,10 @@ impl Stuck<'_> {
             (cause, Some(earlier)) => {
                 format!("{}; before that, {}", cause.clause(), earlier.clause())
             }
-            (cause, None) => cause.clause().to_owned(),
+            (cause, None) => match cause.hint(&told.text) {
+                Some(hint) => hint.clause.to_owned(),
+                None => cause.clause().to_owned(),
+            },
         }
     }
 
@@ -166,7 +172,9 @@ impl Stuck<'_> {
                  what to do about them",
             ));
         } else {
-            advice.push(self.cause().advice().to_owned());
+            let cause = self.cause();
+            let hint = self.decisive().and_then(|told| cause.hint(&told.text));
+            advice.push(hint.map_or(cause.advice(), |hint| hint.advice).to_owned());
         }
         if let Some(earlier) = self.earlier() {
             advice.push(format!("and first: {}", earlier.advice()));

@@ -7,14 +7,11 @@ use crate::{
     event::OomKill,
     model::{
         Model,
-        calls::{End, Failing, PodCalls},
+        calls::{Failing, PodCalls},
         starts::{Failed, gist},
     },
     phrase::Said,
 };
-
-/// A runtime that has waited for so long has killed the plugin itself, ms.
-const KILLED_FOR_TIME: f64 = 15_000.0;
 
 /// See the module's documentation.
 pub(super) struct Told<'a> {
@@ -48,7 +45,6 @@ impl<'a> Told<'a> {
 
     /// By its own CNI calls.
     pub(super) fn called(model: &Model, pod: &PodCalls, failing: &Failing) -> Self {
-        let own = of_end(&failing.end);
         let attachments = pod
             .made
             .iter()
@@ -56,15 +52,9 @@ impl<'a> Told<'a> {
         let attachments = attachments.flat_map(|made| model.calls.of_container(&made.container_id));
         let children = attachments.flat_map(|each| &each.plugins);
         let children = children.filter(|plugin| plugin.delegated);
-        let mut causes = children
-            .filter_map(|plugin| plugin.add.as_ref()?.failure())
-            .map(of_end);
-        let cause = match own {
-            Cause::CniPluginError => causes.find(|cause| *cause != own).unwrap_or(own),
-            own => own,
-        };
+        let children = children.filter_map(|plugin| plugin.add.as_ref()?.failure());
         Self {
-            cause,
+            cause: Cause::of_call(&failing.end, children),
             text: format!("CNI ADD in {} {}", failing.plugin, failure(&failing.end)),
             teller: "cni",
             first: failing.since,
@@ -116,24 +106,4 @@ fn sums_up(message: &str) -> bool {
         "unattached volumes",
         "unattached/unmounted volumes",
     ])
-}
-
-/// Why a call failed.
-fn of_end(end: &End) -> Cause {
-    if end.signal.is_some() {
-        return match end.duration_ms >= KILLED_FOR_TIME {
-            true => Cause::CniTimeout,
-            false => Cause::CniPluginError,
-        };
-    }
-    let Some(error) = &end.error else {
-        return Cause::CniPluginError;
-    };
-    let details = error.details.as_deref().unwrap_or_default();
-    let text = format!("CNI ADD failed: {}: {details}", error.msg);
-    match (Cause::of_text(None, &text), error.code) {
-        // CNI: the plugin is not available.
-        (Cause::CniPluginError, Some(50 | 51)) => Cause::CniNotReady,
-        (cause, _) => cause,
-    }
 }

@@ -5,6 +5,7 @@
 //! | the pod's endpoint | effect |
 //! |---|---|
 //! | was deleted while the DEL ran, or just after, and not written again | harmful |
+//! | was deleted long before that DEL began | unknown |
 //! | was left by the DEL, as the plugin says | harmless |
 //! | no line says | unknown |
 
@@ -106,7 +107,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             return None;
         }
         let pod = newer.pod.clone().or_else(|| old.pod.clone())?;
-        let endpoint = Fate::of(view, &pod, old, newer, added);
+        let endpoint = Fate::of(view, &pod, old, newer, (added, &dels));
         let logged = Self {
             view,
             pod,
@@ -302,7 +303,7 @@ impl<'a> Fate<'a> {
         pod: &PodRef,
         old: &'a AttachmentCalls,
         newer: &'a AttachmentCalls,
-        added: Timestamp,
+        (added, dels): (Timestamp, &[(&PluginCalls, &Call)]),
     ) -> Self {
         let its = |entry: &&Entry| {
             let ifname = entry.endpoint.ifname.as_deref();
@@ -313,12 +314,20 @@ impl<'a> Fate<'a> {
         let written = entries.iter().filter_map(|entry| entry.written).max();
         let ends = old.chain().filter_map(|plugin| plugin.del.as_ref());
         let ends = ends.map(|del| del.end.as_ref().map_or(del.started, |end| end.at));
-        // Of several DELs only the last is known.
+        // Of several DELs only the last is known: an earlier one can have done it.
+        let once = dels.iter().all(|(plugin, _)| plugin.dels <= 1);
+        let first = dels.iter().map(|(_, del)| del.started).min();
+        // The first line about a call is not always its beginning.
+        let is_late = |at: Timestamp| {
+            let first = first.filter(|_| once);
+            at >= added && first.is_none_or(|first| at.plus(AFTER) >= first)
+        };
         let until = ends.max().unwrap_or(added).plus(AFTER);
         let mut found = Self::Unknown;
         for entry in entries {
             if let Some(at) = entry.deleted
-                && (added..=until).contains(&at)
+                && is_late(at)
+                && at <= until
                 && written.is_none_or(|written| written <= at)
             {
                 return Self::Deleted(entry, at);

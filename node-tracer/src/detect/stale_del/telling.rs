@@ -1,6 +1,6 @@
 //! A stale DEL, in words.
 
-use super::{Stale, Verdict, WATCH, Why};
+use super::{Missed, Reach, Stale, Verdict, WATCH, Why};
 use crate::{
     clock::Timestamp,
     detect::{
@@ -11,7 +11,7 @@ use crate::{
     finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{Call, PluginCalls},
-        lost::{Item, Kind, LONGEST},
+        lost::{Kind, LONGEST},
     },
 };
 
@@ -30,10 +30,9 @@ impl Stale<'_, '_> {
         let newer = self.newer;
         let pod = named(self.view.model, &newer.pod);
         let subject = format!("{} {} {}", label(&pod), self.old, newer.id);
-        let blamed = self.losses.iter().filter_map(|(_, _, _, loss)| {
-            let del = loss.del.as_ref()?;
-            Some(del.started)
-        });
+        let blamed = self.losses.iter();
+        let blamed = blamed.filter(|missed| missed.reach > Reach::Cannot);
+        let blamed = blamed.map(|missed| missed.del.started);
         let plugins = self.dels.iter().map(|(plugin, _)| *plugin);
         Finding {
             rule: Rule::StaleDel,
@@ -66,14 +65,14 @@ impl Stale<'_, '_> {
         let whose = pod_word(pod);
         match verdict {
             Verdict::Harmful => {
-                let named = self.losses.iter().take(TITLED);
-                let named = joined(named.map(|(kind, name, _, _)| thing(*kind, name)));
-                let more = match self.losses.len().saturating_sub(TITLED) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
+                let named = self.named(Reach::Can);
+                format!("pod {whose} has lost {named} after a CNI DEL of its old sandbox {old}")
+            }
+            Verdict::Unknown(Why::Cause) => {
+                let named = self.named(Reach::Perhaps);
                 format!(
-                    "pod {whose} has lost {named}{more} after a CNI DEL of its old sandbox {old}"
+                    "pod {whose} has lost {named} around a CNI DEL of its old sandbox {old}: \
+                     whether that DEL took it is not known"
                 )
             }
             Verdict::Harmless => format!(
@@ -87,6 +86,16 @@ impl Stale<'_, '_> {
                 "a CNI DEL of pod {whose}'s old sandbox {old} while a newer one runs: whether it \
                  did harm is not known"
             ),
+        }
+    }
+
+    /// The first losses of a kind of reach.
+    fn named(&self, reach: Reach) -> String {
+        let things = self.taken(reach).take(TITLED);
+        let named = joined(things.map(|missed| thing(missed.kind, missed.name)));
+        match self.taken(reach).count().saturating_sub(TITLED) {
+            0 => named,
+            more => format!("{named} and {more} more"),
         }
     }
 
@@ -111,13 +120,22 @@ impl Stale<'_, '_> {
         for (plugin, del) in dels {
             claims.push(self.called(plugin, del));
         }
-        for (kind, name, item, loss) in &self.losses {
-            let claim = format!("the newer sandbox has lost {}", thing(*kind, name));
-            let claim = match *kind {
+        for missed in &self.losses {
+            let Missed {
+                kind, name, item, ..
+            } = *missed;
+            let claim = format!("the newer sandbox has lost {}", thing(kind, name));
+            let claim = match kind {
                 Kind::Address => claim,
                 _ => format!("{claim}, last seen at {}", item.seen.time_of_day()),
             };
-            claims.push(evidence(claim, loss.source, loss.at));
+            let claim = match missed.reach {
+                Reach::Cannot => {
+                    format!("{claim}; this DEL has no way to it, so something else took it")
+                }
+                Reach::Perhaps | Reach::Can => claim,
+            };
+            claims.push(evidence(claim, missed.loss.source, missed.loss.at));
         }
         if let (Verdict::Harmless, Some(at)) = (verdict, self.looked()) {
             let items = self.view.model.lost.of(newer.entry.id);
@@ -199,16 +217,18 @@ impl Stale<'_, '_> {
                 "whether it did harm: the newer sandbox and the host could not be looked at \
                  afterwards",
             )),
+            Verdict::Unknown(Why::Cause) => unknown.push(format!(
+                "whether the DEL took {}: the plugin is not known to reach into another sandbox's \
+                 network namespace; the pod itself, a person or an agent of the node can have \
+                 removed it",
+                self.named(Reach::Perhaps)
+            )),
             Verdict::Unknown(Why::NoEnd) => unknown.push(String::from(
                 "whether it did harm: when the DEL ended was not seen, so nothing tells when the \
                  newer sandbox was safe from it",
             )),
             Verdict::Harmful => {
-                for (kind, name, item, loss) in &self.losses {
-                    let started = loss.del.as_ref().map(|del| del.started);
-                    let doubt = started.and_then(|started| doubt(*kind, name, item, started));
-                    unknown.extend(doubt);
-                }
+                unknown.extend(self.taken(Reach::Can).filter_map(doubt));
             }
             Verdict::Harmless => {}
         }
@@ -236,18 +256,6 @@ pub(super) fn advice<'p>(
         let ipam = plugin.ipam.as_deref().unwrap_or_default();
         plugin.plugin.contains("calico") || ipam.contains("calico")
     });
-    if effect == Effect::Harmful {
-        advice.push(match &words {
-            Some(words) => format!(
-                "have the pod's network set up anew: kubectl delete pod {words} (its owner makes a \
-                 new one, in a new sandbox)"
-            ),
-            None => String::from(
-                "have the pod's network set up anew: delete the pod, so that its owner makes a new \
-                 one in a new sandbox",
-            ),
-        });
-    }
     if is_calico && effect != Effect::Harmless {
         let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
         let namespace = namespace.unwrap_or("NAMESPACE");
@@ -262,12 +270,24 @@ pub(super) fn advice<'p>(
         advice.push(format!(
             "end the retries: crictl pods --id {old} shows whether the runtime still has the old \
              sandbox; journalctl -u kubelet -u containerd -u crio | grep {old} says why removing it \
-             fails; once that is mended, crictl rmp {old} while the pod is down"
+             fails; once that is mended, crictl rmp {old}"
         ));
     }
     if effect == Effect::Harmful {
+        advice.push(match &words {
+            Some(words) => format!(
+                "then have the pod's network set up anew: kubectl delete pod {words} (its owner \
+                 makes a new one; a pod without an owner is lost)"
+            ),
+            None => String::from(
+                "then have the pod's network set up anew: delete the pod, so that its owner makes \
+                 a new one; a pod without an owner is lost",
+            ),
+        });
+    }
+    if effect == Effect::Harmful {
         advice.push(String::from(
-            "use a CNI plugin that minds the container ID in a DEL, or it happens with the next \
+            "use a CNI plugin that compares the container ID in a DEL, or it happens with the next \
              StatefulSet pod: Calico does since 2017 (projectcalico/cni-plugin#383), if the \
              endpoint's containerID is set; Terway since 2022; host-local always",
         ));
@@ -276,8 +296,11 @@ pub(super) fn advice<'p>(
 }
 
 /// Whether something was there right before a DEL.
-fn doubt(kind: Kind, name: &str, item: &Item, started: Timestamp) -> Option<String> {
-    let long = kind != Kind::Address && started.since(item.seen) > STALE_LOOK;
+fn doubt(missed: &Missed<'_>) -> Option<String> {
+    let Missed {
+        kind, name, item, ..
+    } = *missed;
+    let long = kind != Kind::Address && missed.del.started.since(item.seen) > STALE_LOOK;
     long.then(|| {
         format!(
             "whether {} was still there when the DEL began: it was last seen at {}",

@@ -3,6 +3,7 @@
 mod doubt;
 mod harm;
 mod ordinary;
+mod reach;
 
 use super::*;
 use crate::{

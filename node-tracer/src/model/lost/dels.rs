@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AFTERMATH, Del, LONGEST, Loss, Lost, name_of};
+use super::{AFTERMATH, Del, LONGEST, Lost, name_of};
 use crate::{clock::Timestamp, event::CniCall};
 
 /// How late a DEL can be told.
@@ -17,8 +17,6 @@ pub(super) struct RecentDel {
     pub(super) pod: (String, String),
     del: Del,
     pid: u32,
-    /// When it ended, or a later one of the same container began.
-    ended: Option<Timestamp>,
     /// Its end was told.
     told: bool,
 }
@@ -26,7 +24,7 @@ pub(super) struct RecentDel {
 impl RecentDel {
     /// How long it can take effect. Its end may have been lost.
     fn until(&self) -> Timestamp {
-        match self.ended {
+        match self.del.ended {
             Some(end) => end.plus(AFTERMATH),
             None => self.del.started.plus(LONGEST),
         }
@@ -52,13 +50,14 @@ impl Lost {
         let mut known = known.filter(|known| same(known) && !known.told);
         match known.find(|known| known.pid == call.pid) {
             Some(known) => {
-                known.ended = end.or(known.ended);
+                known.del.ended = end.or(known.del.ended);
+                known.del.netns = known.del.netns.or(call.netns);
                 known.told = end.is_some();
             }
             None => {
                 // A runtime makes one after the other.
                 for known in self.dels.iter_mut().filter(|known| same(known)) {
-                    known.ended.get_or_insert(time);
+                    known.del.ended.get_or_insert(time);
                 }
                 if self.dels.len() >= MAX_DELS {
                     self.dels.pop_front();
@@ -71,9 +70,10 @@ impl Lost {
                     del: Del {
                         container_id,
                         started,
+                        ended: end,
+                        netns: call.netns,
                     },
                     pid: call.pid,
-                    ended: end,
                     told: end.is_some(),
                 });
             }
@@ -90,24 +90,39 @@ impl Lost {
         changed
     }
 
-    /// Looks for a DEL that a sandbox's losses of the last time came with.
+    /// Looks for a DEL that a sandbox's losses of the last time came with, and
+    /// for the ends of those that were found before.
     pub(super) fn explain(&mut self, inode: u32, now: Timestamp) -> bool {
         let Some(had) = self.sandboxes.get_mut(&inode) else {
             self.unexplained.remove(&inode);
             return false;
         };
         let (mut changed, mut open) = (false, false);
-        let losses = had.items.values_mut().filter_map(|it| it.loss.as_mut());
-        let recent = |loss: &&mut Loss| loss.del.is_none() && now <= loss.at.plus(LATE);
-        for loss in losses.filter(recent) {
-            let mut dels = self.dels.iter().rev();
-            let del = dels.find(|it| {
-                let theirs = had.container_id.as_ref() != Some(&it.del.container_id);
-                theirs && had.pod.as_ref() == Some(&it.pod) && it.covers(loss.at)
-            });
-            loss.del = del.map(|it| it.del.clone());
-            changed |= loss.del.is_some();
-            open |= loss.del.is_none();
+        for loss in had.items.values_mut().filter_map(|it| it.loss.as_mut()) {
+            let mut dels = self.dels.iter().rev().map(|it| (it, &it.del));
+            match &mut loss.del {
+                // Its end may have been told since.
+                Some(known) => {
+                    let same = |del: &Del| {
+                        del.container_id == known.container_id && del.started == known.started
+                    };
+                    if let Some((_, del)) = dels.find(|(_, del)| same(del)) {
+                        changed |= known.ended != del.ended;
+                        *known = del.clone();
+                        open |= known.ended.is_none();
+                    }
+                }
+                None if now <= loss.at.plus(LATE) => {
+                    let found = dels.find(|(it, del)| {
+                        let theirs = had.container_id.as_ref() != Some(&del.container_id);
+                        theirs && had.pod.as_ref() == Some(&it.pod) && it.covers(loss.at)
+                    });
+                    loss.del = found.map(|(_, del)| del.clone());
+                    changed |= loss.del.is_some();
+                    open |= loss.del.as_ref().is_none_or(|del| del.ended.is_none());
+                }
+                None => {}
+            }
         }
         match open {
             true => self.unexplained.insert(inode),

@@ -150,3 +150,27 @@ fn the_table_is_bounded_and_forgets_whole() {
     assert!(only(&starts).failures.len() <= MAX_FAILURES);
     assert!(starts.by_sandbox.len() <= MAX_SANDBOXES);
 }
+
+#[test]
+fn a_sandbox_that_was_made_ends_what_was_said_before_it() {
+    const NET: &str = "failed to setup network for sandbox \"a\": plugin failed (add): no";
+    const IMAGE: &str = "Failed to pull image \"x\": not found";
+    let of = |name: &str, message: &str| StartFailure {
+        pod: pod("shop", name, &format!("uid-{name}")),
+        message: message.to_owned(),
+        ..StartFailure::default()
+    };
+    let mut starts = Starts::default();
+    for (name, message) in [("a", NET), ("a", IMAGE), ("b", NET)] {
+        starts.failed(&of(name, message), s(1));
+    }
+    let pod = of("a", "").pod;
+    assert!(!starts.made(&pod, s(0)), "it was made before");
+    assert!(starts.made(&pod, s(2)));
+    let left: Vec<_> = starts.pods().flat_map(|pod| &pod.failures).collect();
+    let left: Vec<&str> = left
+        .iter()
+        .map(|each| each.failure.message.as_str())
+        .collect();
+    assert_eq!(left, [IMAGE, NET]);
+}

@@ -45,7 +45,11 @@ fn item(log: &Log, whole: bool) -> CoverageItem {
         true => format!("{name}: what kubectl has printed"),
         false => {
             let forms: Vec<&str> = forms.iter().map(|seen| seen.form.name()).collect();
-            format!("{name}: {}", forms.join(", "))
+            let forms = match forms.as_slice() {
+                [] => String::from("plain text"),
+                forms => forms.join(", "),
+            };
+            format!("{name}: {forms}")
         }
     }];
     said.extend(log.packed().map(|packed| format!("packed with {packed}")));
@@ -58,6 +62,10 @@ fn item(log: &Log, whole: bool) -> CoverageItem {
     }
     if !whole {
         said.push(String::from("and more to come"));
+    } else if log.is_fine() {
+        let lines = usize::try_from(log.lines()).unwrap_or(usize::MAX);
+        let lines = counted(lines, "line");
+        said.push(format!("read {lines}; nothing fails to start"));
     }
     let understood = log.is_understood();
     CoverageItem {

@@ -1,9 +1,10 @@
 //! One log of a story.
 
 use super::{Entry, LogError, LogReader, Timestamp};
-use crate::source::logs::{
-    kubectl::Kubectl,
-    read::{Form, Seen},
+use crate::{
+    event::{Event, What},
+    source::logs::{kubectl::Kubectl, read::Seen},
+    words::counted,
 };
 
 /// A log, and what is known of it by now.
@@ -26,6 +27,10 @@ pub(super) struct State {
     pub(super) told: bool,
     /// What it said.
     pub(super) events: u64,
+    /// Lines that said something and bear no time.
+    pub(super) untimed: u64,
+    /// Something in it failed to start.
+    fails: bool,
     /// The first and the last time among them.
     times: Option<(Timestamp, Timestamp)>,
 }
@@ -41,6 +46,8 @@ impl Log {
                 kubectl: Kubectl::new(modified),
                 told: false,
                 events: 0,
+                untimed: 0,
+                fails: false,
                 times: None,
             },
         }
@@ -90,7 +97,48 @@ impl Log {
 
     /// What it lacks, in words.
     pub(super) fn gaps(&self) -> Vec<String> {
-        self.reader.gaps().texts()
+        let mut gaps = self.reader.gaps().texts();
+        let State {
+            modified,
+            untimed,
+            kubectl,
+            times,
+            ..
+        } = &self.state;
+        let count =
+            |number: u64, what: &str| counted(usize::try_from(number).unwrap_or(usize::MAX), what);
+        let untimed = untimed + kubectl.untimed;
+        if untimed > 0 {
+            let instead = match times {
+                Some(_) => String::from("the time of a line before it"),
+                None => format!("the time at which the file was last written, {modified},"),
+            };
+            gaps.push(format!(
+                "when {} written: no time stands there, so {instead} was taken",
+                match untimed {
+                    1 => String::from("1 line of the log was"),
+                    _ => format!("{} of the log were", count(untimed, "line")),
+                }
+            ));
+        }
+        if kubectl.aged > 0 {
+            gaps.push(format!(
+                "when kubectl printed {}: ages were counted back from the time at which the file \
+                 was last written, {modified}",
+                count(kubectl.aged, "event")
+            ));
+        }
+        gaps
+    }
+
+    /// How many lines it has.
+    pub(super) fn lines(&self) -> u64 {
+        self.reader.lines()
+    }
+
+    /// Whether nothing in it fails to start.
+    pub(super) fn is_fine(&self) -> bool {
+        !self.state.fails
     }
 
     /// The first and the last of its times. Its first line need not be its
@@ -103,11 +151,10 @@ impl Log {
         all().min().zip(all().max())
     }
 
-    /// Whether there was anything in it that could be understood.
+    /// Whether it could be read: anything that is text.
     pub(super) fn is_understood(&self) -> bool {
-        let forms = self.reader.formats();
-        let known = forms.iter().any(|seen| seen.form != Form::Json);
-        known || self.state.told || self.state.events > 0
+        let known = !self.reader.formats().is_empty() || self.state.told || self.state.events > 0;
+        known || (self.lines() > 0 && self.reader.is_text())
     }
 
     /// Whether kubectl has printed it.
@@ -117,6 +164,15 @@ impl Log {
 }
 
 impl State {
+    /// Takes in what it tells.
+    pub(super) fn judge(&mut self, events: &[Event]) {
+        self.fails |= events.iter().any(|event| match &event.what {
+            What::SandboxFailed { .. } => true,
+            What::CniCall { call, error, .. } => call.command == "ADD" && error.is_some(),
+            _ => false,
+        });
+    }
+
     /// Fills in what a message does not say. Returns whether it has no
     /// envelope at all.
     pub(super) fn complete(&mut self, entry: &mut Entry<'_>) -> bool {

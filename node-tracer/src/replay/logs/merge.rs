@@ -25,6 +25,7 @@ struct Owned {
     ident: Option<String>,
     pid: Option<u32>,
     level: Option<Level>,
+    own_level: Option<Level>,
     message: String,
     fields: Vec<(String, String)>,
     line: u64,
@@ -41,6 +42,7 @@ impl Owned {
             ident: entry.ident.map(str::to_owned),
             pid: entry.pid,
             level: entry.level,
+            own_level: entry.own_level,
             message: std::mem::take(&mut entry.message).into_owned(),
             fields: fields
                 .map(|(key, value)| (key.into_owned(), value.into_owned()))
@@ -58,6 +60,7 @@ impl Owned {
             ident: self.ident.as_deref(),
             pid: self.pid,
             level: self.level,
+            own_level: self.own_level,
             message: Cow::Borrowed(&self.message),
             fields: fields
                 .map(|(key, value)| (Cow::Borrowed(key.as_str()), Cow::Borrowed(value.as_str())))

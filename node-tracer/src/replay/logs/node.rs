@@ -15,6 +15,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(1);
 /// What findings are named by where no log says of which boot it is.
 const BOOT: &str = "log";
+/// The kubelet tries again within this time, as a rule.
+const NEXT_TRY: Duration = Duration::from_secs(60);
 /// As `trace` and `scan` have it.
 const STALL: Duration = Duration::from_secs(5);
 
@@ -55,12 +57,14 @@ impl Node {
                 [log] => log.boot_id(),
                 _ => None,
             };
-            Engine::new(Settings {
+            let mut engine = Engine::new(Settings {
                 boot_id: boot.unwrap_or(BOOT).to_owned(),
                 node: self.name.clone(),
                 stall_threshold: STALL,
                 surveyed: false,
-            })
+            });
+            engine.wait_for_tries(NEXT_TRY);
+            engine
         });
         engine.apply(event);
         self.last = self.last.max(Some(event.time));
@@ -80,9 +84,10 @@ impl Node {
         pace.may(engine).then_some(due)
     }
 
-    /// When they are to be asked for the last time.
-    pub(super) fn last_due(&self) -> Option<Timestamp> {
-        let engine = self.engine.as_ref().filter(|_| self.changed)?;
+    /// When they are to be asked for the last time: no try will come any more.
+    pub(super) fn last_due(&mut self) -> Option<Timestamp> {
+        self.engine.as_mut()?.wait_for_tries(Duration::ZERO);
+        let engine = self.engine.as_ref()?;
         Some(self.not_before(engine, self.last?))
     }
 

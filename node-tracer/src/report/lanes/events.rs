@@ -170,9 +170,11 @@ impl Lanes {
             // Findings tell of these.
             What::EndpointKept { .. }
             | What::FilesystemFull { .. }
+            | What::PodStarted { .. }
             | What::AddressAdded { .. }
             | What::ContainersListed { .. }
             | What::NetworksListed { .. }
+            | What::MaxPods { .. }
             | What::NetnsDevices { .. }
             | What::ClockStepped { .. }
             | What::Tick => {}

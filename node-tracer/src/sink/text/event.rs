@@ -189,8 +189,10 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::ContainersListed { .. }
         | What::AttachmentsListed { .. }
         | What::NetworksListed { .. }
+        | What::MaxPods { .. }
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
+        | What::PodStarted { .. }
         | What::Tick => None,
     }
 }

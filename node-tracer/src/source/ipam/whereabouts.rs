@@ -168,7 +168,7 @@ fn pod(text: &str) -> Option<PodRef> {
 
 impl super::Named {
     /// The last change that the API server has noted.
-    fn changed(&self) -> Option<Timestamp> {
+    pub(super) fn changed(&self) -> Option<Timestamp> {
         let times = self.fields.iter().flatten();
         times
             .filter_map(|each| time::parse(each.time.as_deref()?))

@@ -21,6 +21,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) pid: Option<u32>,
     /// How bad its writer found it.
     pub(crate) level: Option<Level>,
+    /// The same in the writer's own words. Who passes a message on (journald,
+    /// syslog) calls most of them information.
+    pub(crate) own_level: Option<Level>,
     /// The innermost message, unquoted: klog's text, logrus's `msg`, JSON's
     /// `msg` or `MESSAGE`.
     pub(crate) message: Cow<'a, str>,

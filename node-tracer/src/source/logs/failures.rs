@@ -6,6 +6,7 @@
 //! [`whose`]'s; what it means is left to the rule.
 
 pub(super) mod recorded;
+pub(super) mod teardown;
 mod topic;
 mod whose;
 
@@ -18,7 +19,7 @@ use self::recorded::Recorded;
 use super::entry::{Entry, Level};
 use crate::{
     clock::Timestamp,
-    event::{Event, StartFailure, What},
+    event::{Event, PodRef, StartFailure, What},
     phrase::Said,
     source::redact::redact,
 };
@@ -61,6 +62,8 @@ pub(crate) const NEEDLES: &[&str] = &[
     "/var/lib/calico/nodename",
     "/run/flannel/subnet.env",
     // Volumes, images, configuration.
+    "no available ",
+    "no address allocated",
     "nmounted volumes",
     "subPath",
     "olume-subpaths",
@@ -127,12 +130,20 @@ const CARRIERS: [&str; 9] = [
 
 /// What a message tells. An entry without a time gives an event of
 /// [`Timestamp::EPOCH`].
-pub(crate) fn events(entry: &Entry<'_>) -> Vec<Event> {
-    let failure = match Recorded::of(entry) {
-        Some(recorded) => recorded.failure(),
-        None => said(entry),
-    };
+///
+/// `served`: the pod that a network's daemon serves as it says so.
+pub(crate) fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
     let time = entry.time.unwrap_or(Timestamp::EPOCH);
+    let failure = match Recorded::of(entry) {
+        Some(recorded) if recorded.is_of_teardown() => return recorded.teardown(time),
+        Some(recorded) => recorded.failure(),
+        None => said(entry).map(|mut failure| {
+            if failure.pod == PodRef::default() && failure.sandbox_id.is_none() {
+                failure.pod = served.cloned().unwrap_or_default();
+            }
+            failure
+        }),
+    };
     let event = failure.map(|failure| Event {
         time,
         what: What::SandboxFailed { failure },
@@ -140,8 +151,12 @@ pub(crate) fn events(entry: &Entry<'_>) -> Vec<Event> {
     event.into_iter().collect()
 }
 
-/// Of a message in somebody's own words.
+/// Of a message in somebody's own words. What its writer calls information is
+/// no failure.
 fn said(entry: &Entry<'_>) -> Option<StartFailure> {
+    if entry.own_level.is_some_and(|level| level <= Level::Info) {
+        return None;
+    }
     if !topic::may_be_a_problem(&entry.message)
         && !entry
             .fields
@@ -152,8 +167,7 @@ fn said(entry: &Entry<'_>) -> Option<StartFailure> {
     }
     let text = whole(entry);
     let said = Said::new(&text);
-    let warns = entry.level >= Some(Level::Warning);
-    if topic::of(&said, entry.ident, warns) != Verdict::Failure {
+    if topic::of(&said, entry.ident, entry.own_level) != Verdict::Failure {
         return None;
     }
     let mut whose = Whose::of_fields(entry);

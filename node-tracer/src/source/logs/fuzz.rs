@@ -44,6 +44,7 @@ pub(crate) fn fuzz_meaning(data: &[u8]) {
             ident,
             pid: Some(1),
             level: Some(Level::Error).filter(|_| writer.len() % 2 == 1),
+            own_level: None,
             message: Cow::Borrowed(parts.next().unwrap_or_default()),
             fields: parts
                 .filter_map(|field| field.split_once('='))
@@ -53,7 +54,7 @@ pub(crate) fn fuzz_meaning(data: &[u8]) {
         };
         lines += 1;
         let mut events = meaning.events(&entry);
-        events.extend(failures::events(&entry));
+        events.extend(failures::events(&entry, None));
         told += events.len();
         check(&events);
         assert!(told <= EACH * lines, "{told} events of {lines} messages");

@@ -21,7 +21,9 @@ use self::{
     object::Object,
     row::{Form, Row},
 };
-use super::failures::{Verdict, Whose, kept, of_reason, recorded::of_event};
+use super::failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown};
+use std::collections::BTreeMap;
+
 use crate::{
     clock::Timestamp,
     event::{Event, PodRef, StartFailure, What},
@@ -49,6 +51,65 @@ pub(crate) struct Kubectl {
     object: Object,
     /// The last line was part of such a text.
     took: bool,
+    /// What was told whose time only the text's own says.
+    pub(crate) untimed: u64,
+    /// What was told whose time is an age.
+    pub(crate) aged: u64,
+    /// What has kept pods from starting until they started, if they did.
+    held: Held,
+}
+
+/// Failures at most that wait for the end of the text.
+const MAX_HELD: usize = 4_096;
+
+/// What keeps a pod's sandbox from being made, and which pods had theirs made
+/// later: the same text tells of both.
+#[derive(Debug, Default)]
+struct Held {
+    /// By the pod's name; none where the text names no pod.
+    failures: Vec<(Option<String>, Event)>,
+    /// The same way: when a container of it last went on.
+    started: BTreeMap<Option<String>, Timestamp>,
+}
+
+impl Held {
+    /// Whether a pod whose container gets so far has its sandbox.
+    fn is_start(reason: &str) -> bool {
+        matches!(reason, "Pulling" | "Pulled" | "Created" | "Started")
+    }
+
+    /// Whether it is over once the pod has its sandbox.
+    fn is_of_sandbox(reason: &str) -> bool {
+        matches!(
+            reason,
+            "FailedCreatePodSandBox"
+                | "FailedCreatePodSandbox"
+                | "FailedCreatePodContainer"
+                | "FailedMount"
+                | "FailedMapVolume"
+                | "FailedAttachVolume"
+                | "FailedSync"
+                | "NetworkNotReady"
+        )
+    }
+
+    fn starts(&mut self, pod: Option<String>, time: Timestamp) {
+        if self.started.len() < MAX_HELD || self.started.contains_key(&pod) {
+            let last = self.started.entry(pod).or_insert(time);
+            *last = time.max(*last);
+        }
+    }
+
+    /// Those of pods that have not started since.
+    fn take(&mut self) -> Vec<Event> {
+        let started = std::mem::take(&mut self.started);
+        let failures = std::mem::take(&mut self.failures).into_iter();
+        let open = failures.filter(|(pod, event)| {
+            let started = started.get(pod);
+            started.is_none_or(|at| *at < event.time)
+        });
+        open.map(|(_, event)| event).collect()
+    }
 }
 
 /// An event whose message may go on in the next line.
@@ -76,6 +137,9 @@ impl Kubectl {
             open: None,
             object: Object::default(),
             took: false,
+            untimed: 0,
+            aged: 0,
+            held: Held::default(),
         }
     }
 
@@ -88,11 +152,12 @@ impl Kubectl {
     pub(crate) fn line(&mut self, line: &str) -> Vec<Event> {
         let (line, numbered) = without_number(line.trim_end());
         let text = line.trim_start();
+        let mut told = self.held(text);
         self.took = true;
         let status = || self.status(text);
         let row = Row::read(text, self.form).map(|row| (row, None));
         if let Some((row, quote)) = row.or_else(status) {
-            let before = self.close();
+            told.extend(self.close());
             self.open = Some(Wrapped {
                 row,
                 lines: 1,
@@ -100,23 +165,41 @@ impl Kubectl {
                 numbered,
                 quote,
             });
-            return before.into_iter().collect();
+            return told;
         }
         self.form.learn(text);
         if self.goes_on(line, text, numbered) {
-            return Vec::new();
+            return told;
         }
-        let before = self.close();
-        let told = self.head(line, text).or_else(|| self.object(text));
-        before.into_iter().chain(told).collect()
+        told.extend(self.close());
+        match self.head(line, text) {
+            events if events.is_empty() => told.extend(self.object(text)),
+            events => told.extend(events),
+        }
+        told
+    }
+
+    /// What waits, if another pod's description begins or too much does.
+    fn held(&mut self, text: &str) -> Vec<Event> {
+        let next = self.pod.name.is_some() && text.starts_with("Name:");
+        match next || self.held.failures.len() >= MAX_HELD {
+            true => {
+                let mut told = self.close();
+                told.extend(self.held.take());
+                told
+            }
+            false => Vec::new(),
+        }
     }
 
     /// What is left when the text has ended.
     pub(crate) fn end(&mut self) -> Vec<Event> {
-        let before = self.close();
-        let told = self.object.end();
-        let told = told.and_then(|row| self.event(row));
-        before.into_iter().chain(told).collect()
+        let mut told = self.close();
+        if let Some(row) = self.object.end() {
+            told.extend(self.event(row));
+        }
+        told.extend(self.held.take());
+        told
     }
 
     /// The message of a container's state, as `kubectl get pod -o yaml` prints
@@ -174,22 +257,24 @@ impl Kubectl {
         true
     }
 
-    fn close(&mut self) -> Option<Event> {
-        let open = self.open.take()?;
-        self.event(open.row)
+    fn close(&mut self) -> Vec<Event> {
+        let open = self.open.take();
+        open.map(|open| self.event(open.row)).unwrap_or_default()
     }
 
     /// The description's head and its containers.
-    fn head(&mut self, line: &str, text: &str) -> Option<Event> {
+    fn head(&mut self, line: &str, text: &str) -> Vec<Event> {
         let Some((key, value)) = key_of(line) else {
             self.took = Form::is_header(text) || text.starts_with("----");
-            return None;
+            return Vec::new();
         };
         let indented = line.len() > text.len();
         match (key, indented) {
             ("Name", false) => {
-                *self = Self::new(self.printed);
-                self.took = true;
+                self.pod = PodRef::default();
+                self.waits = false;
+                self.form = Form::default();
+                self.object = Object::default();
                 self.pod.name = Some(value.to_owned());
             }
             ("Namespace", false) if self.pod.name.is_some() => {
@@ -211,38 +296,65 @@ impl Kubectl {
             // Of such keys there are many, in logs, too.
             _ => self.took = self.pod.name.is_some(),
         }
-        None
+        Vec::new()
     }
 
-    fn object(&mut self, text: &str) -> Option<Event> {
+    fn object(&mut self, text: &str) -> Vec<Event> {
         let row = self.object.line(text);
         self.took |= self.object.is_open();
-        row.and_then(|row| self.event(row))
+        row.map(|row| self.event(row)).unwrap_or_default()
     }
 
-    /// What an event tells, if it is of a pod that does not start.
-    fn event(&self, row: Row) -> Option<Event> {
-        if !of_event(row.normal, &row.reason, &row.message) {
-            return None;
+    /// What an event tells, if it is of a pod that does not start, or is not
+    /// taken down.
+    fn event(&mut self, row: Row) -> Vec<Event> {
+        let starts = row.normal && Held::is_start(&row.reason);
+        let ends = row.reason == teardown::REASON;
+        if !starts && !ends && !of_event(row.normal, &row.reason, &row.message) {
+            return Vec::new();
         }
         let mut whose = Whose::of_pod(row.pod.clone());
         if whose.pod == PodRef::default() {
             whose = Whose::of_pod(self.pod.clone());
         }
-        whose.read(&row.message);
         let time = row.at.unwrap_or(self.printed);
         let time = row.last.map_or(time, |age| self.printed.minus(age));
         let first = row.first.map(|age| self.printed.minus(age));
-        let failure = StartFailure {
-            source: String::from("events"),
-            reason: Some(kept(&row.reason)).filter(|reason| !reason.is_empty()),
-            message: kept(&row.message),
-            count: row.count,
-            first: first.or(row.began).filter(|first| *first < time),
-            ..whose.failure()
+        let first = first.or(row.began).filter(|first| *first < time);
+        let name = whose.pod.name.clone();
+        if starts {
+            self.held.starts(name, time);
+            return Vec::new();
+        }
+        let told = match ends {
+            true => teardown::events(&whose.pod, &row.message, first, time),
+            false => {
+                whose.read(&row.message);
+                let failure = StartFailure {
+                    source: String::from("events"),
+                    reason: Some(kept(&row.reason)).filter(|reason| !reason.is_empty()),
+                    message: kept(&row.message),
+                    count: row.count,
+                    first,
+                    ..whose.failure()
+                };
+                let what = What::SandboxFailed { failure };
+                vec![Event { time, what }]
+            }
         };
-        let what = What::SandboxFailed { failure };
-        Some(Event { time, what })
+        match (row.last, row.at) {
+            (Some(_), _) => self.aged += u64::from(!told.is_empty()),
+            (None, None) => self.untimed += u64::from(!told.is_empty()),
+            (None, Some(_)) => {}
+        }
+        match Held::is_of_sandbox(&row.reason) {
+            true => {
+                let told = told.into_iter().map(|event| (name.clone(), event));
+                self.held.failures.extend(told);
+                Vec::new()
+            }
+            false => told,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | [`kubelet`] | the kubelet's, with dockershim and without |
 //! | [`containerd`], [`crio`] | the runtimes' |
 //! | [`calico`], [`aws`] | plugins' that log what they do |
+//! | [`serving`] | daemons' of networks: whom they serve |
 //! | [`kernel`] | the kernel's |
 //! | [`calls`] | puts together what they say of one CNI call |
 //!
@@ -14,20 +15,24 @@
 
 mod aws;
 mod calico;
-mod calls;
+pub(super) mod calls;
 mod containerd;
 mod crio;
 mod environment;
-mod failure;
+pub(super) mod failure;
 mod hide;
 mod kernel;
 mod kubelet;
+mod serving;
 mod words;
 
 use std::time::Duration;
 
 use super::entry::Entry;
-use crate::{clock::Timestamp, event::Event};
+use crate::{
+    clock::Timestamp,
+    event::{Event, PodRef},
+};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.
@@ -38,6 +43,7 @@ pub(crate) fn needles() -> impl Iterator<Item = &'static str> {
         crio::NEEDLES,
         kubelet::NEEDLES,
         aws::NEEDLES,
+        serving::NEEDLES,
         kernel::NEEDLES,
     ];
     all.into_iter().flatten().copied()
@@ -51,6 +57,7 @@ pub(crate) struct Meaning {
     crio: crio::Crio,
     kubelet: kubelet::Kubelet,
     kernel: kernel::Kernel,
+    serving: serving::Serving,
     /// The time of the last message.
     last: Option<Timestamp>,
 }
@@ -68,6 +75,12 @@ impl Meaning {
         }
         hide::all(&mut out);
         out
+    }
+
+    /// The pod that a network's daemon serves, if it is one alone: what it says
+    /// without naming any is of that one.
+    pub(crate) fn served(&self, time: Timestamp) -> Option<&PodRef> {
+        self.serving.only(time)
     }
 
     /// What is left when the log has ended.
@@ -102,6 +115,7 @@ impl Meaning {
             self.kubelet.entry(time, entry, &mut self.calls);
         }
         aws::entry(time, entry, &mut self.calls);
+        self.serving.entry(time, entry);
         out.extend(self.calls.take());
     }
 

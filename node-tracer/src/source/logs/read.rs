@@ -4,6 +4,8 @@
 //! input    a file or a pipe, unpacked
 //! lines    one buffer, and the lines in it
 //! begin    per line: does a record begin here, and of which form
+//! heads    what others have put before it
+//! clean    and into it
 //! fold     which lines are one record
 //! needles  does the record matter; the others are not looked at again
 //! peel     envelope by envelope, down to the message
@@ -15,9 +17,11 @@
 
 mod begin;
 mod calendar;
+mod clean;
 mod export;
 mod fold;
 mod header;
+mod heads;
 mod input;
 mod journal;
 mod json;
@@ -37,11 +41,7 @@ mod zstd;
 use std::path::Path;
 use std::{fmt, io};
 
-pub(crate) use self::{
-    begin::Form,
-    input::Input,
-    told::{Gaps, Seen},
-};
+use self::begin::Form;
 use self::{
     calendar::Calendar,
     fold::{Joint, Pending, Wrapped, Wrapping},
@@ -51,7 +51,14 @@ use self::{
     ready::Ready,
     told::Told,
 };
+pub(crate) use self::{
+    input::Input,
+    told::{Gaps, Seen},
+};
 use super::entry::Entry;
+
+/// So many bytes tell whether it is a text.
+const BEGINNING: usize = 8 << 10;
 
 /// A log cannot be read. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +130,12 @@ pub(crate) struct LogReader {
     wrapping: Wrapping,
     /// The month of the last record whose time has no year.
     month: [u8; 3],
+    /// Spaces before each line: whoever has quoted the log put them there.
+    margin: usize,
+    /// The last record stands in a thread's quotes.
+    quoted: bool,
+    /// Its beginning is a text's: nothing in it ends a string.
+    text: bool,
     /// The log's beginning was looked at.
     begun: bool,
     boot: Option<String>,
@@ -166,6 +179,9 @@ impl LogReader {
             ready: Ready::default(),
             wrapping: Wrapping::default(),
             month: [0; 3],
+            margin: 0,
+            quoted: false,
+            text: true,
             begun: false,
             boot: None,
             damaged: 0,
@@ -187,6 +203,16 @@ impl LogReader {
     /// Bytes read so far, unpacked.
     pub(crate) fn bytes(&self) -> u64 {
         self.lines.bytes()
+    }
+
+    /// Lines read so far.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines.number
+    }
+
+    /// Whether its beginning is a text's.
+    pub(crate) fn is_text(&self) -> bool {
+        self.text
     }
 
     /// The boot that the last records are of, if the log says so.
@@ -258,8 +284,22 @@ impl LogReader {
         }
         let mut wrapped = Wrapped::default();
         let mut ready = Ready::default();
-        for line in self.lines.from(0).split(|byte| *byte == b'\n') {
+        // A file that was truncated while it was written begins with these.
+        let beginning = self.lines.from(0).iter().take(BEGINNING);
+        self.text = !beginning
+            .skip_while(|byte| **byte == 0)
+            .any(|byte| *byte == 0);
+        let all = || self.lines.from(0).split(|byte| *byte == b'\n');
+        let filled = all().filter(|line| !line.trim_ascii().is_empty());
+        let margin = filled.map(fold::spaces).min().unwrap_or(0);
+        let begins = |line: &[u8]| begin::begins(line.get(margin..).unwrap_or_default()).is_some();
+        self.margin = match all().any(begins) {
+            true => margin,
+            false => 0,
+        };
+        for line in all() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = line.get(self.margin..).unwrap_or_default();
             if line.len() <= lines::LONGEST {
                 wrapped.line(line);
                 ready.look_at(line, &mut self.calendar);
@@ -311,7 +351,31 @@ impl LogReader {
             line.place.start += (text.len() - rest.len()) as u64;
             text = rest;
         }
-        let form = begin::begins(text);
+        let is_block = self.pending.as_ref().is_some_and(|pending| {
+            let so_far = match pending.folded {
+                true => &self.joined,
+                false => self.lines.text(&pending.place),
+            };
+            pending.block || so_far.ends_with(b"=<")
+        });
+        let margin = fold::spaces(text).min(self.margin);
+        line.place.start += margin as u64;
+        text = text.get(margin..).unwrap_or_default();
+        let quoted = text.first() == Some(&b'>');
+        let mut form = begin::begins(text);
+        let mut head = 0;
+        // A value of several lines may hold whatever it wants, and what is
+        // indented goes on with what was before it.
+        let goes_on = matches!(text.first(), Some(b' ' | b'\t')) && self.pending.is_some();
+        if form.is_none() && !is_block && !goes_on {
+            if self.quoted && self.pending.is_some() {
+                let quotes = fold::quotes(text);
+                line.place.start += quotes as u64;
+                text = text.get(quotes..).unwrap_or_default();
+            }
+            head = heads::length(text);
+            form = begin::begins(text.get(head..).unwrap_or_default());
+        }
         if let Some(mut pending) = self.pending.take() {
             let so_far = match pending.folded {
                 true => &self.joined,
@@ -330,6 +394,8 @@ impl LogReader {
             }
         }
         self.lines.take(&line);
+        self.quoted = quoted;
+        line.place.start += head as u64;
         match form {
             None => self.plain(&line),
             Some(Form::Export) => self.exported(),

@@ -1,8 +1,166 @@
 //! What a cause means in a clause, and what to do about it in a line.
 
 use super::Cause;
+use crate::phrase::Said;
+
+/// What a message says more exactly than its cause does.
+#[derive(Debug)]
+pub(in crate::detect::sandbox_create_failed) struct Hint {
+    cause: Cause,
+    /// One of these is in it.
+    any: &'static [&'static str],
+    /// Instead of the cause's own.
+    pub(in crate::detect::sandbox_create_failed) clause: &'static str,
+    /// The same.
+    pub(in crate::detect::sandbox_create_failed) advice: &'static str,
+}
+
+/// In this order.
+const HINTS: &[Hint] = &[
+    Hint {
+        cause: Cause::RuntimeUnavailable,
+        any: &[
+            "cgroupspath to be of format",
+            "cgroup-parent for systemd cgroup",
+            "cgroup driver",
+            "cgroup manager",
+            "systemd support for managing cgroups is not available",
+        ],
+        clause: "the kubelet and the runtime use different cgroup drivers",
+        advice: "give both the same cgroup driver (systemd where systemd runs): cgroupDriver in \
+                 /var/lib/kubelet/config.yaml; SystemdCgroup in /etc/containerd/config.toml, \
+                 cgroup_manager of CRI-O, native.cgroupdriver in /etc/docker/daemon.json; then \
+                 restart the runtime and the kubelet",
+    },
+    Hint {
+        cause: Cause::RuntimeUnavailable,
+        any: &[
+            "message recipient disconnected from message bus",
+            "dbus .. connection closed",
+            "sd-bus call",
+            "unable to start unit",
+            "start transient unit",
+            "unit kubepods* .. not found",
+        ],
+        clause: "systemd does not make the cgroup that it needs",
+        advice: "see whether systemd and its bus answer on this node (systemctl status; \
+                 journalctl -u dbus -u systemd-logind); systemctl daemon-reexec helps where the \
+                 connection was lost",
+    },
+    Hint {
+        cause: Cause::RuntimeUnavailable,
+        any: &["*cgroup*", "mountpoint for", "no subsystem for mount"],
+        clause: "the runtime cannot make or mount a cgroup for it",
+        advice: "see which cgroup file systems the node has (mount -t cgroup,cgroup2; cat \
+                 /proc/cgroups) and whether this version of the runtime knows them: cgroup v2 \
+                 needs runc 1.0 and containerd 1.4 at least, a controller that is off is turned \
+                 on at the kernel's command line",
+    },
+    Hint {
+        cause: Cause::RuntimeUnavailable,
+        any: &[
+            "overlay*",
+            "tmpmounts*",
+            "containerd-mount*",
+            "failed to mount .. no such device",
+        ],
+        clause: "the kernel has no overlay file system for it",
+        advice: "load the module that is missing: modprobe overlay; if it is not found, the \
+                 modules of the running kernel are not installed (ls /lib/modules/$(uname -r)), \
+                 as after an update without a reboot",
+    },
+    Hint {
+        cause: Cause::RuntimeUnavailable,
+        any: &[
+            "did not terminate*",
+            "unable to retrieve oci runtime error",
+            "symbol lookup error",
+            "undefined symbol",
+            "cannot create sandbox*",
+            "cannot read client sync file",
+            "waiting for sandbox to start",
+            "starting root container",
+            "urpc method",
+            "gofer*",
+            "access kvm",
+            "failed to launch qemu",
+            "/dev/kvm*",
+            "dial vsock*",
+        ],
+        clause: "the low-level runtime (runc, crun, runsc, kata) does not start",
+        advice: "run it by hand on this node (runc --version; runsc --version): it is missing, \
+                 does not fit its libraries, or the kernel lacks what it needs; its own log says \
+                 which (log.json in the bundle, runsc's --debug-log)",
+    },
+    Hint {
+        cause: Cause::NodeMemory,
+        any: &[
+            "resource temporarily unavailable",
+            "new os thread",
+            "max user processes",
+            "newosproc",
+            "errno=11",
+            "pthread_create*",
+            "fork rejected by pids controller",
+            "pids limit",
+            "pid limit",
+            "process limit",
+            "too many processes",
+            "no more processes",
+            "maximum number of processes",
+        ],
+        clause: "the node, or a cgroup, has no process or thread left for it",
+        advice: "compare what runs with the limits: ps -eLf | wc -l; cat \
+                 /proc/sys/kernel/threads-max /proc/sys/kernel/pid_max; grep . \
+                 /sys/fs/cgroup/system.slice/*/pids.max; find what has the most threads, and raise \
+                 TasksMax= of the runtime's service if that is the limit",
+    },
+    Hint {
+        cause: Cause::CniNotReady,
+        any: &["*subnet.env*"],
+        clause: "flannel has not written the node's subnet yet",
+        advice: "after a reboot, wait for flanneld: it writes /run/flannel/subnet.env when it has \
+                 reached the API server; if it stays missing, see its pod's log (kubectl logs -n \
+                 kube-flannel) and whether the node has a podCIDR",
+    },
+    Hint {
+        cause: Cause::CniNotReady,
+        any: &[
+            "dial unix*",
+            "*.sock",
+            "*.socket",
+            "dial tcp 127.0.0.1*",
+            "dial tcp [::1]*",
+            "localhost:*",
+            "127.0.0.1:*",
+        ],
+        clause: "the network's daemon on the node does not answer",
+        advice: "see whether the network's daemon runs on this node, and why not: kubectl get pods \
+                 -A -o wide and the log of its pod; crictl ps -a where the API does not answer; \
+                 the kubelet tries again by itself once it does",
+    },
+    Hint {
+        cause: Cause::CniPluginError,
+        any: &["set bridge addr", "could not add ip address to"],
+        clause: "its bridge cannot be given the node's own address",
+        advice: "compare the bridge's addresses (ip addr show cni0) with the node's pod network: \
+                 one is of an earlier network or on another device; a bridge that no pod uses can \
+                 be deleted and is made again (ip link delete cni0)",
+    },
+];
 
 impl Cause {
+    /// What a message says besides.
+    pub(in crate::detect::sandbox_create_failed) fn hint(
+        self,
+        message: &str,
+    ) -> Option<&'static Hint> {
+        let mut own = HINTS.iter().filter(|hint| hint.cause == self).peekable();
+        own.peek()?;
+        let said = Said::new(message);
+        own.find(|hint| said.has_one(hint.any))
+    }
+
     /// After `POD does not start: `.
     pub(in crate::detect::sandbox_create_failed) fn clause(self) -> &'static str {
         match self {

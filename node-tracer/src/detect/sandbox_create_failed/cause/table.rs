@@ -12,9 +12,10 @@
 //! 5. **Volumes and images** have names of their own, in which words of the
 //!    network occur (`calico/cni:v3`, `cni-net-dir`).
 //! 6. **The network**: addresses, then what is not there yet, then time-outs,
-//!    then whatever else a plugin said. "connection refused" of an agent or of
-//!    the API server is the plugin's error; the time running out inside a
-//!    plugin is its time-out.
+//!    then whatever else a plugin said. A daemon of the network whose socket is
+//!    missing or refuses is not there yet, whatever ran out of time over it;
+//!    "connection refused" of the API server is the plugin's error; the time
+//!    running out inside a plugin is its time-out.
 //! 7. **The runtime's time-outs** are what is left of those words.
 //! 8. **An event's reason**, where its message says nothing.
 
@@ -90,6 +91,8 @@ const fn reason(cause: Cause, reasons: &'static [&'static str]) -> Row {
 /// A CNI plugin was called, or is spoken of.
 const CNI: &[&str] = &[
     "cni",
+    "cni0",
+    "cni-server",
     "networkplugin",
     "network plugin",
     "netplugin",
@@ -131,6 +134,13 @@ const CNI: &[&str] = &[
     "aws-node",
     "kube-router",
     "whereabouts",
+    "spiderpool",
+    "romana",
+    "azure-vnet",
+    "azure-vnet-ipam",
+    "ovnkube",
+    "dhcp",
+    "netd",
     "sriov",
 ];
 

@@ -81,7 +81,19 @@ fn what_comes_first_decides() {
         ),
         (
             "dial unix /var/run/x.sock: connect: connection refused",
+            "cni-not-ready",
+        ),
+        (
+            "dial tcp 127.0.0.1:50051: connect: connection refused: i/o timeout",
+            "cni-not-ready",
+        ),
+        (
+            "could not add IP address to \"cni0\": file exists",
             "cni-plugin-error",
+        ),
+        (
+            "fork/exec /opt/cni/bin/x: resource temporarily unavailable",
+            "node-memory",
         ),
         (
             "listen tcp4 :80: bind: address already in use",
@@ -137,4 +149,49 @@ fn every_cause_is_told_and_has_advice() {
         assert!(cause.clause().len() > 15);
         assert!(cause.advice().len() > 60);
     }
+}
+
+#[test]
+fn what_is_said_more_exactly_has_its_own_advice() {
+    for (text, clause) in [
+        (
+            "OCI runtime create failed: expected cgroupsPath to be of format \"slice:prefix:name\"",
+            "cgroup drivers",
+        ),
+        (
+            "mounting \"cgroup\" to rootfs at \"/sys/fs/cgroup\": no subsystem for mount",
+            "mount a cgroup",
+        ),
+        (
+            "failed to mount /x/tmpmounts/containerd-mount1: no such device",
+            "overlay",
+        ),
+        (
+            "unable to retrieve OCI runtime error: runsc did not terminate successfully",
+            "low-level runtime",
+        ),
+        (
+            "failed to start shim: fork/exec /x: resource temporarily unavailable",
+            "process or thread",
+        ),
+        (
+            "failed (add): open /run/flannel/subnet.env: no such file or directory",
+            "flannel",
+        ),
+        (
+            "failed (add): dial unix /run/x.sock: connect: connection refused",
+            "daemon on the node",
+        ),
+    ] {
+        let cause = Cause::of_text(None, text);
+        let hint = cause
+            .hint(text)
+            .unwrap_or_else(|| panic!("{cause:?}: {text}"));
+        assert!(hint.clause.contains(clause), "{text}: {}", hint.clause);
+    }
+    assert!(
+        Cause::NodeMemory
+            .hint("fork: cannot allocate memory")
+            .is_none()
+    );
 }

@@ -117,6 +117,17 @@ fn an_endpoint_that_goes_with_an_old_sandboxs_del_is_harm() {
 }
 
 #[test]
+fn an_endpoint_that_went_long_before_the_del_went_without_it() {
+    let story = |seconds| {
+        let mut story = stale();
+        story.insert(3, deleted(seconds));
+        [story, vec![over(31, "DEL", "old", Some(0))]].concat()
+    };
+    assert_eq!(found(&story(15), 40), UNKNOWN);
+    assert_eq!(found(&story(25), 40), HARMFUL, "a line can be missing");
+}
+
+#[test]
 fn harm_is_of_the_del_and_not_of_another_time() {
     let end = || over(30, "DEL", "old", None);
     // Before the newer one's was written, and long after the DEL.

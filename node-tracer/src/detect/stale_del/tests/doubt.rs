@@ -78,7 +78,7 @@ fn an_add_that_is_older_than_the_tracer_is_known_by_libcnis_cache() {
 #[test]
 fn an_old_sandbox_of_which_only_the_del_is_seen_is_old() {
     let story: Vec<Event> = stale().into_iter().filter(|it| it.time >= s(10)).collect();
-    let story = [vec![host(0)], story, vec![removed(22, 200, 5)]].concat();
+    let story = [vec![host(0)], story, vec![removed(21, 200, 5)]].concat();
     let (finding, _) = Node::of(&story).only(26, RULE, State::Open);
     assert_eq!(finding.detail.effect, Some(Effect::Harmful));
     assert!(finding.unknown[0].starts_with("when the old sandbox was made"));

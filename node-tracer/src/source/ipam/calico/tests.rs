@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::source::kube::server::{Answer as Reply, Server, status};
 
 fn block(cidr: &str, affinity: Option<&str>, allocations: Value, attributes: Value) -> Value {
     json!({
@@ -150,4 +151,130 @@ fn calico_may_have_another_name_for_the_node() {
         nodes.iter().map(String::as_str).collect::<Vec<_>>(),
         ["Node-1", "node-1", "node-1.internal"]
     );
+}
+
+/// A machine's allocation: the pod that runs it, and the one it migrates to.
+fn machine(active: Option<(&str, &str)>, alternate: Option<(&str, &str)>) -> Value {
+    let owner = |of: Option<(&str, &str)>| {
+        of.map(|(node, pod)| json!({ "node": node, "pod": pod, "namespace": "vms" }))
+    };
+    json!({
+        "handle_id": "k8s-pod-network.vmi.vms.vm1",
+        "secondary": owner(active), "alternate": owner(alternate),
+    })
+}
+
+#[test]
+fn a_machines_allocation_names_no_container() {
+    let of = |affinity: &str, attribute: Value| {
+        lines(&taken(vec![block(
+            "10.0.0.0/26",
+            Some(affinity),
+            json!([0]),
+            json!([attribute]),
+        )]))
+    };
+    let here = Some(("node-1", "virt-launcher-vm1-a"));
+    let there = Some(("node-2", "virt-launcher-vm1-b"));
+    let (ours, other) = ("host:node-1", "host:node-2");
+    assert_eq!(
+        of(other, machine(here, None)),
+        ["10.0.0.0  vms/virt-launcher-vm1-a"]
+    );
+    assert_eq!(of(ours, machine(there, None)), [""; 0]);
+    // It is stopped.
+    assert_eq!(of(ours, machine(None, None)), ["10.0.0.0  "]);
+    // It migrates, from here or to here.
+    assert_eq!(of(other, machine(here, there)).len(), 1);
+    assert_eq!(of(other, machine(there, here)).len(), 1);
+    // A network can be named so, and a handle be shortened.
+    let id = "291716a39be97105e9169863bf847e714b3e7aed9a9add7a330e79f8a089b97b";
+    let handle = format!("net.vmi.x.{id}");
+    let plain = attribute(&handle, "node-1", Some("web-1"));
+    assert_eq!(of(ours, plain), [format!("10.0.0.0 {id} shop/web-1")]);
+    assert!(is_machines("net.vmi._6QKgJ"));
+}
+
+#[test]
+fn an_allocation_is_no_younger_than_its_blocks_last_change() {
+    let mut silent = block(
+        "10.0.0.0/26",
+        Some("host:node-1"),
+        json!([0]),
+        json!([machine(None, None)]),
+    );
+    silent["metadata"]["managedFields"] = json!([{ "time": "2026-07-01T12:00:00Z" }]);
+    let store = taken(vec![silent]);
+    assert_eq!(
+        store.reservations[0].modified.to_string(),
+        "2026-07-01T12:00:00.000000Z"
+    );
+}
+
+/// A server with these blocks, by the group that has them.
+fn server(old: Vec<Value>, native: Option<Vec<Value>>) -> Server {
+    let list = |blocks: Vec<Value>| json!({ "kind": "IPAMBlockList", "items": blocks });
+    let old = list(old);
+    Server::new(move |path, _| {
+        let group = json!({
+            "kind": "APIResourceList",
+            "resources": [{ "name": "ippools" }, { "name": "ipamblocks" }],
+        });
+        match (path.split('?').next().unwrap_or_default(), &native) {
+            ("/apis/projectcalico.org/v3", Some(_)) => Reply::Json(200, group),
+            ("/apis/projectcalico.org/v3/ipamblocks", Some(blocks)) => {
+                Reply::Json(200, list(blocks.clone()))
+            }
+            ("/apis/crd.projectcalico.org/v1/ipamblocks", _) => Reply::Json(200, old.clone()),
+            _ => Reply::Json(404, status(404, "no such resource")),
+        }
+    })
+}
+
+fn asked(server: &Server) -> Store {
+    let host = super::super::tests::host::<&str>(&[]);
+    let given = server.kubeconfig();
+    let credentials = Credentials::find(host.path(), Some(&given)).unwrap();
+    let nodes = BTreeSet::from([String::from("node-1")]);
+    let patience = Duration::from_secs(10);
+    ask(&credentials, &nodes, patience, None).unwrap().0
+}
+
+#[test]
+fn after_a_migration_only_the_newer_resource_is_believed() {
+    let of = |pod: &str| {
+        let attribute = attribute(&format!("k8s-pod-network.{pod}"), "node-1", Some(pod));
+        vec![block("10.0.0.0/26", None, json!([0]), json!([attribute]))]
+    };
+    let old = asked(&server(of("old"), None));
+    assert_eq!(
+        (old.path.to_str(), lines(&old)),
+        (Some(STORE), vec!["10.0.0.0 old shop/old".into()])
+    );
+    let migrated = asked(&server(of("old"), Some(of("new"))));
+    assert_eq!(migrated.path, Path::new(NATIVE_STORE));
+    assert_eq!(lines(&migrated), ["10.0.0.0 new shop/new"]);
+    assert!(
+        migrated.reservations[0]
+            .holder
+            .path
+            .starts_with(NATIVE_STORE)
+    );
+    // The resource is there, and nothing was migrated to it yet.
+    let before = asked(&server(of("old"), Some(Vec::new())));
+    assert_eq!(
+        (before.path.to_str(), before.reservations.len()),
+        (Some(STORE), 1)
+    );
+}
+
+#[test]
+fn where_the_group_may_not_be_asked_for_free_is_unknown() {
+    let server = Server::new(move |path, _| match path.starts_with("/apis/crd.") {
+        true => Reply::Json(200, json!({ "kind": "IPAMBlockList", "items": [] })),
+        false => Reply::Json(403, status(403, "no discovery")),
+    });
+    let store = asked(&server);
+    assert_eq!(store.unread.len(), 1, "{:?}", store.unread);
+    assert!(store.unread[0].starts_with("whether ipamblocks.projectcalico.org has the blocks"));
 }

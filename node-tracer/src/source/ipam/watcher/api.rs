@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    super::{Answer, IN_API, ask, changes::Last, place},
+    super::{Answer, IN_API, ask, changes::Last, places},
     Event, Expected, Root, Timestamp, What,
 };
 use crate::{fault, source::kube::Credentials};
@@ -90,8 +90,12 @@ impl ApiLook {
             let answer = match named.contains_key(&kind) {
                 false => None,
                 true => {
-                    let before = self.last.store(Path::new(place(kind)));
-                    let (answer, size) = self.ask(kind, before);
+                    let before = places(kind).find_map(|path| self.last.store(path));
+                    let (mut answer, size) = self.ask(kind, before);
+                    if let (Err(_), Some(before)) = (&answer.store, before) {
+                        // It fails where it was.
+                        answer.path.clone_from(&before.path);
+                    }
                     all += size;
                     Some(answer)
                 }

@@ -5,9 +5,10 @@
 //! "Event occurred" object="shop/web" kind="Pod" type="Warning" reason="FailedMount" message="..."
 //! ```
 
-use super::{Verdict, Whose, kept, of_reason, topic};
+use super::{Verdict, Whose, kept, of_reason, teardown, topic};
 use crate::{
-    event::StartFailure,
+    clock::Timestamp,
+    event::{Event, StartFailure},
     phrase::{Said, unquoted},
     source::logs::entry::Entry,
 };
@@ -58,6 +59,16 @@ impl Recorded {
         })
     }
 
+    /// Whether it tells of a pod that is not taken down.
+    pub(super) fn is_of_teardown(&self) -> bool {
+        self.reason == teardown::REASON
+    }
+
+    /// What it tells of that.
+    pub(super) fn teardown(self, time: Timestamp) -> Vec<Event> {
+        teardown::events(&self.whose.pod, &self.message, None, time)
+    }
+
     /// What it tells of a pod that does not start, if it does.
     pub(super) fn failure(self) -> Option<StartFailure> {
         of_event(self.normal, &self.reason, &self.message).then(|| StartFailure {
@@ -82,6 +93,6 @@ pub(in crate::source::logs) fn of_event(normal: bool, reason: &str, message: &st
         Verdict::Perhaps if reason == "Failed" => {
             !said.has_one(&["crashloopbackoff", "back-off restarting failed container"])
         }
-        Verdict::Perhaps => topic::of(&said, None, false) == Verdict::Failure,
+        Verdict::Perhaps => topic::of(&said, None, None) == Verdict::Failure,
     }
 }

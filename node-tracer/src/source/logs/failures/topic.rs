@@ -1,14 +1,19 @@
 //! Whether a message is about a pod that does not start.
 //!
 //! It is if it names a part of a pod's start and says that something is wrong
-//! with it. Words that occur everywhere (a full disk, a time-out) count only
-//! beside those of what makes up a node. What is about a container that has
-//! started once, about its end, or about tearing a pod down, is not.
+//! with it. Names of what makes up a pod (a sandbox, an IPAM) count only beside
+//! words of making it, and words that occur everywhere (a full disk, a time-out)
+//! only beside those of what makes up a node. What is about a container that
+//! has started once, about its end, or about tearing a pod down, is not; nor is
+//! what its writer ignores.
 
 mod words;
 
-use self::words::{ANYWHERE, ENDING, MAKING, OF_A_NODE, OF_A_POD, PARTS, PROBLEMS, RUNNING, SLOW};
-use crate::phrase::Said;
+use self::words::{
+    ANYWHERE, BEGINNING, ENDING, IGNORED, MAKING, NAMES, OF_A_NODE, OF_A_POD, PARTS, PROBLEMS,
+    RUNNING, SLOW,
+};
+use crate::{phrase::Said, source::logs::entry::Level};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +44,12 @@ pub(in crate::source::logs) fn of_reason(reason: &str) -> Verdict {
         | "ImageInspectError"
         | "RegistryUnavailable"
         | "CreateContainerConfigError"
-        | "FailedToRetrieveImagePullSecret" => Verdict::Failure,
+        | "FailedToRetrieveImagePullSecret"
+        // Of the networks of OVN-Kubernetes, Kube-OVN and Terway.
+        | "ErrorAddingLogicalPort"
+        | "AcquireAddressFailed"
+        | "CreateOVNPortFailed"
+        | "AllocIPFailed" => Verdict::Failure,
         "Failed" | "FailedSync" | "BackOff" => Verdict::Perhaps,
         "Unhealthy"
         | "FailedScheduling"
@@ -149,11 +159,12 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
 }
 
-/// What a message is, by its words, by who wrote it, and by whether that found
-/// it worth a warning.
-pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
+/// What a message is, by its words, by who wrote it, and by how bad that found
+/// it in its own words.
+pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
+    let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);
-    if !is_wrong {
+    if !is_wrong || IGNORED.are_in(said) {
         return Verdict::Nothing;
     }
     let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);
@@ -163,6 +174,10 @@ pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
     if PARTS.are_in(said) {
         return Verdict::Failure;
     }
+    let begins = || BEGINNING.are_in(said);
+    if level != Some(Level::Warning) && NAMES.are_in(said) && begins() {
+        return Verdict::Failure;
+    }
     let is_known = ident.is_none_or(|ident| writer(ident).is_some());
     let used_up = || ANYWHERE.are_in(said) && OF_A_NODE.are_in(said);
     // The kubelet says so of a container, and names it only beside it.
@@ -170,7 +185,7 @@ pub(super) fn of(said: &Said, ident: Option<&str>, warns: bool) -> Verdict {
         said.as_str()
             .starts_with("error: context deadline exceeded")
     };
-    let slow = || SLOW.are_in(said) && (OF_A_POD.are_in(said) || of_container());
+    let slow = || SLOW.are_in(said) && ((OF_A_POD.are_in(said) && begins()) || of_container());
     match is_known && (used_up() || slow()) {
         true => Verdict::Failure,
         false => Verdict::Nothing,

@@ -5,7 +5,7 @@ use crate::{clock::Timestamp, source::logs::entry::Entry};
 use super::{
     calls::{About, Calls, Teller, Verb},
     environment,
-    words::{after, between, id, ips},
+    words::{after, between, id, ips, pod},
 };
 
 /// Words of which one is in each of their lines that count.
@@ -45,13 +45,43 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
     if let Some(rest) = after(text, "Received AddNetwork for NS ") {
         let container = after(rest, "Sandbox ").or_else(|| after(rest, "Container "));
         if let Some(container) = container.and_then(id) {
+            let named = || {
+                pod(
+                    between(rest, "NameSpace ", ",")?,
+                    between(rest, "Pod ", ",")?,
+                )
+            };
             let about = About {
+                pod: named().unwrap_or_default(),
                 netns_path: rest.split(',').next().map(str::to_owned),
                 ifname: after(rest, "ifname ").map(|name| name.trim().to_owned()),
                 ..about(container)
             };
             calls.about(time, Verb::Add, about);
         }
+    }
+    if let Some(rest) = after(text, "AddNetworkRequest: ")
+        && let Some(container) = after(rest, "ContainerID:").and_then(id)
+    {
+        let part = |name| between(rest, name, "\"");
+        let named = || pod(part("K8S_POD_NAMESPACE:\"")?, part("K8S_POD_NAME:\"")?);
+        let about = About {
+            pod: named().unwrap_or_default(),
+            ..about(container)
+        };
+        calls.about(time, Verb::Add, about);
+    }
+    // The answer names nobody: it is of the request that was told of last.
+    if let Some(said) = after(text, "Send AddNetworkReply: ")
+        .and_then(|rest| after(rest, "err: "))
+        .filter(|said| !said.starts_with("<nil>"))
+        && let Some(key) = calls.latest(Verb::Add)
+    {
+        let about = About {
+            plugin: Some(PLUGIN.to_owned()),
+            ..calls.container(&key)
+        };
+        calls.fails(time, Verb::Add, about, Teller::Plugin, said);
     }
     if let Some(container) = after(text, "Received DelNetwork for Sandbox ").and_then(id) {
         calls.about(time, Verb::Del, about(container));

@@ -39,7 +39,7 @@ const MAX_ERROR: usize = 1_024;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
+pub(in crate::source::logs) enum Verb {
     /// `ADD`
     Add,
     /// `DEL`
@@ -119,7 +119,7 @@ pub(super) struct Calls {
 
 impl Verb {
     /// `CNI_COMMAND`
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::source::logs) fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
             Self::Del => "DEL",
@@ -361,7 +361,10 @@ impl Calls {
         if same {
             *tellers |= bit;
         }
-        same || teller == Teller::Repeated
+        // It repeats what others have told; what nobody else tells is a try of
+        // its own.
+        let by_others = *tellers & !bit != 0;
+        same || (teller == Teller::Repeated && (by_others || apart <= SAME))
     }
 
     /// Ends all of which nothing was said for [`IDLE`], and the oldest if they

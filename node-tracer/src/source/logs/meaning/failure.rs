@@ -8,17 +8,17 @@ use crate::event::PodRef;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(in crate::source::logs) struct Failure {
     /// What was called.
-    pub(super) verb: Verb,
+    pub(in crate::source::logs) verb: Verb,
     /// For which sandbox, if that is told.
-    pub(super) container_id: Option<String>,
+    pub(in crate::source::logs) container_id: Option<String>,
     /// The pod, as far as it is named.
-    pub(super) pod: PodRef,
+    pub(in crate::source::logs) pod: PodRef,
     /// The plugin's type, if that is told.
-    pub(super) plugin: Option<String>,
+    pub(in crate::source::logs) plugin: Option<String>,
     /// What it said.
-    pub(super) message: String,
+    pub(in crate::source::logs) message: String,
 }
 
 /// Each form's own words, what they mean, and where the plugin's begin.
@@ -39,7 +39,7 @@ const FORMS: &[(&str, Verb, &str)] = &[
 ];
 
 /// The one that a message tells of. `sandbox` is told beside it, in a field.
-pub(super) fn read(text: &str, sandbox: Option<&str>) -> Option<Failure> {
+pub(in crate::source::logs) fn read(text: &str, sandbox: Option<&str>) -> Option<Failure> {
     let text = &*plain(text);
     let found = FORMS
         .iter()

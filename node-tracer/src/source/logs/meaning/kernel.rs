@@ -24,6 +24,12 @@ pub(super) const NEEDLES: &[&str] = &[
     "Task in /",
     "Call Trace",
     "+0x",
+    "Show Blocked State",
+    " state:D ",
+    "Workqueue: ",
+    // The older table of the same: name, state, stack or its free bytes.
+    " D ffff",
+    " D    0 ",
 ];
 
 /// Frames that are kept of one stack.
@@ -46,6 +52,8 @@ pub(super) struct Kernel {
     stalls: BTreeMap<(u32, String), (Timestamp, Timestamp)>,
     /// The last kills.
     killed: VecDeque<(Timestamp, u32)>,
+    /// A list of blocked tasks was begun (SysRq w).
+    listed: Option<Timestamp>,
     /// The cgroup that the next kill is of.
     memcg: Option<(Timestamp, String, String)>,
 }
@@ -57,15 +65,33 @@ struct Hung {
     task: Task,
     stack: Vec<String>,
     traced: bool,
+    /// What a kernel's worker works on.
+    work: Option<String>,
 }
+
+/// The worker's function that takes network namespaces down.
+const CLEANUP: &str = "cleanup_net";
+/// A list of all blocked tasks is told within this time.
+const LIST: Duration = Duration::from_secs(60);
 
 impl Kernel {
     /// Takes a message in; what it tells.
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, out: &mut Vec<Event>) {
         let text = entry.message.trim();
+        // Without a time before it, the writer's name is part of the text.
+        let text = text.strip_prefix("kernel: ").unwrap_or(text).trim_start();
         if let Some(rest) = after(text, "INFO: task ") {
             self.settle(out);
             self.hangs(time, rest);
+        } else if text.contains("Show Blocked State") {
+            self.settle(out);
+            self.listed = Some(time);
+        } else if let Some((comm, pid)) = blocked(text, self.is_listing(time)) {
+            self.lists(time, &comm, pid, out);
+        } else if let Some(work) = text.strip_prefix("Workqueue: ") {
+            if let Some(hung) = &mut self.hung {
+                hung.work = work.split_whitespace().nth(1).map(str::to_owned);
+            }
         } else if text.starts_with("Call Trace") {
             if let Some(hung) = &mut self.hung {
                 hung.traced = true;
@@ -90,7 +116,12 @@ impl Kernel {
         let Some(hung) = self.hung.take() else {
             return;
         };
-        let stack = hung.stack;
+        let mut stack = hung.stack;
+        let is_told = |frame: &String| frame.starts_with(CLEANUP);
+        if hung.work.as_deref() == Some(CLEANUP) && !stack.iter().any(is_told) {
+            // Its stack was not told to the end.
+            stack.push(CLEANUP.to_owned());
+        }
         let what = What::TaskBlocked {
             task: hung.task,
             since: hung.since,
@@ -152,6 +183,36 @@ impl Kernel {
             },
             stack: Vec::new(),
             traced: false,
+            work: None,
+        });
+    }
+
+    fn is_listing(&self, time: Timestamp) -> bool {
+        self.listed.is_some_and(|at| time.since(at) <= LIST)
+    }
+
+    /// A task of a list of blocked ones. Since when it is, the kernel does not
+    /// say. The same line is part of what it says of a task that hangs.
+    fn lists(&mut self, time: Timestamp, comm: &str, pid: u32, out: &mut Vec<Event>) {
+        if self.hung.as_ref().is_some_and(|hung| hung.task.pid == pid) {
+            return;
+        }
+        self.settle(out);
+        let comm: String = comm.chars().take(MAX_NAME).collect();
+        let known = self.stalls.get(&(pid, comm.clone()));
+        self.hung = Some(Hung {
+            at: time,
+            since: known.map_or(time, |(since, _)| *since),
+            task: Task {
+                pid,
+                tid: pid,
+                comm,
+                state: Some('D'),
+                ..Task::default()
+            },
+            stack: Vec::new(),
+            traced: false,
+            work: None,
         });
     }
 
@@ -252,6 +313,33 @@ impl Kernel {
         let what = What::OomKilled { kill };
         out.push(Event { time, what });
     }
+}
+
+/// `task:dd              state:D stack:0     pid:7211  tgid:7211  ppid:2`; in a
+/// list also `dd              D    0  7211      2 0x00000000`, which older
+/// kernels print, with an address before the numbers or without.
+fn blocked(text: &str, listing: bool) -> Option<(String, u32)> {
+    if let Some(rest) = text.strip_prefix("task:") {
+        let (comm, rest) = rest.split_once(" state:D")?;
+        let pid = after(rest, " pid:").map(str::trim_start).and_then(number)?;
+        return Some((comm.trim().to_owned(), pid));
+    }
+    if !listing {
+        return None;
+    }
+    let (comm, rest) = text.split_once(" D ")?;
+    let mut words: Vec<&str> = rest.split_whitespace().collect();
+    if words.last().is_some_and(|word| word.starts_with("0x")) {
+        words.pop();
+    }
+    let is_number = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers: Vec<&str> = words.iter().rev().copied().take_while(is_number).collect();
+    // The parent's, the task's, and what is free of its stack.
+    let pid = match numbers.len() {
+        3.. => numbers.get(1)?.parse().ok()?,
+        _ => return None,
+    };
+    Some((comm.trim().to_owned(), pid))
 }
 
 /// `eth0 to become free. Usage count = 1`

@@ -232,9 +232,10 @@ fn sync_loop(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) 
 /// The pod lifecycle event generator: `event for pod` with fields, or
 /// `"name_namespace(uid)", event: &pleg.PodLifecycleEvent{ID:"", Type:"", Data:""}`.
 fn lifecycle(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) {
-    let event = entry.field("event").unwrap_or(rest);
+    // Newer ones print it as JSON.
+    let event = entry.field("event").unwrap_or(rest).replace("\":", ":");
     let part = |name: &str| {
-        let value = after(event, name)?;
+        let value = after(&event, name)?;
         let value = value.trim_start_matches('"');
         let end = value.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
         value.get(..end.unwrap_or(value.len()))
@@ -254,6 +255,10 @@ fn lifecycle(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) 
     let (Some(kind), Some(container)) = (part("Type:"), part("Data:").and_then(id)) else {
         return;
     };
+    if kind == "ContainerStarted" {
+        // The sandbox is the first container that is.
+        calls.tell(time, What::PodStarted { pod: pod.clone() });
+    }
     // Only sandboxes were told of before; others are the pod's containers.
     let known = calls.known.pod_of(container);
     if kind == "ContainerDied" && known.is_some_and(|known| known.name == pod.name) {

@@ -39,6 +39,7 @@ impl Log {
             ident: Some(ident).filter(|ident| !ident.is_empty()),
             pid: None,
             level: None,
+            own_level: None,
             message: Cow::Borrowed(message),
             fields: fields
                 .iter()
@@ -88,7 +89,7 @@ impl Log {
 }
 
 fn named(call: &CniCall) -> String {
-    let pod = call.pod.as_ref().map(crate::event::PodRef::label);
+    let pod = call.pod.as_ref().map(PodRef::label);
     let which = match call.container_id.as_str() {
         OLD => "old",
         NEW => "new",

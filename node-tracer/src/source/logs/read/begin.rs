@@ -1,6 +1,8 @@
 //! The first look at a line: whether a record begins here, and in which form.
 //! It is taken at every line of a log, so it looks at a few bytes.
 
+use super::heads;
+
 /// The form of a record, by its outermost envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -39,11 +41,15 @@ pub(crate) enum Form {
     JournalJson,
     /// `journalctl -o export`
     Export,
+    /// `Okt 05 10:11:12 host ident[1]: `, in any language
+    Local,
+    /// `[2023-11-05T10:11:12.123Z] `, `ERRO[2023-11-05T10:11:12Z] `, `FATA[0012] `
+    Bracketed,
 }
 
 impl Form {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Short,
         Self::Iso,
         Self::Full,
@@ -61,6 +67,8 @@ impl Form {
         Self::Go,
         Self::JournalJson,
         Self::Export,
+        Self::Local,
+        Self::Bracketed,
     ];
 
     /// For people.
@@ -81,6 +89,8 @@ impl Form {
             Self::Go => "Go's log package",
             Self::JournalJson => "journalctl -o json",
             Self::Export => "journalctl -o export",
+            Self::Local => "journalctl -o short in another language",
+            Self::Bracketed => "times in brackets",
         }
     }
 }
@@ -88,17 +98,48 @@ impl Form {
 /// Whether a record begins with this line. What a line of a wrapped record
 /// begins with can look the same; that is for [`fold`](super::fold) to tell.
 pub(super) fn begins(line: &[u8]) -> Option<Form> {
-    match line.first()? {
+    let known = match line.first()? {
         b'A'..=b'Z' => letters(line),
         b'0'..=b'9' => digits(line),
         b'{' => object(line),
         b't' | b'l' => logfmt(line),
-        b'[' => dmesg(line).then_some(Form::Dmesg),
+        b'[' if dmesg(line) => Some(Form::Dmesg),
+        b'[' => bracketed(line).then_some(Form::Bracketed),
         b'<' => priority(line),
         b'_' => line.starts_with(b"__CURSOR=").then_some(Form::Export),
-        b'k' | b'u' | b'd' | b's' => decoded(line).then_some(Form::Dmesg),
+        b'k' | b'u' | b'd' | b's' if decoded(line) => Some(Form::Dmesg),
         _ => None,
-    }
+    };
+    known.or_else(|| local(line).then_some(Form::Local))
+}
+
+/// `[2023-11-05T10:11:12`, `[2023/11/05 10:11:12`, with a space for the `T`.
+fn bracketed(line: &[u8]) -> bool {
+    let inner = from(line, 1);
+    let clock = looks_like(from(inner, 11), b"00:00:00");
+    let date = looks_like(inner, b"0000-00-00") || looks_like(inner, b"0000/00/00");
+    date && clock && matches!(inner.get(10), Some(b'T' | b' '))
+}
+
+/// `ERRO[2023-11-05T10:11:12Z]`, `FATA[0012]`: logrus on a terminal.
+fn console(line: &[u8]) -> bool {
+    let known: [&[u8]; 7] = [
+        b"TRAC", b"DEBU", b"INFO", b"WARN", b"ERRO", b"FATA", b"PANI",
+    ];
+    // A terminal's level is coloured.
+    let rest = from(line, 4);
+    let rest = from(rest, heads::colour(rest).unwrap_or(0));
+    known.iter().any(|level| line.starts_with(level))
+        && (bracketed(rest) || looks_like(rest, b"[0000]"))
+}
+
+/// A word that may be a month's name, a day, a clock.
+fn local(line: &[u8]) -> bool {
+    let Some(end) = line.iter().take(20).position(|byte| *byte == b' ') else {
+        return false;
+    };
+    let is_name = |word: &[u8]| word.iter().any(|byte| !byte.is_ascii_digit());
+    end > 1 && line.get(..end).is_some_and(is_name) && month(from(line, end + 1))
 }
 
 /// Whether these bytes stand at the places that have them and digits at the
@@ -126,7 +167,10 @@ fn letters(line: &[u8]) -> Option<Form> {
             _ => None,
         };
     }
-    klog_header(line).map(|_| Form::Klog)
+    match console(line) {
+        true => Some(Form::Bracketed),
+        false => klog_header(line).map(|_| Form::Klog),
+    }
 }
 
 /// `12 20:21:27`, the day padded or not.
@@ -191,6 +235,8 @@ fn object(line: &[u8]) -> Option<Form> {
             Some(Form::JournalJson)
         }
         Some(b'"') => Some(Form::Json),
+        // As a web page has it.
+        Some(b'&') if rest.starts_with(b"&quot;") => Some(Form::Json),
         Some(_) => None,
     }
 }

@@ -124,7 +124,17 @@ impl Wrapped {
     }
 }
 
-fn spaces(line: &[u8]) -> usize {
+/// The quotes of a thread, `> `, in front of a line.
+pub(super) fn quotes(line: &[u8]) -> usize {
+    let mut at = 0;
+    while line.get(at) == Some(&b'>') {
+        at += 1 + usize::from(line.get(at + 1) == Some(&b' '));
+    }
+    at
+}
+
+/// The spaces in front of a line.
+pub(super) fn spaces(line: &[u8]) -> usize {
     line.iter().take_while(|byte| **byte == b' ').count()
 }
 

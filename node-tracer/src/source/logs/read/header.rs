@@ -189,6 +189,27 @@ impl<'a> Parsed<'a> {
         self.trailing(message)
     }
 
+    /// `[2023-11-05T10:11:12.123Z]: message`, and logrus on a terminal:
+    /// `ERRO[2023-11-05T10:11:12Z] message   key=value`, with seconds since its
+    /// start instead of the time.
+    pub(super) fn console(&mut self, text: &'a str) -> Option<Inside<'a>> {
+        let (name, rest) = text.split_once('[')?;
+        let (time, message) = rest.split_once(']')?;
+        let stamp = stamp::iso(time).or_else(|| stamp::slashes(time));
+        self.stamps.extend(stamp.map(|(stamp, _)| stamp));
+        let message = message.strip_prefix(':').unwrap_or(message).trim_start();
+        if name.is_empty() {
+            return Some(Inside::Text(message));
+        }
+        self.level = match name {
+            "ERRO" | "FATA" | "PANI" => Some(Level::Error),
+            "WARN" => Some(Level::Warning),
+            "INFO" => Some(Level::Info),
+            _ => Some(Level::Debug),
+        };
+        Some(Inside::Text(self.trailing(message)))
+    }
+
     /// A message without quotes in front of pairs.
     fn trailing(&mut self, text: &'a str) -> &'a str {
         let starts = memchr::memchr_iter(b' ', text.as_bytes());

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::{
     super::entry::Level,
     begin::{self, Form},
-    header, pairs, quote,
+    clean, header, pairs, quote,
     stamp::{self, Stamp},
 };
 
@@ -30,8 +30,10 @@ pub(super) struct Parsed<'a> {
     pub(super) ident: Option<&'a str>,
     /// The outermost process.
     pub(super) pid: Option<u32>,
-    /// The innermost level.
+    /// The innermost level of a writer.
     pub(super) level: Option<Level>,
+    /// The level of who has passed it on.
+    pub(super) passed_on: Option<Level>,
     /// The innermost message.
     pub(super) message: Cow<'a, str>,
     /// All fields, the outermost first.
@@ -85,11 +87,13 @@ impl<'a> Parsed<'a> {
             depth: self.depth,
             ..Parsed::default()
         };
-        inner.peel(text);
+        let cleaned = clean::cleaned(text);
+        inner.peel(cleaned.as_deref().unwrap_or(text));
         self.depth = inner.depth;
         self.stamps.append(&mut inner.stamps);
         self.pid = self.pid.or(inner.pid);
         self.level = inner.level.or(self.level);
+        self.passed_on = inner.passed_on.or(self.passed_on);
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let fields = inner.fields.into_iter();
         self.fields
@@ -116,6 +120,12 @@ impl<'a> Parsed<'a> {
                 let rest = self.stamped(stamp::unix(text))?;
                 Inside::Text(self.syslog(rest, true))
             }
+            Form::Local => {
+                let (stamp, rest) = stamp::local(text)?;
+                self.stamps.extend(stamp);
+                Inside::Text(self.syslog(rest, true))
+            }
+            Form::Bracketed => self.console(text)?,
             Form::Iso | Form::Dated | Form::Cri | Form::CriPartial => {
                 let comma = text.get(..20).is_some_and(|time| time.ends_with(','));
                 let rest = self.stamped(stamp::iso(text))?;
@@ -124,7 +134,7 @@ impl<'a> Parsed<'a> {
             Form::Go => Inside::Text(self.stamped(stamp::slashes(text))?.trim_start()),
             Form::Priority => {
                 let (number, rest) = text.get(1..)?.split_once('>')?;
-                self.level = Some(header::level_of(number.parse::<u64>().ok()? % 8));
+                self.passed_on = Some(header::level_of(number.parse::<u64>().ok()? % 8));
                 Inside::Text(match rest.strip_prefix("1 ") {
                     Some(rest) => self.rfc5424(rest)?,
                     None => rest,

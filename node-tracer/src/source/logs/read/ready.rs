@@ -6,6 +6,7 @@ use super::{
     super::entry::{Entry, Level},
     begin::{self, Form},
     calendar::Calendar,
+    clean, heads,
     journal::JournalEntry,
     peel::Parsed,
     stamp::{self, Stamp},
@@ -57,6 +58,9 @@ impl Ready {
             Ok(text) => self.text.push_str(text),
             Err(_) => self.text.push_str(&String::from_utf8_lossy(text)),
         }
+        if let Some(cleaned) = clean::cleaned(&self.text) {
+            self.text = cleaned;
+        }
     }
 
     /// Takes it apart.
@@ -66,7 +70,7 @@ impl Ready {
             host: self.host.as_deref(),
             ident: self.ident.as_deref(),
             pid: self.pid,
-            level: self.level,
+            passed_on: self.level,
             depth: self.envelopes,
             ..Parsed::default()
         };
@@ -86,6 +90,11 @@ impl Ready {
 
     /// Looks at a line that is not its turn yet, for what it says of others.
     pub(super) fn look_at(&mut self, line: &[u8], calendar: &mut Calendar) {
+        let head = match begin::begins(line) {
+            Some(_) => 0,
+            None => heads::length(line),
+        };
+        let line = line.get(head..).unwrap_or_default();
         match begin::begins(line) {
             None => {
                 // `-- Logs begin at Sun 2023-11-05 10:11:12 CST, end at ...`
@@ -118,6 +127,7 @@ impl Ready {
             ident: None,
             pid: None,
             level: None,
+            own_level: None,
             message: Cow::Borrowed(&self.text),
             fields: Vec::new(),
             line: self.line,
@@ -131,7 +141,8 @@ impl Ready {
         entry.host = parsed.host;
         entry.ident = parsed.ident;
         entry.pid = parsed.pid;
-        entry.level = parsed.level;
+        entry.level = parsed.level.or(parsed.passed_on);
+        entry.own_level = parsed.level;
         entry.message = parsed.message;
         entry.fields = parsed.fields;
         (entry, understood)

@@ -1,13 +1,16 @@
 //! Records that are complete: which of them are given out.
 
 use super::{
-    LogReader, begin::Form, fold::Pending, journal::JournalEntry, lines::Line, ready::Ready,
+    LogReader, begin::Form, fold::Pending, heads, journal::JournalEntry, lines::Line, ready::Ready,
 };
 
 impl LogReader {
     /// A line that belongs to no record. Whether it is given out.
     pub(super) fn plain(&mut self, line: &Line) -> bool {
         let text = self.lines.text(&line.place);
+        let bare = text.get(heads::dress(text)..).unwrap_or_default();
+        // A tag alone is what somebody has written.
+        let text = if bare.is_empty() { text } else { bare };
         if text.trim_ascii().is_empty() {
             return false;
         }

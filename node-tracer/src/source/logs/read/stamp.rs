@@ -297,6 +297,48 @@ pub(super) fn ctime(text: &str) -> Option<(Stamp, &str)> {
     Some((Stamp::Wall(Wall { year, ..short }), at.0))
 }
 
+/// `Okt 05 10:11:12`, `Dez  5 10:11:12`: the month in any language. Without a
+/// time, if its name is not known.
+pub(super) fn local(text: &str) -> Option<(Option<Stamp>, &str)> {
+    let (name, rest) = text.split_once(' ')?;
+    let mut at = Cursor(rest.trim_start_matches(' '));
+    let day = at.digits(2)?.parse().ok()?;
+    at.eat(b' ')?;
+    let clock = at.clock(b".")?;
+    let stamp = month_of(name).and_then(|month| wall(None, month, day, clock));
+    Some((stamp.map(Stamp::Wall), at.0))
+}
+
+/// A month by its short name, in the languages of locales that are common.
+fn month_of(name: &str) -> Option<i64> {
+    let name = name.trim_end_matches('.').to_lowercase();
+    // Chinese, Japanese and Korean count them.
+    let counted = name.trim_end_matches(['\u{6708}', '\u{c6d4}']);
+    if let (true, Ok(month @ 1..=12)) = (counted.len() < name.len(), counted.parse()) {
+        return Some(month);
+    }
+    let is_it = |names: &&str| names.split(' ').any(|other| other == name);
+    let at = LOCAL_MONTHS.iter().position(is_it)?;
+    i64::try_from(at + 1).ok()
+}
+
+/// Short names: German, French, Spanish, Italian, Portuguese, Dutch, Swedish,
+/// Norwegian, Danish, Polish, Czech, Turkish, Finnish, Russian, Ukrainian.
+const LOCAL_MONTHS: [&str; 12] = [
+    "jan janv ene gen sty led oca tammi \u{44f}\u{43d}\u{432} \u{441}\u{456}\u{447}",
+    "feb f\u{e9}vr fev lut \u{fa}no \u{15f}ub helmi \u{444}\u{435}\u{432} \u{43b}\u{44e}\u{442}",
+    "m\u{e4}r m\u{e4}rz mrz mar mars mrt b\u{159}e maalis \u{43c}\u{430}\u{440} \u{431}\u{435}\u{440}",
+    "apr avr avril abr kwi dub nis huhti \u{430}\u{43f}\u{440} \u{43a}\u{432}\u{456}",
+    "mai may mag mei maj kv\u{11b} touko \u{43c}\u{430}\u{439} \u{43c}\u{430}\u{44f} \u{442}\u{440}\u{430}",
+    "jun juin giu cze \u{10d}en \u{10d}vn haz kes\u{e4} \u{438}\u{44e}\u{43d} \u{447}\u{435}\u{440}",
+    "jul juil lug lip \u{10d}ec \u{10d}vc tem hein\u{e4} \u{438}\u{44e}\u{43b} \u{43b}\u{438}\u{43f}",
+    "aug ao\u{fb}t ago sie srp a\u{11f}u elo \u{430}\u{432}\u{433} \u{441}\u{435}\u{440}",
+    "sep sept set wrz z\u{e1}\u{159} eyl syys \u{441}\u{435}\u{43d} \u{441}\u{435}\u{43d}\u{442} \u{432}\u{435}\u{440}",
+    "okt oct ott out pa\u{17a} \u{159}\u{ed}j eki loka \u{43e}\u{43a}\u{442} \u{436}\u{43e}\u{432}",
+    "nov lis kas marras \u{43d}\u{43e}\u{44f} \u{43d}\u{43e}\u{44f}\u{431}",
+    "dez d\u{e9}c dic dec des gru pro ara joulu \u{434}\u{435}\u{43a} \u{433}\u{440}\u{443}",
+];
+
 /// `1105 10:11:12.123456`: klog, behind its letter.
 pub(super) fn klog(text: &str) -> Option<(Stamp, &str)> {
     let mut at = Cursor(text);

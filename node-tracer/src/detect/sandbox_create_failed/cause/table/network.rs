@@ -29,6 +29,11 @@ pub(super) const ROWS: &[Row] = &[
             "hostport .. already in use",
         ],
     ),
+    // The bridge's own address, which is no pod's.
+    row(
+        CniPluginError,
+        &["failed to set bridge addr", "could not add ip address to"],
+    ),
     // Said of one address, beside words that are said of all.
     row(
         AddressInUse,
@@ -122,6 +127,21 @@ pub(super) const ROWS: &[Row] = &[
             "allocation .. pool is full",
             "eni .. no more ip*",
             "reached .. ip limit",
+            "all ip addresses used*",
+            "ip addresses used out",
+            "ip* .. used out",
+            "no ippool available",
+            "no available ippool*",
+            "no ip pool .. available",
+            "per host block limit",
+            "quotaexceeded.privateipaddress",
+            "privateipaddresslimitexceeded",
+            "privateipaddressquotaexceeded",
+            "no eni ip left",
+            "no available eni*",
+            "no more eni*",
+            "no free lease*",
+            "no leases left",
         ],
     ),
     row(
@@ -146,6 +166,12 @@ pub(super) const ROWS: &[Row] = &[
             "ip* .. already taken",
             "ip* .. already used",
             "ip* .. is used by",
+            "ip* .. already been used",
+            "address .. already been used",
+            "is in use by another",
+            "addressconflict",
+            "ipconflict",
+            "ip is not available",
             "ip* .. conflict*",
             "conflict* .. ip",
             "address* .. conflict*",
@@ -158,6 +184,8 @@ pub(super) const ROWS: &[Row] = &[
             "address .. is assigned to",
             "address .. is allocated to",
             "requested ip* .. is not available",
+            "requested ip* not available",
+            "requested ip* .. not available",
             "requested address .. is not available",
             "requested address .. not available",
             "duplicate allocation",
@@ -177,6 +205,30 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .without(&["bind: address already in use"]),
+    // A daemon of the network that is not there yet: its socket, or its port on
+    // the node itself. What waits for it runs into its time as well.
+    row(
+        CniNotReady,
+        &[
+            "dial unix .. no such file or directory",
+            "dial unix .. connection refused",
+            "connect to unix* .. no such file or directory",
+            "*.sock .. no such file or directory",
+            "*.sock .. connection refused",
+            "*.socket .. no such file or directory",
+            "*.socket .. connection refused",
+            "dial tcp 127.0.0.1* .. connection refused",
+            "dial tcp [::1]* .. connection refused",
+            "dial tcp localhost* .. connection refused",
+            "127.0.0.1:* .. connection refused",
+            "[::1]:* .. connection refused",
+            "localhost:* .. connection refused",
+            "unable to connect to cilium*",
+            "is the agent running",
+            "error dialing dhcp daemon",
+        ],
+    )
+    .with(CNI),
     row(
         CniNotReady,
         &[

@@ -36,8 +36,113 @@ const RUNTIMES_SOCKETS: &[&str] = &[
     "docker/containerd/*",
 ];
 
+/// A volume, which is mounted for a container: no part of the runtime.
+const VOLUMES: &[&str] = &[
+    "mountvolume.*",
+    "mapvolume.*",
+    "attachvolume.*",
+    "volume-subpaths",
+    "kubernetes.io*",
+    "csi*",
+];
+
 /// In this order.
 pub(super) const ROWS: &[Row] = &[
+    // What the runtime needs of the kernel and of systemd: a file system for
+    // container images,
+    row(
+        RuntimeUnavailable,
+        &[
+            "overlay* .. no such device",
+            "tmpmounts* .. no such device",
+            "failed to mount .. no such device",
+            "unknown filesystem type 'overlay'",
+            "unknown filesystem type overlay",
+            "overlay not found",
+            "overlay .. not supported",
+            "overlayfs .. not supported",
+        ],
+    )
+    .without(VOLUMES),
+    // cgroups, by the driver that the kubelet uses,
+    row(
+        RuntimeUnavailable,
+        &[
+            "cgroupspath to be of format",
+            "cgroup-parent for systemd cgroup",
+            "cgroup driver",
+            "cgroup manager",
+            "cgroup mount*",
+            "cgroups: cannot*",
+            "find cgroup*",
+            "cgroup mountpoint .. not found",
+            "cgroup mount .. not found",
+            "mountpoint for cgroup not found",
+            "mountpoint for cpu* .. not found",
+            "mountpoint for memory not found",
+            "mountpoint for devices not found",
+            "mountpoint for pids not found",
+            "mountpoint for freezer not found",
+            "no subsystem for mount",
+            "no cgroup mount found",
+            "\"cgroup\" to rootfs",
+            "cgroup to rootfs",
+            "apply cgroup configuration",
+            "applying cgroup configuration",
+            "setting cgroup config*",
+            "error creating cgroup",
+            "error creating cgroup path",
+            "create .. cgroup",
+            "creating .. cgroup",
+            "join cgroup*",
+            "joining cgroup*",
+            "cgroup.subtree_control",
+            "systemd support for managing cgroups is not available",
+            "sd-bus call",
+            "dbus .. connection closed",
+            "unable to start unit",
+            "start transient unit",
+            "message recipient disconnected from message bus",
+            "unit kubepods* .. not found",
+            "cgroups exist and are correctly applied",
+            "ensure pod container exists",
+        ],
+    )
+    .without(&["plugin type=*", "failed (add)", "networkplugin"]),
+    // and itself: a low-level runtime that ends before it has made anything.
+    row(
+        RuntimeUnavailable,
+        &[
+            "unable to retrieve oci runtime error",
+            "runc did not terminate*",
+            "crun did not terminate*",
+            "runsc did not terminate*",
+            "runtime did not terminate*",
+            "cannot create sandbox",
+            "cannot read client sync file",
+            "waiting for sandbox to start",
+            "starting sandbox:",
+            "starting root container",
+            "urpc method",
+            "gofer .. eof",
+            "creating gofer",
+            "cannot create gofer*",
+            "gofer process",
+            "access kvm",
+            "symbol lookup error",
+            "undefined symbol",
+            "failed to launch qemu",
+            "/dev/kvm*",
+            "dial vsock*",
+            "kata* .. no such device",
+        ],
+    )
+    .without(&[
+        "plugin type=*",
+        "failed (add)",
+        "networkplugin",
+        "read init-p*",
+    ]),
     // 3. The runtime's own socket, and what runs behind it.
     row(
         RuntimeUnavailable,

@@ -1,0 +1,222 @@
+//! What shows that a veth is the host's end of a pod's cable.
+//!
+//! Structure comes first: what a plugin has answered, what is routed there, and
+//! what it is a port of. A name counts by itself only if no other program gives
+//! such names; docker, LXD and podman give some that look like the reference
+//! plugins'.
+
+use std::{cell::OnceCell, collections::HashMap};
+
+use crate::{
+    detect::View,
+    event::Device,
+    model::netns::{NetnsEntry, Wiring},
+};
+
+/// Switches of Open vSwitch have all their ports on this device.
+const OVS: &str = "ovs-system";
+/// Plugins whose host ends are named `vethXXXXXXXX`.
+const PLAIN: [&str; 5] = ["bridge", "flannel", "kube-router", "kuberouter", "ptp"];
+
+/// What shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign<'a> {
+    /// A CNI plugin has answered an ADD of this container with it.
+    Answer(&'a str),
+    /// A single address is routed to it.
+    Route,
+    /// It is a port of the pods' bridge or switch.
+    Port(&'a Device),
+    /// It has a name as this CNI gives them.
+    Name(&'static str),
+}
+
+impl Sign<'_> {
+    /// What stands behind "is a veth and".
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Answer(id) => {
+                let id = crate::detect::short_id(id);
+                format!("was made by CNI ADD of sandbox {id}")
+            }
+            Self::Route => String::from("has a single address routed to it, as a pod's host end"),
+            Self::Port(bridge) => format!("is a port of {}, which pods are on", bridge.name),
+            Self::Name(cni) => format!("is named as {cni} names a pod's host end"),
+        }
+    }
+}
+
+/// What is known of devices besides themselves.
+pub(super) struct Signs<'v, 'a> {
+    view: &'v View<'a>,
+    /// Host interfaces that plugins have answered with, and for which container.
+    answers: OnceCell<HashMap<&'a str, &'a str>>,
+}
+
+impl<'v, 'a> Signs<'v, 'a> {
+    pub(super) fn new(view: &'v View<'a>) -> Self {
+        Self {
+            view,
+            answers: OnceCell::new(),
+        }
+    }
+
+    /// What shows that a veth is a pod's host end, if anything does.
+    pub(super) fn of(
+        &self,
+        entry: &'a NetnsEntry,
+        wiring: &'a Wiring,
+        device: &Device,
+    ) -> Option<Sign<'a>> {
+        let name = device.name.as_str();
+        if let Some(id) = self.answers().get(name).filter(|_| entry.host) {
+            return Some(Sign::Answer(id));
+        }
+        let master = device.master.and_then(|master| wiring.device(master));
+        if is_others(name) || master.is_some_and(|master| is_others_bridge(&master.name)) {
+            return None;
+        }
+        if let Some(master) = master {
+            let is_pods = match master.name.as_str() {
+                OVS => of_name(name).is_some() || is_antreas(name),
+                _ => is_pods_bridge(&master.name) || self.has_pods(entry, wiring, master),
+            };
+            if is_pods {
+                return Some(Sign::Port(master));
+            }
+        }
+        if let Some(by) = of_name(name) {
+            return Some(Sign::Name(by));
+        }
+        // Inside of containers, people route to what they make.
+        if entry.host && is_routed(wiring, device) {
+            return Some(Sign::Route);
+        }
+        (is_plain(name) && self.makes_plain()).then_some(Sign::Name("the bridge or ptp plugin"))
+    }
+
+    fn answers(&self) -> &HashMap<&'a str, &'a str> {
+        self.answers.get_or_init(|| {
+            let mut answers = HashMap::new();
+            for calls in self.view.model.calls.attachments() {
+                let adds = calls
+                    .plugins
+                    .iter()
+                    .filter_map(|plugin| plugin.add.as_ref());
+                let results = adds.filter_map(|add| add.success()?.result.as_ref());
+                let interfaces = results.flat_map(|result| &result.interfaces);
+                let on_host = interfaces.filter(|it| it.sandbox.is_none());
+                answers.extend(on_host.map(|it| (it.name.as_str(), calls.container_id.as_str())));
+            }
+            answers
+        })
+    }
+
+    /// Whether another port of a bridge leads to a pod.
+    fn has_pods(&self, entry: &NetnsEntry, wiring: &'a Wiring, bridge: &Device) -> bool {
+        let devices = wiring.devices.iter();
+        let mut ports = devices.filter(|it| it.is_veth() && it.master == Some(bridge.index));
+        ports.any(|port| {
+            let end = self.view.cables().other_end(entry, port);
+            end.is_some_and(|end| {
+                let sandbox = &end.entry.sandbox;
+                !end.entry.host && (sandbox.pod.is_some() || sandbox.id.is_some())
+            })
+        })
+    }
+
+    /// Whether the node's CNI gives plain names, or which it is is not known.
+    fn makes_plain(&self) -> bool {
+        let networks = self.view.model.cni.networks().unwrap_or_default();
+        let mut plugins = networks.iter().map(|network| network.plugin.as_str());
+        networks.is_empty() || plugins.any(|plugin| PLAIN.contains(&plugin))
+    }
+}
+
+/// The CNI that gives such a name, if nobody else does.
+pub(super) fn of_name(name: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, usize, &str); 6] = [
+        ("cali", 8, "Calico or Terway"),
+        ("eni", 8, "the AWS VPC CNI"),
+        ("lxc", 8, "Cilium"),
+        ("azv", 7, "Azure CNI"),
+        ("gke", 8, "GKE"),
+        ("vethwepl", 7, "Weave Net"),
+    ];
+    let mut prefixes = PREFIXES.iter();
+    let by = prefixes.find_map(|(prefix, digits, cni)| {
+        let rest = name.strip_prefix(prefix)?;
+        (rest.len() >= *digits && is_hex(rest)).then_some(*cni)
+    });
+    by.or_else(|| {
+        let rest = name.strip_suffix("_h")?;
+        (rest.len() == 12 && is_hex(rest)).then_some("Kube-OVN")
+    })
+    .or_else(|| (name.len() == 15 && is_hex(name)).then_some("OVN-Kubernetes"))
+}
+
+/// The beginning of a pod's name and six digits.
+fn is_antreas(name: &str) -> bool {
+    let parts = name.rsplit_once('-');
+    parts.is_some_and(|(pod, hash)| !pod.is_empty() && hash.len() == 6 && is_hex(hash))
+}
+
+/// The reference plugins' name, which others give, too. (docker's have seven
+/// digits.)
+fn is_plain(name: &str) -> bool {
+    let rest = name.strip_prefix("veth");
+    rest.is_some_and(|rest| rest.len() == 8 && is_hex(rest))
+}
+
+fn is_hex(text: &str) -> bool {
+    let digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    text.bytes().all(digit)
+}
+
+/// A veth of systemd-nspawn, by its name.
+fn is_others(name: &str) -> bool {
+    ["ve-", "vb-", "vz-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// A bridge of docker, podman, nerdctl, buildkit, LXC, LXD, Incus or libvirt.
+fn is_others_bridge(name: &str) -> bool {
+    const PREFIXES: [&str; 10] = [
+        "docker",
+        "podman",
+        "cni-podman",
+        "nerdctl",
+        "buildkit",
+        "lxcbr",
+        "lxdbr",
+        "incusbr",
+        "virbr",
+        "vz-",
+    ];
+    let numbered = |prefix: &str| {
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.bytes().all(|c| c.is_ascii_digit()))
+    };
+    let dockers = name.strip_prefix("br-");
+    PREFIXES.iter().any(|prefix| numbered(prefix))
+        || dockers.is_some_and(|id| id.len() == 12 && is_hex(id))
+}
+
+/// A bridge that CNI plugins make for pods, by its usual name.
+fn is_pods_bridge(name: &str) -> bool {
+    ["cni0", "cbr0", "kube-bridge", "weave"].contains(&name)
+}
+
+/// Whether a single address is routed to a device.
+fn is_routed(wiring: &Wiring, device: &Device) -> bool {
+    let mut routes = wiring
+        .routes
+        .iter()
+        .filter(|route| route.device == device.index);
+    routes.any(|route| {
+        route
+            .to
+            .is_some_and(|(address, length)| length == if address.is_ipv4() { 32 } else { 128 })
+    })
+}
