@@ -59,6 +59,7 @@ use crate::{
         netns::{NETNS, NetnsEntry},
         runtime::{CRI, SandboxList},
     },
+    words::counted,
 };
 
 /// What the rules are told besides the model.
@@ -279,6 +280,21 @@ fn unread(view: &View<'_>) -> usize {
 fn unfound(model: &Model) -> Option<&str> {
     let failure = model.failure(NETNS)?;
     Some(failure.error.as_str())
+}
+
+/// Why there may be addresses, and holders of them, that are not known: a
+/// namespace could not be visited, or not even be found.
+pub(crate) fn blindness(view: &View<'_>) -> Option<String> {
+    let unread = match unread(view) {
+        0 => None,
+        number => Some(format!(
+            "{} could not be read",
+            counted(number, "network namespace")
+        )),
+    };
+    let unfound = unfound(view.model).map(str::to_owned);
+    let why: Vec<String> = unread.into_iter().chain(unfound).collect();
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
 /// What nsenter(1) is to be given to enter a namespace.

@@ -434,6 +434,11 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             duplicate_address::label(view.model, entry),
         ));
     }
+    if let Some(why) = detect::blindness(view) {
+        gaps.push(format!(
+            "ghost-sandbox, duplicate-address: there may be more: {why}"
+        ));
+    }
     gaps.extend(detect::gaps(view));
     gaps
 }

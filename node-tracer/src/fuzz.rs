@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 
 use crate::{
     engine::orders,
-    repair, replay, report,
+    law, repair, replay, report,
     source::{self, logs},
 };
 
@@ -26,7 +26,7 @@ struct Target {
     run: fn(&[u8]),
 }
 
-const TARGETS: [Target; 22] = [
+const TARGETS: [Target; 23] = [
     target("kernel-records", kernel_records),
     target("cni-payload", source::live::fuzz),
     target("cni-config", source::cni::fuzz_config),
@@ -49,6 +49,7 @@ const TARGETS: [Target; 22] = [
     target("report", report::fuzz),
     target("repair", repair),
     target("engine", orders::check),
+    target("law", law::check),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {

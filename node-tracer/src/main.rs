@@ -44,6 +44,8 @@ mod fault;
 mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
+#[cfg(any(test, fuzzing))]
+mod law;
 mod log;
 mod look;
 mod looks;

@@ -311,21 +311,22 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     })
 }
 
-/// Whether a veth pair leads from one namespace to the other.
+/// Whether all that leads out of one namespace are veth pairs into the other.
 fn is_cabled(one: &NetnsEntry, other: &NetnsEntry) -> bool {
     let (Some(one), Some(other)) = (&one.wiring, &other.wiring) else {
         return false;
     };
-    let ends = |wiring: &Wiring| -> Vec<(u32, u32)> {
-        let veths = wiring.devices.iter().filter(|device| device.is_veth());
-        let far = veths.filter(|device| device.link_nsid.is_some());
-        far.filter_map(|device| Some((device.index, device.link?)))
+    let out = |wiring: &Wiring| -> Vec<(u32, Option<u32>)> {
+        let devices = wiring.devices.iter();
+        let out = devices.filter(|it| it.link_nsid.is_some() || it.hardware.is_some());
+        out.map(|it| (it.index, it.link.filter(|_| it.is_veth())))
             .collect()
     };
-    let others = ends(other);
-    ends(one)
-        .iter()
-        .any(|(own, far)| others.contains(&(*far, *own)))
+    let (own, others) = (out(one), out(other));
+    let is_in_other = |(index, far): &(u32, Option<u32>)| {
+        far.is_some_and(|far| others.contains(&(far, Some(*index))))
+    };
+    !own.is_empty() && own.iter().all(is_in_other)
 }
 
 fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {

@@ -37,7 +37,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 use super::{View, duplicate_address, joined, own, stuck_in};
 use crate::{
     clock::Timestamp,
-    event::Task,
+    event::{NotStuck, Task},
     finding::Finding,
     model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
 };
@@ -254,6 +254,12 @@ fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
 fn asleep(entry: &NetnsEntry) -> Option<&Task> {
     let mut tasks = entry.tasks.iter();
     tasks.find(|task| task.is_in_d())
+}
+
+/// Whether all tasks in a namespace that are known are frozen.
+fn is_frozen(entry: &NetnsEntry) -> bool {
+    let mut tasks = entry.tasks.iter();
+    !entry.tasks.is_empty() && tasks.all(|task| task.not_stuck == Some(NotStuck::Frozen))
 }
 
 fn is_elsewhere(model: &Model, container: &str) -> bool {

@@ -146,8 +146,15 @@ fn of_device(
             parents.wiring.as_ref()?.device(parent)?;
             links.insert(Link::Device(parents.serial, parent));
         }
-        // Each is the only one of its number on its parent.
+        // Each is the only one of its number on its parent, and the host's
+        // parents are all there are. On a device of a pod's own, one of another
+        // pod can have the same number: the list does not have it.
         Some("vlan") => {
+            let parent = device.link.filter(|_| device.link_nsid.is_none());
+            let parent = parent.and_then(|index| wiring.device(index));
+            if !entry.host && parent.is_some_and(|it| is_way_out(reader.view, entry, it)) {
+                return None;
+            }
             links.insert(own);
         }
         Some("bridge") => {

@@ -18,8 +18,9 @@
 //! find it while it waits to be taken down, and so its end of the cable is
 //! nowhere. One look cannot tell that from an orphan. It is a warning only if it
 //! does harm in either case (traffic still goes there), nothing is known to be
-//! dying, and the runtime, if it was asked, has told of all its sandboxes; else
-//! it is worth knowing.
+//! dying, all that can lead to a namespace could be looked through, and the
+//! runtime, if it was asked, has told of all its sandboxes; else it is worth
+//! knowing.
 
 mod sign;
 
@@ -28,7 +29,7 @@ use std::net::IpAddr;
 use self::sign::{Sign, Signs};
 use super::{
     View, answering, duplicate_address::label, evidence, heard, joined, netns_of, shell_word,
-    silence,
+    silence, unfound,
 };
 use crate::{
     event::Device,
@@ -85,6 +86,10 @@ pub(crate) fn gap(view: &View<'_>) -> Option<String> {
 /// Looks at every end of a cable that is a pod's as far as anything shows.
 pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     let model = view.model;
+    // A trace is told of the host's devices now and then, not of each that goes.
+    if !view.settings.surveyed {
+        return Orphans::default();
+    }
     let dying = model.netns.all_dying().map(|(entry, _)| entry);
     let all = model.netns.live().chain(dying);
     let mut orphans = Orphans {
@@ -182,7 +187,8 @@ impl<'a> Orphan<'a> {
     /// Whether the other end may be somewhere all the same.
     fn is_certain(&self, view: &View<'_>) -> bool {
         let nobody_dies = view.model.netns.all_dying().next().is_none();
-        self.beside.is_some() || (nobody_dies && !is_half_heard(view))
+        let all_found = unfound(view.model).is_none();
+        self.beside.is_some() || (nobody_dies && all_found && !is_half_heard(view))
     }
 
     fn finding(&self, view: &View<'_>) -> Finding {
@@ -281,6 +287,11 @@ impl<'a> Orphan<'a> {
                  set up or removed just while the namespaces were looked at: look again in a \
                  minute, before anything else",
             ));
+            if let Some(why) = unfound(view.model) {
+                unknown.push(format!(
+                    "whether the other end is in a namespace that was not found: {why}"
+                ));
+            }
             if is_half_heard(view) {
                 unknown.push(format!(
                     "whether a sandbox that runs is at the other end: {}",

@@ -102,7 +102,7 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Pinn
 /// is no sandbox in the making and none on its way out.
 pub(crate) fn unused<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Unused<'a>> {
     let is_held = !entry.mounts.is_empty() || !entry.fds.is_empty() || !entry.sockets.is_empty();
-    let looked_at = entry.held_at.filter(|_| is_held)?;
+    entry.held_at.filter(|_| is_held)?;
     if entry.host || entry.dying.is_some() || entry.task_count > 0 {
         return None;
     }
@@ -121,7 +121,7 @@ pub(crate) fn unused<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Unuse
         let Some(sandbox) = sandbox_of(view, list, entry) else {
             continue;
         };
-        if sandbox.ready != Some(false) || !view.passed(looked_at.plus(SETTLED)) {
+        if sandbox.ready != Some(false) || !has_settled(view, entry) {
             return None;
         }
         stopped = Some(sandbox);
@@ -134,6 +134,13 @@ pub(crate) fn unused<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Unuse
         runtime,
         stopped,
     })
+}
+
+/// Whether what keeps a namespace has been the same for so long that nobody is
+/// about to remove it.
+pub(crate) fn has_settled(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let looked_at = entry.held_at;
+    looked_at.is_some_and(|at| view.passed(at.plus(SETTLED)))
 }
 
 /// The sandbox of a namespace that a list has, a ready one rather than others.

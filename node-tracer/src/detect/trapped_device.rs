@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::Device,
+    event::{Device, RuntimeSandbox},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::netns::{NetnsEntry, Wiring},
 };
@@ -67,7 +67,15 @@ fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
     if pinned_netns::verdict(view, entry).is_some() {
         return Some((Why::Pinned, since));
     }
-    let decided = unused.runtime.is_some() && ghost_sandbox::gone(view, entry).is_none();
+    let runtime = unused.runtime?;
+    // A sandbox that is on its way out, of which the runtime does not tell where
+    // it is, may be this one.
+    let mut sandboxes = runtime.sandboxes();
+    let is_nowhere = |each: &RuntimeSandbox| {
+        each.ready == Some(false) && each.netns.is_none() && !each.host_network
+    };
+    let decided = ghost_sandbox::gone(view, entry).is_none()
+        && (pinned_netns::has_settled(view, entry) || !sandboxes.any(is_nowhere));
     let empty = decided && !pinned_netns::is_named_by_others(entry);
     empty.then_some((Why::Empty, since))
 }

@@ -225,6 +225,30 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_whose_sandbox_is_known_is_not_another_sandboxs_of_the_same_address() {
+        let other = RuntimeSandbox {
+            netns: None,
+            ips: vec![ip(5)],
+            ..crate::model::story::sandbox("sandbox-other", 100, OLD)
+        };
+        let seen = [found(40, 100), added(40, 100, 5)];
+        let known = [
+            &seen[..],
+            &[cached(Some(100), None), cri(61, &[other.clone()])],
+        ]
+        .concat();
+        assert_eq!(sandbox(&known, 100).as_deref(), Some("sandbox-old"));
+        // Of one of which only the pod is known, it is the best guess.
+        let tasks = [pod_task(9, "app", OLD, "app-old")];
+        let guessed = [
+            &seen[..],
+            &[holders(41, 100, &tasks, &[]), cri(61, &[other])],
+        ]
+        .concat();
+        assert_eq!(sandbox(&guessed, 100).as_deref(), Some("sandbox-other"));
+    }
+
+    #[test]
     fn a_number_that_is_another_namespaces_by_now_ties_nothing() {
         let old = [cached(Some(100), None), created(70, 100), added(71, 100, 6)];
         assert_eq!(sandbox(&old, 100), None);

@@ -1,3 +1,4 @@
+use super::is_inner;
 use crate::{
     event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
@@ -70,7 +71,7 @@ fn on(ifname: &str, kind: Option<&str>) -> usize {
             _ => {}
         }
     }
-    Node::of(&story).tick(5).len()
+    Node::of(&story).of_rule(5, DUPLICATE).len()
 }
 
 /// How bad it is that two namespaces have an address behind masters.
@@ -509,6 +510,47 @@ fn what_only_a_cgroup_ties_to_a_pod_that_has_its_sandbox_elsewhere_does_not_coun
     assert_eq!(twice(&pods), 1, "nothing tells them from sandboxes");
     let cached = attached(2, &[cached_a, cached_b]);
     assert_eq!(twice(&[pods, vec![cached]].concat()), 0);
+}
+
+/// Of such a pod only cgroups tell: the sandbox is cabled to the host, too.
+#[test]
+fn a_sandbox_with_a_cable_to_what_its_pod_made_is_not_inside() {
+    let end = |inode, devices_: &[Device]| devices(2, inode, devices_, &[], &[]);
+    let tasks = |inode: u32| [pod_task(inode, "app", OLD, "app")];
+    let story = [
+        host(0),
+        found(1, 100),
+        found(1, 200),
+        added(1, 100, 5),
+        added(1, 200, 77),
+        holders(1, 100, &tasks(100), &[]),
+        holders(1, 200, &tasks(200), &[]),
+        end(1, &[veth(9, "veth1", 2)]),
+        end(100, &[veth(2, "eth0", 9), veth(4, "veth2", 3)]),
+        end(200, &[veth(3, "eth0", 4)]),
+    ];
+    let node = Node::of(&story);
+    let inner = |inode| is_inner(node.0.model(), node.0.model().netns.get(ns(inode)).unwrap());
+    assert_eq!((inner(100), inner(200)), (false, true));
+}
+
+#[test]
+fn a_vlan_on_a_pods_own_device_can_be_another_pods() {
+    let mut story = pair();
+    for inode in [100, 200] {
+        let parent = Device {
+            link: Some(2),
+            link_nsid: Some(0),
+            ..device(2, "net1", "macvlan")
+        };
+        let tagged = Device {
+            link: Some(2),
+            ..device(3, "eth0", "vlan")
+        };
+        story.push(devices(5, inode, &[parent, tagged], &[], &[]));
+    }
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Info);
 }
 
 /// The pod's new sandbox has another address than the old one, which a task

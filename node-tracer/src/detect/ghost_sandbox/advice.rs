@@ -5,6 +5,7 @@ use super::{
     Ghost, asleep,
     fate::{Case, Fate},
     ipam::Outlook,
+    is_frozen,
     telling::Told,
 };
 use crate::{
@@ -38,6 +39,12 @@ impl Told<'_, '_> {
                 "look again in a moment: if {} is still in state D then, it is stuck, and where \
                  shows in /proc/{tid}/stack",
                 task_label(task),
+            ));
+        } else if is_frozen(entry) {
+            advice.push(String::from(
+                "thaw its tasks: they take no signal while their cgroup is frozen (the runtime's \
+                 resume, or freezer.state and cgroup.freeze in the cgroup that /proc/PID/cgroup \
+                 names); then remove the sandbox",
             ));
         } else if entry.task_count > 0 {
             advice.push(String::from(

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     Ghost, asleep,
     fate::{Case, Fate},
-    is_removed,
+    is_frozen, is_removed,
     telling::Told,
 };
 use crate::{
@@ -138,7 +138,12 @@ impl Told<'_, '_> {
             );
             claims.push(evidence(claim, "kernel", held_at));
         } else if stuck.is_empty() && entry.task_count > 0 {
-            claims.push(evidence("tasks in it still run", "kernel", held_at));
+            let state = match is_frozen(entry) {
+                true => "are frozen by their cgroup's freezer",
+                false => "still run",
+            };
+            let claim = format!("tasks in it {state}");
+            claims.push(evidence(claim, "kernel", held_at));
         } else if stuck.is_empty() {
             let mounts = joined(entry.mounts.iter().map(|path| path.display()));
             let fds = joined(entry.fds.iter().map(fd_label));

@@ -6,6 +6,7 @@ use super::{
     Ghost, asleep,
     fate::{Case, Fate},
     ipam::{self, Outlook, Start},
+    is_frozen,
 };
 use crate::{
     clock::Timestamp,
@@ -160,7 +161,10 @@ impl Told<'_, '_> {
         } else if let Some(task) = asleep(entry) {
             format!("{} is in uninterruptible sleep", task_label(task))
         } else if entry.task_count > 0 {
-            String::from("its tasks still run")
+            match is_frozen(entry) {
+                true => String::from("its tasks are frozen"),
+                false => String::from("its tasks still run"),
+            }
         } else if let Some(path) = entry.mounts.first() {
             format!("only the mount {} is left", path.display())
         } else {

@@ -11,17 +11,17 @@ const NOW: i64 = 1_000;
 const CALI: &str = "cali9118ebbb10b";
 
 fn all(story: &[Event]) -> Vec<Finding> {
-    let told = Node::of(story).of_rule(NOW, Rule::OrphanVeth);
+    let told = Node::of_looks(story).of_rule(NOW, Rule::OrphanVeth);
     told.into_iter().map(|(finding, _)| finding).collect()
 }
 
 fn gap(story: &[Event]) -> Option<String> {
-    let node = Node::of(story);
+    let node = Node::of_looks(story);
     let settings = crate::engine::Settings {
         boot_id: "boot".into(),
         node: "node-1".into(),
         stall_threshold: std::time::Duration::from_secs(5),
-        surveyed: false,
+        surveyed: true,
     };
     orphan_veth::gap(&View::new(node.0.model(), &settings, s(NOW)))
 }
@@ -344,7 +344,7 @@ fn a_plain_name_says_nothing_where_another_cni_is_configured() {
 
 #[test]
 fn it_is_since_the_first_look_that_found_it_so() {
-    let mut tale = Node::of(&node(veth(9, CALI, 3), &[]));
+    let mut tale = Node::of_looks(&node(veth(9, CALI, 3), &[]));
     assert_eq!(tale.of_rule(NOW, Rule::OrphanVeth)[0].0.since, s(5));
     for seconds in [NOW + 10, NOW + 20] {
         let host = [veth(8, "cali0123456789a", 3), veth(9, CALI, 3)];

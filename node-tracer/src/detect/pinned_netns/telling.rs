@@ -161,6 +161,11 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
              more reported in a minute",
         ));
     }
+    if entry.wiring.is_none() && view.settings.surveyed {
+        unknown.push(String::from(
+            "whether it still has an address: it could not be entered",
+        ));
+    }
     if runtime.is_none() {
         unknown.push(format!(
             "whether the container runtime has a sandbox of it, or removes one just now: {}",

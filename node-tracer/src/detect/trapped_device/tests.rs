@@ -124,3 +124,19 @@ fn devices_of_unknown_hardware_are_told_apart_by_name() {
     let told = Node::of(&story).of_rule(NOW, Rule::TrappedDevice);
     assert_eq!(told.len(), 2, "{told:#?}");
 }
+
+#[test]
+fn a_device_may_be_a_stopped_sandboxs_that_the_runtime_does_not_place() {
+    let mut story = unused("/run/docker/netns/8d0f2b1c3a4e");
+    story[2] = held_by_fds(NOW - 30, 100, &[leaked_fd(3)]);
+    assert!(trapped(&story).is_some(), "the runtime has none");
+    let stopped = RuntimeSandbox {
+        ready: Some(false),
+        netns: None,
+        ..sandbox("sandbox-old", 100, OLD)
+    };
+    story[3] = cri(NOW - 20, &[stopped]);
+    assert_eq!(trapped(&story), None, "it may be on its way out");
+    story[2] = held_by_fds(NOW - 61, 100, &[leaked_fd(3)]);
+    assert!(trapped(&story).is_some(), "it is not");
+}

@@ -105,6 +105,25 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
 }
 
 #[test]
+fn of_tasks_that_are_frozen_nobody_is_told_to_send_signals() {
+    let mut story = ghost_story();
+    story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
+    for event in &mut story {
+        if let What::NetnsHolders { tasks, .. } = &mut event.what {
+            let frozen = Some(crate::event::NotStuck::Frozen);
+            tasks.iter_mut().for_each(|task| task.not_stuck = frozen);
+        }
+    }
+    let told = ghost(&story, 100).unwrap();
+    assert!(told.title.contains("are frozen"), "{}", told.title);
+    let words = format!("{:?} {:?}", told.evidence, told.advice);
+    assert!(
+        words.contains("thaw") && !words.contains("still run"),
+        "{words}"
+    );
+}
+
+#[test]
 fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
     let mut story = [ghost_story(), successor(70)].concat();
     story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
