@@ -212,6 +212,16 @@ fn addresses() -> Vec<Situation> {
             .host(Device { master: Some("blue"), ..Device::bridge("br-blue").ip("192.168.60.1/24") })
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-red").ip("192.168.60.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-blue").ip("192.168.60.5/24"))),
+        row("direct return: backends have the virtual address on lo, the node has it on its uplink")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .pod(Pod::new("shop/b", "10.244.7.3/24"))
+            .shell("for n in {shop/a} {shop/b}; do nsenter --net=$n ip addr add 203.0.113.10/32 dev lo; done")
+            .shell("ip addr add 203.0.113.10/32 dev ens3; ip addr add 203.0.113.11/32 dev lo")
+            .real("the survey leaves lo out"),
+        row("kube-router: direct return by a tunnel device in every backend, and a dummy on the node")
+            .host(Device::dummy("kube-dummy-if").ip("203.0.113.10/32"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::of("ipip", "kube-tunnel-if").ip("203.0.113.10/32")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::of("ipip", "kube-tunnel-if").ip("203.0.113.10/32"))),
         routed("Cilium with netkit: pods behind pairs that are routed", "cilium-cni", None)
             .pod(Pod::with("shop/a", Device::netkit("eth0", "lxc0123456789ab").ip("10.0.1.5/32")))
             .pod(Pod::with("shop/b", Device::netkit("eth0", "lxc1123456789ab").ip("10.0.1.6/32"))),
@@ -335,6 +345,18 @@ fn strangers() -> Vec<Situation> {
                 .task("dnsmasq")
                 .device(Device::veth("tap2").to("qbr-two").ip("192.168.0.2/24")),
             ),
+        named("OpenStack with OVN: metadata namespaces of tenants with the same networks")
+            .host(Device::of("openvswitch", "ovs-system"))
+            .other(Other::at("m1", "/run/netns/ovnmeta-0f5e7a52-0001-4000-8000-000000000001").task("haproxy").device(second("ovs-system").ip("169.254.169.254/32").ip("192.168.0.2/24")))
+            .other(Other::at("m2", "/run/netns/ovnmeta-0f5e7a52-0002-4000-8000-000000000002").task("haproxy").device(second("ovs-system").ip("169.254.169.254/32").ip("192.168.0.2/24"))),
+        named("nerdctl and podman by CNI: containers that libcni has, and no runtime of Kubernetes")
+            .host(Device::bridge("nerdctl0").ip("10.4.0.1/24"))
+            .other(Other::at("nc", "/run/netns/cni-5f0c1a2b-0001-4000-8000-000000000001").task("nginx").cgroup(&format!("/default/{}", digits("nc", 64)))
+                .cached("bridge", &digits("nc", 64))
+                .device(Device::veth("eth0").to("nerdctl0").ip("10.4.0.5/24")))
+            .other(Other::at("pc", "/run/netns/cni-5f0c1a2b-0002-4000-8000-000000000002").task("redis").cgroup(&format!("/machine.slice/libpod-{}.scope", digits("pc", 64)))
+                .cached("podman", &digits("pc", 64))
+                .device(Device::veth("eth0").to("nerdctl0").ip("10.4.0.6/24"))),
         named("two namespaces without any pod, joined to nothing, with one address")
             .other(
                 Other::at("n1", "/run/netns/test-a")
@@ -437,6 +459,9 @@ fn ends() -> Vec<Situation> {
             .pod(other())
             .pod(static_pod())
             .watched(&[300, 120]),
+        row("the node was lost for a while: its pods are in phase Unknown")
+            .pod(Pod::new("shop/a", "10.244.7.2/24").listed(Listed::As("Unknown")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").listed(Listed::As("Unknown"))),
         row("preemption: the victim terminates, the preemptor waits for it")
             .pod(terminating(10))
             .pod(other()),

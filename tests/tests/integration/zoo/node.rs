@@ -488,6 +488,22 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
             }
         }
     }
+    for other in &situation.others {
+        let Some((name, container)) = &other.cached else {
+            continue;
+        };
+        let ips = other.devices.iter().flat_map(|device| &device.addresses);
+        let ips: Vec<Value> = ips.map(|address| json!({ "address": address })).collect();
+        let cached = json!({
+            "kind": "cniCacheV1", "containerId": container, "ifName": "eth0",
+            "networkName": name, "netns": other.mount,
+            "result": { "cniVersion": "1.0.0", "ips": ips },
+        });
+        write(
+            &format!("cni/results/{name}-{container}-eth0"),
+            cached.to_string(),
+        )?;
+    }
     for address in &situation.earlier {
         let file = format!("{EARLIER}/{address}").replace("/var/lib/", "");
         write(&file, format!("{}\r\neth0", digits(address, 64)))?;

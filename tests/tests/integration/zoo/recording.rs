@@ -447,6 +447,21 @@ impl Writer<'_> {
                 }));
             }
         }
+        for (at, other) in self.situation.others.iter().enumerate() {
+            let Some((network, container)) = &other.cached else {
+                continue;
+            };
+            let ips = other.devices.iter().flat_map(|device| &device.addresses);
+            let ips: Vec<_> = ips
+                .filter_map(|address| address.split('/').next())
+                .collect();
+            let netns = 4_026_533_200_u32 + 10 * at as u32;
+            attachments.push(json!({
+                "path": format!("{folder}/{network}-{container}-eth0"), "network": network,
+                "container_id": container, "ifname": "eth0", "netns_path": other.mount,
+                "netns": { "inode": netns }, "ips": ips, "written": ago(other.age),
+            }));
+        }
         for address in &self.situation.earlier {
             let container = digits(address, 64);
             attachments.push(json!({

@@ -126,6 +126,14 @@ fn ghosts() -> Vec<Situation> {
             .may("missing-del")
             .never_advises(&["delete pod", "db-0"])
             ,
+        row("a sticky address: the pod of a StatefulSet came back with it while the old one hangs")
+            .pod(other())
+            .pod(ghost("shop/db-0", "10.244.7.2/24").earlier())
+            .pod(Pod::new("shop/db-0", "10.244.7.2/24").age(200))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/db-0"))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .may("blocked-task")
+            .never_advises(&["delete pod", "db-0"]),
         row("a sticky address: the living pod's older sandbox hangs and has it, too")
             .pod(other())
             .pod(Pod::new("shop/vm-0", "10.244.7.2/24").earlier_sandbox().in_cri(InCri::NotReady).stuck("dd", 300))
@@ -370,6 +378,24 @@ fn duplicates() -> Vec<Situation> {
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("macvlan", "net1", "ens4")).device(Device::tagged("net1.100", "net1").ip("192.168.50.5/24")))
             .finds(finds("duplicate-address").any().about("192.168.50.5").times(1))
             .deletes_nobody(),
+        shared("Multus: net1 of two pods by macvlan on one bond, one address")
+            .host(Device::of("bond", "bond0"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("macvlan", "net1", "bond0").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(Device::on("macvlan", "net1", "bond0").ip("192.168.50.5/24"))),
+        shared("a pod by macvlan has the address of the node's device below it")
+            .host(Device::uplink("ens4").ip("192.168.50.5/24"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(Device::on("macvlan", "net1", "ens4").ip("192.168.50.5/24"))),
+        shared("two bridges that a cable joins, a pod on each, one address")
+            .host(Device::bridge("br-a"))
+            .host(Device::bridge("br-b"))
+            .pod(Pod::new("shop/a", "10.244.7.2/24").device(second("br-a").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").device(second("br-b").ip("192.168.50.5/24")))
+            .shell("ip link add patch-a type veth peer name patch-b; ip link set patch-a master br-a up; ip link set patch-b master br-b up")
+            .real("the cable is made by hand"),
+        row("keepalived: two pods on the bridge hold one virtual address")
+            .pod(Pod::with("infra/keepalived-a", Device::veth("eth0").ip("10.244.7.2/24").ip("203.0.113.8/32")).known_as(&["10.244.7.2"]))
+            .pod(Pod::with("infra/keepalived-b", Device::veth("eth0").ip("10.244.7.3/24").ip("203.0.113.8/32")).known_as(&["10.244.7.3"]))
+            .finds(finds("duplicate-address").about("203.0.113.8").times(1)),
         row("SR-IOV: net1 of two pods have one address, by virtual functions of which nobody knows the network")
             .pod(Pod::new("shop/a", "10.244.7.2/24").device(function().ip("192.168.50.5/24")))
             .pod(Pod::new("shop/b", "10.244.7.3/24").device(function().ip("192.168.50.5/24")))
@@ -534,6 +560,17 @@ fn leftovers() -> Vec<Situation> {
             .finds(finds("ghost-sandbox").about("shop/old"))
             .may("pinned-netns")
             .watched(&[300, 100]),
+        row("a namespace with a runtime's name that no source knows, on the pod network, with an address")
+            .pod(other())
+            .other(Other::at("left", "/run/netns/cni-5f0c1a2b-0003-4000-8000-000000000003").device(Device::veth("eth0").ip("10.244.7.2/24")))
+            .finds(finds("pinned-netns").warning().about("cni-5f0c1a2b-0003"))
+            .watched(&[300, 100]),
+        row("a namespace with a runtime's name that no source knows has the address of a pod")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .other(Other::at("left", "/run/netns/cni-5f0c1a2b-0003-4000-8000-000000000003").device(Device::veth("eth0").ip("10.244.7.2/24")))
+            .finds(finds("duplicate-address").about("10.244.7.2").times(1))
+            .may("pinned-netns")
+            .deletes_nobody(),
         row("a ghost keeps an ENI from the node")
             .network(network("terway", None))
             .pod(other())

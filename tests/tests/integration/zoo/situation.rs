@@ -199,6 +199,8 @@ pub(super) struct Other {
     pub(super) tasks: Vec<Task>,
     /// Folder of its tasks' cgroup.
     pub(super) cgroup: Option<String>,
+    /// Its network and container, if libcni knows of it.
+    pub(super) cached: Option<(&'static str, String)>,
     pub(super) age: u64,
 }
 
@@ -828,6 +830,7 @@ impl Other {
             devices: Vec::new(),
             tasks: Vec::new(),
             cgroup: None,
+            cached: None,
             age: 3600,
         }
     }
@@ -855,6 +858,12 @@ impl Other {
             in_pod: false,
             ..Task::new(comm)
         });
+        self
+    }
+
+    /// libcni has its ADD, which was for no pod.
+    pub(super) fn cached(mut self, network: &'static str, container: &str) -> Self {
+        self.cached = Some((network, container.to_owned()));
         self
     }
 
