@@ -572,6 +572,13 @@ fn sources() -> Vec<Situation> {
             .silent("ghost-sandbox")
             .may("blocked-task")
             .unknown(&["this node", "worker-1", "pod list", "whether a pod"]),
+        row("a file with one pod alone is no list")
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .pod(Pod::new("shop/b", "10.244.7.3/24").stuck("dd", 300))
+            .api(Api::Single("shop/a"))
+            .silent("ghost-sandbox")
+            .may("blocked-task")
+            .real("a recording does not have the file"),
         row("the runtime has just been started and lists nothing")
             .pod(Pod::new("shop/a", "10.244.7.2/24").in_cri(InCri::Gone))
             .pod(Pod::new("shop/b", "10.244.7.3/24").in_cri(InCri::Gone)),

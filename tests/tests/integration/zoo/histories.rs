@@ -148,7 +148,12 @@ impl History {
         )
     }
 
-    fn call(mut self, seconds: f64, call: &Call<'_>) -> Self {
+    fn call(self, seconds: f64, call: &Call<'_>) -> Self {
+        self.long_call(seconds, 0.02, call)
+    }
+
+    /// A call that takes so many seconds.
+    fn long_call(mut self, seconds: f64, lasts: f64, call: &Call<'_>) -> Self {
         let Call {
             command,
             pod,
@@ -177,7 +182,7 @@ impl History {
         ended["network"] = json!("podnet");
         ended["ipam"] = json!(self.ipam);
         ended["cni_version"] = json!("1.0.0");
-        ended["duration_ms"] = json!(20.0);
+        ended["duration_ms"] = json!(lasts * 1000.0);
         ended["exit_code"] = json!(i32::from(error.is_some()));
         match error {
             Some(error) => ended["error"] = json!({ "code": 11, "msg": error }),
@@ -192,7 +197,7 @@ impl History {
             }
             None => {}
         }
-        self.at(seconds + 0.02, ended)
+        self.at(seconds + lasts, ended)
     }
 
     fn add(self, seconds: f64, pod: &Pod) -> Self {
@@ -437,6 +442,61 @@ fn turnover() -> Vec<History> {
         .starts(31.5, &preemptor)
         .until(90.0)
         .quiet();
+    let (late, heir) = (
+        Pod::new("shop/late", "10.244.7.2/24"),
+        Pod::new("shop/heir", "10.244.7.2/24"),
+    );
+    // The plugin gives the address back before it takes it from the namespace.
+    let overlap = |name, removed: Option<f64>| {
+        let history = History::new(name)
+            .api(0.0, &[&late, &heir])
+            .starts(1.0, &late)
+            .holders(30.0, &late, false, true)
+            .reservation(30.1, &late, false)
+            .starts(31.0, &heir);
+        match removed {
+            Some(at) => history
+                .long_call(
+                    30.05,
+                    at - 30.0,
+                    &Call {
+                        command: "DEL",
+                        pod: &late,
+                        nameless: false,
+                        plugin: "bridge",
+                        error: None,
+                    },
+                )
+                .address(at, "address-removed", &late)
+                .at(
+                    at + 0.1,
+                    json!({ "event": "netns-dying", "netns": netns(&late) }),
+                )
+                .at(
+                    at + 0.2,
+                    json!({ "event": "netns-destroyed", "netns": netns(&late) }),
+                ),
+            None => history,
+        }
+        .until(120.0)
+    };
+    let overlaps = vec![
+        overlap(
+            "an address is given back a few seconds before it is taken from the namespace",
+            Some(34.0),
+        )
+        .quiet(),
+        overlap(
+            "an address is given to another pod, and is never taken from the first",
+            None,
+        )
+        .finds(
+            finds("duplicate-address")
+                .critical()
+                .about("10.244.7.2")
+                .times(1),
+        ),
+    ];
     let sandbox = Pod::new("shop/db-0", "10.244.7.2/24").earlier_sandbox();
     let next = Pod::new("shop/db-0", "10.244.7.2/24");
     let restarted = History::new("a pod's sandbox is made anew, with the same sticky address")
@@ -446,7 +506,9 @@ fn turnover() -> Vec<History> {
         .starts(33.0, &next)
         .until(120.0)
         .quiet();
-    vec![drain, jobs, preemption, restarted]
+    let mut all = vec![drain, jobs, preemption, restarted];
+    all.extend(overlaps);
+    all
 }
 
 /// Sources and clocks that fail for a while.
@@ -486,6 +548,24 @@ fn interruptions() -> Vec<History> {
             .until(400.0)
             .quiet()
             .silent("ghost-sandbox"),
+        History::new("a pod is off the list for a moment, and on the next one again")
+            .api(0.0, &[&a, &b])
+            .starts(1.0, &a)
+            .starts(2.0, &b)
+            .deleted(20.0, &a)
+            .api(20.1, &[&b])
+            .api(25.0, &[&a, &b])
+            .until(200.0)
+            .quiet(),
+        History::new("the clock is set an hour forward within a pod's grace period")
+            .api(0.0, &[&a])
+            .starts(1.0, &a)
+            .deleted(20.0, &a)
+            .api(20.1, &[])
+            .step(22.0, 3600)
+            .stops(40.0, &a)
+            .until(120.0)
+            .quiet(),
         stepped("the clock is set an hour forward", 3600),
         stepped("the clock is set an hour back", -3600),
         History::new("records were lost for a moment: that is over some time later")

@@ -677,6 +677,15 @@ impl Node<'_> {
         match situation.api {
             Api::None => options.push_str(" --pods none"),
             Api::File(namespaces) => self.pods_file(namespaces, text, &mut options)?,
+            Api::Single(name) => {
+                let mut pods = situation.pods.iter();
+                let one = pods
+                    .find(|pod| pod.label() == name)
+                    .context("no such pod")?;
+                fs::write(self.scratch.path().join("pods.json"), item(one).to_string())?;
+                text.push_str("cp /run/zoo/pods.json /tmp/pods.json\n");
+                options.push_str(" --pods /tmp/pods.json");
+            }
             Api::Server if !server => self.pods_file(&[], text, &mut options)?,
             Api::Server | Api::Failed => {
                 let api = self.scratch.path().join("api/api/v1");

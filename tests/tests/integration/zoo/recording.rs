@@ -566,6 +566,8 @@ impl Writer<'_> {
             }
             Api::Server => ("API server", true, &[]),
             Api::File(namespaces) => ("/root/pods.json", false, namespaces),
+            // What a file's document says of itself, a recording has lost.
+            Api::Single(_) => return,
         };
         let named = |pod: &&Pod| some.is_empty() || some.contains(&pod.namespace.as_str());
         let mut pods: Vec<Value> = all.filter(named).map(listing).collect();

@@ -117,6 +117,34 @@ fn ghosts() -> Vec<Situation> {
             .finds(finds("duplicate-address").critical().about("10.244.7.2"))
             .may("blocked-task")
             ,
+        row("dual stack: of a ghost's addresses only the one of IPv6 was given away")
+            .pod(other())
+            .pod(Pod::with("shop/old", Device::veth("eth0").ip("10.244.7.2/24").ip("fd00:10:244:7::2/64")).gone().in_cri(InCri::NotReady).stuck("dd", 300).unreserved())
+            .pod(Pod::with("shop/new", Device::veth("eth0").ip("10.244.7.3/24").ip("fd00:10:244:7::2/64")).age(60))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("fd00:10:244:7::2"))
+            .finds(finds("duplicate-address").critical().about("fd00:10:244:7::2").times(1))
+            .may("blocked-task"),
+        row("Multus: a ghost's net1 address was given to the next pod, eth0's was not")
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24").device(Device::on("macvlan", "net1", "ens3").ip("192.168.50.5/24")))
+            .pod(Pod::new("shop/new", "10.244.7.3/24").device(Device::on("macvlan", "net1", "ens3").ip("192.168.50.5/24")).age(60))
+            .finds(finds("ghost-sandbox").critical().with("phase", "conflict").about("shop/old"))
+            .finds(finds("duplicate-address").about("192.168.50.5").times(1))
+            .may("blocked-task"),
+        row("Terminating for an hour, a task hangs, and its address was given to the next pod")
+            .pod(other())
+            .pod(Pod::new("shop/old", "10.244.7.2/24").listed(Listed::Terminating(3600)).unreserved().stuck("dd", 3600))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .may("ghost-sandbox")
+            .may("blocked-task"),
+        row("a ghost, and host-local's store cannot be read")
+            .pod(other())
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .without(Source::Store)
+            .finds(finds("ghost-sandbox").with("phase", "suspected").without("due").about("shop/old"))
+            .unknown(&["store", "reserved"])
+            .may("blocked-task"),
         row("a StatefulSet's pod that came back while the old one hangs")
             .pod(other())
             .pod(ghost("shop/db-0", "10.244.7.2/24").earlier().unreserved())
@@ -202,6 +230,30 @@ fn dues() -> Vec<Situation> {
             )
             .may("blocked-task")
             .recorded("it takes Terway's daemon"),
+        row("Calico has given the address back, its pod hangs")
+            .network(network("calico", Some("calico-ipam")).stored("calico", "ipamblocks"))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24").unreserved())
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "armed")
+                    .about("shop/old"),
+            )
+            .may("blocked-task")
+            .recorded("it takes Calico's resources"),
+        row("Calico still has the address, its pod hangs")
+            .network(network("calico", Some("calico-ipam")).stored("calico", "ipamblocks"))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .finds(
+                finds("ghost-sandbox")
+                    .with("phase", "suspected")
+                    .about("shop/old"),
+            )
+            .may("blocked-task")
+            .recorded("it takes Calico's resources"),
+        unknown("Cilium: its agent frees by DEL alone", "cilium-cni", None),
         row("Whereabouts still has the address, its pod hangs")
             .network(network("macvlan", Some("whereabouts")).stored("whereabouts", "ippools"))
             .pod(Pod::new("shop/other", "10.244.7.9/24"))
@@ -346,6 +398,10 @@ fn duplicates() -> Vec<Situation> {
             .without(Source::Store)
             .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500))
             .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500)),
+        both("three living pods have one address")
+            .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").made(500)).age(500))
+            .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.2/24").made(90)).age(91))
+            .pod(Pod::with("shop/c", Device::veth("eth0").ip("10.244.7.2/24").made(30)).age(31)),
         row("dual stack: only the addresses of IPv6 are the same")
             .pod(Pod::with("shop/a", Device::veth("eth0").ip("10.244.7.2/24").ip("fd00:10:244:7::2/64")).age(500))
             .pod(Pod::with("shop/b", Device::veth("eth0").ip("10.244.7.3/24").ip("fd00:10:244:7::2/64")).age(50))

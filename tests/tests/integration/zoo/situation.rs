@@ -66,6 +66,8 @@ pub(super) enum Api {
     Server,
     /// A file with the pods of these Kubernetes namespaces; all if none is named.
     File(&'static [&'static str]),
+    /// A file with one pod alone, `kubectl get pod NAME -o json`.
+    Single(&'static str),
     /// The server does not answer.
     Failed,
     /// Nobody is asked.
