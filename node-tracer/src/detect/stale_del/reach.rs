@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use super::{GRACE, Newer};
+use super::Newer;
 use crate::{
     clock::Timestamp,
     detect::View,
@@ -219,7 +219,7 @@ impl<'v, 'a> Judge<'v, 'a> {
         let Some(ended) = del.ended.filter(|end| end.since(del.started) <= SHORT) else {
             return false;
         };
-        let meanwhile = |at: Timestamp| at >= del.started && at <= ended.plus(GRACE);
+        let meanwhile = |at: Timestamp| at >= del.started && at <= ended;
         match kind {
             Kind::Address => meanwhile(loss.at),
             _ => {
