@@ -164,7 +164,9 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
 pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
     let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);
-    if !is_wrong || IGNORED.are_in(said) {
+    // Services that fail are no pods.
+    let is_of_pods = ident != Some("systemd");
+    if !is_wrong || !is_of_pods || IGNORED.are_in(said) {
         return Verdict::Nothing;
     }
     let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);
