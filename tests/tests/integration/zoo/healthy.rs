@@ -550,6 +550,7 @@ fn sources() -> Vec<Situation> {
         row("a list of one Kubernetes namespace, one sandbox of another")
             .pod(Pod::new("shop/a", "10.244.7.2/24"))
             .pod(Pod::new("payments/b", "10.244.7.3/24").age(3600).stuck("dd", 300))
+            .explains("10.244.7.3", &["payments", "dd"])
             .api(Api::File(&["shop"]))
             .silent("ghost-sandbox")
             .may("blocked-task")

@@ -640,25 +640,37 @@ impl Node<'_> {
             )?;
             return Ok(text);
         }
-        let mut command = format!("/run/zoo/node-tracer scan -o json{options}");
-        if shown() {
-            command.push_str(" --record /run/zoo/record.jsonl");
-        }
-        if let Some(folder) = situation.tool_in {
-            let cgroup = format!("/sys/fs/cgroup{folder}");
-            command = format!(
-                "(mkdir -p {cgroup}; echo 0 > {cgroup}/cgroup.procs; exec unshare -C {command})"
-            );
-        }
-        // Its exit code is one of its verdict; that there is one, the records say.
-        writeln!(text, "{command} || true")?;
-        for each in &situation.expect {
-            if let Expect::Explains(subject, _) = each {
-                let explain = command.replace(" scan ", &format!(" explain {subject} "));
-                writeln!(text, "{explain} || true")?;
+        let tool = |command: &str| {
+            let line = format!("/run/zoo/node-tracer {command} -o json{options}");
+            // Its exit code is a part of its verdict; that there is one, the records say.
+            match situation
+                .tool_in
+                .map(|folder| format!("/sys/fs/cgroup{folder}"))
+            {
+                Some(cgroup) => format!(
+                    "(mkdir -p {cgroup}; echo 0 > {cgroup}/cgroup.procs; exec unshare -C {line}) || true\n"
+                ),
+                None => format!("{line} || true\n"),
             }
+        };
+        let record = if shown() {
+            " --record /run/zoo/record.jsonl"
+        } else {
+            ""
+        };
+        text.push_str(&tool(&format!("scan{record}")));
+        for subject in self.subjects() {
+            text.push_str(&tool(&format!("explain {subject}")));
         }
         Ok(text)
+    }
+
+    /// What is to be explained.
+    fn subjects(&self) -> impl Iterator<Item = &'static str> {
+        self.situation.expect.iter().filter_map(|each| match each {
+            Expect::Explains(subject, _) => Some(*subject),
+            _ => None,
+        })
     }
 
     /// The tool's options; what they need is written, or done by the script.
@@ -783,8 +795,13 @@ impl Node<'_> {
             print!("{}", fs::read_to_string(record).unwrap_or_default());
         }
         let records = self.records(&lines);
+        let count = |kind: &str| {
+            let records = records.iter().filter(|record| record["type"] == kind);
+            records.count()
+        };
+        let explained = self.mode == Mode::Trace || count("explanation") == self.subjects().count();
         ensure!(
-            records.iter().any(|record| record["type"] == "summary"),
+            count("summary") > 0 && explained,
             "the node: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );

@@ -99,6 +99,7 @@ fn ghosts() -> Vec<Situation> {
             .pod(other())
             .pod(ghost("shop/old", "10.244.7.2/24"))
             .finds(finds("ghost-sandbox").warning().with("phase", "suspected").without("due").about("shop/old"))
+            .explains("shop/old", &["10.244.7.2", "dd", "request_wait_answer"])
             .may("blocked-task")
             ,
         row("gVisor: a ghost that has its address in the sentry only")
@@ -675,6 +676,7 @@ fn leftovers() -> Vec<Situation> {
             .pod(other())
             .pod(Pod::new("shop/a", "10.244.7.2/24").stuck("dd", 300))
             .finds(finds("blocked-task").warning().about("dd"))
+            .explains("shop/a", &["10.244.7.2", "dd", "Running"])
             .silent("ghost-sandbox")
             .deletes_nobody(),
     ]
