@@ -391,8 +391,7 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Opti
         (true, true) => {}
         (true, false) => {
             let mut failures = view.model.failures();
-            let is_sure =
-                unknown.is_empty() && unread(view) == 0 && failures.next().is_none();
+            let is_sure = unknown.is_empty() && unread(view) == 0 && failures.next().is_none();
             advice.push(closing_advice(view, address, &owners, is_sure));
         }
         (false, _) => advice.push(String::from(
