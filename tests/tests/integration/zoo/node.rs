@@ -273,7 +273,7 @@ fn cgroup_of(pod: &Pod, task: &Task) -> String {
     };
     let folder = pod.cgroup.clone();
     let folder = folder.unwrap_or_else(|| format!("/kubepods/besteffort/pod{}", pod.uid));
-    format!("{folder}/{id}")
+    format!("{folder}/{}", pod.scope.replace("{id}", &id))
 }
 
 fn script(situation: &Situation) -> String {

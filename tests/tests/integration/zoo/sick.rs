@@ -8,6 +8,7 @@ use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source
 pub(super) fn rows() -> Vec<Situation> {
     let all = [
         ghosts(),
+        cgroups(),
         dues(),
         deletions(),
         duplicates(),
@@ -181,6 +182,72 @@ fn ghosts() -> Vec<Situation> {
     ]
 }
 
+/// A ghost and its heir that only their cgroups tell of, as kubelets and
+/// runtimes name them.
+fn cgroups() -> Vec<Situation> {
+    let known = |name, folder: &str, scope: &str| {
+        let pod = |mut pod: Pod| {
+            let folder = folder.replace("{uid}", &pod.uid);
+            let folder = folder.replace("{uid_}", &pod.uid.replace('-', "_"));
+            pod.cgroup = Some(folder);
+            pod.scope = scope.to_owned();
+            pod.uncached().in_cri(InCri::Gone)
+        };
+        row(name)
+            .without(Source::Cri)
+            .without(Source::Cache)
+            .pod(pod(Pod::new("shop/other", "10.244.7.9/24")))
+            .pod(pod(ghost("shop/old", "10.244.7.2/24").unreserved()))
+            .pod(pod(Pod::new("shop/new", "10.244.7.2/24")))
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "conflict")
+                    .about("10.244.7.2"),
+            )
+            .finds(finds("duplicate-address").critical().about("shop/new"))
+            .may("blocked-task")
+            .real("cgroups are the kernel's")
+    };
+    vec![
+        known(
+            "by their cgroups: guaranteed, cgroupfs",
+            "/kubepods/pod{uid}",
+            "{id}",
+        ),
+        known(
+            "by their cgroups: burstable, cgroupfs",
+            "/kubepods/burstable/pod{uid}",
+            "{id}",
+        ),
+        known(
+            "by their cgroups: kubelet with a root of its own",
+            "/reserved/pods/kubepods/burstable/pod{uid}",
+            "{id}",
+        ),
+        known(
+            "by their cgroups: CRI-O, systemd",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid_}.slice",
+            "crio-{id}.scope",
+        ),
+        known(
+            "by their cgroups: cri-dockerd, systemd",
+            "/kubepods.slice/kubepods-pod{uid_}.slice",
+            "docker-{id}.scope",
+        ),
+        known(
+            "by their cgroups: containerd, systemd, kubelet with a root of its own",
+            "/reserved.slice/reserved-kubepods.slice/reserved-kubepods-besteffort.slice/reserved-kubepods-besteffort-pod{uid_}.slice",
+            "cri-containerd-{id}.scope",
+        ),
+        known(
+            "by their cgroups: systemd inside of the container",
+            "/kubepods/burstable/pod{uid}",
+            "{id}/init.scope",
+        ),
+    ]
+}
+
 /// When the address can be handed out, by its IPAM.
 fn dues() -> Vec<Situation> {
     let unknown = |name, plugin, ipam| {
@@ -219,6 +286,35 @@ fn dues() -> Vec<Situation> {
             Some("calico-ipam"),
         )
         .unknown(&["Calico", "block", "store of its IPAM"]),
+        unknown("no configuration says which IPAM it is", "", None).unknown(&[
+            "IPAM",
+            "network",
+            "configuration",
+        ]),
+        row("azure-vnet-ipam: a ghost's address was given to the next pod")
+            .network(network("azure-vnet", Some("azure-vnet-ipam")))
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .pod(Pod::new("shop/new", "10.244.7.2/24").age(60))
+            .finds(
+                finds("ghost-sandbox")
+                    .critical()
+                    .with("phase", "conflict")
+                    .about("shop/old"),
+            )
+            .finds(finds("duplicate-address").critical().about("10.244.7.2"))
+            .may("blocked-task"),
+        row("Multus is the configured network, host-local that of its delegate")
+            .network(network("multus", None).stored("host-local", "/var/lib/cni/networks/podnet"))
+            .pod(Pod::new("shop/other", "10.244.7.9/24"))
+            .pod(ghost("shop/old", "10.244.7.2/24"))
+            .finds(
+                finds("ghost-sandbox")
+                    .warning()
+                    .with("phase", "suspected")
+                    .without("due")
+                    .about("shop/old"),
+            )
+            .may("blocked-task"),
         row("Terway has given the address back, its pod hangs")
             .network(network("terway", None).stored("terway", "/var/lib/cni/terway/ResRelation.db"))
             .pod(Pod::new("shop/other", "10.244.7.9/24"))
@@ -301,6 +397,17 @@ fn deletions() -> Vec<Situation> {
             .pod(
                 Pod::new("shop/evicted", "10.244.7.2/24")
                     .listed(Listed::As("Failed"))
+                    .stuck("dd", 300),
+            )
+            .finds(finds("ghost-sandbox").about("shop/evicted"))
+            .may("blocked-task")
+            .watched(&[110, 60]),
+        row("an evicted pod whose sandbox stays, and nobody says when it ended")
+            .pod(other())
+            .pod(
+                Pod::new("shop/evicted", "10.244.7.2/24")
+                    .listed(Listed::As("Failed"))
+                    .unfinished()
                     .stuck("dd", 300),
             )
             .finds(finds("ghost-sandbox").about("shop/evicted"))
@@ -580,6 +687,22 @@ fn order() -> Vec<Situation> {
             .without(Source::Cache)
             .without(Source::Cri)
             .without(Source::Store),
+        row("two living pods have one address: the rightful holder's was added anew a moment ago")
+            .without(Source::Store)
+            .pod(Pod::with("shop/rightful", Device::veth("eth0").ip("10.244.7.2/24").made(10)).age(3600))
+            .pod(Pod::with("shop/newer", Device::veth("eth0").ip("10.244.7.2/24").made(600)).age(600))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .never_advises(&["delete pod", "rightful"])
+            .recorded("it takes hours"),
+        row("two living pods have one address: the rightful holder's was added anew, and only the kernel knows anything")
+            .without(Source::Store)
+            .without(Source::Cache)
+            .without(Source::Cri)
+            .pod(Pod::with("shop/rightful", Device::veth("eth0").ip("10.244.7.2/24").made(10)).age(3600))
+            .pod(Pod::with("shop/newer", Device::veth("eth0").ip("10.244.7.2/24").made(600)).age(600))
+            .finds(finds("duplicate-address").critical().about("10.244.7.2").times(1))
+            .never_advises(&["delete pod", "rightful"])
+            .recorded("it takes hours"),
         both("the rightful holder was made first and found last").without(Source::Cache),
     ]
 }

@@ -184,6 +184,8 @@ pub(super) struct Pod {
     pub(super) annotations: Vec<(&'static str, String)>,
     /// Folder of its cgroup, where it is not kubelet's.
     pub(super) cgroup: Option<String>,
+    /// What a container's cgroup is called in that folder; `{id}` is its ID.
+    pub(super) scope: String,
     /// It has a namespace of its own.
     pub(super) spaced: bool,
     /// Default routes besides the pod network's: a device and its gateway.
@@ -632,6 +634,7 @@ impl Pod {
             host_network: false,
             annotations: Vec::new(),
             cgroup: None,
+            scope: String::from("{id}"),
             spaced: true,
             routes: Vec::new(),
             neighbour: true,
