@@ -39,7 +39,7 @@ use serde_json::Value;
 
 use expect::{Expect, describe, failures, summarize};
 use node::Mode;
-use situation::{Situation, Staging};
+use situation::{Api, Situation, Source, Staging};
 
 /// What a node of the zoo needs.
 const NODE: &[Need] = &[
@@ -60,6 +60,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: recorded,
     },
     Test {
+        name: "zoo_of_looks_with_less",
+        needs: &[Need::Tracer],
+        run: with_less,
+    },
+    Test {
         name: "zoo_of_recorded_histories",
         needs: &[Need::Tracer],
         run: told,
@@ -75,6 +80,9 @@ pub(crate) const TESTS: &[Test] = &[
         run: traced,
     },
 ];
+
+/// Of so many wrong things a row is told.
+const MOST: usize = 6;
 
 /// How rows went.
 #[derive(Default)]
@@ -113,8 +121,11 @@ impl Table {
             "{name}\n    expected  {}\n    got       {got}\n",
             describe(expect)
         );
-        for each in wrong {
+        for each in wrong.iter().take(MOST) {
             let _ = writeln!(self.text, "    wrong     {each}");
+        }
+        if let Some(more @ 1..) = wrong.len().checked_sub(MOST) {
+            let _ = writeln!(self.text, "    wrong     and {more} more");
         }
     }
 
@@ -192,6 +203,34 @@ fn recorded() -> anyhow::Result<()> {
         }
         let came = replay(&recording::lines(&situation));
         table.row(situation.name, &situation.expect, came);
+    }
+    table.end()
+}
+
+/// A source that is missing makes unknown: nothing that is healthy gets sick by
+/// it, and of what is sick nothing else is said.
+fn with_less() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let sources = [Source::Cri, Source::Cache, Source::Store];
+    let rows = situations().into_iter();
+    for situation in rows.filter(|row| !matches!(row.staging, Staging::Real(_))) {
+        wait::pause(Duration::ZERO)?;
+        let less = |source| situation.clone().without(source);
+        let least = sources
+            .into_iter()
+            .fold(situation.clone(), Situation::without);
+        let mut rows = sources.map(less).to_vec();
+        rows.push(situation.clone().api(Api::None));
+        rows.push(least.clone());
+        rows.push(least.api(Api::None));
+        let expect: Vec<Expect> = situation
+            .expect
+            .iter()
+            .filter_map(Expect::with_less)
+            .collect();
+        for row in rows {
+            table.row(row.name, &expect, replay(&recording::lines(&row)));
+        }
     }
     table.end()
 }

@@ -21,6 +21,17 @@ pub(super) enum Expect {
     NeverAdvises(&'static [&'static str]),
 }
 
+impl Expect {
+    /// What of it still holds when less is known.
+    pub(super) fn with_less(&self) -> Option<Self> {
+        match self {
+            Self::Finds(finds) => Some(Self::May(finds.rule)),
+            Self::Unknown(_) | Self::Explains(..) => None,
+            other => Some(other.clone()),
+        }
+    }
+}
+
 /// A finding that must be there.
 #[derive(Clone, Debug)]
 pub(super) struct Finds {

@@ -481,7 +481,7 @@ fn deletions() -> Vec<Situation> {
             .pod(other())
             .finds(finds("ghost-sandbox").about("shop/old").times(1))
             .may("blocked-task")
-            .watched(&[60, 10]),
+            .watched(&[40, 10]),
     ]
 }
 
