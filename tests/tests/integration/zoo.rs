@@ -188,21 +188,57 @@ fn replay(lines: &[Value]) -> anyhow::Result<Vec<Value>> {
         .collect())
 }
 
+/// What came of each row. Rows do not see each other: several at once.
+fn play<T: Sync>(
+    rows: &[T],
+    one: impl Fn(&T) -> anyhow::Result<Vec<Value>> + Sync,
+) -> anyhow::Result<Vec<anyhow::Result<Vec<Value>>>> {
+    const AT_ONCE: usize = 4;
+    let next = AtomicUsize::new(0);
+    let player = || {
+        let mut came = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(row) = rows.get(number) else {
+                return anyhow::Ok(came);
+            };
+            wait::pause(Duration::ZERO)?;
+            came.push((number, one(row)));
+        }
+    };
+    let came = thread::scope(|scope| {
+        let players = [(); AT_ONCE].map(|()| scope.spawn(player));
+        players.map(thread::ScopedJoinHandle::join)
+    });
+    let mut all = Vec::new();
+    for each in came {
+        all.extend(each.map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+    }
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, came)| came).collect())
+}
+
 fn recorded() -> anyhow::Result<()> {
     let mut table = Table::default();
-    let rows = situations();
-    let (sick, all) = (rows.iter().filter(|row| row.is_sick()).count(), rows.len());
-    println!("        {} healthy and {sick} sick situations", all - sick);
-    for situation in rows {
-        wait::pause(Duration::ZERO)?;
-        if let Staging::Real(why) = situation.staging {
-            table
+    let (mut rows, mut sick) = (Vec::new(), 0);
+    for situation in situations() {
+        match situation.staging {
+            Staging::Real(why) => table
                 .skipped
-                .push(format!("not recorded: {}: {why}", situation.name));
-            continue;
+                .push(format!("not recorded: {}: {why}", situation.name)),
+            _ => {
+                sick += usize::from(situation.is_sick());
+                rows.push(situation);
+            }
         }
-        let came = replay(&recording::lines(&situation));
-        table.row(situation.name, &situation.expect, came);
+    }
+    println!(
+        "        {} healthy and {sick} sick looks",
+        rows.len() - sick
+    );
+    let came = play(&rows, |row| replay(&recording::lines(row)))?;
+    for (row, came) in rows.iter().zip(came) {
+        table.row(row.name, &row.expect, came);
     }
     table.end()
 }
@@ -210,34 +246,33 @@ fn recorded() -> anyhow::Result<()> {
 /// A source that is missing makes unknown: nothing that is healthy gets sick by
 /// it, and of what is sick nothing else is said.
 fn with_less() -> anyhow::Result<()> {
-    let mut table = Table::default();
     let sources = [Source::Cri, Source::Cache, Source::Store];
-    let rows = situations().into_iter();
-    for situation in rows.filter(|row| !matches!(row.staging, Staging::Real(_))) {
-        wait::pause(Duration::ZERO)?;
-        let less = |source| situation.clone().without(source);
-        let least = sources
-            .into_iter()
-            .fold(situation.clone(), Situation::without);
-        let mut rows = sources.map(less).to_vec();
-        rows.push(situation.clone().api(Api::None));
-        rows.push(least.clone());
-        rows.push(least.api(Api::None));
-        let expect: Vec<Expect> = situation
+    let mut rows = Vec::new();
+    let recorded = |row: &Situation| !matches!(row.staging, Staging::Real(_));
+    for mut situation in situations().into_iter().filter(recorded) {
+        situation.expect = situation
             .expect
             .iter()
             .filter_map(Expect::with_less)
             .collect();
-        for row in rows {
-            table.row(row.name, &expect, replay(&recording::lines(&row)));
-        }
+        let less = |source| situation.clone().without(source);
+        let least = sources
+            .into_iter()
+            .fold(situation.clone(), Situation::without);
+        rows.extend(sources.map(less));
+        rows.push(situation.clone().api(Api::None));
+        rows.push(least.clone());
+        rows.push(least.api(Api::None));
+    }
+    let mut table = Table::default();
+    let came = play(&rows, |row| replay(&recording::lines(row)))?;
+    for (row, came) in rows.iter().zip(came) {
+        table.row(row.name, &row.expect, came);
     }
     table.end()
 }
 
-/// Nodes do not see each other: several at once.
 fn staged() -> anyhow::Result<()> {
-    const AT_ONCE: usize = 4;
     let mut table = Table::default();
     let mut rows = Vec::new();
     for situation in situations() {
@@ -252,25 +287,9 @@ fn staged() -> anyhow::Result<()> {
             None => rows.push(situation),
         }
     }
-    let next = AtomicUsize::new(0);
-    let play = || {
-        let mut came = Vec::new();
-        while let Some(situation) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
-            wait::pause(Duration::ZERO)?;
-            came.push((situation, node::run(situation, Mode::Look)));
-        }
-        anyhow::Ok(came)
-    };
-    let came: Vec<_> = thread::scope(|scope| {
-        let players = [(); AT_ONCE].map(|()| scope.spawn(play));
-        players.map(thread::ScopedJoinHandle::join).into()
-    });
-    let mut all = Vec::new();
-    for each in came {
-        all.extend(each.map_err(|_| anyhow::anyhow!("a thread panicked"))??);
-    }
-    for (situation, came) in all {
-        table.row(situation.name, &situation.expect, came);
+    let came = play(&rows, |row| node::run(row, Mode::Look))?;
+    for (row, came) in rows.iter().zip(came) {
+        table.row(row.name, &row.expect, came);
     }
     table.end()
 }
