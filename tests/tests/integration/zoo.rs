@@ -7,7 +7,9 @@
 //! recording of a look ([`recording`]), which can have devices that this kernel
 //! lacks and times long past. [`healthy`] rows fail by any finding of severity
 //! warning or above; [`sick`] ones by what is missing, and by any such finding
-//! of a rule that they do not name. [`histories`] are recordings of a trace.
+//! of a rule that they do not name. Every recorded look is played again with
+//! each of its sources missing. [`histories`] are recordings of a trace, and
+//! [`traced`] are nodes on which one runs.
 //!
 //! All rows run; those that fail are told with what was expected and what came.
 //! `NODE_TRACER_ZOO=PART-OF-A-NAME` runs some, with all that the tool says and,
