@@ -322,6 +322,11 @@ pub(crate) enum What {
         #[serde(flatten)]
         kill: OomKill,
     },
+    /// A container of a pod was started, so its sandbox is there: by a log.
+    PodStarted {
+        /// Which.
+        pod: PodRef,
+    },
     /// A file system that pods need was full when one of them failed to start.
     FilesystemFull {
         /// Which, and how full.
@@ -402,6 +407,7 @@ impl What {
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::PodStarted { .. } => "pod-started",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",
             Self::SourceFailed { .. } => "source-failed",

@@ -200,6 +200,7 @@ impl Model {
     fn made(&mut self, time: Timestamp, what: &What) -> bool {
         let pod = match what {
             What::SandboxAdded { sandbox, .. } if sandbox.ready == Some(true) => &sandbox.pod,
+            What::PodStarted { pod } => pod,
             What::CniCall {
                 call,
                 exit_code: Some(0),
@@ -342,6 +343,8 @@ impl Model {
                 self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
+            // See `made`.
+            What::PodStarted { .. } => false,
             What::OomKilled { kill } => self.starts.killed(kill, time),
             What::FilesystemFull { full } => self.starts.filled(full, time),
             What::EndpointWritten { endpoint } => self.endpoints.written(endpoint, time),

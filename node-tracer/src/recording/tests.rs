@@ -161,6 +161,12 @@ fn of_logs() -> Vec<Event> {
             },
         ),
         at(3, What::FilesystemFull { full }),
+        at(
+            3,
+            What::PodStarted {
+                pod: a_pod(OLD, "a"),
+            },
+        ),
     ]
 }
 
@@ -284,6 +290,7 @@ fn kind(what: &What) -> usize {
         What::Tick => 32,
         What::FilesystemFull { .. } => 33,
         What::ClockStepped { .. } => 34,
+        What::PodStarted { .. } => 35,
     }
 }
 
@@ -291,7 +298,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..35).collect(), "one of each");
+    assert_eq!(kinds, (0..36).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

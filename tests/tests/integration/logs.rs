@@ -76,6 +76,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: forms::unnamed,
     },
     Test {
+        name: "logs_that_show_nothing_wrong_are_no_error",
+        needs: TRACER,
+        run: forms::nothing_wrong,
+    },
+    Test {
         name: "logs_of_which_nothing_is_understood_are_refused",
         needs: TRACER,
         run: forms::nothing_understood,

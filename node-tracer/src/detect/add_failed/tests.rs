@@ -110,7 +110,7 @@ fn the_plugins_before_the_one_that_fails_succeed_each_time() {
     }
     let found = at_end(&story, 25).unwrap();
     assert_eq!(found.detail.attempts, Some(3));
-    assert_eq!(found.detail.cause.as_deref(), Some("port-in-use"));
+    assert_eq!(found.detail.cause.as_deref(), Some("cni-plugin-error"));
     assert!(found.holders.is_empty());
 }
 
@@ -305,4 +305,20 @@ fn foreign_words_do_not_break_the_title() {
     let msg = format!("a\nb\u{1b}[31m {}", "x".repeat(5_000));
     let found = at_end(&tried(10, 0, &msg), 20).unwrap();
     assert!(!found.title.contains('\n') && found.title.chars().count() < 250);
+}
+
+#[test]
+fn a_daemon_that_starts_with_its_node_is_given_time() {
+    const GONE: &str = "dial unix /run/x/cni.sock: connect: no such file or directory";
+    let tries = |seconds: &[i64]| -> Vec<Event> {
+        let tries = seconds.iter().enumerate();
+        tries
+            .flat_map(|(i, at)| tried(*at, i as i64, GONE))
+            .collect()
+    };
+    let early = at_end(&tries(&[10, 30, 50, 70]), 71).unwrap();
+    assert_eq!(early.detail.cause.as_deref(), Some("cni-not-ready"));
+    assert_eq!(early.severity, Severity::Warning);
+    let late = at_end(&tries(&[10, 30, 50, 310]), 311).unwrap();
+    assert_eq!(late.severity, Severity::Critical);
 }

@@ -172,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_hangs_in_the_kernels_log_is_a_stall() {
+        let hung = |seconds: i64, function: &str| {
+            let mut event = stuck(seconds, 9, 1);
+            if let What::TaskBlocked { stack, netns, .. } = &mut event.what {
+                *stack = vec![String::from("rtnl_lock+0x1"), format!("{function}+0x2")];
+                *netns = None;
+            }
+            event
+        };
+        let (open, _) = Node::of(&[hung(100, "cleanup_net")]).only(101, RULE, State::Open);
+        assert_eq!((open.severity, open.since), (Severity::Warning, s(100)));
+        assert_eq!(open.holders.len(), 1);
+        let (worse, _) = Node::of(&[hung(100, "cleanup_net")]).only(160, RULE, State::Open);
+        assert_eq!(worse.severity, Severity::Critical);
+        assert_eq!(Node::of(&[hung(100, "vfs_read")]).of_rule(101, RULE), []);
+    }
+
+    #[test]
     fn a_namespace_that_is_seen_to_die_says_more() {
         let story = [created(1, 100), dying(2, 100), waits(20, 1)];
         let (open, _) = Node::of(&story).only(21, RULE, State::Open);

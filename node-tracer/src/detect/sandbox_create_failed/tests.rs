@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::{
     event::{Event, FullFilesystem, OomKill, StartFailure, What},
@@ -276,4 +278,48 @@ fn a_full_file_system_is_told_with_it() {
     let found = only(&mut node, 2);
     let last = &found.evidence.last().unwrap().claim;
     assert_eq!(last, "the file system of /run has 0 MiB of its 64 MiB free");
+}
+
+#[test]
+fn a_daemon_that_may_be_late_is_not_critical_yet() {
+    const LATE: &str = "failed (add): open /run/flannel/subnet.env: no such file or directory";
+    let mut node = Node::default();
+    for seconds in [10, 25, 40, 55, 70] {
+        feed(&mut node, [told(seconds, "web", LATE)]);
+    }
+    let found = only(&mut node, 71);
+    assert_eq!(found.detail.attempts, Some(5));
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(found.title.contains("flannel"), "{}", found.title);
+    feed(&mut node, [told(310, "web", LATE)]);
+    assert_eq!(only(&mut node, 311).severity, Severity::Critical);
+}
+
+#[test]
+fn where_the_end_is_known_what_the_next_try_mends_is_not_told() {
+    let mut node = Node::default();
+    node.0.wait_for_tries(Duration::from_secs(60));
+    feed(&mut node, [told(10, "web", FULL)]);
+    assert_eq!(findings(&mut node, 69), []);
+    assert_eq!(findings(&mut node, 70).len(), 1, "no try came");
+    let pod = a_pod("uid-web", "web");
+    feed(&mut node, [at(80, What::PodStarted { pod })]);
+    assert_eq!(findings(&mut node, 81), [], "it is over");
+    feed(
+        &mut node,
+        [
+            told(90, "web", FULL),
+            told(100, "web", FULL),
+            told(110, "web", FULL),
+        ],
+    );
+    assert_eq!(
+        findings(&mut node, 111).len(),
+        1,
+        "it was tried often enough"
+    );
+    feed(&mut node, [told(120, "api", FULL)]);
+    assert_eq!(findings(&mut node, 121).len(), 1);
+    node.0.wait_for_tries(Duration::ZERO);
+    assert_eq!(findings(&mut node, 121).len(), 2, "nothing comes any more");
 }

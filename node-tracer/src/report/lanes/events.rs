@@ -169,6 +169,7 @@ impl Lanes {
             // Findings tell of these.
             What::EndpointKept { .. }
             | What::FilesystemFull { .. }
+            | What::PodStarted { .. }
             | What::AddressAdded { .. }
             | What::ContainersListed { .. }
             | What::NetworksListed { .. }

@@ -190,6 +190,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::NetworksListed { .. }
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
+        | What::PodStarted { .. }
         | What::Tick => None,
     }
 }

@@ -288,7 +288,12 @@ impl LogReader {
             .any(|byte| *byte == 0);
         let all = || self.lines.from(0).split(|byte| *byte == b'\n');
         let filled = all().filter(|line| !line.trim_ascii().is_empty());
-        self.margin = filled.map(fold::spaces).min().unwrap_or(0);
+        let margin = filled.map(fold::spaces).min().unwrap_or(0);
+        let begins = |line: &[u8]| begin::begins(line.get(margin..).unwrap_or_default()).is_some();
+        self.margin = match all().any(begins) {
+            true => margin,
+            false => 0,
+        };
         for line in all() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let line = line.get(self.margin..).unwrap_or_default();
@@ -355,8 +360,10 @@ impl LogReader {
         text = text.get(margin..).unwrap_or_default();
         let mut form = begin::begins(text);
         let mut head = 0;
-        // A value of several lines may hold whatever it wants.
-        if form.is_none() && !is_block {
+        // A value of several lines may hold whatever it wants, and what is
+        // indented goes on with what was before it.
+        let goes_on = matches!(text.first(), Some(b' ' | b'\t')) && self.pending.is_some();
+        if form.is_none() && !is_block && !goes_on {
             let quotes = fold::quotes(text);
             line.place.start += quotes as u64;
             text = text.get(quotes..).unwrap_or_default();

@@ -209,10 +209,27 @@ pub(super) fn unnamed() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn nothing_understood() -> anyhow::Result<()> {
+pub(super) fn nothing_wrong() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("diary");
     fs::write(&path, "Dear diary,\ntoday nothing happened.\n")?;
+    let named = path.display().to_string();
+    let output = run(&["replay", &named])?;
+    ensure!(output.status.code() == Some(0), "{}", output.status);
+    let told = String::from_utf8(output.stdout)?;
+    let told: Vec<&str> = told.split_whitespace().collect();
+    let told = told.join(" ");
+    ensure!(
+        told.contains("read 2 lines; nothing fails to start"),
+        "{told}"
+    );
+    Ok(())
+}
+
+pub(super) fn nothing_understood() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("noise");
+    fs::write(&path, b"a\0b\0c\n\x01\0\x02\n")?;
     let named = path.display().to_string();
     let output = run(&["replay", &named])?;
     refused(&output, &[&named, "kubelet", "--record"])?;

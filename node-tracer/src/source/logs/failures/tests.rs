@@ -78,7 +78,8 @@ fn what_is_no_matter_of_a_start_tells_nothing() {
     for line in NOTHING.lines() {
         let mut kubectl = crate::source::logs::kubectl::Kubectl::new(Timestamp::EPOCH);
         let told = [kubectl.line(line), kubectl.end()].concat();
-        if !told.is_empty() {
+        let fails = |event: &Event| matches!(event.what, What::SandboxFailed { .. });
+        if told.iter().any(fails) {
             wrong.push(format!("a row: {line}"));
         }
         let mut entry = entry(line);
@@ -325,4 +326,38 @@ fn any_text_is_taken() {
         }
         let _ = kubectl.end();
     }
+}
+
+#[test]
+fn what_its_writer_calls_information_is_no_failure() {
+    let mut entry = entry("Failed to create pod sandbox: plugin failed (add): no");
+    for (level, told) in [
+        (None, true),
+        (Some(Level::Error), true),
+        (Some(Level::Warning), true),
+        (Some(Level::Info), false),
+        (Some(Level::Debug), false),
+    ] {
+        entry.own_level = level;
+        // journald takes all that a service prints for information.
+        entry.level = Some(Level::Info);
+        assert_eq!(failure(&entry).is_some(), told, "{level:?}");
+    }
+}
+
+#[test]
+fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
+    let served = pod("shop", "web-0", "");
+    let said = entry("DataStore has no available IP/Prefix addresses: error");
+    let told = events(&said, Some(&served)).pop().unwrap();
+    let What::SandboxFailed { failure } = told.what else {
+        panic!("{told:?}");
+    };
+    assert_eq!(failure.pod, served);
+    let other = entry("failed to set up pod \"web-1_shop\" network: no");
+    let told = events(&other, Some(&served)).pop().unwrap();
+    let What::SandboxFailed { failure } = told.what else {
+        panic!("{told:?}");
+    };
+    assert_eq!(failure.pod.name.as_deref(), Some("web-1"));
 }

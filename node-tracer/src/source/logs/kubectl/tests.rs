@@ -313,3 +313,57 @@ fn what_is_no_name_is_not_told_as_one() {
     assert_eq!(failure.pod, PodRef::default());
     assert!(failure.message.ends_with("no way"), "{failure:?}");
 }
+
+#[test]
+fn a_pod_that_is_not_taken_down_is_a_del_that_was_called_again() {
+    const ID: &str = "aabb5d29eb0361355cedf3fe6636842efb2a36e8f2ae84f2facec3f4618d2b02";
+    let row = format!(
+        "4s  Warning  FailedKillPod  pod/db-0  error killing pod: failed to \"KillPodSandbox\" for \
+         \"b54120c3-3c62-41ca-8647-c1041c0ab754\" with KillPodSandboxError: \"rpc error: code = \
+         Unknown desc = failed to destroy network for sandbox \\\"{ID}\\\": plugin \
+         type=\\\"calico\\\" failed (delete): Service Unavailable\""
+    );
+    let mut kubectl = Kubectl::new(s(100));
+    let mut events = kubectl.line(&row);
+    events.extend(kubectl.end());
+    let kinds: Vec<&str> = events.iter().map(|event| event.what.name()).collect();
+    assert_eq!(kinds, ["cni-started", "cni-call", "cni-started"]);
+    let What::CniCall { call, error, .. } = &events[1].what else {
+        panic!("{events:#?}");
+    };
+    assert_eq!(
+        (call.command.as_str(), call.container_id.as_str()),
+        ("DEL", ID)
+    );
+    assert_eq!(call.pod.as_ref().unwrap().name.as_deref(), Some("db-0"));
+    assert_eq!(error.as_ref().unwrap().msg, "Service Unavailable");
+    // A container that does not end is no matter of its network.
+    let other = "4s  Warning  FailedKillPod  pod/db-0  error killing pod: failed to \
+                 \"KillContainer\" for \"a\" with KillContainerError: \"EOF\"";
+    let mut kubectl = Kubectl::new(s(100));
+    assert_eq!([kubectl.line(other), kubectl.end()].concat(), []);
+}
+
+#[test]
+fn what_the_pod_has_started_after_is_over() {
+    const FAILS: &str =
+        "Warning  FailedCreatePodSandBox  2m  kubelet  Failed to create pod sandbox: no way";
+    const MOUNT: &str =
+        "Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume \"a\" : no";
+    const PULL: &str = "Warning  Failed  2m  kubelet  Failed to pull image \"x\": no";
+    let told = |rows: &[&str]| {
+        let head = String::from("Name:  web-0\nNamespace:  shop\n");
+        read(&(head + &rows.join("\n"))).len()
+    };
+    let started = "Normal  Started  1m  kubelet  Started container web";
+    assert_eq!(told(&[FAILS, MOUNT, PULL]), 3);
+    assert_eq!(
+        told(&[FAILS, MOUNT, PULL, started]),
+        1,
+        "an image comes later"
+    );
+    let before = "Normal  Started  3m  kubelet  Started container web";
+    assert_eq!(told(&[before, FAILS]), 1, "it was before");
+    let text = format!("Name:  web-0\n{FAILS}\n{started}\nName:  web-1\n{FAILS}\n");
+    assert_eq!(read(&text).len(), 1, "another pod's");
+}

@@ -22,7 +22,7 @@ pub(super) fn all(events: &mut [Event]) {
             }
             What::SandboxAdded { sandbox, .. } => self::sandbox(sandbox),
             What::SandboxRemoved { id, .. } => redact_in(id),
-            What::PodDeleted { pod } => self::pod(pod),
+            What::PodDeleted { pod } | What::PodStarted { pod } => self::pod(pod),
             What::TaskBlocked { task, stack, .. } => {
                 self::task(task);
                 stack.iter_mut().for_each(redact_in);

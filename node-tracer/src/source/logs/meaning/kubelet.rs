@@ -254,6 +254,10 @@ fn lifecycle(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) 
     let (Some(kind), Some(container)) = (part("Type:"), part("Data:").and_then(id)) else {
         return;
     };
+    if kind == "ContainerStarted" {
+        // The sandbox is the first container that is.
+        calls.tell(time, What::PodStarted { pod: pod.clone() });
+    }
     // Only sandboxes were told of before; others are the pod's containers.
     let known = calls.known.pod_of(container);
     if kind == "ContainerDied" && known.is_some_and(|known| known.name == pod.name) {

@@ -8,7 +8,9 @@ impl LogReader {
     /// A line that belongs to no record. Whether it is given out.
     pub(super) fn plain(&mut self, line: &Line) -> bool {
         let text = self.lines.text(&line.place);
-        let text = text.get(heads::dress(text)..).unwrap_or_default();
+        let bare = text.get(heads::dress(text)..).unwrap_or_default();
+        // A tag alone is what somebody has written.
+        let text = if bare.is_empty() { text } else { bare };
         if text.trim_ascii().is_empty() {
             return false;
         }

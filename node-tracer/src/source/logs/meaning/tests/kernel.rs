@@ -121,3 +121,48 @@ fn a_device_that_waits_is_told_with_its_references() {
     };
     assert_eq!(event.what, expected);
 }
+
+#[test]
+fn a_list_of_blocked_tasks_is_read_in_each_form() {
+    let newer = "task:kworker/u4:6    state:D stack:0     pid:293   tgid:293   ppid:2";
+    let older = [
+        "kworker/u4:6    D    0   293      2 0x00000000",
+        "kworker/u4:6    D ffff88013fc13240     0   293      2 0x00000000",
+    ];
+    for task in [newer, older[0], older[1]] {
+        let mut log = Log::default();
+        for line in [
+            "sysrq: Show Blocked State",
+            "  task                        PC stack   pid father",
+            task,
+            "Workqueue: netns cleanup_net",
+            "Call Trace:",
+            " schedule+0x42/0xb0",
+            " rtnl_lock+0x15/0x20",
+            "bash            S    0   300      2 0x00000000",
+        ] {
+            log.say(1_000, "kernel", line);
+        }
+        log.kinds();
+        let told: Vec<_> = log
+            .events
+            .iter()
+            .map(|event| match &event.what {
+                What::TaskBlocked {
+                    task, since, stack, ..
+                } => (task.comm.as_str(), task.pid, *since, stack.join(" ")),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let stack = String::from("rtnl_lock+0x15 cleanup_net");
+        assert_eq!(told, [("kworker/u4:6", 293, s(1_000), stack)], "{task}");
+    }
+    // The same columns elsewhere are no task.
+    let mut log = Log::default();
+    log.say(
+        1_000,
+        "kernel",
+        "kworker/u4:6    D    0   293      2 0x00000000",
+    );
+    assert!(log.kinds().is_empty());
+}

@@ -196,3 +196,55 @@ fn awss_plugin_names_all_in_its_requests() {
     );
     assert_eq!(log.calls(), ["ADD aws-cni new shop/db-0 failed: no device"]);
 }
+
+#[test]
+fn ipamd_says_of_which_pod_and_why() {
+    let mut log = Log::default();
+    let request = format!(
+        "AddNetworkRequest: K8S_POD_NAME:\"web-0\" K8S_POD_NAMESPACE:\"shop\" \
+         K8S_POD_INFRA_CONTAINER_ID:\"{NEW}\" ContainerID:\"{NEW}\" IfName:\"eth0\""
+    );
+    log.say(
+        1,
+        "",
+        &format!("Received AddNetwork for NS /proc/1/ns/net, Sandbox {NEW}, ifname eth0"),
+    );
+    log.say(1, "", &request);
+    assert_eq!(log.meaning.served(s(1)).unwrap().label(), "shop/web-0");
+    log.say(
+        1,
+        "",
+        "Send AddNetworkReply: IPv4Addr , DeviceNumber: -1, err: no available IP/Prefix addresses",
+    );
+    assert_eq!(log.meaning.served(s(1)), None);
+    let calls = log.calls();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert!(calls[0].contains("shop/web-0"), "{calls:?}");
+    assert!(
+        calls[0].ends_with("failed: no available IP/Prefix addresses"),
+        "{calls:?}"
+    );
+}
+
+#[test]
+fn a_daemon_that_serves_two_pods_speaks_of_neither() {
+    let mut log = Log::default();
+    let request = |name: &str| {
+        format!(
+            "add port request: {{kube-ovn {name} shop {NEW} /var/run/netns/cni-1 eth0 ovn [] }}"
+        )
+    };
+    log.say(1, "", &request("web-0"));
+    log.say(1, "", &request("web-0"));
+    assert_eq!(log.meaning.served(s(2)).unwrap().label(), "shop/web-0");
+    log.say(2, "", &request("web-1"));
+    assert_eq!(log.meaning.served(s(2)), None);
+    log.say(
+        3,
+        "",
+        "[2023-07-13T10:40:24Z] Outgoing response POST /api/v1/add with 200 status code",
+    );
+    log.say(60, "", &request("web-1"));
+    assert_eq!(log.meaning.served(s(61)).unwrap().label(), "shop/web-1");
+    assert_eq!(log.meaning.served(s(600)), None);
+}

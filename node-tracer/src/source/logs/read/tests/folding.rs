@@ -167,3 +167,19 @@ fn a_record_that_was_torn_does_not_take_the_next() {
         ("cut of", "whole")
     );
 }
+
+#[test]
+fn a_thread_that_quotes_a_log_is_one() {
+    const LOG: &str = "Nov  5 10:11:12 node-7 kubelet[811]: one\n\
+                       Nov  5 10:11:13 node-7 kubelet[811]: two\n";
+    let quoted = |before: &str| -> String {
+        LOG.lines()
+            .map(|line| format!("{before}{line}\n"))
+            .collect()
+    };
+    let want = all(LOG);
+    assert_eq!(want.len(), 2);
+    for before in ["> ", ">> ", "    ", "| ", "  > "] {
+        assert_eq!(all(&quoted(before)), want, "{before:?}");
+    }
+}

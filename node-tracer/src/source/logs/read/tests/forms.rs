@@ -424,6 +424,63 @@ const ROWS: &[Row] = &[
         "  Warning  FailedMount  5s  kubelet  no",
         &[],
     ),
+    // What others have put before a record, and into it.
+    (
+        "> kubelet[811]: E1105 10:11:12.345678     811 x.go:7] hello",
+        FINE,
+        ("", "", 811),
+        ERROR,
+        "hello",
+        &[("caller", "x.go:7")],
+    ),
+    (
+        "10.0.0.3: user: warning: [2023-11-05T10:11:12.345Z]: hello",
+        MILLIS,
+        NOBODY,
+        None,
+        "hello",
+        &[],
+    ),
+    (
+        "\x1b[31mERRO\x1b[0m[2023-11-05T10:11:12.345678Z] hello  id=1",
+        FINE,
+        NOBODY,
+        ERROR,
+        "hello",
+        &[("id", "1")],
+    ),
+    (
+        "<pre>time=&quot;2023-11-05T10:11:12Z&quot; level=error msg=&quot;hello&quot;</pre>",
+        WHOLE,
+        NOBODY,
+        ERROR,
+        "hello",
+        &[],
+    ),
+    (
+        "10.0.0.3: {&quot;level&quot;:&quot;error&quot;,&quot;ts&quot;:&quot;2023-11-05T10:11:12Z&quot;,&quot;msg&quot;:&quot;hello&quot;}",
+        WHOLE,
+        NOBODY,
+        ERROR,
+        "hello",
+        &[],
+    ),
+    (
+        "11\u{6708} 05 10:11:12 node-7 kubelet[811]: hello",
+        WHOLE,
+        NODE,
+        None,
+        "hello",
+        &[],
+    ),
+    (
+        "nov. 05 10:11:12 node-7 kubelet[811]: hello",
+        WHOLE,
+        NODE,
+        None,
+        "hello",
+        &[],
+    ),
 ];
 
 #[test]
@@ -465,6 +522,10 @@ fn envelopes_nest() {
         for (inner, _, (_, _, pid), level, message, fields) in ROWS {
             // What names a host is an outermost envelope.
             if inner.contains("node-7") || inner.starts_with(' ') || message.starts_with("eth0") {
+                continue;
+            }
+            // Others put these before whole lines.
+            if inner.starts_with(['>', '\x1b', '<']) || inner.starts_with("10.0.0.3") {
                 continue;
             }
             let text = format!("{outer}{inner}");
