@@ -211,7 +211,7 @@ impl Model {
             },
             _ => return false,
         };
-        self.starts.made(pod, time)
+        self.starts.made(pod, time) | self.calls.made(pod, time)
     }
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {

@@ -336,6 +336,12 @@ impl Calls {
         keys.filter_map(|key| self.attachments.get(key))
     }
 
+    /// A pod's sandbox was made, by a log: what a log tells of ADDs that failed
+    /// before is over, although none tells of the one that succeeded.
+    pub(super) fn made(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        self.pods.made_sandbox(pod, time)
+    }
+
     /// Pods whose ADDs fail, or that have had more than two sandboxes.
     pub(crate) fn restless_pods(&self) -> impl Iterator<Item = &PodCalls> {
         self.pods.restless()

@@ -86,6 +86,29 @@ impl PodTable {
         self.restless.iter().filter_map(|id| self.by_id.get(id))
     }
 
+    /// See [`Calls::made`](super::Calls::made).
+    pub(super) fn made_sandbox(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        let Self {
+            by_id, restless, ..
+        } = self;
+        let ids = pod.uid.clone().into_iter().chain(pod_key(pod));
+        let mut changed = false;
+        for id in ids {
+            let Some(known) = by_id.get_mut(&id) else {
+                continue;
+            };
+            let before = known.failing.len();
+            known
+                .failing
+                .retain(|_, failing| !failing.end.log || failing.end.at > time);
+            changed |= known.failing.len() < before;
+            if !known.is_restless() {
+                restless.remove(&id);
+            }
+        }
+        changed
+    }
+
     /// Sandboxes of pods that rules tell of, or will tell of once the next is
     /// made.
     pub(super) fn told(&self, now: Timestamp) -> BTreeSet<&str> {

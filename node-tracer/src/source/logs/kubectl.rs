@@ -66,9 +66,10 @@ const MAX_HELD: usize = 4_096;
 /// later: the same text tells of both.
 #[derive(Debug, Default)]
 struct Held {
-    failures: Vec<Event>,
-    /// By name: when a container of it last went on.
-    started: BTreeMap<String, Timestamp>,
+    /// By the pod's name; none where the text names no pod.
+    failures: Vec<(Option<String>, Event)>,
+    /// The same way: when a container of it last went on.
+    started: BTreeMap<Option<String>, Timestamp>,
 }
 
 impl Held {
@@ -92,11 +93,9 @@ impl Held {
         )
     }
 
-    fn starts(&mut self, pod: &PodRef, time: Timestamp) {
-        if let Some(name) = &pod.name
-            && (self.started.len() < MAX_HELD || self.started.contains_key(name))
-        {
-            let last = self.started.entry(name.clone()).or_insert(time);
+    fn starts(&mut self, pod: Option<String>, time: Timestamp) {
+        if self.started.len() < MAX_HELD || self.started.contains_key(&pod) {
+            let last = self.started.entry(pod).or_insert(time);
             *last = time.max(*last);
         }
     }
@@ -104,16 +103,12 @@ impl Held {
     /// Those of pods that have not started since.
     fn take(&mut self) -> Vec<Event> {
         let started = std::mem::take(&mut self.started);
-        let mut failures = std::mem::take(&mut self.failures);
-        failures.retain(|event| match &event.what {
-            What::SandboxFailed { failure } => {
-                let name = failure.pod.name.as_ref();
-                let started = name.and_then(|name| started.get(name));
-                started.is_none_or(|at| *at < event.time)
-            }
-            _ => true,
+        let failures = std::mem::take(&mut self.failures).into_iter();
+        let open = failures.filter(|(pod, event)| {
+            let started = started.get(pod);
+            started.is_none_or(|at| *at < event.time)
         });
-        failures
+        open.map(|(_, event)| event).collect()
     }
 }
 
@@ -326,8 +321,9 @@ impl Kubectl {
         let time = row.last.map_or(time, |age| self.printed.minus(age));
         let first = row.first.map(|age| self.printed.minus(age));
         let first = first.or(row.began).filter(|first| *first < time);
+        let name = whose.pod.name.clone();
         if starts {
-            self.held.starts(&whose.pod, time);
+            self.held.starts(name, time);
             return Vec::new();
         }
         let told = match ends {
@@ -353,6 +349,7 @@ impl Kubectl {
         }
         match Held::is_of_sandbox(&row.reason) {
             true => {
+                let told = told.into_iter().map(|event| (name.clone(), event));
                 self.held.failures.extend(told);
                 Vec::new()
             }

@@ -132,6 +132,8 @@ pub(crate) struct LogReader {
     month: [u8; 3],
     /// Spaces before each line: whoever has quoted the log put them there.
     margin: usize,
+    /// The last record stands in a thread's quotes.
+    quoted: bool,
     /// Its beginning is a text's: nothing in it ends a string.
     text: bool,
     /// The log's beginning was looked at.
@@ -178,6 +180,7 @@ impl LogReader {
             wrapping: Wrapping::default(),
             month: [0; 3],
             margin: 0,
+            quoted: false,
             text: true,
             begun: false,
             boot: None,
@@ -358,15 +361,18 @@ impl LogReader {
         let margin = fold::spaces(text).min(self.margin);
         line.place.start += margin as u64;
         text = text.get(margin..).unwrap_or_default();
+        let quoted = text.first() == Some(&b'>');
         let mut form = begin::begins(text);
         let mut head = 0;
         // A value of several lines may hold whatever it wants, and what is
         // indented goes on with what was before it.
         let goes_on = matches!(text.first(), Some(b' ' | b'\t')) && self.pending.is_some();
         if form.is_none() && !is_block && !goes_on {
-            let quotes = fold::quotes(text);
-            line.place.start += quotes as u64;
-            text = text.get(quotes..).unwrap_or_default();
+            if self.quoted && self.pending.is_some() {
+                let quotes = fold::quotes(text);
+                line.place.start += quotes as u64;
+                text = text.get(quotes..).unwrap_or_default();
+            }
             head = heads::length(text);
             form = begin::begins(text.get(head..).unwrap_or_default());
         }
@@ -388,6 +394,7 @@ impl LogReader {
             }
         }
         self.lines.take(&line);
+        self.quoted = quoted;
         line.place.start += head as u64;
         match form {
             None => self.plain(&line),

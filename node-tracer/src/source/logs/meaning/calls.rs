@@ -361,7 +361,10 @@ impl Calls {
         if same {
             *tellers |= bit;
         }
-        same || teller == Teller::Repeated
+        // It repeats what others have told; what nobody else tells is a try of
+        // its own.
+        let by_others = *tellers & !bit != 0;
+        same || (teller == Teller::Repeated && (by_others || apart <= SAME))
     }
 
     /// Ends all of which nothing was said for [`IDLE`], and the oldest if they

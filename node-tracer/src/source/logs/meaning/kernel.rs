@@ -78,6 +78,8 @@ impl Kernel {
     /// Takes a message in; what it tells.
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, out: &mut Vec<Event>) {
         let text = entry.message.trim();
+        // Without a time before it, the writer's name is part of the text.
+        let text = text.strip_prefix("kernel: ").unwrap_or(text).trim_start();
         if let Some(rest) = after(text, "INFO: task ") {
             self.settle(out);
             self.hangs(time, rest);

@@ -127,7 +127,11 @@ fn the_kubelets_lists_of_pods_are_read_old_and_new() {
     log.with(2, "kubelet", "SyncLoop REMOVE", &fields);
     let old = format!("SyncLoop (REMOVE, \"api\"): \"web-1_shop({UID})\"");
     log.say(3, "kubelet", &old);
-    let gone = log.events.iter().map(|event| match &event.what {
+    let what = log.events.iter().map(|event| &event.what);
+    let (started, gone): (Vec<_>, Vec<_>) =
+        what.partition(|what| matches!(what, What::PodStarted { .. }));
+    assert_eq!(started.len(), 1);
+    let gone = gone.into_iter().map(|what| match what {
         What::PodDeleted { pod } => format!("{} {:?}", pod.label(), pod.uid.as_deref()),
         other => panic!("{other:?}"),
     });
