@@ -232,9 +232,10 @@ fn sync_loop(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) 
 /// The pod lifecycle event generator: `event for pod` with fields, or
 /// `"name_namespace(uid)", event: &pleg.PodLifecycleEvent{ID:"", Type:"", Data:""}`.
 fn lifecycle(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) {
-    let event = entry.field("event").unwrap_or(rest);
+    // Newer ones print it as JSON.
+    let event = entry.field("event").unwrap_or(rest).replace("\":", ":");
     let part = |name: &str| {
-        let value = after(event, name)?;
+        let value = after(&event, name)?;
         let value = value.trim_start_matches('"');
         let end = value.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
         value.get(..end.unwrap_or(value.len()))

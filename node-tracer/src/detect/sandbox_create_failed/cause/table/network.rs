@@ -184,6 +184,8 @@ pub(super) const ROWS: &[Row] = &[
             "address .. is assigned to",
             "address .. is allocated to",
             "requested ip* .. is not available",
+            "requested ip* not available",
+            "requested ip* .. not available",
             "requested address .. is not available",
             "requested address .. not available",
             "duplicate allocation",

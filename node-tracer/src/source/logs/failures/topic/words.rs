@@ -114,6 +114,7 @@ pub(super) static PARTS: Phrases = Phrases::new(&[
     "addressconflict",
     "no address allocated to pod",
     "no available ip for pod",
+    "cgroup driver .. is different from",
     "failed to assign pod addresses",
     "addlogicalport failed",
     "allocating pod ip*",
