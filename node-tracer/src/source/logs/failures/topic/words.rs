@@ -115,6 +115,8 @@ pub(super) static PARTS: Phrases = Phrases::new(&[
     "no address allocated to pod",
     "no available ip for pod",
     "cgroup driver .. is different from",
+    "container creation error",
+    "unit kubepods* .. not found",
     "failed to assign pod addresses",
     "addlogicalport failed",
     "allocating pod ip*",
