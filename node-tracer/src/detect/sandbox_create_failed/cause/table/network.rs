@@ -169,6 +169,7 @@ pub(super) const ROWS: &[Row] = &[
             "ip* .. already been used",
             "address .. already been used",
             "is in use by another",
+            "overlappingrangeipreservation* .. already exists",
             "addressconflict",
             "ipconflict",
             "ip is not available",
