@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) events: u64,
     /// Lines that said something and bear no time.
     pub(super) untimed: u64,
-    /// Something in it failed to start.
+    /// Something in it failed.
     fails: bool,
     /// The first and the last time among them.
     times: Option<(Timestamp, Timestamp)>,
@@ -136,7 +136,7 @@ impl Log {
         self.reader.lines()
     }
 
-    /// Whether nothing in it fails to start.
+    /// Whether nothing in it fails, to start or otherwise.
     pub(super) fn is_fine(&self) -> bool {
         !self.state.fails
     }
@@ -167,8 +167,11 @@ impl State {
     /// Takes in what it tells.
     pub(super) fn judge(&mut self, events: &[Event]) {
         self.fails |= events.iter().any(|event| match &event.what {
-            What::SandboxFailed { .. } => true,
-            What::CniCall { call, error, .. } => call.command == "ADD" && error.is_some(),
+            What::SandboxFailed { .. }
+            | What::TaskBlocked { .. }
+            | What::OomKilled { .. }
+            | What::DeviceWaiting { .. } => true,
+            What::CniCall { error, .. } => error.is_some(),
             _ => false,
         });
     }

@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     event::{CniCall, CniError, Event, PodRef, What},
     source::logs::meaning::{
-        calls::Verb,
+        calls::{Verb, unnamed},
         failure::{self, Failure},
         hide,
     },
@@ -47,8 +47,8 @@ pub(in crate::source::logs) fn events(
     };
     let call = CniCall {
         command: verb.as_str().to_owned(),
-        // Older kubelets do not name the sandbox: it is the pod's.
-        container_id: container_id.unwrap_or_else(|| format!("of {}", pod.label())),
+        // Older kubelets do not name it.
+        container_id: container_id.unwrap_or_else(|| unnamed(&pod)),
         ifname: INTERFACE.to_owned(),
         plugin: plugin.unwrap_or_else(|| UNNAMED.to_owned()),
         parent_comm: String::from("kubelet"),

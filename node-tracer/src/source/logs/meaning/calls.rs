@@ -78,6 +78,11 @@ pub(super) struct About {
     pub(super) caller: Option<String>,
 }
 
+/// What stands for a sandbox that nobody names: it is the pod's.
+pub(in crate::source::logs) fn unnamed(pod: &PodRef) -> String {
+    format!("of {}", pod.label())
+}
+
 /// Names a call: what is called, and for which sandbox.
 pub(super) type Key = (Verb, String);
 

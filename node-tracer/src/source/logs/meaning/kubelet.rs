@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    calls::{About, Calls, Teller},
+    calls::{About, Calls, Teller, Verb, unnamed},
     failure::{self, Failure},
     words::{after, between, field, id, is_uid, kubelet_pod, kubelet_pods, slashed, slashed_pods},
 };
@@ -122,8 +122,16 @@ impl Kubelet {
             failure.pod = pod;
         }
         if failure.container_id.is_none() {
-            // Those that name only the pod repeat what was said before.
-            return;
+            // Those that name only the pod repeat what was said before, if
+            // anything was.
+            if failure.verb == Verb::Add || failure.pod.name.is_none() {
+                return;
+            }
+            let held = self.unnamed.as_ref().map(|(_, held, _)| held);
+            let held = held.filter(|held| is_same(held, &failure));
+            let held = held.and_then(|held| held.container_id.clone());
+            let known = held.or_else(|| calls.known.sandbox_of(&failure.pod));
+            failure.container_id = Some(known.unwrap_or_else(|| unnamed(&failure.pod)));
         }
         let began = match self.unplaced.take() {
             Some((at, before)) if is_same(&before, &failure) && at <= time => Some(at),

@@ -86,6 +86,17 @@ impl Known {
         known.map(|about| &about.pod)
     }
 
+    /// A sandbox of a pod, by its name.
+    pub(in super::super) fn sandbox_of(&self, pod: &PodRef) -> Option<String> {
+        let name = key(pod)?;
+        let order = self.sandboxes.order.iter().rev();
+        let is_its = |id: &&String| {
+            let about = self.sandboxes.by_key.get(*id);
+            about.is_some_and(|about| key(&about.pod).as_ref() == Some(&name))
+        };
+        order.clone().find(is_its).cloned()
+    }
+
     /// A pod's UID. A pod of the same name that comes later has another.
     pub(in super::super) fn note_pod(&mut self, pod: &PodRef) {
         if let (Some(name), Some(uid)) = (key(pod), &pod.uid) {

@@ -145,3 +145,30 @@ fn the_kubelets_lists_of_pods_are_read_old_and_new() {
         [format!("shop/db-0 {uid}"), format!("shop/web-1 {uid}")]
     );
 }
+
+#[test]
+fn a_teardown_that_names_only_the_pod_counts_where_nobody_names_more() {
+    let said = format!(
+        "Error syncing pod {UID} (\"db-0_shop({UID})\"), skipping: failed to \"KillPodSandbox\" for \
+         \"{UID}\" with KillPodSandboxError: \"rpc error: code = Unknown desc = NetworkPlugin cni \
+         failed to teardown pod \\\"db-0_shop\\\" network: no\""
+    );
+    let mut log = Log::default();
+    for at in [1, 2, 20, 40] {
+        log.say(at, "kubelet", &said);
+    }
+    let calls = log.calls();
+    assert_eq!(calls.len(), 3, "one a try: {calls:?}");
+    let named = format!(
+        "StopPodSandbox \"{OLD}\" from runtime service failed: rpc error: code = Unknown desc = \
+         NetworkPlugin cni failed to teardown pod \"db-0_shop\" network: no"
+    );
+    let mut log = Log::default();
+    for at in [1, 20] {
+        log.say(at, "kubelet", &named);
+        log.say(at, "kubelet", &said);
+    }
+    let calls = log.calls();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(calls.iter().all(|call| call.contains("old")), "{calls:?}");
+}
