@@ -52,10 +52,16 @@ pub(crate) fn roots() -> Vec<PathBuf> {
 impl Cgroup {
     /// Makes it for this container of this pod.
     pub fn create(pod_uid: &str, container_id: &str) -> anyhow::Result<Self> {
+        Self::create_below("", pod_uid, container_id)
+    }
+
+    /// The same where the kubelet is in this cgroup, that of a container say:
+    /// `/docker/ID/kubelet`.
+    pub fn create_below(kubelet: &str, pod_uid: &str, container_id: &str) -> anyhow::Result<Self> {
         let roots = roots();
         anyhow::ensure!(!roots.is_empty(), "no cgroup hierarchy is mounted");
         let top = own_prefix();
-        let path = format!("/{top}/kubepods/besteffort/pod{pod_uid}/{container_id}");
+        let path = format!("/{top}{kubelet}/kubepods/besteffort/pod{pod_uid}/{container_id}");
         // A guard from the start, so that what was made before a failure goes away.
         let this = Self { path, roots };
         for folder in this.folders() {

@@ -82,6 +82,10 @@ impl<'a> Retried<'a> {
         let pod = calls.pod.as_ref().map(|pod| named(view.model, pod));
         let id = short_id(&calls.container_id);
         let whose = match &pod {
+            // Older kubelets do not name it.
+            Some(pod) if !is_plain(&calls.container_id) => {
+                format!("the sandbox of {}", pod_word(pod))
+            }
             Some(pod) => format!("sandbox {id} of {}", pod_word(pod)),
             None => format!("container {id}"),
         };
@@ -127,7 +131,7 @@ impl<'a> Retried<'a> {
                 ),
             },
             pod: self.pod.clone(),
-            sandbox_id: Some(calls.container_id.clone()),
+            sandbox_id: Some(calls.container_id.clone()).filter(|id| is_plain(id)),
             netns: entry.map(netns_of),
             addresses: self.ips.clone(),
             holders: Vec::new(),

@@ -21,7 +21,7 @@ use std::{
 use super::{
     View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_dated, is_routable, joined,
     kubectl_words, links, links::Link, netns_of, own, pod_of, pod_word, short_id, sleeps_in,
-    stuck_in, task_label, unknown_holder,
+    stuck_in, task_label, unknown_holder, unread,
 };
 use crate::{
     clock::Timestamp,
@@ -390,7 +390,9 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Opti
         // Once the ghost is released, the other one has the address to itself.
         (true, true) => {}
         (true, false) => {
-            let is_sure = unknown.is_empty();
+            let mut failures = view.model.failures();
+            let is_sure =
+                unknown.is_empty() && unread(view) == 0 && failures.next().is_none();
             advice.push(closing_advice(view, address, &owners, is_sure));
         }
         (false, _) => advice.push(String::from(

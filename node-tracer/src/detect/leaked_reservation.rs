@@ -64,7 +64,7 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 }
 
 /// Whether no network that is configured gives a store's addresses out, and
-/// nobody uses any of them.
+/// none of its containers exists.
 pub(crate) fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
     // That is soon known, and mostly enough.
     if !is_unnamed(view, &listed.store) {
@@ -156,10 +156,12 @@ impl<'v, 'a> Leak<'v, 'a> {
         &self.listed.store
     }
 
-    /// No network that is configured keeps its reservations here, and nobody
-    /// uses any of them: it is left over from an earlier CNI.
+    /// No network that is configured keeps its reservations here, and none of
+    /// the containers exists: it is left over from an earlier CNI. Its addresses
+    /// may be in use all the same, given out by another network.
     fn is_left_over(&self) -> bool {
-        let unused = self.live.is_empty() && self.young == 0;
+        let others = |proof: &Proof<'_>| *proof == Proof::Address;
+        let unused = self.live.keys().all(others) && self.young == 0;
         unused && is_unnamed(self.view, self.store())
     }
 
@@ -267,7 +269,7 @@ impl<'v, 'a> Leak<'v, 'a> {
         if self.is_left_over() {
             let claim =
                 "the store is no longer in use: the CNI configuration names no network with it, \
-                 and no container or network namespace has any of its addresses"
+                 and none of its containers exists"
                     .to_owned();
             claims.push(evidence(claim, "cni", at));
         }

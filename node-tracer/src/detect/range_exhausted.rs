@@ -389,6 +389,12 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             )),
             None => unknown.push(format!("how many are leaked: {}", silence(self.view.model))),
         }
+        if self.room.is_none() {
+            unknown.push(String::from(
+                "whether the node can run a pod that would lack an address: no file of the \
+                 kubelet's that is looked at says maxPods",
+            ));
+        }
         let unread = self.listed.store.unread.len();
         if unread > 0 {
             unknown.push(format!(

@@ -33,6 +33,9 @@ pub(crate) struct StartFailure {
     /// When the first of those was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<Timestamp>,
+    /// The pod got over it: who says so tells of its start after that, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) mended: bool,
 }
 
 /// A pod's entry in a CNI's own data: Calico's WorkloadEndpoint.

@@ -95,7 +95,7 @@ fn part(
         container_id: id.clone(),
         ifname: holder.ifname.clone(),
         modified: None,
-        whose: whose(view, index, id, live == Some(false)),
+        whose: whose(view, index, holder, live == Some(false)),
         live,
         shown_by,
     }
@@ -113,9 +113,17 @@ fn shown_by(index: &Index<'_>, id: &str) -> Option<String> {
 
 /// Whose a reservation is, in words; `leaked` if its container is known to be
 /// gone.
-fn whose(view: &View<'_>, index: &Index<'_>, id: &str, leaked: bool) -> String {
+fn whose(view: &View<'_>, index: &Index<'_>, holder: &ReservationHolder, leaked: bool) -> String {
+    let id = holder.container_id.as_str();
     if id.is_empty() {
-        return String::from("nobody: the file is empty");
+        let name = holder.path.file_name().unwrap_or_default();
+        let is_file = name.to_string_lossy().parse::<IpAddr>().is_ok();
+        return match &holder.pod {
+            Some(pod) => format!("{}; no container is named", pod.label()),
+            None if is_file => String::from("nobody: the file is empty"),
+            // Calico keeps that of a machine that is stopped.
+            None => String::from("nobody who is named"),
+        };
     }
     let model = view.model;
     if let Some(entry) = index.of_container(id).first() {

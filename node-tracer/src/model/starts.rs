@@ -156,6 +156,7 @@ impl Failed {
             self.failure = failure.clone();
         }
         self.failure.reason = reason;
+        self.failure.mended &= failure.mended;
     }
 }
 

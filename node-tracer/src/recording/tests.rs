@@ -123,6 +123,7 @@ fn of_logs() -> Vec<Event> {
         message: "no space left on device".into(),
         count: Some(u64::MAX),
         first: Some(s(0)),
+        mended: true,
     };
     let endpoint = Endpoint {
         store: "calico".into(),

@@ -277,9 +277,9 @@ fn a_scan_is_told_as_it_was() {
     assert_eq!(kinds.len(), expected.len() + 2, "no events: {kinds:?}");
     assert_eq!(findings(&records), expected.iter().collect::<Vec<_>>());
     assert!(expected.iter().any(|finding| finding["phase"] == "armed"));
-    let mut gaps = lived.engine().gaps().to_vec();
-    gaps.push(String::from("pods: something"));
-    assert_eq!(unknown(&records), serde_json::to_string(&gaps).unwrap());
+    let unknown = unknown(&records);
+    assert!(unknown.contains("pods: something"), "{unknown}");
+    assert!(unknown.contains("2 network namespaces could not be read"), "{unknown}");
 }
 
 #[test]

@@ -38,6 +38,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: second_del,
     },
     Test {
+        name: "stale_del_is_not_said_of_what_a_pod_takes_away_itself",
+        needs: NODE,
+        run: flushed,
+    },
+    Test {
         name: "stale_del_is_not_said_of_ordinary_removals",
         needs: NODE,
         run: ordinary,
@@ -48,6 +53,8 @@ pub(crate) const TESTS: &[Test] = &[
 const LIMIT: Duration = Duration::from_secs(20);
 /// For what could be said wrongly to be said.
 const LATER: Duration = Duration::from_secs(4);
+/// As long as a newer sandbox is looked at after a DEL.
+const WATCHED: Duration = Duration::from_secs(12);
 
 /// A node with Calico's ways, and the StatefulSet's one pod.
 struct Stage {
@@ -294,6 +301,29 @@ fn second_del() -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Right after the ordinary second DEL somebody in the new pod flushes its
+/// device.
+fn flushed() -> anyhow::Result<()> {
+    let mut stage = Stage::new(Keyed::Guarded)?;
+    let mut tracer = stage.trace()?;
+    let (pod, old) = stage.start("etcd1-0")?;
+    stage.stop(&old)?;
+    stage.pods.remove(&pod)?;
+    let (_, new) = stage.start("etcd1-0")?;
+    stage.node.remove(&old)?;
+    let flush = ["ip", "address", "flush", "dev", "eth0"];
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/proc/{}/ns/net", new.pid));
+    ensure!(command.args(flush).status()?.success(), "the flush");
+    let address = new.ip.context("no address")?.to_string();
+    tracer.wait_for("the address to go", SOON, |record| {
+        is_event(record, "address-removed") && record["address"] == address.as_str()
+    })?;
+    // All the looks at what a DEL can have done.
+    wait::pause(WATCHED)?;
+    never_says(&tracer.stop()?, "harmful")
 }
 
 /// Removals and restarts as they are every day.

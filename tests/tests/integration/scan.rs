@@ -107,6 +107,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: contained::scanned,
     },
     Test {
+        name: "scan_judges_no_pod_of_a_node_in_a_container",
+        needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+        run: contained::nested,
+    },
+    Test {
         name: "trace_tells_pods_beside_its_own_from_a_cgroup_namespace",
         needs: &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
         run: contained::traced,

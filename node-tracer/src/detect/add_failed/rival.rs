@@ -6,10 +6,13 @@ use std::net::IpAddr;
 use crate::{
     clock::Timestamp,
     detect::{
-        View, calls::owner, duplicate_address::label, evidence, ghost_sandbox, held_since,
-        holders_of, pod_of, pod_word, short_id, sleeps_in, stuck_in, task_label,
+        View,
+        calls::{owner, store_kind},
+        duplicate_address::label,
+        evidence, ghost_sandbox, held_since, holders_of, pod_of, pod_word, short_id, sleeps_in,
+        stuck_in, task_label,
     },
-    event::ReservationHolder,
+    event::{ReservationHolder, StoreKind},
     finding::{Evidence, Holder},
     model::netns::NetnsEntry,
 };
@@ -75,7 +78,15 @@ impl<'a> Rival<'a> {
         match self.reservation {
             Some(_) if self.is_own => String::from("is in use, although it is reserved for it"),
             Some((holder, _)) if holder.container_id.is_empty() => {
-                String::from("is reserved for nobody: the file is empty")
+                let kind = store_kind(view.model, holder);
+                match &holder.pod {
+                    Some(pod) => format!("is reserved for {}", pod.label()),
+                    None if kind.is_none_or(|kind| kind == StoreKind::HostLocal) => {
+                        String::from("is reserved for nobody: the file is empty")
+                    }
+                    // Calico keeps that of a machine that is stopped.
+                    None => format!("is reserved by {}", holder.path.display()),
+                }
             }
             Some((holder, _)) => {
                 format!("is reserved for {}", owner(view, &holder.container_id))

@@ -446,6 +446,19 @@ fn what_a_part_of_cris_list_lacks_may_be_on_the_rest() {
 }
 
 #[test]
+fn an_address_that_the_next_network_gives_out_leaves_a_store_left_over() {
+    let mut store = stored(10, &[(5, "x", -90), (6, "y", -90)]);
+    if let What::StoreListed { store } = &mut store.what {
+        store.path = "/var/lib/cni/networks/cbr0".into();
+    }
+    let of_the_new = [found(3, 100), added(4, 100, 5)];
+    let story = with([&of_the_new[..], &[store]].concat());
+    let found = leak(&story).unwrap();
+    assert_eq!(found.severity, Severity::Info);
+    assert!(found.title.ends_with("no configured network uses it"));
+}
+
+#[test]
 fn antreas_agent_gives_back_what_no_pod_has() {
     let advice = |plugin: &str| {
         let story = with(vec![

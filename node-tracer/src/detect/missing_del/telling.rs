@@ -164,7 +164,7 @@ impl Missing<'_> {
         };
         self.left_over.then(|| {
             let claim = "the store is no longer in use: the CNI configuration names no network \
-                         with it, and no container or network namespace has any of its addresses";
+                         with it, and none of its containers exists";
             evidence(claim, "cni", at)
         })
     }

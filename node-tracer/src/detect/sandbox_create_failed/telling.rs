@@ -30,13 +30,17 @@ impl Stuck<'_> {
         let follows_another = leader.filter(|leader| leader.id != self.id);
         Finding {
             rule: Rule::SandboxCreateFailed,
-            severity: match times >= MANY && !self.is_starting() {
-                true => Severity::Critical,
-                false => Severity::Warning,
+            severity: match (self.is_mended(), times >= MANY) {
+                (true, false) => Severity::Info,
+                (false, true) if !self.is_starting() => Severity::Critical,
+                _ => Severity::Warning,
             },
             id: self.finding_id(view, &self.id),
             since: self.since(),
-            title: format!("{} does not start: {}", self.label(), self.why()),
+            title: match self.is_mended() {
+                true => format!("{} did not start at first: {}", self.label(), self.why()),
+                false => format!("{} does not start: {}", self.label(), self.why()),
+            },
             pod: (self.pod != Default::default()).then(|| self.pod.clone()),
             sandbox_id: self.sandbox_id.clone(),
             netns: None,
@@ -59,6 +63,11 @@ impl Stuck<'_> {
                 ..Detail::default()
             },
         }
+    }
+
+    /// Whether the pod has started since.
+    fn is_mended(&self) -> bool {
+        !self.told.is_empty() && self.told.iter().all(|told| told.mended)
     }
 
     /// Whether what is missing may only be late.
@@ -166,6 +175,11 @@ impl Stuck<'_> {
 
     fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
+        if self.is_mended() {
+            advice.push(String::from(
+                "nothing, unless it takes too long or comes again: the pod has started since",
+            ));
+        }
         if self.has_calls {
             advice.push(String::from(
                 "see the finding add-failed of the same pod: it has the plugin's own words and \

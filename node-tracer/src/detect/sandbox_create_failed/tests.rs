@@ -323,3 +323,39 @@ fn where_the_end_is_known_what_the_next_try_mends_is_not_told() {
     node.0.wait_for_tries(Duration::ZERO);
     assert_eq!(findings(&mut node, 121).len(), 2, "nothing comes any more");
 }
+
+#[test]
+fn what_the_pod_has_got_over_is_told_and_no_warning() {
+    let mended = |count| {
+        let mut event = told(1, "web", FULL);
+        if let What::SandboxFailed { failure } = &mut event.what {
+            failure.mended = true;
+            failure.count = Some(count);
+        }
+        event
+    };
+    let mut node = Node::default();
+    feed(&mut node, [mended(2)]);
+    let found = only(&mut node, 2);
+    assert_eq!(
+        (found.severity, cause(&found)),
+        (Severity::Info, ("no-space", None))
+    );
+    assert!(
+        found.title.contains("did not start at first"),
+        "{}",
+        found.title
+    );
+    feed(&mut node, [mended(30)]);
+    assert_eq!(
+        only(&mut node, 3).severity,
+        Severity::Warning,
+        "it took long"
+    );
+    feed(&mut node, [told(4, "web", FULL)]);
+    assert_eq!(
+        only(&mut node, 5).severity,
+        Severity::Critical,
+        "it is so again"
+    );
+}

@@ -23,6 +23,8 @@ pub(super) struct Told<'a> {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) times: u64,
+    /// The pod got over it.
+    pub(super) mended: bool,
     /// It only sums up what others say in full.
     sums_up: bool,
 }
@@ -39,6 +41,7 @@ impl<'a> Told<'a> {
             first: failed.first,
             last: failed.last,
             times: failed.times(),
+            mended: failure.mended,
             sums_up: cause == Cause::VolumeMount && sums_up(&failure.message),
         }
     }
@@ -60,6 +63,7 @@ impl<'a> Told<'a> {
             first: failing.since,
             last: failing.end.at,
             times: failing.times,
+            mended: false,
             sums_up: false,
         }
     }
@@ -85,6 +89,7 @@ impl<'a> Told<'a> {
             first: at,
             last: at,
             times: 1,
+            mended: false,
             sums_up: false,
         }
     }

@@ -10,7 +10,8 @@
 //! |---|---|---|---|
 //! | the container ID | cannot | cannot | cannot |
 //! | the pod's name | can | can, with the host's end | cannot, unless it went while the DEL ran |
-//! | that is not known | can | can, with the host's end | perhaps, unless it went while the DEL ran |
+//! | that is not known of this plugin | can | can, with the host's end | perhaps, unless it went while the DEL ran |
+//! | which plugin it was is not known | perhaps | perhaps | perhaps |
 //!
 //! With the newer sandbox's own namespace a DEL can take anything. What is on a
 //! device goes with the device. A gateway that does not answer any more depends
@@ -19,7 +20,7 @@
 
 use std::time::Duration;
 
-use super::{GRACE, Newer};
+use super::Newer;
 use crate::{
     clock::Timestamp,
     detect::View,
@@ -92,7 +93,10 @@ pub(super) enum Reach {
 pub(super) enum Keyed {
     Container,
     Name,
+    /// What this plugin goes by is not known.
     Unknown,
+    /// Which plugin did the work was not seen.
+    Unseen,
 }
 
 /// Judges what the DELs of one old sandbox can have taken from a newer one.
@@ -144,7 +148,7 @@ impl<'v, 'a> Judge<'v, 'a> {
             },
             Kind::Address | Kind::Route | Kind::Neighbour => self.on_device(kind, loss, del),
         };
-        match self.is_taken_over(loss.at) {
+        match self.keyed == Keyed::Unseen || self.is_taken_over(loss.at) {
             true => reach.min(Reach::Perhaps),
             false => reach,
         }
@@ -215,7 +219,7 @@ impl<'v, 'a> Judge<'v, 'a> {
         let Some(ended) = del.ended.filter(|end| end.since(del.started) <= SHORT) else {
             return false;
         };
-        let meanwhile = |at: Timestamp| at >= del.started && at <= ended.plus(GRACE);
+        let meanwhile = |at: Timestamp| at >= del.started && at <= ended;
         match kind {
             Kind::Address => meanwhile(loss.at),
             _ => {
@@ -252,7 +256,8 @@ fn calls<'a>(view: &View<'a>, id: &'a str) -> impl Iterator<Item = &'a Attachmen
 }
 
 /// By what the plugins find what to delete: one that goes by the name is
-/// enough, and all must be known to go by the container.
+/// enough, and all must be known to go by the container. Of a plugin that has
+/// others do the work these must have been seen.
 fn keyed(calls: &[&AttachmentCalls]) -> Keyed {
     let plugins = calls.iter().flat_map(|calls| &calls.plugins);
     let called: Vec<&PluginCalls> = plugins.filter(|plugin| plugin.del.is_some()).collect();
@@ -262,14 +267,16 @@ fn keyed(calls: &[&AttachmentCalls]) -> Keyed {
         .filter(|name| !(delegates && META.contains(name)))
         .peekable();
     if names.peek().is_none() {
-        return Keyed::Unknown;
+        return Keyed::Unseen;
     }
     let mut known = Keyed::Container;
     for name in names {
         if BY_NAME.iter().any(|part| name.contains(part)) {
             return Keyed::Name;
         }
-        if !BY_CONTAINER.contains(&name) {
+        if META.contains(&name) && !BY_CONTAINER.contains(&name) {
+            known = Keyed::Unseen;
+        } else if !BY_CONTAINER.contains(&name) && known != Keyed::Unseen {
             known = Keyed::Unknown;
         }
     }

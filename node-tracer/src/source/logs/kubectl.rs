@@ -55,15 +55,15 @@ pub(crate) struct Kubectl {
     pub(crate) untimed: u64,
     /// What was told whose time is an age.
     pub(crate) aged: u64,
-    /// What has kept pods from starting until they started, if they did.
+    /// What waits for the end of the text: it may tell of a later start.
     held: Held,
 }
 
 /// Failures at most that wait for the end of the text.
 const MAX_HELD: usize = 4_096;
 
-/// What keeps a pod's sandbox from being made, and which pods had theirs made
-/// later: the same text tells of both.
+/// What has kept pods' sandboxes from being made, and which pods had theirs
+/// made later: the same text tells of both.
 #[derive(Debug, Default)]
 struct Held {
     /// By the pod's name; none where the text names no pod.
@@ -100,15 +100,18 @@ impl Held {
         }
     }
 
-    /// Those of pods that have not started since.
+    /// All of them; those of pods that have started since are marked.
     fn take(&mut self) -> Vec<Event> {
         let started = std::mem::take(&mut self.started);
         let failures = std::mem::take(&mut self.failures).into_iter();
-        let open = failures.filter(|(pod, event)| {
-            let started = started.get(pod);
-            started.is_none_or(|at| *at < event.time)
+        let marked = failures.map(|(pod, mut event)| {
+            if let What::SandboxFailed { failure } = &mut event.what {
+                let started = started.get(&pod);
+                failure.mended = started.is_some_and(|at| *at >= event.time);
+            }
+            event
         });
-        open.map(|(_, event)| event).collect()
+        marked.collect()
     }
 }
 

@@ -20,7 +20,7 @@ mod containerd;
 mod crio;
 mod environment;
 pub(super) mod failure;
-mod hide;
+pub(super) mod hide;
 mod kernel;
 mod kubelet;
 mod serving;

@@ -170,6 +170,7 @@ impl Deployed {
         // What the last one has said.
         let _ = fs::remove_dir_all(OUT);
         fs::create_dir_all(OUT).context(OUT)?;
+        fs::write(TRACE, "").context(TRACE)?;
         let run = format!("exec /node-tracer {} >{TRACE} 2>{OUT}/err", arguments()?);
         let tracer = Path::new(UNPACKED).join("usr/bin/node-tracer");
         let capabilities = capabilities();
@@ -184,7 +185,10 @@ impl Deployed {
         let (container, pid) = guest
             .cri
             .run_daemon(&sandbox.id, &sandbox.config, &daemon)?;
-        let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/cgroup"));
+        let namespace = |pid: u32| {
+            let link = format!("/proc/{pid}/ns/cgroup");
+            fs::read_link(&link).context(link)
+        };
         ensure!(
             namespace(pid)? != namespace(1)?,
             "the container is in the node's cgroup namespace"
@@ -197,15 +201,20 @@ impl Deployed {
         })
     }
 
-    /// Its first record: it knows where on the node it is.
-    fn expect_place(&mut self) -> anyhow::Result<()> {
+    /// Waits for its first record.
+    fn wait(&mut self) -> anyhow::Result<Value> {
         let coverage = self.told.wait_for("a coverage record", SOON, |record| {
             record["type"] == "coverage"
         });
-        let coverage = coverage.with_context(|| {
+        coverage.with_context(|| {
             let errors = fs::read_to_string(format!("{OUT}/err"));
             errors.unwrap_or_else(|error| error.to_string())
-        })?;
+        })
+    }
+
+    /// It knows where on the node it is.
+    fn expect_place(&mut self) -> anyhow::Result<()> {
+        let coverage = self.wait()?;
         machine::sees_all(&coverage, &["pods", "pods by cgroup"])?;
         let mut signals = coverage["signals"].as_array().into_iter().flatten();
         let item = signals.find(|item| item["signal"] == "pods by cgroup");
@@ -229,10 +238,15 @@ impl Deployed {
         let records = lines.map(|line| serde_json::from_str(line).context(line.to_owned()));
         records.collect()
     }
+}
 
-    fn end(self) -> anyhow::Result<()> {
-        self.guest.cri.stop_sandbox(&self.sandbox.id, SOON)?;
-        self.guest.cri.remove_sandbox(&self.sandbox.id)
+impl Drop for Deployed {
+    fn drop(&mut self) {
+        let cri = &self.guest.cri;
+        let stopped = cri.stop_sandbox(&self.sandbox.id, SOON);
+        if let Err(error) = stopped.and_then(|_| cri.remove_sandbox(&self.sandbox.id)) {
+            eprintln!("the tracer's pod is left: {error:#}");
+        }
     }
 }
 
@@ -252,7 +266,7 @@ fn incident(driver: Driver) -> anyhow::Result<()> {
     driver.set()?;
     let mut pods = PodsFile::create(Path::new(FOLDER))?;
     let mut deployed = Deployed::start(Guest::connect(driver)?, &mut pods)?;
-    deployed.expect_place()?;
+    deployed.wait()?;
     let mut incident = RealIncident::on(Guest::connect(driver)?, pods)?;
     let old = incident.start_old_pod()?;
     let stuck = incident.force_delete()?;
@@ -270,9 +284,8 @@ fn incident(driver: Driver) -> anyhow::Result<()> {
         found.iter().any(|record| is_ghost(record, &old, &stuck)),
         "scan has not found the ghost: {found:?}"
     );
-    incident.release()?;
-    drop(incident);
-    deployed.end()
+    deployed.expect_place()?;
+    incident.release()
 }
 
 fn ready(_: &mut ()) -> anyhow::Result<()> {

@@ -115,3 +115,31 @@ pub(crate) fn scanned() -> anyhow::Result<()> {
     drop((scratch, cgroup));
     incident.clean()
 }
+
+/// A process of a pod is looked at in the cgroup of a node that is a container.
+pub(crate) fn nested() -> anyhow::Result<()> {
+    let kubelet = format!("/docker/{}/kubelet", container_id()?);
+    let cgroup = Cgroup::create_below(&kubelet, &pod_uid()?, &container_id()?)?;
+    let scratch = Scratch::create()?;
+    let mut incident = Incident::without_cni()?;
+    let old = incident.start_old_pod()?;
+    let stuck = incident.force_delete()?;
+    incident.garbage_collect()?;
+    incident.start_new_pod()?;
+    let pods = whole_list(incident.pods_file(), scratch.path())?;
+    let args = [&["--pods", &pods], &OPTIONS[2..]].concat();
+    let own = look::on_host("scan", &args)?;
+    ensure!(ghosts(&own, old.netns_inode).len() == 1, "{}", own.brief());
+
+    cgroup.enter(stuck.pid)?;
+    let nested = look::on_host("scan", &args)?;
+    let about: Vec<&Value> = nested
+        .findings_on(&[old.netns_inode])
+        .into_iter()
+        .filter(|finding| netns_of(finding).is_some() && finding["rule"] != "blocked-task")
+        .collect();
+    ensure!(about.is_empty(), "{about:?}");
+    incident.release()?;
+    drop((scratch, cgroup));
+    incident.clean()
+}

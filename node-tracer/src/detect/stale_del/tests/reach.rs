@@ -142,6 +142,8 @@ fn the_delegates_of_a_meta_plugin_tell_what_it_goes_by() {
     };
     assert_eq!(with("bridge"), Effect::Harmless);
     assert_eq!(with("calico"), Effect::Harmful);
+    // Which it had called was not seen.
+    assert_eq!(after("multus", &cut(22)).unwrap().0, Effect::Unknown);
 }
 
 #[test]

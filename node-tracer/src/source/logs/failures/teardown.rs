@@ -11,6 +11,7 @@ use crate::{
     source::logs::meaning::{
         calls::Verb,
         failure::{self, Failure},
+        hide,
     },
 };
 
@@ -79,5 +80,7 @@ pub(in crate::source::logs) fn events(
         time: first,
         what: failed,
     };
-    vec![started(first), failed, started(time)]
+    let mut events = vec![started(first), failed, started(time)];
+    hide::all(&mut events);
+    events
 }

@@ -329,6 +329,13 @@ fn any_text_is_taken() {
 }
 
 #[test]
+fn a_service_that_fails_is_no_pod() {
+    let mut entry = entry("Failed to start Container Runtime Monitor.");
+    entry.ident = Some("systemd");
+    assert_eq!(failure(&entry), None);
+}
+
+#[test]
 fn what_its_writer_calls_information_is_no_failure() {
     let mut entry = entry("Failed to create pod sandbox: plugin failed (add): no");
     for (level, told) in [

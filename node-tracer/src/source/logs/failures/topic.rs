@@ -83,7 +83,7 @@ pub(in crate::source::logs) fn of_reason(reason: &str) -> Verdict {
 
 /// Who writes such messages, as envelopes name them.
 pub(super) fn writer(ident: &str) -> Option<&'static str> {
-    const WRITERS: [(&str, &str); 18] = [
+    const WRITERS: [(&str, &str); 29] = [
         ("kubelet", "kubelet"),
         ("kubelite", "kubelet"),
         ("hyperkube", "kubelet"),
@@ -102,6 +102,17 @@ pub(super) fn writer(ident: &str) -> Option<&'static str> {
         ("kernel", "kernel"),
         ("multus", "cni"),
         ("calico", "cni"),
+        ("aws-node", "cni"),
+        ("ipamd", "cni"),
+        ("antrea", "cni"),
+        ("cilium", "cni"),
+        ("flannel", "cni"),
+        ("ovn", "cni"),
+        ("spiderpool", "cni"),
+        ("terway", "cni"),
+        ("weave", "cni"),
+        ("whereabouts", "cni"),
+        ("azure-vnet", "cni"),
     ];
     let ident = ident.to_ascii_lowercase();
     let known = WRITERS.iter().find(|(name, _)| ident.contains(name));
@@ -164,7 +175,9 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
 pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
     let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);
-    if !is_wrong || IGNORED.are_in(said) {
+    // Services that fail are no pods.
+    let is_of_pods = ident != Some("systemd");
+    if !is_wrong || !is_of_pods || IGNORED.are_in(said) {
         return Verdict::Nothing;
     }
     let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);
@@ -175,10 +188,10 @@ pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verd
         return Verdict::Failure;
     }
     let begins = || BEGINNING.are_in(said);
-    if level != Some(Level::Warning) && NAMES.are_in(said) && begins() {
+    let is_known = ident.is_none_or(|ident| writer(ident).is_some());
+    if is_known && level != Some(Level::Warning) && NAMES.are_in(said) && begins() {
         return Verdict::Failure;
     }
-    let is_known = ident.is_none_or(|ident| writer(ident).is_some());
     let used_up = || ANYWHERE.are_in(said) && OF_A_NODE.are_in(said);
     // The kubelet says so of a container, and names it only beside it.
     let of_container = || {

@@ -345,25 +345,27 @@ fn a_pod_that_is_not_taken_down_is_a_del_that_was_called_again() {
 }
 
 #[test]
-fn what_the_pod_has_started_after_is_over() {
+fn what_a_pod_has_got_over_is_marked() {
     const FAILS: &str =
         "Warning  FailedCreatePodSandBox  2m  kubelet  Failed to create pod sandbox: no way";
     const MOUNT: &str =
         "Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume \"a\" : no";
     const PULL: &str = "Warning  Failed  2m  kubelet  Failed to pull image \"x\": no";
-    let told = |rows: &[&str]| {
+    let mended = |rows: &[&str]| -> Vec<bool> {
         let head = String::from("Name:  web-0\nNamespace:  shop\n");
-        read(&(head + &rows.join("\n"))).len()
+        let told = read(&(head + &rows.join("\n"))).into_iter();
+        told.map(|(_, failure)| failure.mended).collect()
     };
     let started = "Normal  Started  1m  kubelet  Started container web";
-    assert_eq!(told(&[FAILS, MOUNT, PULL]), 3);
-    assert_eq!(
-        told(&[FAILS, MOUNT, PULL, started]),
-        1,
-        "an image comes later"
-    );
+    assert_eq!(mended(&[FAILS, MOUNT]), [false, false]);
+    assert_eq!(mended(&[FAILS, MOUNT, started]), [true, true]);
+    assert_eq!(mended(&[PULL, started]), [false], "an image comes later");
     let before = "Normal  Started  3m  kubelet  Started container web";
-    assert_eq!(told(&[before, FAILS]), 1, "it was before");
+    assert_eq!(mended(&[before, FAILS]), [false], "it was before");
     let text = format!("Name:  web-0\n{FAILS}\n{started}\nName:  web-1\n{FAILS}\n");
-    assert_eq!(read(&text).len(), 1, "another pod's");
+    let told: Vec<bool> = read(&text)
+        .into_iter()
+        .map(|(_, each)| each.mended)
+        .collect();
+    assert_eq!(told, [true, false], "another pod's");
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Takes secrets out of what is told.
-pub(super) fn all(events: &mut [Event]) {
+pub(in crate::source::logs) fn all(events: &mut [Event]) {
     for event in events {
         match &mut event.what {
             // What the plugin said has none by now: it was cut.

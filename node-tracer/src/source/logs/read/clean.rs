@@ -24,9 +24,10 @@ const TAGS: [&str; 9] = [
 /// The text without them; `None` if there are none.
 pub(super) fn cleaned(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
-    let found = memchr::memchr2_iter(0x1b, b'&', bytes).any(|at| replaced(text, at).is_some());
-    let tagged = || TAGS.iter().any(|tag| text.trim_end().ends_with(tag));
-    if !found && !(bytes.last() == Some(&b'>') && tagged()) {
+    let found = || memchr::memchr2_iter(0x1b, b'&', bytes).any(|at| replaced(text, at).is_some());
+    let ends = bytes.last() == Some(&b'>');
+    let tagged = || ends && TAGS.iter().any(|tag| text.ends_with(tag));
+    if !(found() || tagged()) {
         return None;
     }
     let mut out = String::with_capacity(text.len());

@@ -169,6 +169,7 @@ pub(super) const ROWS: &[Row] = &[
             "ip* .. already been used",
             "address .. already been used",
             "is in use by another",
+            "overlappingrangeipreservation* .. already exists",
             "addressconflict",
             "ipconflict",
             "ip is not available",
@@ -184,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
             "address .. is assigned to",
             "address .. is allocated to",
             "requested ip* .. is not available",
-            "requested ip* not available",
+            "requested ip not available",
             "requested ip* .. not available",
             "requested address .. is not available",
             "requested address .. not available",
@@ -229,6 +230,11 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .with(CNI),
+    // A network that was made and is looked at again.
+    row(
+        CniPluginError,
+        &["error checking pod", "get network status for pod sandbox"],
+    ),
     row(
         CniNotReady,
         &[

@@ -264,5 +264,12 @@ pub(super) const ROWS: &[Row] = &[
             "sandbox .. already exists",
         ],
     )
-    .without(&["veth", "veths", "bridge", "volumeattachment*"]),
+    .without(&[
+        "veth",
+        "veths",
+        "bridge",
+        "volumeattachment*",
+        "plugin type=*",
+        "failed (add)",
+    ]),
 ];
