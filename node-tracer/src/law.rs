@@ -431,8 +431,7 @@ fn broken(
 fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject) -> bool {
     let mut sandboxes = truth.pods.iter().flat_map(|pod| &pod.sandboxes);
     rule == Rule::MissingGatewayNeighbour
-        && sandboxes
-            .any(|sandbox| *subject == Subject::Netns(sandbox.inode) && !sandbox.neighbour)
+        && sandboxes.any(|sandbox| *subject == Subject::Netns(sandbox.inode) && !sandbox.neighbour)
 }
 
 /// Tells each verdict that the law does not allow.

@@ -97,17 +97,21 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
             let end = view.cables().other_end(entry, device);
-            // Where several could be the other end, none is meant.
-            device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
+            // Of several that could be the other end, none is the host's.
+            let is_lost = || !view.cables().can_be_elsewhere(entry, device);
+            device.link_nsid.is_some()
+                && end.map_or_else(is_lost, |end| is_outside(entry, end.entry))
         }
         Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan") => device.link_nsid.is_some(),
         _ => device.hardware.is_some(),
     }
 }
 
-/// Whether a namespace is no part of what another one's pod made for itself.
+/// Whether a namespace is no part of what another one's pod made for itself. One
+/// of which nobody knows whose it is may be.
 fn is_outside(entry: &NetnsEntry, other: &NetnsEntry) -> bool {
-    other.host || other.sandbox.uid() != entry.sandbox.uid()
+    let uid = other.sandbox.uid();
+    other.host || (uid.is_some() && uid != entry.sandbox.uid())
 }
 
 fn of_device(

@@ -34,9 +34,7 @@ use super::{
 use crate::{
     event::Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::{
-        netns::{NetnsEntry, Wiring},
-    },
+    model::netns::{NetnsEntry, Wiring},
     words::counted,
 };
 

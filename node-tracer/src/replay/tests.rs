@@ -279,7 +279,10 @@ fn a_scan_is_told_as_it_was() {
     assert!(expected.iter().any(|finding| finding["phase"] == "armed"));
     let unknown = unknown(&records);
     assert!(unknown.contains("pods: something"), "{unknown}");
-    assert!(unknown.contains("2 network namespaces could not be read"), "{unknown}");
+    assert!(
+        unknown.contains("2 network namespaces could not be read"),
+        "{unknown}"
+    );
 }
 
 #[test]
