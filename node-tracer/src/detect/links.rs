@@ -60,7 +60,17 @@ pub(super) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bo
         return false;
     };
     let mut ports = ports(wiring, device).chain([device]);
-    ports.any(|port| is_way_out(view, entry, port))
+    // A veth whose other end is nobody's, or was not found, can lead to what the
+    // pod has made for itself.
+    let leads_there = |port: &Device| {
+        let end = view.cables().other_end(entry, port);
+        !is_veth(port) || end.is_some_and(|end| end.entry.host || end.entry.sandbox.pod.is_some())
+    };
+    ports.any(|port| is_way_out(view, entry, port) && leads_there(port))
+}
+
+fn is_veth(device: &Device) -> bool {
+    matches!(device.kind.as_deref(), Some("veth" | "netkit"))
 }
 
 impl Link {
@@ -97,21 +107,17 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
             let end = view.cables().other_end(entry, device);
-            // Of several that could be the other end, none is the host's.
-            let is_lost = || !view.cables().can_be_elsewhere(entry, device);
-            device.link_nsid.is_some()
-                && end.map_or_else(is_lost, |end| is_outside(entry, end.entry))
+            // Where several could be the other end, none is meant.
+            device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
         }
         Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan") => device.link_nsid.is_some(),
         _ => device.hardware.is_some(),
     }
 }
 
-/// Whether a namespace is no part of what another one's pod made for itself. One
-/// of which nobody knows whose it is may be.
+/// Whether a namespace is no part of what another one's pod made for itself.
 fn is_outside(entry: &NetnsEntry, other: &NetnsEntry) -> bool {
-    let uid = other.sandbox.uid();
-    other.host || (uid.is_some() && uid != entry.sandbox.uid())
+    other.host || other.sandbox.uid() != entry.sandbox.uid()
 }
 
 fn of_device(
