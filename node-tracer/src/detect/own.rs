@@ -71,7 +71,11 @@ fn is_own(view: &View<'_>, entry: &NetnsEntry, held: &HeldAddress) -> bool {
 /// answers for them is in the namespace.
 pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     let sandbox = &entry.sandbox;
-    let is_left = sandbox.del.is_some() || sandbox.deleting.is_some();
+    // A DEL may be among the records that were lost.
+    let lost = view.model.losses.last;
+    let is_left = sandbox.del.is_some()
+        || sandbox.deleting.is_some()
+        || lost.is_some_and(|lost| lost >= entry.seen);
     if entry.host || is_left || sandbox.pod.is_none() {
         return Vec::new();
     }
