@@ -68,7 +68,12 @@ fn check_node(truth: &Truth, seen: Seen, dice: &mut Dice<'_>) {
         let (truth, why) = smallest(truth.clone(), why, disagrees);
         panic!("{why}\n{truth}");
     }
-    for missing in subsets(dice) {
+    for mut missing in subsets(dice) {
+        if whole.len() == 1 {
+            // The kernel's namespaces and addresses are what a tracer cannot do
+            // without.
+            missing.retain(|source, _| !matches!(source, Source::Visits | Source::Host));
+        }
         if let Some(why) = broken(truth, &whole, &seen(truth, &missing), &missing) {
             let breaks = |truth: &Truth| {
                 let whole = seen(truth, &Missing::new());
@@ -230,7 +235,8 @@ impl Verdicts {
         let matters = match rule {
             Rule::GhostSandbox | Rule::DuplicateAddress => missing.keys().any(|source| {
                 use Source::{Cgroups, Descriptors, Mounts, Pods, Visits};
-                matches!(source, Visits | Mounts | Descriptors | Pods | Cgroups)
+                let of_ghosts = rule == Rule::GhostSandbox && *source == Pods;
+                (of_ghosts || matches!(source, Visits | Mounts | Descriptors | Cgroups))
                     // That a file is old its owner knows alone.
                     && missing.get(source) != Some(&Absence::Old)
             }),
@@ -307,10 +313,6 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
         surveyed: false,
         ..settings()
     });
-    // The kernel's namespaces and addresses are what a tracer cannot do without.
-    let mut missing = missing.clone();
-    missing.retain(|source, _| !matches!(source, Source::Visits | Source::Host));
-    let missing = &missing;
     let teller = Teller { truth, missing };
     let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
     for (time, events) in teller.trace().into_iter().chain(quiet) {

@@ -29,7 +29,7 @@ fn a_missing_source_makes_neither_a_yes_nor_a_no_and_the_truth_is_found() {
         assert!(held.is_ok(), "see it again with {SEED}={seed}");
         seed += 1;
     }
-    println!("{} nodes in {:?}", seed - first, started.elapsed());
+    assert!(seed > first, "no time for any node");
 }
 
 #[test]
