@@ -455,7 +455,10 @@ fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sur
     let lives = |owner: &Owner<'_>| owner.entry.sandbox.standing == Standing::Listed;
     let is_sure = is_sure && owners.iter().all(lives);
     let wrong = match (rightful.as_slice(), others.as_slice()) {
-        ([_], [wrong]) if is_sure => pod_of(view.model, wrong.entry),
+        // A pod that has both would lose both.
+        ([right], [wrong]) if is_sure && right.entry.sandbox.uid() != wrong.entry.sandbox.uid() => {
+            pod_of(view.model, wrong.entry)
+        }
         _ => None,
     };
     match wrong.as_ref().and_then(kubectl_words) {

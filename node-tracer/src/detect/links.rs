@@ -60,7 +60,17 @@ pub(super) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bo
         return false;
     };
     let mut ports = ports(wiring, device).chain([device]);
-    ports.any(|port| is_way_out(view, entry, port))
+    // A veth whose other end is nobody's, or was not found, can lead to what the
+    // pod has made for itself.
+    let leads_there = |port: &Device| {
+        let end = view.cables().other_end(entry, port);
+        !is_veth(port) || end.is_some_and(|end| end.entry.host || end.entry.sandbox.pod.is_some())
+    };
+    ports.any(|port| is_way_out(view, entry, port) && leads_there(port))
+}
+
+fn is_veth(device: &Device) -> bool {
+    matches!(device.kind.as_deref(), Some("veth" | "netkit"))
 }
 
 impl Link {

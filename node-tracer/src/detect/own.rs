@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry},
+        netns::{HeldAddress, NetnsEntry, Wiring},
         sandbox::Known,
     },
 };
@@ -71,19 +71,18 @@ fn is_own(view: &View<'_>, entry: &NetnsEntry, held: &HeldAddress) -> bool {
 /// answers for them is in the namespace.
 pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     let sandbox = &entry.sandbox;
-    let is_left = sandbox.del.is_some() || sandbox.deleting.is_some();
+    // A DEL may be among the records that were lost.
+    let lost = view.model.losses.last;
+    let is_left = sandbox.del.is_some()
+        || sandbox.deleting.is_some()
+        || lost.is_some_and(|lost| lost >= entry.seen);
     if entry.host || is_left || sandbox.pod.is_none() {
         return Vec::new();
     }
     let Some(wiring) = &entry.wiring else {
         return Vec::new();
     };
-    let has_device = wiring.devices.iter().any(|device| device.name == DEFAULT);
-    let is_bare = !entry
-        .addresses
-        .iter()
-        .any(|held| is_routable(held.address.address));
-    if !has_device || !is_bare {
+    if !is_bare(entry, wiring) {
         return Vec::new();
     }
     let is_only = || {
@@ -107,6 +106,21 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     named.dedup();
     named.retain(|address| is_routable(*address));
     named
+}
+
+/// Whether a pod's own device is there, and no address.
+fn is_bare(entry: &NetnsEntry, wiring: &Wiring) -> bool {
+    let mut devices = wiring.devices.iter();
+    let mut held = entry.addresses.iter();
+    devices.any(|device| device.name == DEFAULT)
+        && !held.any(|held| is_routable(held.address.address))
+}
+
+/// Whether a namespace can be a sandbox that has any address: nobody says which
+/// sandbox's it is, and the kernel does not show its address.
+pub(super) fn is_anybodys(entry: &NetnsEntry) -> bool {
+    let wiring = entry.wiring.as_ref();
+    !entry.host && entry.sandbox.id.is_none() && wiring.is_some_and(|it| is_bare(entry, it))
 }
 
 /// The namespaces that have addresses which the kernel does not show, by

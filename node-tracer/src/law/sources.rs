@@ -150,7 +150,7 @@ impl Teller<'_> {
     pub(super) fn tells(&self, source: Source, number: u32) -> bool {
         match self.lacks(source) {
             None | Some(Absence::Old) => true,
-            Some(Absence::Half) => number % 2 == 0,
+            Some(Absence::Half) => number.is_multiple_of(2),
             Some(Absence::Failed | Absence::NotAsked) => false,
         }
     }

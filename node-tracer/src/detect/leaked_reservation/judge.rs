@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    detect::{View, answering, silence, unfound, unread},
+    detect::{View, answering, own, silence, unfound, unread},
     event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, runtime::CRI},
     words::counted,
@@ -34,6 +34,8 @@ pub(crate) struct Judge<'a> {
     unread: usize,
     /// Why there may be others, which were not found.
     unfound: Option<&'a str>,
+    /// Those that can be any sandbox's, with any address.
+    anybodys: usize,
     /// Stores that are not host-local's, with when they were told last.
     others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
@@ -118,6 +120,11 @@ impl<'a> Judge<'a> {
             namespaces,
             unread: unread(view),
             unfound: unfound(model),
+            anybodys: model
+                .netns
+                .live()
+                .filter(|entry| own::is_anybodys(entry))
+                .count(),
             others: model
                 .cni
                 .stores()
@@ -142,7 +149,7 @@ impl<'a> Judge<'a> {
     /// Whether any namespace can have any address: it could not be visited, or
     /// not even found.
     pub(crate) fn is_blind(&self) -> bool {
-        self.unread > 0 || self.unfound.is_some()
+        self.unread > 0 || self.unfound.is_some() || self.anybodys > 0
     }
 
     /// Why the verdict is none that is certain, in words.
@@ -158,6 +165,13 @@ impl<'a> Judge<'a> {
             doubts.push(format!(
                 "whether their addresses are in use all the same: {} could not be read",
                 counted(self.unread, "network namespace")
+            ));
+        }
+        if self.anybodys > 0 {
+            doubts.push(format!(
+                "whether their addresses are in use all the same: {} with a pod's device and no \
+                 address can be any sandbox's, as with gVisor",
+                counted(self.anybodys, "network namespace")
             ));
         }
         if let Some(why) = self.unfound {

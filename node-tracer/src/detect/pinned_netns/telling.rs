@@ -4,7 +4,7 @@ use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
         View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, joined,
-        netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label,
+        netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label, unread,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -164,6 +164,10 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     if entry.wiring.is_none() && view.settings.surveyed {
         unknown.push(String::from(
             "whether it still has an address: it could not be entered",
+        ));
+    } else if unread(view) > 0 && own::addresses(view, entry).is_empty() {
+        unknown.push(String::from(
+            "whether an address in it is its pod's: what it is connected to could not be read",
         ));
     }
     if runtime.is_none() {
