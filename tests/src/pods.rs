@@ -97,7 +97,8 @@ impl PodsFile {
         let others = others.map(|(namespace, name, number)| Pod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            uid: format!("00000000-0000-4000-8000-{number:012}"),
+            // Lists are read in the order of UIDs: these are the last.
+            uid: format!("ffffffff-ffff-4fff-bfff-{number:012}"),
         });
         let others = others.iter().map(|pod| self.item(pod, None));
         let pods = self.pods.iter();

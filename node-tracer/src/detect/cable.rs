@@ -53,6 +53,18 @@ impl<'a> Cables<'a> {
         Self { ends }
     }
 
+    /// The host's ID in a namespace, as far as another device than this one, of
+    /// which only an end on the host can be the other, shows it.
+    fn hosts_id(&self, entry: &NetnsEntry, device: &Device) -> Option<i32> {
+        let wiring = entry.wiring.as_ref().filter(|_| !entry.host)?;
+        let leads_to_host = |other: &&Device| {
+            let ends = self.others(other);
+            other.index != device.index && !ends.is_empty() && ends.iter().all(|it| it.entry.host)
+        };
+        let mut devices = wiring.devices.iter().filter(leads_to_host);
+        devices.find_map(|other| other.link_nsid)
+    }
+
     /// What may be the other end of a device, as far as the indexes tell.
     fn others(&self, device: &Device) -> &[End<'a>] {
         let peer = device.link.filter(|_| device.is_veth());
@@ -68,11 +80,18 @@ impl<'a> Cables<'a> {
     }
 
     /// The other end of a device. If several look like it, the one on the host
-    /// is meant, where CNI puts it, or none.
+    /// is meant, where CNI puts it, or none. A namespace has one ID for each
+    /// other one: where another device is known to lead to the host, this one
+    /// leads there by the same ID, and elsewhere by any other.
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let is_elsewhere = device.link_nsid.is_some();
-        let others = self.others(device).iter().copied();
-        let mut others = others.filter(|end| (end.entry.serial != entry.serial) == is_elsewhere);
+        let hosts_id = self.hosts_id(entry, device);
+        let fits = |end: &End<'_>| {
+            let is_there = (end.entry.serial != entry.serial) == is_elsewhere;
+            let by_id = hosts_id.is_none_or(|id| (device.link_nsid == Some(id)) == end.entry.host);
+            is_there && by_id
+        };
+        let mut others = self.others(device).iter().copied().filter(fits);
         let first = others.next()?;
         if first.entry.host {
             return Some(first);
@@ -122,6 +141,22 @@ mod tests {
         assert_eq!(other_end(&story, 3), None, "either");
         story.push(end(1));
         assert_eq!(other_end(&story, 3), Some(1));
+    }
+
+    #[test]
+    fn a_device_with_another_id_than_the_hosts_does_not_lead_to_the_host() {
+        let port = |id| Device {
+            link_nsid: Some(id),
+            ..veth(4, "veth1", 2)
+        };
+        let pod = |id| devices(5, 100, &[veth(3, "eth0", 8), port(id)], &[], &[]);
+        let hosts = [veth(8, "cali1", 3), veth(2, "cali2", 4)];
+        let inner = devices(5, 200, &[veth(2, "eth0", 4)], &[], &[]);
+        let mut story = vec![host(0), found(1, 100), found(1, 200), inner, pod(1)];
+        story.push(devices(5, 1, &hosts, &[], &[]));
+        assert_eq!(other_end(&story, 4), Some(200));
+        story.push(pod(0));
+        assert_eq!(other_end(&story, 4), Some(1));
     }
 
     #[test]

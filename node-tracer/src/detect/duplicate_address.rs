@@ -29,7 +29,7 @@ use crate::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry, Wiring},
+        netns::{HeldAddress, NetnsEntry},
         pods::Standing,
         sandbox::Known,
     },
@@ -291,6 +291,9 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     if held.any(|address| is_routable(address) && is_pods(address)) {
         return false;
     }
+    if let Some(leads_out) = leads_out(model, entry, &others) {
+        return !leads_out;
+    }
     // The API server knows the addresses of the pod's newest sandbox alone: of
     // another one's namespace they say nothing.
     let is_older = || {
@@ -307,26 +310,40 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     others.iter().any(|other| {
         let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
         let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
-        (entry.created && earlier) || (by_cgroup && (told || is_cabled(entry, other)))
+        (entry.created && earlier) || (by_cgroup && told)
     })
 }
 
-/// Whether all that leads out of one namespace are veth pairs into the other.
-fn is_cabled(one: &NetnsEntry, other: &NetnsEntry) -> bool {
-    let (Some(one), Some(other)) = (&one.wiring, &other.wiring) else {
-        return false;
+/// Whether anything leads out of a namespace to where no other one of its pod
+/// is, as a sandbox's device does; `None` if its devices are not known, or if it
+/// has no such device and no other namespace of the pod is known.
+fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Option<bool> {
+    let wiring = entry.wiring.as_ref()?;
+    let has = |other: &NetnsEntry, index: u32, far: Option<u32>| {
+        let wiring = other.wiring.as_ref();
+        let device = wiring.and_then(|wiring| wiring.device(index));
+        device.is_some_and(|device| far.is_none_or(|far| device.link == Some(far)))
     };
-    let out = |wiring: &Wiring| -> Vec<(u32, Option<u32>)> {
-        let devices = wiring.devices.iter();
-        let out = devices.filter(|it| it.link_nsid.is_some() || it.hardware.is_some());
-        out.map(|it| (it.index, it.link.filter(|_| it.is_veth())))
-            .collect()
-    };
-    let (own, others) = (out(one), out(other));
-    let is_in_other = |(index, far): &(u32, Option<u32>)| {
-        far.is_some_and(|far| others.contains(&(far, Some(*index))))
-    };
-    !own.is_empty() && own.iter().all(is_in_other)
+    let mut is_cabled = false;
+    for device in &wiring.devices {
+        if device.hardware.is_some() {
+            return Some(true);
+        }
+        let Some(link) = device.link.filter(|_| device.link_nsid.is_some()) else {
+            continue;
+        };
+        // The other end of a veth names this one; a parent names nobody.
+        let far = device.is_veth().then_some(device.index);
+        let mut hosts = model.netns.live().filter(|other| other.host);
+        let in_pod = others.iter().any(|other| has(other, link, far));
+        let on_host = hosts.any(|host| has(host, link, far));
+        match (in_pod, on_host) {
+            (true, false) => is_cabled = true,
+            (false, true) => return Some(true),
+            (true, true) | (false, false) => return None,
+        }
+    }
+    is_cabled.then_some(false)
 }
 
 fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
@@ -453,7 +470,9 @@ fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sur
     let (rightful, others): (Vec<&Owner<'_>>, Vec<&Owner<'_>>) =
         owners.iter().partition(is_rightful);
     let lives = |owner: &Owner<'_>| owner.entry.sandbox.standing == Standing::Listed;
-    let is_sure = is_sure && owners.iter().all(lives);
+    // A file can be of yesterday.
+    let is_of_now = view.model.pods.list().is_some_and(|list| list.vouched);
+    let is_sure = is_sure && is_of_now && owners.iter().all(lives);
     let wrong = match (rightful.as_slice(), others.as_slice()) {
         // A pod that has both would lose both.
         ([right], [wrong]) if is_sure && right.entry.sandbox.uid() != wrong.entry.sandbox.uid() => {

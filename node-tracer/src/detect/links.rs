@@ -60,17 +60,16 @@ pub(super) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bo
         return false;
     };
     let mut ports = ports(wiring, device).chain([device]);
-    // A veth whose other end is nobody's, or was not found, can lead to what the
-    // pod has made for itself.
-    let leads_there = |port: &Device| {
-        let end = view.cables().other_end(entry, port);
-        !is_veth(port) || end.is_some_and(|end| end.entry.host || end.entry.sandbox.pod.is_some())
-    };
-    ports.any(|port| is_way_out(view, entry, port) && leads_there(port))
+    ports.any(|port| is_port_out(view, entry, port))
 }
 
-fn is_veth(device: &Device) -> bool {
-    matches!(device.kind.as_deref(), Some("veth" | "netkit"))
+/// Whether a port of a pod's bridge leads out. A veth whose other end is nobody's,
+/// or was not found, can lead to what the pod has made for itself.
+fn is_port_out(view: &View<'_>, entry: &NetnsEntry, port: &Device) -> bool {
+    let is_veth = matches!(port.kind.as_deref(), Some("veth" | "netkit"));
+    let end = view.cables().other_end(entry, port);
+    let leads_there = end.is_some_and(|end| end.entry.host || end.entry.sandbox.pod.is_some());
+    is_way_out(view, entry, port) && (!is_veth || leads_there)
 }
 
 impl Link {
@@ -117,7 +116,8 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
 
 /// Whether a namespace is no part of what another one's pod made for itself.
 fn is_outside(entry: &NetnsEntry, other: &NetnsEntry) -> bool {
-    other.host || other.sandbox.uid() != entry.sandbox.uid()
+    let is_same_pod = entry.sandbox.uid().is_some() && other.sandbox.uid() == entry.sandbox.uid();
+    other.host || !is_same_pod
 }
 
 fn of_device(
@@ -127,8 +127,8 @@ fn of_device(
     device: &Device,
     with_ports: bool,
 ) -> Option<BTreeSet<Link>> {
-    let own = Link::Device(entry.serial, device.index);
-    let mut links = BTreeSet::new();
+    // What has it for a parent meets it there.
+    let mut links = BTreeSet::from([Link::Device(entry.serial, device.index)]);
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
             let end = reader.view.cables().other_end(entry, device)?;
@@ -165,12 +165,11 @@ fn of_device(
             if !entry.host && parent.is_some_and(|it| is_way_out(reader.view, entry, it)) {
                 return None;
             }
-            links.insert(own);
         }
         Some("bridge") => {
-            links.insert(own);
-            if with_ports {
-                let out = ports(wiring, device).filter(|port| is_way_out(reader.view, entry, port));
+            if with_ports && !entry.host {
+                let out = ports(wiring, device);
+                let out = out.filter(|port| is_port_out(reader.view, entry, port));
                 for port in out {
                     links.extend(of_device(reader, entry, wiring, port, false)?);
                 }
@@ -179,9 +178,7 @@ fn of_device(
         // What is behind a wire is not known, but for the host's own.
         None if device.hardware.is_some() && !entry.host => return None,
         Some("openvswitch" | "bond" | "team") if !entry.host => return None,
-        _ => {
-            links.insert(own);
-        }
+        _ => {}
     }
     Some(links)
 }
@@ -200,19 +197,49 @@ fn plug_in(
             links.insert(Link::Routing(entry.serial, Some(master.index)));
         }
         Some("bridge") => {
-            links.insert(Link::Device(entry.serial, master.index));
-            // A bridge with an address is a device of the namespace's routing:
-            // of that family, and not by the address that each has of itself.
-            let routes =
-                |held: IpAddr| is_routable(held) && held.is_ipv4() == reader.address.is_ipv4();
-            let mut held = entry.addresses.iter().map(|held| &held.address);
-            if held.any(|held| held.ifname == master.name && routes(held.address)) {
-                links.insert(Link::Routing(entry.serial, vrf(wiring, Some(master))));
+            for bridge in joined(wiring, master) {
+                // It keeps the numbers of its ports' VLANs to itself.
+                if bridge.vlan_filtering {
+                    return None;
+                }
+                links.insert(Link::Device(entry.serial, bridge.index));
+                // A bridge with an address is a device of the namespace's routing:
+                // of that family, and not by the address that each has of itself.
+                let routes =
+                    |held: IpAddr| is_routable(held) && held.is_ipv4() == reader.address.is_ipv4();
+                let mut held = entry.addresses.iter().map(|held| &held.address);
+                if held.any(|held| held.ifname == bridge.name && routes(held.address)) {
+                    links.insert(Link::Routing(entry.serial, vrf(wiring, Some(bridge))));
+                }
             }
         }
         _ => return None,
     }
     Some(())
+}
+
+/// A bridge and those that cables join to it.
+fn joined<'a>(wiring: &'a Wiring, bridge: &'a Device) -> Vec<&'a Device> {
+    let mut all = vec![bridge];
+    let mut at = 0;
+    while let Some(bridge) = all.get(at) {
+        at += 1;
+        let cables = ports(wiring, bridge).filter(|port| port.link_nsid.is_none());
+        let ends = cables.filter(|port| port.is_veth());
+        let ends = ends.filter_map(|port| wiring.device(port.link?));
+        let masters = ends.filter_map(|end| wiring.device(end.master?));
+        let found: Vec<&Device> = masters.filter(|it| is_bridge(it)).collect();
+        for other in found {
+            if !all.iter().any(|known| known.index == other.index) {
+                all.push(other);
+            }
+        }
+    }
+    all
+}
+
+fn is_bridge(device: &Device) -> bool {
+    device.kind.as_deref() == Some("bridge")
 }
 
 fn ports<'a>(wiring: &'a Wiring, bridge: &Device) -> impl Iterator<Item = &'a Device> {

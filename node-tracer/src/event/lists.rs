@@ -258,6 +258,9 @@ pub(crate) struct Device {
     /// (`IFLA_PARENT_DEV_BUS_NAME`, `IFLA_PARENT_DEV_NAME`), as `pci 0000:00:06.0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hardware: Option<String>,
+    /// A bridge that keeps its ports apart by VLAN.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) vlan_filtering: bool,
 }
 
 /// A route (`RTM_NEWROUTE`).

@@ -218,13 +218,17 @@ impl PodsFile {
 
     fn read(&self, input: impl Read, at: Timestamp) -> Result<Listing, PodsError> {
         let source = self.source();
-        let (pods, newest) = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
+        let parsed = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
+        let newest = match parsed.has_list {
+            true => parsed.newest,
+            false => Some(Timestamp::EPOCH),
+        };
         Ok(Listing {
             source,
             at,
             made_after: newest.map(|newest| newest.min(at)),
             whole: false,
-            pods,
+            pods: parsed.pods,
         })
     }
 }

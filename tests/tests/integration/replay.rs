@@ -292,7 +292,6 @@ fn refuses() -> anyhow::Result<()> {
     let output = r#"{"schema":"node-tracer/1","type":"coverage","signals":[]}"#;
     let cases = [
         ("", "is empty"),
-        ("just some words", "--record"),
         ("\u{1b}[2J\n", "--record"),
         (output, "-o json"),
         (other, "node-tracer/9"),

@@ -7,15 +7,20 @@ use crate::{
 
 const DUPLICATE: Rule = Rule::DuplicateAddress;
 
-/// Two namespaces with an address, on one bridge.
-fn pair() -> Vec<Event> {
-    let mut story = vec![
+/// Two namespaces with an address, and nothing on what they are plugged into.
+fn bare_pair() -> Vec<Event> {
+    vec![
         host(0),
         created(1, 100),
         created(2, 200),
         added(3, 100, 5),
         added(4, 200, 5),
-    ];
+    ]
+}
+
+/// The same, on one bridge.
+fn pair() -> Vec<Event> {
+    let mut story = bare_pair();
     story.extend(plugged(&[100, 200], &[BRIDGE, BRIDGE]));
     story
 }
@@ -109,6 +114,60 @@ fn a_bridge_with_an_address_is_part_of_the_hosts_routing() {
     assert_eq!(Node::of(&story).tick(5), []);
     story.push(gateway);
     Node::of(&story).only(5, DUPLICATE, State::Open);
+}
+
+/// Two pods on two bridges, with what else the host has.
+fn on_two_bridges(more: &[Device], bend: fn(&mut Device)) -> Option<Severity> {
+    let mut story = pair();
+    story.extend(plugged(&[100, 200], &[BRIDGE, OTHER_BRIDGE]));
+    if let Some(What::NetnsDevices { devices, .. }) = story.last_mut().map(|it| &mut it.what) {
+        devices.extend_from_slice(more);
+        devices.iter_mut().for_each(bend);
+    }
+    let told = Node::of(&story).of_rule(5, DUPLICATE).pop();
+    told.map(|(finding, _)| finding.severity)
+}
+
+#[test]
+fn bridges_that_a_cable_joins_are_one_network() {
+    let port = |index, peer, bridge| Device {
+        master: Some(bridge),
+        link_nsid: None,
+        ..veth(index, "cable", peer)
+    };
+    let cable = [port(20, 21, BRIDGE), port(21, 20, OTHER_BRIDGE)];
+    assert_eq!(on_two_bridges(&[], |_| {}), None);
+    assert_eq!(on_two_bridges(&cable, |_| {}), Some(Severity::Warning));
+}
+
+#[test]
+fn of_a_bridge_that_keeps_vlans_apart_it_is_not_known_who_meets_there() {
+    let filters = |device: &mut Device| {
+        let is_bridge = device.kind.as_deref() == Some("bridge");
+        device.vlan_filtering = is_bridge;
+        // All on one bridge.
+        device.master = device.master.map(|_| BRIDGE);
+    };
+    assert_eq!(on_two_bridges(&[], filters), Some(Severity::Info));
+}
+
+#[test]
+fn a_holder_of_the_parent_device_itself_meets_those_below_it() {
+    // The node's uplink can be a veth: kind, LXC.
+    let mut story = pair();
+    story.retain(
+        |event| !matches!(&event.what, What::AddressAdded { netns, .. } if *netns == ns(200)),
+    );
+    story.push(added(4, 1, 5));
+    story.push(devices(5, 1, &[veth(2, "eth0", 77)], &[], &[]));
+    story.push(devices(5, 200, &[veth(77, "outside", 2)], &[], &[]));
+    let below = Device {
+        link: Some(2),
+        link_nsid: Some(0),
+        ..device(3, "eth0", "macvlan")
+    };
+    story.push(devices(5, 100, &[below], &[], &[]));
+    Node::of(&story).only(6, DUPLICATE, State::Open);
 }
 
 #[test]
@@ -252,6 +311,11 @@ fn a_pod_is_named_for_deletion_only_if_it_is_known_to_be_the_wrong_one() {
         };
         let one = of("sandbox-a", 100, OLD, "a");
         story.push(cri(5, &[one, of("sandbox-b", 200, NEW, "b")]));
+        for event in &mut story {
+            if let What::PodsListed { whole, .. } = &mut event.what {
+                *whole = true;
+            }
+        }
         story.extend(reserved_for.map(|id| reserved(6, Some(id))));
         let (open, _) = Node::of(&story).only(7, DUPLICATE, State::Open);
         let advice = open.advice.join(" ");
@@ -393,7 +457,7 @@ fn a_running_del_is_given_a_moment() {
 
 #[test]
 fn namespaces_that_pods_made_for_themselves_do_not_count() {
-    let mut story = pair();
+    let mut story = bare_pair();
     story.push(listed(
         5,
         &[pod("a", OLD, &[ip(77)]), pod("b", NEW, &[ip(78)])],
@@ -617,7 +681,7 @@ fn what_a_runtime_knows_by_a_container_alone_may_be_the_pods_own() {
         }],
         ..sandbox(id, 0, uid)
     };
-    let mut story = pair();
+    let mut story = bare_pair();
     story.extend([
         listed(5, &[pod("a", OLD, &[ip(77)]), pod("b", NEW, &[ip(78)])]),
         cri(5, &[of("sandbox-a", OLD, "a"), of("sandbox-b", NEW, "b")]),

@@ -96,6 +96,7 @@ fn fate<'a>(
         None if giver.is_some_and(|giver| !ipam::is_answered_by(view, &giver.ipam, answer)) => {
             Fate::Untold
         }
+        None if !ipam::can_give(view, answer, address) && !known.was_reserved => Fate::Untold,
         None => Fate::Free(known, answer.since),
         // A file that names nobody can be given back by nobody either.
         Some(holder) if holder.container_id.is_empty() => Fate::Reserved(known),

@@ -319,6 +319,17 @@ pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &Answer) -> b
     stores.any(|path| kind_of(view, path) == *kind)
 }
 
+/// Whether one of the stores that answered is known to give an address out: that
+/// host-local has no file of it means nothing if it is of another network.
+pub(super) fn can_give(view: &View<'_>, answer: &Answer, address: IpAddr) -> bool {
+    answer.stores.iter().any(|store| {
+        let is_host_local = kind_of(view, store) == StoreKind::HostLocal;
+        let network = view.model.cni.network_of(store);
+        let mut ranges = network.into_iter().flat_map(|network| &network.ranges);
+        !is_host_local || ranges.any(|it| (it.first..=it.last).contains(&address))
+    })
+}
+
 /// What becomes of an address. `gone` is whether the API server has forgotten
 /// the pod: while it has not, nobody takes the address back.
 pub(super) fn outlook(

@@ -3,12 +3,12 @@
 use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
-        View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, joined,
-        netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label, unread,
+        View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, is_routable,
+        joined, netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::{netns::NetnsEntry, pods::Standing, runtime::CRI, sandbox::Known},
+    model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
 };
 
 pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
@@ -19,7 +19,10 @@ pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
         ..
     } = pinned.unused;
     let addresses = own::addresses(view, entry);
-    let certain = since.is_some() && runtime.is_some();
+    // What the runtime has stopped can be the sandbox of a pod that is being
+    // deleted: only a list of pods tells.
+    let may_go = pinned.unused.stopped.is_some() && ghost_sandbox::is_untold(view, entry);
+    let certain = since.is_some() && runtime.is_some() && !may_go;
     Finding {
         rule: Rule::PinnedNetns,
         severity: match certain && !addresses.is_empty() {
@@ -165,9 +168,15 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         unknown.push(String::from(
             "whether it still has an address: it could not be entered",
         ));
-    } else if unread(view) > 0 && own::addresses(view, entry).is_empty() {
+    } else if own::addresses(view, entry).is_empty()
+        && entry
+            .addresses
+            .iter()
+            .any(|held| is_routable(held.address.address))
+    {
         unknown.push(String::from(
-            "whether an address in it is its pod's: what it is connected to could not be read",
+            "whether an address in it is its pod's: nothing names it, and it is on no device that is \
+             seen to lead out",
         ));
     }
     if runtime.is_none() {
@@ -177,9 +186,7 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         ));
     }
     let pod = entry.sandbox.pod.as_ref();
-    if pod.is_some_and(|pod| *pod != PodRef::default())
-        && entry.sandbox.standing == Standing::Unknown
-    {
+    if pod.is_some_and(|pod| *pod != PodRef::default()) && ghost_sandbox::is_untold(view, entry) {
         unknown.push(String::from(
             "whether its pod still exists: no pod list tells",
         ));

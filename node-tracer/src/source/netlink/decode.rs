@@ -14,6 +14,9 @@ const ETHERNET: u16 = 1;
 /// `RTA_VIA` of linux/rtnetlink.h, which libc has for glibc alone.
 const RTA_VIA: u16 = 18;
 
+/// `IFLA_BR_VLAN_FILTERING` of linux/if_link.h, which libc does not have.
+const IFLA_BR_VLAN_FILTERING: u16 = 7;
+
 /// Size of `struct ifaddrmsg`.
 pub(super) const IFADDRMSG: usize = 8;
 /// Size of `struct rtmsg`.
@@ -81,7 +84,7 @@ pub(super) fn link(payload: &[u8]) -> Option<Answer> {
         up: flags & libc::IFF_UP as u32 != 0,
         ..Device::default()
     };
-    let (mut bus, mut parent, mut burnt_in) = (None, None, false);
+    let (mut bus, mut parent, mut burnt_in, mut data) = (None, None, false, None);
     for (kind, value) in attributes(rest) {
         match kind {
             libc::IFLA_IFNAME => device.name = text(value),
@@ -91,15 +94,24 @@ pub(super) fn link(payload: &[u8]) -> Option<Answer> {
             libc::IFLA_LINK_NETNSID => device.link_nsid = number(value).map(u32::cast_signed),
             libc::IFLA_MASTER => device.master = number(value),
             libc::IFLA_LINKINFO => {
-                let mut inner = attributes(value);
-                let value = inner.find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
-                device.kind = value.map(|(_, value)| text(value));
+                for (kind, value) in attributes(value) {
+                    match kind {
+                        libc::IFLA_INFO_KIND => device.kind = Some(text(value)),
+                        libc::IFLA_INFO_DATA => data = Some(value),
+                        _ => {}
+                    }
+                }
             }
             libc::IFLA_PARENT_DEV_BUS_NAME => bus = Some(text(value)),
             libc::IFLA_PARENT_DEV_NAME => parent = Some(text(value)),
             libc::IFLA_PERM_ADDRESS => burnt_in = value.iter().any(|byte| *byte != 0),
             _ => {}
         }
+    }
+    if device.kind.as_deref() == Some("bridge") {
+        let mut data = attributes(data.unwrap_or_default());
+        device.vlan_filtering =
+            data.any(|(kind, value)| kind == IFLA_BR_VLAN_FILTERING && value == [1]);
     }
     device.hardware = match (bus, parent) {
         (Some(bus), Some(parent)) => Some(format!("{bus} {parent}")),

@@ -12,12 +12,19 @@ use super::{
 };
 use crate::{clock::Timestamp, event::Pod};
 
-/// Reads one or more JSON documents: the pods in them, by UID, and the newest
-/// time that any pod has.
-pub(super) fn pods(
-    input: impl Read,
-    from: &str,
-) -> Result<(Vec<Pod>, Option<Timestamp>), PodsError> {
+/// What one or more JSON documents say of pods.
+pub(super) struct Parsed {
+    /// By UID.
+    pub(super) pods: Vec<Pod>,
+    /// The newest time that any pod has.
+    pub(super) newest: Option<Timestamp>,
+    /// At least one document was a list. Pods that came one by one show what is
+    /// there, never that one is not.
+    pub(super) has_list: bool,
+}
+
+/// Reads one or more JSON documents.
+pub(super) fn pods(input: impl Read, from: &str) -> Result<Parsed, PodsError> {
     let mut input = Limited {
         input,
         left: MAX_SIZE,
@@ -27,6 +34,7 @@ pub(super) fn pods(
         from,
         pods: BTreeMap::new(),
         newest: None,
+        has_list: false,
     };
     let mut empty = true;
     let mut result = Ok(());
@@ -51,7 +59,11 @@ pub(super) fn pods(
             from: from.to_owned(),
         });
     }
-    Ok((found.pods.into_values().collect(), found.newest))
+    Ok(Parsed {
+        pods: found.pods.into_values().collect(),
+        newest: found.newest,
+        has_list: found.has_list,
+    })
 }
 
 /// Ends a stream that is too long with an error, not as if it were complete.
@@ -81,6 +93,8 @@ struct Found<'a> {
     pods: BTreeMap<String, Pod>,
     /// The newest time that a pod has, also one that has gone.
     newest: Option<Timestamp>,
+    /// At least one document was a list.
+    has_list: bool,
 }
 
 impl Found<'_> {
@@ -139,6 +153,7 @@ impl Found<'_> {
         if let Some(kind) = items.other_kind.filter(|_| items.pods.is_empty()) {
             return Err(self.not_pods(&format!("a list of kind {}", name(&kind))));
         }
+        self.has_list = true;
         self.pods.extend(items.pods);
         self.newest = self.newest.max(items.newest);
         Ok(())

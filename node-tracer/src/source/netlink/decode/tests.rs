@@ -238,6 +238,23 @@ fn a_neighbour_has_the_name_of_its_state() {
 }
 
 #[test]
+fn a_bridge_tells_whether_it_keeps_vlans_apart() {
+    for (value, expected) in [(1, true), (0, false)] {
+        let data = attribute(IFLA_BR_VLAN_FILTERING, &[value]);
+        let info = [
+            attribute(libc::IFLA_INFO_KIND, b"bridge\0"),
+            attribute(libc::IFLA_INFO_DATA, &data),
+        ];
+        let message = link_message(7, 0, &[attribute(libc::IFLA_LINKINFO, &info.concat())]);
+        let filters = match link(&message) {
+            Some(Answer::Link { device, .. }) => device.vlan_filtering,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(filters, expected);
+    }
+}
+
+#[test]
 fn on_a_point_to_point_link_the_own_address_counts() {
     let message = address_message(
         32,

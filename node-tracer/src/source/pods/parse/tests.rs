@@ -7,12 +7,12 @@ use serde::de::IgnoredAny;
 use super::*;
 
 fn read(text: &str) -> Result<Vec<Pod>, PodsError> {
-    pods(text.as_bytes(), "pods.json").map(|(pods, _)| pods)
+    pods(text.as_bytes(), "pods.json").map(|parsed| parsed.pods)
 }
 
 /// The newest time on a list.
 fn newest(text: &str) -> Option<Timestamp> {
-    pods(text.as_bytes(), "pods.json").unwrap().1
+    pods(text.as_bytes(), "pods.json").unwrap().newest
 }
 
 fn names(text: &str) -> Vec<String> {
@@ -200,7 +200,7 @@ fn odd_times_are_no_times() {
 }
 
 #[test]
-fn a_bare_pod_list_a_single_pod_and_several_pods_are_lists_too() {
+fn a_bare_pod_list_a_single_pod_and_several_pods_are_read_too() {
     let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},
         "items":[{"metadata":{"name":"a","uid":"1"},"status":{"podIP":"198.18.0.2"}}]}"#;
     assert_eq!(names(list), ["a"]);
@@ -208,6 +208,12 @@ fn a_bare_pod_list_a_single_pod_and_several_pods_are_lists_too() {
     assert_eq!(names(&pod("a")), ["a"]);
     assert_eq!(names(&(pod("b") + "\n" + &pod("a"))), ["a", "b"]);
     assert_eq!(names(&(pod("a") + &pod("a"))), ["a"]);
+    let is_list = |text: &str| pods(text.as_bytes(), "pods.json").unwrap().has_list;
+    assert!(is_list(list));
+    assert!(
+        !is_list(&(pod("b") + &pod("a"))),
+        "others can be there, too"
+    );
 }
 
 #[test]
