@@ -166,13 +166,10 @@ fn of_device(
                 return None;
             }
         }
-        Some("bridge") => {
-            if with_ports && !entry.host {
-                let out = ports(wiring, device);
-                let out = out.filter(|port| is_port_out(reader.view, entry, port));
-                for port in out {
-                    links.extend(of_device(reader, entry, wiring, port, false)?);
-                }
+        Some("bridge") if with_ports && !entry.host => {
+            let out = ports(wiring, device);
+            for port in out.filter(|port| is_port_out(reader.view, entry, port)) {
+                links.extend(of_device(reader, entry, wiring, port, false)?);
             }
         }
         // What is behind a wire is not known, but for the host's own.
