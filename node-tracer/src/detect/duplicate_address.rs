@@ -222,8 +222,8 @@ enum Place {
 /// Where an owner meets others; nowhere if that is not known.
 fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> Vec<Place> {
     let entry = owner.entry;
-    let ifname = owner.held.map(|held| held.address.ifname.as_str());
-    let links = links::links(view, entry, ifname, address, owner.is_primary);
+    let held = owner.held.map(|held| &held.address);
+    let links = links::links(view, entry, held, address, owner.is_primary);
     let is_routed = |link: &Link| !matches!(link, Link::Routing(_, Some(_)));
     let in_host = entry.host
         && links

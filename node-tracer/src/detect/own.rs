@@ -40,6 +40,11 @@ const INNER_KINDS: [&str; 15] = [
     "nlmon",
 ];
 
+/// Whether nothing leads out of a device of a kind, whatever else there is.
+pub(super) fn is_closed(kind: &str) -> bool {
+    kind != "bridge" && INNER_KINDS.contains(&kind)
+}
+
 /// Addresses that a pod's namespace has as its own: those of the kernel, and
 /// those that it is called by and the kernel does not show.
 pub(crate) fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {

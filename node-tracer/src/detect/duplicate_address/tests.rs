@@ -131,6 +131,62 @@ fn holders_below_one_parent_device_conflict_and_below_two_they_do_not() {
 }
 
 #[test]
+fn the_parent_of_a_device_is_in_the_namespace_that_a_cable_of_the_same_number_leads_to() {
+    // Two nodes in containers, whose eth0 has the number of the host's.
+    let mut story = pair();
+    let mut hosts = vec![physical(2, "eth0")];
+    for (node, inode, end) in [(10, 100, 50), (20, 200, 51)] {
+        let own = [veth(2, "eth0", end), veth(end + 10, "veth0", 3)];
+        story.extend([found(1, node), devices(5, node, &own, &[], &[])]);
+        hosts.push(veth(end, "veth1", 2));
+        let net1 = Device {
+            link: Some(2),
+            ..veth(4, "net1", 2)
+        };
+        let net1 = Device {
+            kind: Some(String::from("macvlan")),
+            ..net1
+        };
+        let its = [veth(3, "eth0", end + 10), net1];
+        story.push(devices(5, inode, &its, &[], &[]));
+    }
+    story.push(devices(5, 1, &hosts, &[], &[]));
+    for event in &mut story {
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            address.ifname = String::from("net1");
+        }
+    }
+    assert_eq!(Node::of(&story).of_rule(6, DUPLICATE), []);
+}
+
+#[test]
+fn a_device_that_is_missing_on_a_list_is_plugged_in_somewhere_unknown() {
+    // It came, or was given another name, after the list was made.
+    for its in [vec![], vec![veth(3, "renamed", 101)]] {
+        let mut story = pair();
+        story.push(devices(5, 100, &its, &[], &[]));
+        let mut node = Node::of(&story);
+        let (open, _) = node.only(6, DUPLICATE, State::Open);
+        assert_eq!(open.severity, Severity::Info);
+        assert!(node.0.watched().unplaced.contains(&ns(100)));
+    }
+}
+
+#[test]
+fn a_netkit_is_a_cable_like_a_veth() {
+    let mut story = pair();
+    story.extend(plugged(&[100, 200], &[ROUTED, ROUTED]));
+    for event in &mut story {
+        if let What::NetnsDevices { devices, .. } = &mut event.what {
+            let ends = devices.iter_mut().filter(|device| device.is_veth());
+            ends.for_each(|end| end.kind = Some(String::from("netkit")));
+        }
+    }
+    let (open, _) = Node::of(&story).only(5, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Warning);
+}
+
+#[test]
 fn where_the_network_is_not_known_nothing_worse_than_info_is_said() {
     let mut story = pair();
     story.retain(|event| !matches!(event.what, What::NetnsDevices { .. }));
