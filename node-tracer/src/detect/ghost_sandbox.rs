@@ -105,7 +105,7 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
     }
     // A pod that is still in the API is only late, unless it cannot end.
     let is_late = matches!(entry.sandbox.standing, Standing::Terminating(_)) && stuck.is_empty();
-    let inner = duplicate_address::is_inner(view.model, entry);
+    let inner = duplicate_address::is_inner(view, entry);
     (!is_late && !inner).then_some(Ghost {
         entry,
         since,
@@ -208,7 +208,7 @@ fn is_covered(view: &View<'_>, entry: &NetnsEntry) -> bool {
 pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
     let open = candidates(view).filter(|entry| {
         let is_gone = gone(view, entry).is_some();
-        is_gone && !duplicate_address::is_inner(view.model, entry) && entry.held_at.is_some()
+        is_gone && !duplicate_address::is_inner(view, entry) && entry.held_at.is_some()
     });
     open.filter(|entry| verdict(view, entry).is_none())
         .collect()

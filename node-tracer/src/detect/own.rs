@@ -92,10 +92,8 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
         return Vec::new();
     }
     let is_only = || {
-        let uid = sandbox.uid();
-        let mut live = view.model.netns.live();
-        uid.is_some()
-            && !live.any(|other| other.serial != entry.serial && other.sandbox.uid() == uid)
+        let its = sandbox.uid().map(|uid| view.of_pod(uid));
+        its.is_some_and(|its| its.iter().all(|other| other.serial == entry.serial))
     };
     let mut named = Vec::new();
     if sandbox.named || sandbox.add.is_some() {

@@ -1,4 +1,4 @@
-use super::is_inner;
+use super::{View, is_inner};
 use crate::{
     event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
@@ -586,7 +586,8 @@ fn a_sandbox_with_a_cable_to_what_its_pod_made_is_not_inside() {
         end(200, &[veth(3, "eth0", 4)]),
     ];
     let node = Node::of(&story);
-    let inner = |inode| is_inner(node.0.model(), node.0.model().netns.get(ns(inode)).unwrap());
+    let view = View::new(node.0.model(), node.0.settings(), s(2));
+    let inner = |inode| is_inner(&view, view.model.netns.get(ns(inode)).unwrap());
     assert_eq!((inner(100), inner(200)), (false, true));
 }
 
