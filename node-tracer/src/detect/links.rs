@@ -107,7 +107,9 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
             // Where several could be the other end, none is meant.
             device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
         }
-        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan") => device.link_nsid.is_some(),
+        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan" | "ipoib") => {
+            device.link_nsid.is_some()
+        }
         _ => device.hardware.is_some(),
     }
 }
@@ -173,7 +175,7 @@ fn of_device(
         }
         // What is behind a wire is not known, but for the host's own.
         None if device.hardware.is_some() && !entry.host => return None,
-        Some("openvswitch" | "bond" | "team") if !entry.host => return None,
+        Some("openvswitch" | "bond" | "team" | "ipoib") if !entry.host => return None,
         _ => {
             links.insert(own);
         }

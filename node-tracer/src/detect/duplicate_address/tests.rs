@@ -173,6 +173,21 @@ fn a_device_that_is_missing_on_a_list_is_plugged_in_somewhere_unknown() {
 }
 
 #[test]
+fn which_partition_of_an_infiniband_port_a_device_is_in_is_not_known() {
+    let mut story = pair();
+    for inode in [100, 200] {
+        let its = Device {
+            link: Some(2),
+            link_nsid: Some(0),
+            ..device(3, "eth0", "ipoib")
+        };
+        story.push(devices(5, inode, &[its], &[], &[]));
+    }
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Info);
+}
+
+#[test]
 fn a_netkit_is_a_cable_like_a_veth() {
     let mut story = pair();
     story.extend(plugged(&[100, 200], &[ROUTED, ROUTED]));
