@@ -1,4 +1,4 @@
-//! Virtual cables: which end of a veth belongs to which.
+//! Virtual cables: which end of a veth or netkit pair belongs to which.
 //!
 //! Each end names the other's index. Indexes are a namespace's own, so that
 //! several pairs can look alike.
@@ -40,7 +40,7 @@ impl<'a> Cables<'a> {
             let Some(wiring) = &entry.wiring else {
                 continue;
             };
-            for device in wiring.devices.iter().filter(|device| device.is_veth()) {
+            for device in wiring.devices.iter().filter(|device| device.is_cable()) {
                 if let Some(peer) = device.link {
                     ends.entry((device.index, peer)).or_default().push(End {
                         entry,
@@ -66,8 +66,8 @@ impl<'a> Cables<'a> {
     }
 
     /// What may be the other end of a device, as far as the indexes tell.
-    fn others(&self, device: &Device) -> &[End<'a>] {
-        let peer = device.link.filter(|_| device.is_veth());
+    pub(super) fn others(&self, device: &Device) -> &[End<'a>] {
+        let peer = device.link.filter(|_| device.is_cable());
         let ends = peer.and_then(|peer| self.ends.get(&(peer, device.index)));
         ends.map_or(&[], Vec::as_slice)
     }

@@ -40,6 +40,11 @@ const INNER_KINDS: [&str; 15] = [
     "nlmon",
 ];
 
+/// Whether nothing leads out of a device of a kind, whatever else there is.
+pub(super) fn is_closed(kind: &str) -> bool {
+    kind != "bridge" && INNER_KINDS.contains(&kind)
+}
+
 /// Addresses that a pod's namespace has as its own: those of the kernel, and
 /// those that it is called by and the kernel does not show.
 pub(crate) fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
@@ -86,10 +91,8 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
         return Vec::new();
     }
     let is_only = || {
-        let uid = sandbox.uid();
-        let mut live = view.model.netns.live();
-        uid.is_some()
-            && !live.any(|other| other.serial != entry.serial && other.sandbox.uid() == uid)
+        let its = sandbox.uid().map(|uid| view.of_pod(uid));
+        its.is_some_and(|its| its.iter().all(|other| other.serial == entry.serial))
     };
     let mut named = Vec::new();
     if sandbox.named || sandbox.add.is_some() {

@@ -300,8 +300,13 @@ impl RuntimeSandbox {
 }
 
 impl Device {
-    /// Whether it is one end of a virtual cable.
+    /// Whether it is one end of a veth pair.
     pub(crate) fn is_veth(&self) -> bool {
         self.kind.as_deref() == Some("veth")
+    }
+
+    /// Whether it is one end of a virtual cable, of whatever make.
+    pub(crate) fn is_cable(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("veth" | "netkit"))
     }
 }
