@@ -252,6 +252,13 @@ fn answering(model: &Model) -> Option<&SandboxList> {
     heard(model).filter(|list| list.partial.is_none())
 }
 
+/// Whether the runtime was asked and has not told all: it may have any sandbox
+/// of which it has not told.
+fn is_half_heard(model: &Model) -> bool {
+    let asked = model.runtime.cri().is_some() || model.failure(CRI).is_some();
+    asked && answering(model).is_none()
+}
+
 /// Why the runtime itself says nothing, nothing new, or not all.
 fn silence(model: &Model) -> String {
     let partial = || model.runtime.cri()?.partial.as_deref();

@@ -18,9 +18,10 @@
 //! 4. no store that knows says that the address has been given back.
 //!
 //! Without a store that says that it is reserved it is `info`, and so it is
-//! while the runtime lists the sandbox: it calls DEL when it removes it. It is
+//! while the runtime lists the sandbox, or may: it calls DEL when it removes it. It is
 //! `info`, too, where the store is left over from an earlier CNI, as
-//! [`leaked_reservation`] has it: no pod is given an address out of it. What
+//! [`leaked_reservation`] has it: no pod is given an address out of it; and where
+//! records were lost since the ADD, as the DEL may have been one of them. What
 //! only libcni remembers is `info`, too, while the runtime does not answer, or a
 //! namespace could not be found or read, which may be the sandbox's.
 
@@ -38,14 +39,14 @@ use std::{
 
 pub(super) use self::reservation::{Stays, stays};
 use super::{
-    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, leaked_reservation, named,
-    own, unfound, unread,
+    View, answering, calls::pod_gone, ghost_sandbox, heard, is_half_heard, is_routable,
+    leaked_reservation, named, own, unfound, unread,
 };
 use crate::{
     clock::Timestamp,
     event::{Attachment, Netns, PodRef},
     finding::{Finding, Severity},
-    model::{calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
 };
 
 /// What an ordinary removal, and a restart of the runtime, may take.
@@ -187,15 +188,21 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
         {
             Severity::Info
         }
+        // The DEL may be among the records that were lost.
+        Stays::Reserved { .. } if case.may_have_been_lost(view.model) => Severity::Info,
         // Whoever does not answer may be about to call DEL.
         Stays::Reserved { .. } if found && !disowned && answering(view.model).is_none() => {
             Severity::Info
         }
         Stays::Reserved { .. } => {
             let listed = heard(view.model).and_then(|list| list.of_container(case.id));
-            match listed {
-                Some(_) if !view.passed(asked.plus(HOPE)) => Severity::Info,
-                _ => Severity::Warning,
+            // A runtime that does not tell all may have it, unless it has said
+            // before that it has not.
+            let may_be = || is_half_heard(view.model) && !case.is_disowned(view);
+            let may_be = listed.is_some() || may_be();
+            match may_be && !view.passed(asked.plus(HOPE)) {
+                true => Severity::Info,
+                false => Severity::Warning,
             }
         }
     };
@@ -268,6 +275,12 @@ fn cases<'a>(view: &View<'a>) -> Vec<Case<'a>> {
 }
 
 impl<'a> Case<'a> {
+    /// Whether records were lost since its ADD, its DEL perhaps among them.
+    fn may_have_been_lost(&self, model: &Model) -> bool {
+        let last = model.losses.last;
+        last.is_some_and(|last| last >= self.added)
+    }
+
     /// One whose ADD was seen.
     fn called(view: &View<'a>, calls: &'a AttachmentCalls) -> Option<Self> {
         let pod = named(

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 
 use self::sign::{Sign, Signs};
 use super::{
-    View, answering, duplicate_address::label, evidence, heard, joined, netns_of, shell_word,
+    View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of, shell_word,
     silence, unfound,
 };
 use crate::{
@@ -36,7 +36,6 @@ use crate::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         netns::{NetnsEntry, Wiring},
-        runtime::CRI,
     },
     words::counted,
 };
@@ -145,14 +144,6 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     orphans
 }
 
-/// Whether the runtime was asked and has not told all: a sandbox of which it
-/// has not told can be at any end.
-fn is_half_heard(view: &View<'_>) -> bool {
-    let model = view.model;
-    let asked = model.runtime.cri().is_some() || model.failure(CRI).is_some();
-    asked && answering(model).is_none()
-}
-
 impl<'a> Orphan<'a> {
     /// Addresses that are routed to it alone.
     fn routed(&self) -> Vec<IpAddr> {
@@ -188,7 +179,7 @@ impl<'a> Orphan<'a> {
     fn is_certain(&self, view: &View<'_>) -> bool {
         let nobody_dies = view.model.netns.all_dying().next().is_none();
         let all_found = unfound(view.model).is_none();
-        self.beside.is_some() || (nobody_dies && all_found && !is_half_heard(view))
+        self.beside.is_some() || (nobody_dies && all_found && !is_half_heard(view.model))
     }
 
     fn finding(&self, view: &View<'_>) -> Finding {
@@ -292,7 +283,7 @@ impl<'a> Orphan<'a> {
                     "whether the other end is in a namespace that was not found: {why}"
                 ));
             }
-            if is_half_heard(view) {
+            if is_half_heard(view.model) {
                 unknown.push(format!(
                     "whether a sandbox that runs is at the other end: {}",
                     silence(view.model)

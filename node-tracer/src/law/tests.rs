@@ -80,6 +80,7 @@ fn histogram() {
                 let less = seen(&truth, &missing);
                 for ((when, whole), less) in [1, 2].iter().zip(&whole).zip(&less) {
                     compare(whole, less, &missing, &mut |rule, subject, what| {
+                    if is_so_anyway(&truth, rule, subject) { return; }
                         let short: String = what
                             .chars()
                             .filter(|c| !c.is_ascii_digit())

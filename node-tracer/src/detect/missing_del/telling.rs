@@ -244,7 +244,7 @@ impl Missing<'_> {
             unknown.extend(unread.map(|unread| format!("{lives}: {unread} could not be read")));
             unknown.extend(unfound(model).map(|why| format!("{lives}: {why}")));
         }
-        if self.case.called.is_some() && model.losses.last.is_some_and(|at| at >= self.case.added) {
+        if self.case.may_have_been_lost(model) {
             unknown.push(String::from(
                 "whether a DEL was among the records that were lost",
             ));

@@ -504,3 +504,27 @@ fn on_a_store_of_an_earlier_cni_it_agrees_with_leaked_reservation() {
     let found = at_end(&migrated("multus", &["a"]), 1_000).unwrap();
     assert_eq!(found.severity, Severity::Warning);
 }
+
+#[test]
+fn a_runtime_that_has_not_told_all_may_have_it_and_a_lost_record_may_be_its_del() {
+    let story = |more: &[Event]| {
+        let reserved = reserved(150, Some(ID));
+        [&gone()[..], &[reserved], more].concat()
+    };
+    let severity = |more: &[Event], at| at_end(&story(more), at).map(|found| found.severity);
+    let all = cri(140, &[]);
+    assert_eq!(severity(&[all], 160), Some(Severity::Warning));
+    for silent in [half_of_cri(140, &[]), cri_fails(140)] {
+        let some = std::slice::from_ref(&silent);
+        assert_eq!(severity(some, 160), Some(Severity::Info));
+        assert_eq!(severity(some, 701), Some(Severity::Warning), "long enough");
+    }
+    let lost = |seconds| {
+        let cause = String::from("ring-full");
+        at(seconds, What::EventsLost { cause, count: 1 })
+    };
+    assert_eq!(severity(&[lost(3)], 160), Some(Severity::Warning), "before");
+    let found = at_end(&story(&[lost(90)]), 160).unwrap();
+    assert_eq!(found.severity, Severity::Info);
+    assert!(said(&found.unknown, "records that were lost"), "{found:#?}");
+}
