@@ -104,6 +104,24 @@ fn an_entry_that_comes_and_goes_may_be_absent() {
 }
 
 #[test]
+fn one_pod_that_has_written_an_entry_speaks_for_no_other() {
+    let story = |permanent: u32| {
+        let mut story = node("calico", &[]);
+        for (place, inode) in (0..).zip([200, 300, 400]) {
+            let state = if place < permanent {
+                state("permanent")
+            } else {
+                Vec::new()
+            };
+            story.extend([found(6, inode), wired(inode, inode, &state)]);
+        }
+        missing(&story)
+    };
+    assert_eq!(story(1), None, "it may have done so itself");
+    assert!(story(2).is_some(), "most have it");
+}
+
+#[test]
 fn only_made_up_gateways_at_the_end_of_a_veth_count() {
     let bent = |bend: fn(&mut What)| {
         let mut story = node("aws-cni", &[]);
