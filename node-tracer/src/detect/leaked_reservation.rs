@@ -210,9 +210,12 @@ impl<'v, 'a> Leak<'v, 'a> {
             (1, false) => "of a container of which no cgroup is left",
             (_, false) => "of containers of which no cgroup is left",
         };
-        let perhaps = match self.judge.is_blind() {
-            true => "; not every network namespace could be asked for the address",
-            false => "",
+        let perhaps = if self.judge.is_blind() {
+            "; not every network namespace could be asked for the address"
+        } else if self.judge.is_half_seen() {
+            "; what could show that they live was not all there to read"
+        } else {
+            ""
         };
         let unused = match self.is_left_over() {
             true => "; no configured network uses it",
