@@ -234,7 +234,10 @@ mod tests {
         let seen = [found(40, 100), added(40, 100, 5)];
         let known = [
             &seen[..],
-            &[cached(Some(100), None), cri(61, std::slice::from_ref(&other))],
+            &[
+                cached(Some(100), None),
+                cri(61, std::slice::from_ref(&other)),
+            ],
         ]
         .concat();
         assert_eq!(sandbox(&known, 100).as_deref(), Some("sandbox-old"));
