@@ -130,6 +130,11 @@ impl<'a> View<'a> {
         !self.patience.is_zero() && !self.passed(began.plus(self.patience))
     }
 
+    /// Whether the next try may still be told of: what is read has not ended.
+    pub(crate) fn more_may_come(&self) -> bool {
+        !self.patience.is_zero()
+    }
+
     /// Whether it is that late. If not, the rules are to be asked again then.
     pub(crate) fn passed(&self, time: Timestamp) -> bool {
         let passed = self.now >= time;

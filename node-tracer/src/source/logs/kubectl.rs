@@ -21,7 +21,10 @@ use self::{
     object::Object,
     row::{Form, Row},
 };
-use super::failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown};
+use super::{
+    failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown},
+    meaning::kernel,
+};
 use std::collections::BTreeMap;
 
 use crate::{
@@ -58,6 +61,10 @@ pub(crate) struct Kubectl {
     /// What waits for the end of the text: it may tell of a later start.
     held: Held,
 }
+
+/// Reasons of events in which node-problem-detector quotes the kernel. Of the
+/// tasks that are killed for memory, nearly all are applications.
+const KERNELS: [&str; 2] = ["UnregisterNetDevice", "TaskHung"];
 
 /// Failures at most that wait for the end of the text.
 const MAX_HELD: usize = 4_096;
@@ -313,7 +320,8 @@ impl Kubectl {
     fn event(&mut self, row: Row) -> Vec<Event> {
         let starts = row.normal && Held::is_start(&row.reason);
         let ends = row.reason == teardown::REASON;
-        if !starts && !ends && !of_event(row.normal, &row.reason, &row.message) {
+        let of_kernel = KERNELS.contains(&row.reason.as_str());
+        if !starts && !ends && !of_kernel && !of_event(row.normal, &row.reason, &row.message) {
             return Vec::new();
         }
         let mut whose = Whose::of_pod(row.pod.clone());
@@ -331,6 +339,11 @@ impl Kubectl {
         }
         let told = match ends {
             true => teardown::events(&whose.pod, &row.message, first, time),
+            false if of_kernel => {
+                let both = first.into_iter().chain([time]);
+                both.flat_map(|at| kernel::quoted(at, &row.message))
+                    .collect()
+            }
             false => {
                 whose.read(&row.message);
                 let failure = StartFailure {

@@ -21,7 +21,7 @@ mod crio;
 mod environment;
 pub(super) mod failure;
 pub(super) mod hide;
-mod kernel;
+pub(super) mod kernel;
 mod kubelet;
 mod serving;
 mod words;

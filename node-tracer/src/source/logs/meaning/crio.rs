@@ -51,6 +51,7 @@ impl Crio {
             self.stopped(time, rest, request, calls);
         } else if let Some(rest) = after(text, "emoved pod sandbox: ") {
             if let Some(sandbox) = id(rest) {
+                calls.is_over(time, calls.container(&(Verb::Del, sandbox.to_owned())));
                 let what = What::SandboxRemoved {
                     source: SOURCE.to_owned(),
                     id: sandbox.to_owned(),
@@ -123,6 +124,7 @@ impl Crio {
             let about = calls.container(&key);
             calls.succeeds(time, Verb::Del, about, Teller::Runtime, None);
         }
+        calls.is_over(time, calls.container(&key));
         self.networks.remove(request);
         let known = calls.known.pod_of(sandbox).cloned();
         let sandbox = RuntimeSandbox {

@@ -26,6 +26,7 @@ const FORMS: &[(&str, Verb, &str)] = &[
     // containerd
     ("failed to setup network for sandbox ", Verb::Add, ": "),
     ("failed to destroy network for sandbox ", Verb::Del, ": "),
+    ("Failed to destroy network for sandbox ", Verb::Del, ": "),
     // CRI-O
     ("failed to create pod network sandbox ", Verb::Add, "): "),
     (
@@ -148,13 +149,17 @@ pub(super) fn of_dockershim(text: &str) -> Option<Failure> {
     let (subject, said) = rest.split_once(": ")?;
     let (whose, network) = subject.split_once(" network ")?;
     let (names, container) = whose.split(' ').next()?.split_once('/')?;
-    let (namespace, name) = names.split_once('_')?;
+    // Whoever publishes a log takes names out.
+    let named = names
+        .split_once('_')
+        .and_then(|(namespace, name)| pod(namespace, name));
+    let named = named.unwrap_or_default();
     let kind = network.split('/').next().filter(|kind| !kind.is_empty());
     let (plugin, message) = said_by(said);
     Some(Failure {
         verb,
         container_id: Some(id(container)?.to_owned()),
-        pod: pod(namespace, name)?,
+        pod: named,
         plugin: plugin.or_else(|| kind.map(str::to_owned)),
         message,
     })

@@ -73,7 +73,16 @@ impl Kubelet {
 
     /// What comes next is of another part of the story, or nothing does.
     pub(super) fn end(&mut self, calls: &mut Calls) {
-        self.unplaced = None;
+        if let Some((time, failure)) = self.unplaced.take()
+            && failure.verb == Verb::Del
+        {
+            let about = About {
+                container_id: unnamed(&failure.pod),
+                plugin: failure.plugin,
+                ..About::default()
+            };
+            calls.fails(time, Verb::Del, about, Teller::Plugin, &failure.message);
+        }
         self.settle(calls);
     }
 
