@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::{Device, PodRef},
+    event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         Model,
@@ -299,7 +299,7 @@ pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     if held.any(|address| is_routable(address) && is_pods(address)) {
         return false;
     }
-    if let Some(leads_out) = leads_out(model, entry, &others) {
+    if let Some(leads_out) = leads_out(view, entry, uid) {
         return !leads_out;
     }
     // The API server knows the addresses of the pod's newest sandbox alone: of
@@ -314,18 +314,21 @@ pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
         return true;
     }
     let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
-    let is_of_another = others().any(|other| {
+    others().any(|other| {
         let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
         let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
         (entry.created && earlier) || (by_cgroup && told)
-<<<<<<< HEAD
     })
 }
 
 /// Whether anything leads out of a namespace to where no other one of its pod
 /// is, as a sandbox's device does; `None` if its devices are not known, or if it
 /// has no such device and no other namespace of the pod is known.
-fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Option<bool> {
+fn leads_out(view: &View<'_>, entry: &NetnsEntry, uid: &str) -> Option<bool> {
+    let others = || {
+        let its = view.of_pod(uid).iter();
+        its.filter(|other| other.serial != entry.serial)
+    };
     let wiring = entry.wiring.as_ref()?;
     let has = |other: &NetnsEntry, index: u32, far: Option<u32>| {
         let wiring = other.wiring.as_ref();
@@ -342,8 +345,8 @@ fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Optio
         };
         // The other end of a veth names this one; a parent names nobody.
         let far = device.is_veth().then_some(device.index);
-        let mut hosts = model.netns.live().filter(|other| other.host);
-        let in_pod = others.iter().any(|other| has(other, link, far));
+        let mut hosts = view.model.netns.live().filter(|other| other.host);
+        let in_pod = others().any(|other| has(other, link, far));
         let on_host = hosts.any(|host| has(host, link, far));
         match (in_pod, on_host) {
             (true, false) => is_cabled = true,
@@ -352,36 +355,6 @@ fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Optio
         }
     }
     is_cabled.then_some(false)
-=======
-    });
-    is_of_another || (by_cgroup && is_cabled(view, entry, uid))
-}
-
-/// Whether all that leads out of a namespace are cables into another one of the
-/// same pod.
-fn is_cabled(view: &View<'_>, entry: &NetnsEntry, uid: &str) -> bool {
-    let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
-    let out = devices.filter(|it| it.link_nsid.is_some() || it.hardware.is_some());
-    let out: Vec<&Device> = out.collect();
-    let Some(first) = out.first() else {
-        return false;
-    };
-    // Those that the first can lead to.
-    let mut ends = view.cables().others(first).iter();
-    ends.any(|end| {
-        let other = end.entry;
-        let has_end = |device: &&Device| {
-            let mut devices = end.wiring.devices.iter();
-            devices.any(|it| {
-                it.is_cable()
-                    && it.link_nsid.is_some()
-                    && (Some(it.index), it.link) == (device.link, Some(device.index))
-            })
-        };
-        let is_sibling = other.serial != entry.serial && other.sandbox.uid() == Some(uid);
-        is_sibling && other.dying.is_none() && out.iter().all(has_end)
-    })
->>>>>>> review1
 }
 
 fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {

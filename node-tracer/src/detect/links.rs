@@ -181,15 +181,8 @@ fn of_device(
         }
         // What is behind a wire is not known, but for the host's own.
         None if device.hardware.is_some() && !entry.host => return None,
-<<<<<<< HEAD
-        Some("openvswitch" | "bond" | "team") if !entry.host => return None,
-        _ => {}
-=======
         Some("openvswitch" | "bond" | "team" | "ipoib") if !entry.host => return None,
-        _ => {
-            links.insert(own);
-        }
->>>>>>> review1
+        _ => {}
     }
     Some(links)
 }

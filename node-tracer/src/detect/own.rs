@@ -119,13 +119,6 @@ fn is_bare(entry: &NetnsEntry, wiring: &Wiring) -> bool {
         && !held.any(|held| is_routable(held.address.address))
 }
 
-/// Whether a namespace can be a sandbox that has any address: nobody says which
-/// sandbox's it is, and the kernel does not show its address.
-pub(super) fn is_anybodys(entry: &NetnsEntry) -> bool {
-    let wiring = entry.wiring.as_ref();
-    !entry.host && entry.sandbox.id.is_none() && wiring.is_some_and(|it| is_bare(entry, it))
-}
-
 /// The namespaces that have addresses which the kernel does not show, by
 /// address.
 pub(super) fn all_unseen<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {

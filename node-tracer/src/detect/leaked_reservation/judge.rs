@@ -4,14 +4,10 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     clock::Timestamp,
-<<<<<<< HEAD
-    detect::{View, answering, own, silence, unfound, unread},
-=======
     detect::{
         CGROUP, View, answering, is_routable, pinned_netns::has_sandbox_mount, silence, unfound,
         unlisted, unread,
     },
->>>>>>> review2
     event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
     words::counted,
@@ -37,16 +33,11 @@ pub(crate) struct Judge<'a> {
     unread: usize,
     /// Why there may be others, which were not found.
     unfound: Option<&'a str>,
-<<<<<<< HEAD
-    /// Those that can be any sandbox's, with any address.
-    anybodys: usize,
-=======
     /// Why a container may live that only its cgroup shows.
     unlisted: Option<String>,
     /// Sandboxes' namespaces of which it is not known whose they are, and that
     /// show no address: the sandbox may answer for it itself (gVisor).
     nameless: usize,
->>>>>>> review2
     /// Stores that are not host-local's, with when they were told last.
     others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
@@ -132,16 +123,8 @@ impl<'a> Judge<'a> {
             namespaces,
             unread: unread(view),
             unfound: unfound(model),
-<<<<<<< HEAD
-            anybodys: model
-                .netns
-                .live()
-                .filter(|entry| own::is_anybodys(entry))
-                .count(),
-=======
             unlisted: unlisted(view),
             nameless,
->>>>>>> review2
             others: model
                 .cni
                 .stores()
@@ -180,7 +163,7 @@ impl<'a> Judge<'a> {
     /// Whether any namespace can have any address: it could not be visited, or
     /// not even found.
     pub(crate) fn is_blind(&self) -> bool {
-        self.unread > 0 || self.unfound.is_some() || self.anybodys > 0
+        self.unread > 0 || self.unfound.is_some()
     }
 
     /// Why the verdict is none that is certain, in words.
@@ -210,13 +193,6 @@ impl<'a> Judge<'a> {
             doubts.push(format!(
                 "whether their addresses are in use all the same: {} could not be read",
                 counted(self.unread, "network namespace")
-            ));
-        }
-        if self.anybodys > 0 {
-            doubts.push(format!(
-                "whether their addresses are in use all the same: {} with a pod's device and no \
-                 address can be any sandbox's, as with gVisor",
-                counted(self.anybodys, "network namespace")
             ));
         }
         if let Some(why) = self.unfound {
