@@ -292,6 +292,7 @@ pub(super) static ANSWERS: Phrases = Phrases::new(&[
     "add response",
     "add reply",
     "add result",
+    "add finished cni request",
     "cni add",
     "cmdadd",
     "cmd add",
