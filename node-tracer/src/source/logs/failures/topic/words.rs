@@ -89,6 +89,8 @@ pub(super) static PARTS: Phrases = Phrases::new(&[
     "assign ip* .. for pod .. fail*",
     "fail* .. assign ip* .. pod",
     "unable to create endpoint",
+    "cannot create endpoint",
+    "failed to create endpoint",
     "cannot allocate ip*",
     "could not allocate ip*",
     "failed to allocate ip*",
