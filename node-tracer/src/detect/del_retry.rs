@@ -116,7 +116,11 @@ impl<'a> Retried<'a> {
         let entry = entry.and_then(|netns| view.model.netns.get(netns));
         Finding {
             rule: Rule::DelRetry,
-            severity: Severity::Warning,
+            // One failure is ordinary, once it is over.
+            severity: match self.succeeded() {
+                Some(_) if self.plugin.dels <= 2 => Severity::Info,
+                _ => Severity::Warning,
+            },
             id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
             since: self.since,
             title: match self.succeeded() {

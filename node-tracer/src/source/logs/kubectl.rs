@@ -36,6 +36,8 @@ use crate::{
 const MAX_WRAPPED: u8 = 32;
 /// A terminal that breaks lines is at least so wide.
 const MIN_WIDTH: usize = 72;
+/// And no wider than this: a longer line ends where the message has a newline.
+const MAX_WIDTH: usize = 320;
 
 /// Such a text, being read.
 #[derive(Debug)]
@@ -258,7 +260,7 @@ impl Kubectl {
         // A terminal breaks in the middle of a word; whoever indents what
         // follows has broken between two.
         let indented = line.len() > text.len();
-        if indented || open.width < MIN_WIDTH {
+        if indented || !(MIN_WIDTH..=MAX_WIDTH).contains(&open.width) {
             open.row.message.push(' ');
         }
         open.row.message.push_str(text);

@@ -123,6 +123,7 @@ impl Meaning {
         self.kernel.settle(out);
         self.calico.settle(&mut self.calls);
         self.kubelet.end(&mut self.calls);
+        self.crio.end(&mut self.calls);
         self.calls.close_all();
         out.extend(self.calls.take());
     }

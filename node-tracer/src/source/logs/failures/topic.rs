@@ -176,15 +176,17 @@ pub(super) fn answers_with_an_error(text: &str) -> bool {
     let said = Said::new(text);
     let text = said.as_str();
     ANSWERS.are_in(&said)
-        && ["err:", "error:", "err=", "error=", "err\":", "error\":"]
-            .iter()
-            .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))
-            .any(|at| {
-                let value = text.get(at..).unwrap_or_default();
-                let value = value.trim_start_matches([' ', '"', '\'']);
-                let none = ["<nil>", "nil", "null", "none", "false", ",", "}", "]", ")"];
-                !value.is_empty() && !none.iter().any(|none| value.starts_with(none))
-            })
+        && [
+            "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ",
+        ]
+        .iter()
+        .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))
+        .any(|at| {
+            let value = text.get(at..).unwrap_or_default();
+            let value = value.trim_start_matches([' ', '"', '\'']);
+            let none = ["<nil>", "nil", "null", "none", "false", ",", "}", "]", ")"];
+            !value.is_empty() && !none.iter().any(|none| value.starts_with(none))
+        })
 }
 
 /// What a message is, by its words, by who wrote it, and by how bad that found

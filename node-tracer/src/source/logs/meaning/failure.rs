@@ -1,7 +1,7 @@
 //! CNI calls that failed, in the words of runtimes and the kubelet.
 
 use super::{
-    calls::Verb,
+    calls::{Verb, unnamed},
     words::{after, between, id, kubelet_pod, plain, pod},
 };
 use crate::event::PodRef;
@@ -20,6 +20,9 @@ pub(in crate::source::logs) struct Failure {
     /// What it said.
     pub(in crate::source::logs) message: String,
 }
+
+/// What stands between a plugin's type and that it failed, at most.
+const MAX_SUBJECT: usize = 160;
 
 /// Each form's own words, what they mean, and where the plugin's begin.
 const FORMS: &[(&str, Verb, &str)] = &[
@@ -123,6 +126,25 @@ fn unquoted(text: &str) -> &str {
         1 => text.strip_suffix('"').unwrap_or(text),
         _ => text,
     }
+}
+
+/// `plugin type="x" failed (delete): said`, without anything around it that
+/// says for which sandbox.
+pub(super) fn of_plugin(text: &str) -> Option<Failure> {
+    let text = &*plain(text);
+    let at = text
+        .find("plugin type=")
+        .filter(|_| !text.contains("(add)"))?;
+    let said = text.get(at..)?;
+    let (before, _) = said.split_once("failed (delete): ")?;
+    let (plugin, message) = said_by(said);
+    (before.len() < MAX_SUBJECT).then(|| Failure {
+        verb: Verb::Del,
+        container_id: Some(unnamed(&PodRef::default())),
+        pod: PodRef::default(),
+        plugin,
+        message,
+    })
 }
 
 /// `Error adding namespace_name/ID to network type/name: said` of dockershim,

@@ -24,6 +24,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "Error deleting ",
     "network for sandbox",
     "cni failed to ",
+    "failed (delete)",
     "namespace for the terminated container",
 ];
 
@@ -122,6 +123,17 @@ impl Kubelet {
         let sandbox = field(entry, "podSandboxID");
         let failure = failure::read(text, sandbox);
         let failure = failure.or_else(|| said.find_map(|said| failure::read(said, sandbox)));
+        if let (None, Some(failure)) = (&failure, failure::of_plugin(text)) {
+            let said = &failure.message;
+            calls.fails(
+                time,
+                Verb::Del,
+                about(&failure, entry),
+                Teller::Plugin,
+                said,
+            );
+            return;
+        }
         let Some(mut failure) = failure else {
             return;
         };
