@@ -109,6 +109,8 @@ pub(crate) struct Live {
     /// Sleeps whose beginning nobody saw: since when they were seen, by thread
     /// ID.
     undated: HashMap<u32, u64>,
+    /// Sleeps, by thread and beginning, that were seen not to be stalls.
+    not_stuck: HashMap<u32, u64>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
     due: Due,

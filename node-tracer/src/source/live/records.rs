@@ -83,10 +83,13 @@ impl Live {
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
             }
             Record::TaskUnblocked(record) => {
-                // Of one that was not told as stuck, such as a vfork parent,
-                // the end is not told either.
-                let told = self.told.remove(&record.task.tid).is_some();
-                if told || self.told.len() >= super::stalls::MAX_TOLD {
+                // Of one that was seen not to be stuck, such as a vfork parent,
+                // the end is not told either. One that ended before it was looked
+                // at has slept all the same.
+                let tid = record.task.tid;
+                let told = self.told.remove(&tid).is_some();
+                let harmless = self.not_stuck.remove(&tid) == Some(record.since);
+                if told || !harmless {
                     let event = self.unblocked(&record.task, record.since, record.header.time);
                     out.push(event);
                 }

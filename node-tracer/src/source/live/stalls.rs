@@ -216,10 +216,11 @@ impl Live {
                 }
                 // It stays one for as long as it sleeps.
                 Some((_, Some(NotStuck::Vfork))) if self.polled.is_none() => {
+                    self.saw_not_stuck(tid, since);
                     self.note(|probes| probes.mark_reported(tid, since));
                 }
                 // It may be stuck once it is thawed: it is due again.
-                Some((_, Some(NotStuck::Frozen))) => {}
+                Some((_, Some(NotStuck::Frozen))) => self.saw_not_stuck(tid, since),
                 _ => self.forget_blocked(tid, since),
             }
         }
@@ -227,6 +228,12 @@ impl Live {
             self.look_at_holders(outside, false, out);
         } else {
             self.due.holders_at(self.holders.not_before());
+        }
+    }
+
+    fn saw_not_stuck(&mut self, tid: u32, since: u64) {
+        if self.not_stuck.len() < MAX_TOLD {
+            self.not_stuck.insert(tid, since);
         }
     }
 

@@ -108,6 +108,7 @@ impl Live {
             polled: polled.then(Polled::default),
             told: HashMap::new(),
             undated: HashMap::new(),
+            not_stuck: HashMap::new(),
             asked,
             iterators,
             tasks_whole: false,
