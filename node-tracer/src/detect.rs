@@ -55,7 +55,7 @@ use crate::{
     event::FdHolder,
     finding::Finding,
     model::{
-        Model,
+        Model, OWNERS,
         netns::{NETNS, NetnsEntry},
         runtime::{CRI, SandboxList},
     },
@@ -287,6 +287,29 @@ fn unread(view: &View<'_>) -> usize {
 fn unfound(model: &Model) -> Option<&str> {
     let failure = model.failure(NETNS)?;
     Some(failure.error.as_str())
+}
+
+/// The source of [`ContainersListed`](crate::event::What::ContainersListed) that
+/// goes by cgroups.
+const CGROUP: &str = "cgroup";
+
+/// Why a container may live that only its cgroup shows. A trace makes no list:
+/// there each process's cgroup tells.
+fn unlisted(view: &View<'_>) -> Option<String> {
+    let model = view.model;
+    if let Some(failure) = model.failure(CGROUP) {
+        return Some(format!("the cgroups cannot be listed: {}", failure.error));
+    }
+    if let Some(why) = model.runtime.containers_partial(CGROUP) {
+        return Some(format!("not all cgroups were looked at: {why}"));
+    }
+    if let Some(failure) = model.failure(OWNERS) {
+        return Some(failure.error.clone());
+    }
+    let mut sources = model.runtime.container_sources();
+    let listed = sources.any(|(source, _)| source == CGROUP);
+    let missing = view.settings.surveyed && !listed;
+    missing.then(|| String::from("the cgroups were not listed"))
 }
 
 /// Why there may be addresses, and holders of them, that are not known: a

@@ -41,6 +41,9 @@ use crate::{
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How long CNI's files may take.
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
+
+/// How long the kubelet's files may take: they matter little.
+const KUBELET_PATIENCE: Duration = Duration::from_millis(500);
 /// How long the API server may take.
 const API_PATIENCE: Duration = Duration::from_millis(1_200);
 
@@ -288,11 +291,16 @@ impl<'a> Looker<'a> {
     fn cni(&self, with_stores: bool, looked: &mut Looked) -> Vec<Network> {
         let now = Timestamp::now();
         let mut networks = Vec::new();
+        // By itself: the kubelet's folder is often on another disk. Without it
+        // the rules say that `maxPods` is not known.
+        let root = Arc::clone(&self.root);
+        let reads = self.procfs.bounded_reads();
+        let limit = reads.read(KUBELET_PATIENCE, move || kubelet::max_pods(&root));
+        let limit = limit.ok().flatten().map(|limit| What::MaxPods { limit });
+        let limit = limit.map(|what| Event { time: now, what });
+        looked.events.extend(limit);
         self.files("networks", looked, move |root, _| {
-            let limit = kubelet::max_pods(root).map(|limit| What::MaxPods { limit });
-            let limit = limit.map(|what| Event { time: now, what });
-            let networks = cni::Configuration::read(root).event(now);
-            limit.into_iter().chain([networks]).collect()
+            vec![cni::Configuration::read(root).event(now)]
         });
         if let Some(What::NetworksListed {
             networks: listed, ..

@@ -106,7 +106,7 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
             claims.push(evidence(claim, "kernel", blocked.seen));
             let (task, pid) = (task_label(task), task.pid);
             advice.push(format!(
-                "kill -9 {pid}    # ends {task}: it wakes from this wait"
+                "kill -9 {pid}    # ends {task}, and its container with the first process of it"
             ));
         }
         Sigkill::Known(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),

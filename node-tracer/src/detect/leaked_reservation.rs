@@ -47,6 +47,8 @@ struct Leak<'v, 'a> {
     live: BTreeMap<Proof<'a>, usize>,
     /// Those that may be in the making.
     young: usize,
+    /// Whether somebody of whom nothing tells has an address of it.
+    has_strangers: bool,
     /// Those of which it cannot be told, by why.
     untold: BTreeMap<Doubt, usize>,
 }
@@ -137,11 +139,16 @@ impl<'v, 'a> Leak<'v, 'a> {
             leaked: Vec::new(),
             live: BTreeMap::new(),
             young: 0,
+            has_strangers: false,
             untold: BTreeMap::new(),
         };
         for reservation in &listed.store.reservations {
             match judge.of(view, reservation) {
-                Verdict::Live(proof) => *leak.live.entry(proof).or_default() += 1,
+                Verdict::Live(proof) => {
+                    *leak.live.entry(proof).or_default() += 1;
+                    let mut with = view.model.netns.with_address(reservation.address);
+                    leak.has_strangers |= with.any(|entry| entry.sandbox.id.is_none());
+                }
                 Verdict::Young => leak.young += 1,
                 Verdict::Leaked => leak.leaked.push(reservation),
                 Verdict::Untold(doubt) => *leak.untold.entry(doubt).or_default() += 1,
@@ -158,10 +165,12 @@ impl<'v, 'a> Leak<'v, 'a> {
 
     /// No network that is configured keeps its reservations here, and none of
     /// the containers exists: it is left over from an earlier CNI. Its addresses
-    /// may be in use all the same, given out by another network.
+    /// may be in use all the same, given out by another network to sandboxes that
+    /// are known. Other programs (buildkit) have stores and configurations of
+    /// their own.
     fn is_left_over(&self) -> bool {
         let others = |proof: &Proof<'_>| *proof == Proof::Address;
-        let unused = self.live.keys().all(others) && self.young == 0;
+        let unused = self.live.keys().all(others) && self.young == 0 && !self.has_strangers;
         unused && is_unnamed(self.view, self.store())
     }
 
@@ -210,9 +219,12 @@ impl<'v, 'a> Leak<'v, 'a> {
             (1, false) => "of a container of which no cgroup is left",
             (_, false) => "of containers of which no cgroup is left",
         };
-        let perhaps = match self.judge.is_blind() {
-            true => "; not every network namespace could be asked for the address",
-            false => "",
+        let perhaps = if self.judge.is_blind() {
+            "; not every network namespace could be asked for the address"
+        } else if self.judge.is_half_seen() {
+            "; what could show that they live was not all there to read"
+        } else {
+            ""
         };
         let unused = match self.is_left_over() {
             true => "; no configured network uses it",

@@ -23,7 +23,9 @@
 //! [`leaked_reservation`] has it: no pod is given an address out of it; and where
 //! records were lost since the ADD, as the DEL may have been one of them. What
 //! only libcni remembers is `info`, too, while the runtime does not answer, or a
-//! namespace could not be found or read, which may be the sandbox's.
+//! namespace could not be found or read, which may be the sandbox's; and so is a
+//! sandbox whose namespace was not seen to go, where a task of it could live of
+//! which only a cgroup tells that could not be read.
 
 mod advice;
 mod reservation;
@@ -40,7 +42,7 @@ use std::{
 pub(super) use self::reservation::{Stays, stays};
 use super::{
     View, answering, calls::pod_gone, ghost_sandbox, heard, is_half_heard, is_routable,
-    leaked_reservation, named, own, unfound, unread,
+    leaked_reservation, named, own, unfound, unlisted, unread,
 };
 use crate::{
     clock::Timestamp,
@@ -95,6 +97,12 @@ impl Gone<'_> {
         match self {
             Self::Netns(at) | Self::Found(at) | Self::Pod(at, _) => at,
         }
+    }
+
+    /// Whether nobody has seen its namespace, so that a task of it, which its
+    /// cgroup tells, would show that it lives.
+    fn is_inferred(self) -> bool {
+        matches!(self, Self::Found(_) | Self::Pod(_, None))
     }
 }
 
@@ -186,6 +194,9 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
         Stays::Reserved { .. }
             if case.called.is_none() && (unread(view) > 0 || unfound(view.model).is_some()) =>
         {
+            Severity::Info
+        }
+        Stays::Reserved { .. } if case.gone.is_inferred() && unlisted(view).is_some() => {
             Severity::Info
         }
         // The DEL may be among the records that were lost.

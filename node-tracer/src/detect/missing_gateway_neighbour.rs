@@ -15,7 +15,7 @@
 //! | failed | critical | critical |
 //!
 //! That a CNI writes one is known by its name, or, where the name says nothing,
-//! by other pods on the node that have theirs ([`habit`]). Only the gateway that
+//! by most of the other pods on the node, which have theirs ([`habit`]). Only the gateway that
 //! the CNI gave the pod counts, on the interface that it gave it: Multus' other
 //! interfaces, and default routes that a pod has made itself, are not its.
 //! CNIs with a real gateway (bridge, ptp, macvlan) write none. Pods that are
@@ -72,7 +72,7 @@ struct Missing<'a> {
 enum Sign<'a> {
     /// The CNI of this name writes one.
     Plugin(&'a str),
-    /// So many other pods on the node have one.
+    /// So many other pods on the node have one, and fewer have none.
     Others(usize),
 }
 
@@ -130,20 +130,25 @@ impl<'a> Missing<'a> {
     }
 }
 
-/// Pods with a permanent entry, gathered once from the whole node.
+/// Pods with a permanent entry, gathered once from the whole node. A single one
+/// says nothing of the CNI: whoever may change a pod's network can write one.
 struct Signs {
     /// Their namespaces, by gateway.
     permanent: HashMap<IpAddr, HashSet<Serial>>,
+    /// The namespaces that have each gateway.
+    all: HashMap<IpAddr, HashSet<Serial>>,
 }
 
 impl Signs {
     fn new(model: &Model) -> Self {
         let mut permanent: HashMap<_, HashSet<_>> = HashMap::new();
+        let mut all: HashMap<_, HashSet<_>> = HashMap::new();
         for entry in model.netns.live().filter(|entry| !entry.host) {
             let Some(wiring) = &entry.wiring else {
                 continue;
             };
             for (device, gateway) in gateways(wiring) {
+                all.entry(gateway).or_default().insert(entry.serial);
                 let neighbour = neighbour(wiring, device, gateway);
                 let is_permanent = neighbour.is_some_and(|it| it.state == "permanent");
                 if is_permanent && Habit::of(model, entry, device, gateway).is_some() {
@@ -151,7 +156,7 @@ impl Signs {
                 }
             }
         }
-        Self { permanent }
+        Self { permanent, all }
     }
 
     fn of<'a>(&self, habit: Habit<'a>, entry: &NetnsEntry, gateway: IpAddr) -> Option<Sign<'a>> {
@@ -160,7 +165,9 @@ impl Signs {
         }
         let with = self.permanent.get(&gateway)?;
         let others = with.len() - usize::from(with.contains(&entry.serial));
-        (others > 0).then_some(Sign::Others(others))
+        let all = self.all.get(&gateway).map_or(0, HashSet::len);
+        let without = all.saturating_sub(1 + others);
+        (others > without).then_some(Sign::Others(others))
     }
 }
 

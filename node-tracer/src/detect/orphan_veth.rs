@@ -177,7 +177,8 @@ impl<'a> Orphan<'a> {
     fn is_certain(&self, view: &View<'_>) -> bool {
         let nobody_dies = view.model.netns.all_dying().next().is_none();
         let all_found = unfound(view.model).is_none();
-        self.beside.is_some() || (nobody_dies && all_found && !is_half_heard(view.model))
+        let is_pods = self.sign != Sign::PlainName;
+        self.beside.is_some() || (is_pods && nobody_dies && all_found && !is_half_heard(view.model))
     }
 
     fn finding(&self, view: &View<'_>) -> Finding {
@@ -270,6 +271,12 @@ impl<'a> Orphan<'a> {
         let mut unknown = vec![String::from(
             "which pod it was of, and since when: a look tells only that it is so",
         )];
+        if self.sign == Sign::PlainName {
+            unknown.push(String::from(
+                "whether it was a pod's at all: others name theirs so, too, and no CNI \
+                 configuration could be read",
+            ));
+        }
         if self.beside.is_none() {
             unknown.push(String::from(
                 "whether the kernel is still taking the other end's namespace down, or a pod was \

@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry, Wiring},
+        netns::{HeldAddress, NetnsEntry},
         sandbox::Known,
     },
 };
@@ -79,18 +79,9 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     if entry.host || is_left || sandbox.pod.is_none() {
         return Vec::new();
     }
-    let Some(wiring) = &entry.wiring else {
-        return Vec::new();
-    };
-    if !is_bare(entry, wiring) {
+    if !is_bare(entry) {
         return Vec::new();
     }
-    let is_only = || {
-        let uid = sandbox.uid();
-        let mut live = view.model.netns.live();
-        uid.is_some()
-            && !live.any(|other| other.serial != entry.serial && other.sandbox.uid() == uid)
-    };
     let mut named = Vec::new();
     if sandbox.named || sandbox.add.is_some() {
         named.extend(called_by_sandbox(view.model, entry));
@@ -98,9 +89,26 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     // The API server means the pod's newest sandbox, by no ID.
     if let Some(pod) = sandbox.uid().and_then(|uid| view.model.pods.pod(uid))
         && !pod.host_network
-        && is_only()
     {
-        named.extend(&pod.ips);
+        let others = view.model.netns.live();
+        let others: Vec<_> = others
+            .filter(|other| other.serial != entry.serial)
+            .collect();
+        let is_only = !others
+            .iter()
+            .any(|other| other.sandbox.uid() == sandbox.uid());
+        // One that has it and is nobody's, as far as is known, may be the pod's.
+        let may_have = |address: IpAddr| {
+            let has = |other: &NetnsEntry| {
+                let mut held = other.addresses.iter();
+                held.any(|held| held.address.address == address)
+            };
+            others
+                .iter()
+                .any(|other| other.sandbox.pod.is_none() && has(other))
+        };
+        let ips = pod.ips.iter().copied();
+        named.extend(ips.filter(|address| is_only && !may_have(*address)));
     }
     named.sort_unstable();
     named.dedup();
@@ -108,19 +116,13 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     named
 }
 
-/// Whether a pod's own device is there, and no address.
-fn is_bare(entry: &NetnsEntry, wiring: &Wiring) -> bool {
-    let mut devices = wiring.devices.iter();
+/// Whether a pod's own device is there, and no address: what runs in the
+/// namespace may answer for one itself.
+pub(super) fn is_bare(entry: &NetnsEntry) -> bool {
+    let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
     let mut held = entry.addresses.iter();
     devices.any(|device| device.name == DEFAULT)
         && !held.any(|held| is_routable(held.address.address))
-}
-
-/// Whether a namespace can be a sandbox that has any address: nobody says which
-/// sandbox's it is, and the kernel does not show its address.
-pub(super) fn is_anybodys(entry: &NetnsEntry) -> bool {
-    let wiring = entry.wiring.as_ref();
-    !entry.host && entry.sandbox.id.is_none() && wiring.is_some_and(|it| is_bare(entry, it))
 }
 
 /// The namespaces that have addresses which the kernel does not show, by

@@ -240,6 +240,12 @@ fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
     Some(Tie::Mount(path))
 }
 
+/// Whether a namespace is mounted as runtimes mount those of sandboxes.
+pub(crate) fn has_sandbox_mount(entry: &NetnsEntry) -> bool {
+    let mut mounts = entry.mounts.iter();
+    mounts.any(|path| name::is_sandbox(path, true))
+}
+
 /// Whether somebody other than a runtime has given the namespace a name: then
 /// it is kept on purpose.
 pub(crate) fn is_named_by_others(entry: &NetnsEntry) -> bool {

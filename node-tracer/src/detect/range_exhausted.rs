@@ -9,9 +9,10 @@
 //! A range that has as many addresses left as the kubelet can still start pods
 //! (`maxPods`) lacks none, and is `info`: as full as it is, no pod waits for an
 //! address. How many pods there are is how many sandboxes the runtime has ready,
-//! those on the host's network included, as the kubelet counts them; where it
-//! does not answer, only those that have an address count. Without `maxPods` any
-//! pod may come.
+//! those on the host's network included, as the kubelet counts them. Where it
+//! does not answer, the containers that have an address count: some of them may
+//! be a deleted pod's, so that it is `info` and not known whether an address is
+//! lacking. Without `maxPods` any pod may come.
 //!
 //! How many of the reservations are leaked is [`leaked_reservation`](super::leaked_reservation)'s verdict.
 
@@ -227,7 +228,14 @@ impl<'v, 'a> Exhausted<'v, 'a> {
 
     /// How many pods can run, if there is an address for each that may come.
     fn enough(&self) -> Option<Room<'a>> {
-        self.room.filter(|room| self.left() >= room.left())
+        self.room
+            .filter(|room| room.at.is_some() && self.left() >= room.left())
+    }
+
+    /// Whether there is one for each, if all that have an address are pods.
+    fn perhaps_enough(&self) -> bool {
+        let room = self.room.filter(|room| room.at.is_none());
+        room.is_some_and(|room| self.left() >= room.left())
     }
 
     fn finding(&self) -> Finding {
@@ -237,10 +245,10 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         let full = self.left() == 0;
         Finding {
             rule: Rule::RangeExhausted,
-            severity: match (self.enough(), full) {
-                (Some(_), _) => Severity::Info,
-                (None, true) => Severity::Critical,
-                (None, false) => Severity::Warning,
+            severity: match full {
+                _ if self.enough().is_some() || self.perhaps_enough() => Severity::Info,
+                true => Severity::Critical,
+                false => Severity::Warning,
             },
             id: finding_id(&self.view.settings.boot_id, Rule::RangeExhausted, &subject),
             since: self.since(),
@@ -393,6 +401,13 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             unknown.push(String::from(
                 "whether the node can run a pod that would lack an address: no file of the \
                  kubelet's that is looked at says maxPods",
+            ));
+        }
+        if self.room.is_some_and(|room| room.at.is_none()) {
+            unknown.push(format!(
+                "how many pods the node runs, and so whether one that comes would lack an address: \
+                 {}",
+                silence(self.view.model)
             ));
         }
         let unread = self.listed.store.unread.len();

@@ -304,4 +304,11 @@ impl Device {
     pub(crate) fn is_veth(&self) -> bool {
         self.kind.as_deref() == Some("veth")
     }
+
+    /// Whether macvlan or ipvlan devices can be stacked on it. On one of these
+    /// none is: the kernel stacks it on the same parent.
+    pub(crate) fn can_be_parent(&self) -> bool {
+        let kind = self.kind.as_deref();
+        !matches!(kind, Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap"))
+    }
 }

@@ -123,6 +123,13 @@ impl Cni {
         self.unread.values().flatten().map(String::as_str)
     }
 
+    /// What of libcni's cache could not be read or understood.
+    pub(crate) fn unread_in_cache(&self) -> impl Iterator<Item = &str> {
+        let folders = self.attachments.keys();
+        let unread = folders.filter_map(|folder| self.unread.get(folder.to_str()?));
+        unread.flatten().map(String::as_str)
+    }
+
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

@@ -34,11 +34,11 @@ impl Model {
             What::SandboxRemoved { source, id } => self.runtime.removed(source, time, id),
             What::ContainersListed {
                 source,
-                partial: _,
+                partial,
                 ids,
             } => {
                 self.failed.remove(source);
-                self.runtime.containers(source, ids)
+                self.runtime.containers(source, partial.as_deref(), ids)
             }
             What::AttachmentsListed {
                 folder,

@@ -29,6 +29,8 @@ const MAX_SOURCES: usize = 8;
 pub(crate) struct Runtime {
     lists: BTreeMap<String, SandboxList>,
     containers: BTreeMap<String, BTreeSet<String>>,
+    /// What is missing in those lists of containers, and why.
+    partial: BTreeMap<String, String>,
     dropped: u64,
 }
 
@@ -170,6 +172,11 @@ impl Runtime {
         sources.map(|(source, ids)| (source.as_str(), ids))
     }
 
+    /// What is missing in a source's list of containers, and why.
+    pub(crate) fn containers_partial(&self, source: &str) -> Option<&str> {
+        self.partial.get(source).map(String::as_str)
+    }
+
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
@@ -223,14 +230,23 @@ impl Runtime {
         list.take(id)
     }
 
-    pub(super) fn containers(&mut self, source: &str, ids: &BTreeSet<String>) -> bool {
+    pub(super) fn containers(
+        &mut self,
+        source: &str,
+        partial: Option<&str>,
+        ids: &BTreeSet<String>,
+    ) -> bool {
         if !self.containers.contains_key(source) && self.containers.len() >= MAX_SOURCES {
             return false;
         }
+        let missing = match partial {
+            Some(why) => self.partial.insert(source.to_owned(), why.to_owned()),
+            None => self.partial.remove(source),
+        };
         self.dropped += ids.len().saturating_sub(MAX_IDS) as u64;
         let ids: BTreeSet<String> = ids.iter().take(MAX_IDS).cloned().collect();
         let old = self.containers.insert(source.to_owned(), ids.clone());
-        old != Some(ids)
+        old != Some(ids) || missing.as_deref() != partial
     }
 }
 
@@ -319,8 +335,10 @@ mod tests {
     fn a_cgroup_shows_a_container_that_no_list_has() {
         let mut runtime = Runtime::default();
         let ids = BTreeSet::from([String::from("x")]);
-        assert!(runtime.containers("cgroup", &ids));
-        assert!(!runtime.containers("cgroup", &ids));
+        assert!(runtime.containers("cgroup", None, &ids));
+        assert!(!runtime.containers("cgroup", None, &ids));
+        assert!(runtime.containers("cgroup", Some("too many"), &ids));
+        assert_eq!(runtime.containers_partial("cgroup"), Some("too many"));
         assert_eq!(runtime.shows("x"), Some("cgroup"));
         assert_eq!(runtime.shows("y"), None);
     }

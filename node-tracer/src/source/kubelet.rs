@@ -54,16 +54,22 @@ struct KubeletConfiguration {
 pub(crate) fn max_pods(root: &Root) -> Option<MaxPods> {
     let flags = numbers(root, &FLAGS, flag);
     let found = match flags.is_empty() {
-        true => numbers(root, &FILES, configured),
+        true => numbers(root, &FILES, |text| configured(text).map(Some)),
         false => flags,
     };
-    let all: BTreeSet<u32> = found.iter().map(|(pods, _)| *pods).collect();
+    let all: BTreeSet<Option<u32>> = found.iter().map(|(pods, _)| *pods).collect();
     let (pods, file) = found.into_iter().next()?;
-    (all.len() == 1 && pods > 0).then_some(MaxPods { pods, file })
+    let pods = pods.filter(|pods| all.len() == 1 && *pods > 0)?;
+    Some(MaxPods { pods, file })
 }
 
-/// What is written in files, and in those of folders.
-fn numbers(root: &Root, places: &[&str], of: fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
+/// What is written in files, and in those of folders: a number, or something
+/// that is none.
+fn numbers(
+    root: &Root,
+    places: &[&str],
+    of: fn(&str) -> Option<Option<u32>>,
+) -> Vec<(Option<u32>, PathBuf)> {
     let read = |path: PathBuf| {
         let Ok(Found::File(content)) = root.read_linked(&path, MAX_FILE) else {
             return None;
@@ -85,9 +91,9 @@ fn numbers(root: &Root, places: &[&str], of: fn(&str) -> Option<u32>) -> Vec<(u3
     paths.filter_map(read).collect()
 }
 
-/// `--max-pods=N`, `--max-pods N` or `max-pods=N`, the last one. What is behind
-/// a `#` is none.
-fn flag(text: &str) -> Option<u32> {
+/// `--max-pods=N`, `--max-pods N` or `max-pods=N`, the last one; `Some(None)` if
+/// that is no number (`--max-pods=$MAX_PODS`). What is behind a `#` is none.
+fn flag(text: &str) -> Option<Option<u32>> {
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'));
@@ -97,7 +103,7 @@ fn flag(text: &str) -> Option<u32> {
         let end = value
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(value.len());
-        value.get(..end)?.parse().ok()
+        Some(value.get(..end)?.parse().ok())
     };
     let found = lines.flat_map(|line| line.split("max-pods").skip(1));
     found.filter_map(digits).last()
@@ -157,6 +163,9 @@ mod tests {
         assert_eq!(told(&[(CONFIG, "kind: Other\nmaxPods: 5\n")]), None);
         assert_eq!(told(&[(ENV, "# --max-pods=5\n")]), None);
         assert_eq!(told(&[(ENV, "--max-pods=none")]), None);
+        let flag = (ENV, "KUBELET_ARGS=\"--max-pods=$MAX_PODS\"");
+        let file = (CONFIG, "kind: KubeletConfiguration\nmaxPods: 110\n");
+        assert_eq!(told(&[flag, file]), None, "the flag wins");
         let (a, b) = ("maxPods: 5\n", "maxPods: 6\n");
         let other = "/home/kubernetes/kubelet-config.yaml";
         let both = [

@@ -23,6 +23,12 @@ impl Leak<'_, '_> {
                  be read and why",
             )];
         }
+        if self.judge.is_half_seen() {
+            return vec![String::from(
+                "leave them where they are until what is unknown here is known: what could not be \
+                 read may show that they are in use",
+            )];
+        }
         if self.store().kind != StoreKind::HostLocal {
             return self.advice_of_others();
         }

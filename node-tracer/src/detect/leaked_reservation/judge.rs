@@ -4,9 +4,12 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    detect::{View, answering, own, silence, unfound, unread},
+    detect::{
+        CGROUP, View, answering, is_routable, own, pinned_netns::has_sandbox_mount, silence,
+        unfound, unlisted, unread,
+    },
     event::{Netns, Reservation, StoreKind},
-    model::{Model, attachment::ListedStore, runtime::CRI},
+    model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
     words::counted,
 };
 
@@ -19,10 +22,6 @@ const GIVEN_BACK: Duration = Duration::from_secs(60);
 /// The same of a list from the API that has not changed since: a long one is
 /// asked for every ten minutes.
 const GIVEN_BACK_IN_API: Duration = Duration::from_secs(15 * 60);
-/// The source of [`ContainersListed`](crate::event::What::ContainersListed)
-/// without which, and without CRI, nothing can be judged.
-const CGROUP: &str = "cgroup";
-
 /// Judges reservations by all that is known of containers.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
@@ -34,8 +33,11 @@ pub(crate) struct Judge<'a> {
     unread: usize,
     /// Why there may be others, which were not found.
     unfound: Option<&'a str>,
-    /// Those that can be any sandbox's, with any address.
-    anybodys: usize,
+    /// Why a container may live that only its cgroup shows.
+    unlisted: Option<String>,
+    /// Sandboxes' namespaces of which it is not known whose they are, and that
+    /// show no address: the sandbox may answer for it itself (gVisor).
+    nameless: usize,
     /// Stores that are not host-local's, with when they were told last.
     others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
@@ -101,9 +103,10 @@ impl<'a> Judge<'a> {
             return None;
         }
         let mut inside = HashSet::new();
-        let mut namespaces = 0;
+        let (mut namespaces, mut nameless) = (0, 0);
         for entry in model.netns.live() {
             namespaces += 1;
+            nameless += usize::from(is_nameless(entry));
             let sandbox = &entry.sandbox;
             inside.extend(sandbox.id.as_deref());
             inside.extend(sandbox.containers.iter().map(String::as_str));
@@ -120,11 +123,8 @@ impl<'a> Judge<'a> {
             namespaces,
             unread: unread(view),
             unfound: unfound(model),
-            anybodys: model
-                .netns
-                .live()
-                .filter(|entry| own::is_anybodys(entry))
-                .count(),
+            unlisted: unlisted(view),
+            nameless,
             others: model
                 .cni
                 .stores()
@@ -135,10 +135,24 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether what nothing shows is not there: CRI vouches for what it does
-    /// not list (cgroups alone do not show sandboxes that have stopped), and
-    /// every namespace could be asked for its addresses.
+    /// not list (cgroups alone do not show sandboxes that have stopped), every
+    /// namespace could be asked for its addresses, and what shows a sandbox
+    /// that CRI has forgotten was there to read: cgroups, libcni's cache.
     pub(crate) fn is_certain(&self) -> bool {
-        self.is_vouched() && !self.is_blind()
+        self.is_vouched() && !self.is_blind() && !self.is_half_seen()
+    }
+
+    /// Whether what shows a sandbox that CRI has forgotten was not all there to
+    /// read.
+    pub(in crate::detect) fn is_half_seen(&self) -> bool {
+        self.unlisted.is_some() || self.nameless > 0 || self.uncached().is_some()
+    }
+
+    /// Why libcni may have attached a container of which nothing tells.
+    fn uncached(&self) -> Option<String> {
+        let failed = self.model.failure("libcni");
+        let failed = failed.map(|failure| failure.error.clone());
+        failed.or_else(|| self.model.cni.unread_in_cache().next().map(str::to_owned))
     }
 
     /// Whether CRI vouches for what it does not list.
@@ -149,7 +163,7 @@ impl<'a> Judge<'a> {
     /// Whether any namespace can have any address: it could not be visited, or
     /// not even found.
     pub(crate) fn is_blind(&self) -> bool {
-        self.unread > 0 || self.unfound.is_some() || self.anybodys > 0
+        self.unread > 0 || self.unfound.is_some()
     }
 
     /// Why the verdict is none that is certain, in words.
@@ -161,17 +175,24 @@ impl<'a> Judge<'a> {
                 silence(self.model)
             ));
         }
+        if let Some(why) = &self.unlisted {
+            doubts.push(format!("whether their containers live all the same: {why}"));
+        }
+        if let Some(why) = self.uncached() {
+            doubts.push(format!(
+                "whether libcni attached them to a namespace that exists: {why}"
+            ));
+        }
+        if self.nameless > 0 {
+            doubts.push(format!(
+                "whose {} are, of sandboxes and without an address: one of them may be theirs",
+                counted(self.nameless, "network namespace")
+            ));
+        }
         if self.unread > 0 {
             doubts.push(format!(
                 "whether their addresses are in use all the same: {} could not be read",
                 counted(self.unread, "network namespace")
-            ));
-        }
-        if self.anybodys > 0 {
-            doubts.push(format!(
-                "whether their addresses are in use all the same: {} with a pod's device and no \
-                 address can be any sandbox's, as with gVisor",
-                counted(self.anybodys, "network namespace")
             ));
         }
         if let Some(why) = self.unfound {
@@ -317,4 +338,20 @@ impl<'a> Judge<'a> {
 fn exists(model: &Model, netns: Netns) -> bool {
     let entry = model.netns.get(netns);
     entry.is_none_or(|entry| !entry.host && entry.dying.is_none())
+}
+
+/// Whether a namespace is a sandbox's by its mount, or, mounted nowhere, has a pod's
+/// own device, and nothing tells whose, nor its address. One in which no device is left is nobody's any more.
+fn is_nameless(entry: &NetnsEntry) -> bool {
+    let sandbox = &entry.sandbox;
+    let mut tasks = entry.tasks.iter();
+    let is_known = sandbox.id.is_some()
+        || !sandbox.containers.is_empty()
+        || tasks.any(|task| task.container_id.is_some());
+    let mut held = entry.addresses.iter();
+    let has_address = held.any(|held| is_routable(held.address.address));
+    let devices = entry.wiring.as_ref().map(|wiring| &wiring.devices);
+    let is_wired = devices.is_some_and(|devices| !devices.is_empty());
+    let is_sandboxes = has_sandbox_mount(entry) || (entry.mounts.is_empty() && own::is_bare(entry));
+    !entry.host && !is_known && !has_address && is_wired && is_sandboxes
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{Case, Gone, Missing, Stays, advice};
 use crate::{
     detect::{
-        View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unfound, unread,
+        View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unfound, unlisted,
+        unread,
     },
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
@@ -243,6 +244,11 @@ impl Missing<'_> {
             };
             unknown.extend(unread.map(|unread| format!("{lives}: {unread} could not be read")));
             unknown.extend(unfound(model).map(|why| format!("{lives}: {why}")));
+        }
+        if self.case.gone.is_inferred() {
+            let why = unlisted(view);
+            unknown
+                .extend(why.map(|why| format!("whether a task of it lives all the same: {why}")));
         }
         if self.case.may_have_been_lost(model) {
             unknown.push(String::from(

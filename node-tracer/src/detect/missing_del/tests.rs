@@ -528,3 +528,43 @@ fn a_runtime_that_has_not_told_all_may_have_it_and_a_lost_record_may_be_its_del(
     assert_eq!(found.severity, Severity::Info);
     assert!(said(&found.unknown, "records that were lost"), "{found:#?}");
 }
+
+/// The cgroups as a scan lists them, and as it does not.
+fn cgroups(partial: Option<&str>) -> Event {
+    let mut event = containers(500, "cgroup", &[]);
+    if let What::ContainersListed { partial: why, .. } = &mut event.what {
+        *why = partial.map(str::to_owned);
+    }
+    event
+}
+
+#[test]
+fn a_task_may_live_of_which_only_an_unread_cgroup_tells() {
+    let of_scan = |more: &[Event]| {
+        let mut story = look(&[(ID, None, 5)], &[(5, ID, 0)]);
+        story.push(devices(500, 1, &[], &[], &[]));
+        story.extend_from_slice(more);
+        let mut told = Node::of_looks(&story).of_rule(501, MISSING);
+        let (found, _) = told.pop().unwrap();
+        (
+            found.severity,
+            said(&found.unknown, "whether a task of it lives"),
+        )
+    };
+    assert_eq!(of_scan(&[cgroups(None)]), (Severity::Warning, false));
+    assert_eq!(of_scan(&[]), (Severity::Info, true), "never listed");
+    assert_eq!(
+        of_scan(&[cgroups(Some("too many"))]),
+        (Severity::Info, true)
+    );
+    let failed = What::SourceFailed {
+        source: "cgroup".into(),
+        error: "no answer in 5 s".into(),
+    };
+    let failed = [cgroups(None), at(501, failed)];
+    assert_eq!(of_scan(&failed), (Severity::Info, true));
+    // Whose namespace was seen to go has no task.
+    let mut story = gone();
+    story.extend([reserved(110, Some(ID)), failed[1].clone()]);
+    assert_eq!(at_end(&story, 500).unwrap().severity, Severity::Warning);
+}

@@ -109,7 +109,8 @@ impl Missing<'_> {
         let pod = pod_of(view.model, self.entry);
         if let Some(words) = pod.as_ref().and_then(kubectl_words) {
             advice.push(format!(
-                "the safe way is a new pod, whose network is set up anew: kubectl delete pod {words}"
+                "a new pod has its network set up anew (one without an owner is lost): kubectl \
+                 delete pod {words}"
             ));
         }
         let end = view.cables().other_end(self.entry, self.device);

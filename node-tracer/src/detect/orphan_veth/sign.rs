@@ -29,6 +29,9 @@ pub(super) enum Sign<'a> {
     Port(&'a Device),
     /// It has a name as this CNI gives them.
     Name(&'static str),
+    /// It has a name as the bridge and ptp plugins give them, and others; the
+    /// node's CNI is not known.
+    PlainName,
 }
 
 impl Sign<'_> {
@@ -42,6 +45,9 @@ impl Sign<'_> {
             Self::Route => String::from("has a single address routed to it, as a pod's host end"),
             Self::Port(bridge) => format!("is a port of {}, which pods are on", bridge.name),
             Self::Name(cni) => format!("is named as {cni} names a pod's host end"),
+            Self::PlainName => String::from(
+                "is named as the bridge or ptp plugin names a pod's host end, and others name theirs",
+            ),
         }
     }
 }
@@ -92,7 +98,7 @@ impl<'v, 'a> Signs<'v, 'a> {
         if entry.host && is_routed(wiring, device) {
             return Some(Sign::Route);
         }
-        (is_plain(name) && self.makes_plain()).then_some(Sign::Name("the bridge or ptp plugin"))
+        is_plain(name).then(|| self.of_plain())?
     }
 
     fn answers(&self) -> &HashMap<&'a str, &'a str> {
@@ -125,11 +131,17 @@ impl<'v, 'a> Signs<'v, 'a> {
         })
     }
 
-    /// Whether the node's CNI gives plain names, or which it is is not known.
-    fn makes_plain(&self) -> bool {
+    /// What a plain name shows, by the node's CNI.
+    fn of_plain(&self) -> Option<Sign<'a>> {
         let networks = self.view.model.cni.networks().unwrap_or_default();
         let mut plugins = networks.iter().map(|network| network.plugin.as_str());
-        networks.is_empty() || plugins.any(|plugin| PLAIN.contains(&plugin))
+        match networks {
+            [] => Some(Sign::PlainName),
+            _ if plugins.any(|plugin| PLAIN.contains(&plugin)) => {
+                Some(Sign::Name("the bridge or ptp plugin"))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -353,3 +353,32 @@ fn it_is_since_the_first_look_that_found_it_so() {
         assert_eq!(tale.0.open()[0].since, s(5));
     }
 }
+
+#[test]
+fn a_plain_name_shows_little_where_the_nodes_cni_is_not_known() {
+    let bridge = Device {
+        index: 4,
+        name: "br0".into(),
+        kind: Some("bridge".into()),
+        ..Device::default()
+    };
+    let port = Device {
+        master: Some(4),
+        ..veth(9, "veth1a2b3c4d", 3)
+    };
+    let mut story = node(port, &[]);
+    if let What::NetnsDevices { devices, .. } = &mut story[3].what {
+        devices.push(bridge);
+    }
+    let of = |plugin: &str| {
+        let networks = networks(5, &[network(plugin, &[])]);
+        let found = all(&[&story[..], &[networks]].concat());
+        found.first().map(|found| found.severity)
+    };
+    assert_eq!(of("bridge"), Some(Severity::Warning));
+    assert_eq!(of("calico"), None);
+    let found = all(&story).remove(0);
+    assert_eq!(found.severity, Severity::Info);
+    let mut unknown = found.unknown.iter();
+    assert!(unknown.any(|it| it.starts_with("whether it was a pod's at all")));
+}
