@@ -9,10 +9,11 @@
 //! A range that has as many addresses left as the kubelet can still start pods
 //! (`maxPods`) lacks none, and is `info`: as full as it is, no pod waits for an
 //! address. How many pods there are is how many sandboxes the runtime has ready,
-//! those on the host's network included, as the kubelet counts them. Where it
-//! does not answer, the containers that have an address count: some of them may
-//! be a deleted pod's, so that it is `info` and not known whether an address is
-//! lacking. Without `maxPods` any pod may come.
+//! those on the host's network included, as the kubelet counts them, less those
+//! whose pod is gone. Where it does not answer, the containers that have an
+//! address count. Without a list that has all of these pods, some may be deleted
+//! ones: then it is `info`, and not known whether an address is lacking. Without
+//! `maxPods` any pod may come.
 //!
 //! How many of the reservations are leaked is [`leaked_reservation`](super::leaked_reservation)'s verdict.
 
@@ -23,13 +24,15 @@ use std::{
 };
 
 use super::{
-    View, evidence,
+    View,
+    calls::pod_gone,
+    evidence,
     leaked_reservation::{Judge, Proof, Verdict},
     silence,
 };
 use crate::{
     clock::Timestamp,
-    event::{MaxPods, Network, Range, Reservation, StoreKind},
+    event::{MaxPods, Network, Range, Reservation, RuntimeSandbox, StoreKind},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::attachment::ListedStore,
 };
@@ -61,21 +64,38 @@ struct Room<'a> {
     pods: u128,
     /// When the runtime had that many; `None` if it was not asked.
     at: Option<Timestamp>,
+    /// Whether each of them is known to be there.
+    certain: bool,
 }
 
 impl<'a> Room<'a> {
     /// `live` are the pods that have an address.
     fn of(view: &View<'a>, live: u64) -> Option<Self> {
         let limit = view.model.max_pods.as_ref()?;
-        let list = super::answering(view.model);
-        let ready = list.map(|list| {
-            let ready = list.sandboxes().filter(|it| it.ready == Some(true));
-            ready.count() as u128
-        });
+        let Some(list) = super::answering(view.model) else {
+            return Some(Self {
+                limit,
+                pods: u128::from(live),
+                at: None,
+                certain: false,
+            });
+        };
+        let is_there = |sandbox: &RuntimeSandbox| {
+            let existed = sandbox.created.unwrap_or(list.at);
+            pod_gone(view, &sandbox.pod, existed).is_none()
+        };
+        // A static pod need not be on the list.
+        let is_known = |sandbox: &RuntimeSandbox| {
+            let uid = sandbox.pod.uid.as_deref();
+            uid.is_some_and(|uid| !uid.contains('-') || view.model.pods.listed_pod(uid).is_some())
+        };
+        let ready = list.sandboxes().filter(|it| it.ready == Some(true));
+        let there: Vec<_> = ready.filter(|it| is_there(it)).collect();
         Some(Self {
             limit,
-            pods: ready.unwrap_or(u128::from(live)),
-            at: list.map(|list| list.at),
+            pods: there.len() as u128,
+            at: Some(list.at),
+            certain: view.model.pods_failure().is_none() && there.iter().all(|it| is_known(it)),
         })
     }
 
@@ -229,12 +249,12 @@ impl<'v, 'a> Exhausted<'v, 'a> {
     /// How many pods can run, if there is an address for each that may come.
     fn enough(&self) -> Option<Room<'a>> {
         self.room
-            .filter(|room| room.at.is_some() && self.left() >= room.left())
+            .filter(|room| room.certain && self.left() >= room.left())
     }
 
-    /// Whether there is one for each, if all that have an address are pods.
+    /// Whether there is one for each, if all that look like pods are there.
     fn perhaps_enough(&self) -> bool {
-        let room = self.room.filter(|room| room.at.is_none());
+        let room = self.room.filter(|room| !room.certain);
         room.is_some_and(|room| self.left() >= room.left())
     }
 
@@ -403,11 +423,14 @@ impl<'v, 'a> Exhausted<'v, 'a> {
                  kubelet's that is looked at says maxPods",
             ));
         }
-        if self.room.is_some_and(|room| room.at.is_none()) {
+        if let Some(room) = self.room.filter(|room| !room.certain) {
+            let why = match room.at {
+                None => silence(self.view.model),
+                Some(_) => String::from("no list of pods has them all"),
+            };
             unknown.push(format!(
                 "how many pods the node runs, and so whether one that comes would lack an address: \
-                 {}",
-                silence(self.view.model)
+                 {why}"
             ));
         }
         let unread = self.listed.store.unread.len();

@@ -80,7 +80,37 @@ fn kubelet(max: u32, ready: usize) -> Vec<Event> {
             _ => sandbox(&format!("s{place}"), 200 + place as u32, OTHER),
         })
         .collect();
-    vec![at(1, What::MaxPods { limit }), cri(2, &sandboxes)]
+    let pods = [pod("a", NEW, &[]), pod("b", OTHER, &[])];
+    vec![
+        at(1, What::MaxPods { limit }),
+        cri(2, &sandboxes),
+        listed(3, &pods),
+    ]
+}
+
+#[test]
+fn a_sandbox_whose_pod_is_gone_is_no_pod_that_the_kubelet_counts() {
+    let of = |uid: &str, with_list: bool| {
+        let mut story = node(network("bridge", &[range(1, 111)]), 111, 1);
+        let mut kubelet = kubelet(110, 110);
+        if let What::SandboxesListed { sandboxes, .. } = &mut kubelet[1].what {
+            sandboxes[9].pod.uid = Some(uid.to_owned());
+        }
+        kubelet.truncate(if with_list { 3 } else { 2 });
+        story.splice(2..3, kubelet);
+        all(&story).remove(0)
+    };
+    let full = of(OTHER, true);
+    assert_eq!(full.severity, Severity::Info);
+    assert!(full.title.contains("no more are needed"), "{}", full.title);
+    // One that was force-deleted: another comes, and gets no address.
+    assert_eq!(of(OLD, true).severity, Severity::Critical);
+    // Without a list of pods that is not known.
+    let unlisted = of(OTHER, false);
+    assert_eq!(unlisted.severity, Severity::Info);
+    assert!(!unlisted.title.contains("no more are needed"));
+    let mut unknown = unlisted.unknown.iter();
+    assert!(unknown.any(|it| it.starts_with("how many pods the node runs")));
 }
 
 #[test]
