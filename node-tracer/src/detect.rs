@@ -42,13 +42,14 @@ pub(crate) use self::common::{
 use std::{
     cell::{Cell, OnceCell},
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     time::Duration,
 };
 
 use self::{
-    cable::Cables, leaked_reservation::Judge, orphan_veth::Orphans, pinned_netns::Unresolved,
+    cable::Cables, duplicate_address::Shared, leaked_reservation::Judge, orphan_veth::Orphans,
+    pinned_netns::Unresolved,
 };
 use crate::{
     clock::Timestamp,
@@ -90,6 +91,8 @@ pub(crate) struct View<'a> {
     // What several rules need, made when the first one asks.
     list_is_of_node: OnceCell<bool>,
     unseen: OnceCell<BTreeMap<IpAddr, Vec<&'a NetnsEntry>>>,
+    of_pods: OnceCell<HashMap<&'a str, Vec<&'a NetnsEntry>>>,
+    shared: OnceCell<BTreeMap<IpAddr, Shared<'a>>>,
     judge: OnceCell<Option<Judge<'a>>>,
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
@@ -107,6 +110,8 @@ impl<'a> View<'a> {
             next: Cell::new(None),
             list_is_of_node: OnceCell::new(),
             unseen: OnceCell::new(),
+            of_pods: OnceCell::new(),
+            shared: OnceCell::new(),
             judge: OnceCell::new(),
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
@@ -123,6 +128,11 @@ impl<'a> View<'a> {
     /// succeed.
     pub(crate) fn is_early(&self, began: Timestamp) -> bool {
         !self.patience.is_zero() && !self.passed(began.plus(self.patience))
+    }
+
+    /// Whether the next try may still be told of: what is read has not ended.
+    pub(crate) fn more_may_come(&self) -> bool {
+        !self.patience.is_zero()
     }
 
     /// Whether it is that late. If not, the rules are to be asked again then.
@@ -155,6 +165,26 @@ impl<'a> View<'a> {
     /// Addresses that pods are called by and the kernel does not show.
     fn unseen(&self) -> &BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
         self.unseen.get_or_init(|| own::all_unseen(self))
+    }
+
+    /// The namespaces of a pod, sandboxes and what it has made for itself.
+    pub(crate) fn of_pod(&self, uid: &str) -> &[&'a NetnsEntry] {
+        let of_pods = self.of_pods.get_or_init(|| {
+            let mut of_pods: HashMap<_, Vec<_>> = HashMap::new();
+            for entry in self.model.netns.live() {
+                if let Some(uid) = entry.sandbox.uid() {
+                    of_pods.entry(uid).or_default().push(entry);
+                }
+            }
+            of_pods
+        });
+        of_pods.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Addresses that more than one namespace has, or is called by.
+    pub(crate) fn shared(&self) -> &BTreeMap<IpAddr, Shared<'a>> {
+        self.shared
+            .get_or_init(|| duplicate_address::all_shared(self))
     }
 
     /// What tells reservations from leaks; `None` if too little is known.

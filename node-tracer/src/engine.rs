@@ -382,10 +382,9 @@ fn watch(view: &View<'_>) -> Watch {
         watch.netns.insert(entry.id);
         watch.addresses.extend(own::addresses(view, entry));
     }
-    for address in duplicate_address::shared(view) {
-        let owners = duplicate_address::owners(view, address);
-        if owners.len() > 1 {
-            let guests = owners.iter().filter(|owner| !owner.entry.host);
+    for shared in view.shared().values() {
+        if shared.owners.len() > 1 {
+            let guests = shared.owners.iter().filter(|owner| !owner.entry.host);
             watch.netns.extend(guests.map(|owner| owner.entry.id));
         }
     }

@@ -208,6 +208,14 @@ pub(crate) fn unquoted(text: &str) -> String {
             }
             '\u{201c}' | '\u{201d}' => '"',
             '\u{2018}' | '\u{2019}' => '\'',
+            // Nothing of these is to be seen.
+            '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => continue,
+            '\u{3001}' => ',',
+            '\u{3002}' => '.',
+            '\u{3010}' => '[',
+            '\u{3011}' => ']',
+            // The full-width forms of ASCII.
+            '\u{ff01}'..='\u{ff5e}' => narrow(c),
             c if c.is_whitespace() || c.is_control() => ' ',
             c => c,
         };
@@ -220,9 +228,21 @@ pub(crate) fn unquoted(text: &str) -> String {
     out
 }
 
+/// The ASCII of which this is the full-width form.
+fn narrow(c: char) -> char {
+    let ascii = u32::from(c).checked_sub(0xfee0);
+    ascii.and_then(char::from_u32).unwrap_or(c)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn full_width_punctuation_and_any_white_space_are_the_plain_ones() {
+        let said = Said::new("mkdir\u{ff1a}\u{3000}cannot\u{a0}allocate\n\tmem\u{200b}ory\u{ff09}");
+        assert_eq!(said.as_str(), "mkdir: cannot allocate memory)");
+    }
 
     #[test]
     fn whole_words_are_found_whatever_the_case() {

@@ -1,4 +1,4 @@
-//! Virtual cables: which end of a veth belongs to which.
+//! Virtual cables: which end of a veth or netkit pair belongs to which.
 //!
 //! Each end names the other's index. Indexes are a namespace's own, so that
 //! several pairs can look alike.
@@ -40,7 +40,7 @@ impl<'a> Cables<'a> {
             let Some(wiring) = &entry.wiring else {
                 continue;
             };
-            for device in wiring.devices.iter().filter(|device| device.is_veth()) {
+            for device in wiring.devices.iter().filter(|device| device.is_cable()) {
                 if let Some(peer) = device.link {
                     ends.entry((device.index, peer)).or_default().push(End {
                         entry,
@@ -66,8 +66,8 @@ impl<'a> Cables<'a> {
     }
 
     /// What may be the other end of a device, as far as the indexes tell.
-    fn others(&self, device: &Device) -> &[End<'a>] {
-        let peer = device.link.filter(|_| device.is_veth());
+    pub(super) fn others(&self, device: &Device) -> &[End<'a>] {
+        let peer = device.link.filter(|_| device.is_cable());
         let ends = peer.and_then(|peer| self.ends.get(&(peer, device.index)));
         ends.map_or(&[], Vec::as_slice)
     }
@@ -80,14 +80,14 @@ impl<'a> Cables<'a> {
     }
 
     /// The other end of a device. If several look like it, the one on the host
-    /// is meant, where CNI puts it, or none. Any other one must have this device
-    /// for its own other end: what was seen of a namespace may be older than a
-    /// cable that is plugged in elsewhere.
+    /// is meant, where CNI puts it, or none. Any other one must look like nobody
+    /// else's: what was seen of a namespace may be older than a cable that is
+    /// plugged in elsewhere.
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let end = self.likely_end(entry, device)?;
-        let back = || self.likely_end(end.entry, end.device);
-        let is_mutual = || back().is_some_and(|back| back.entry.serial == entry.serial);
-        (end.entry.host || is_mutual()).then_some(end)
+        let mut back = self.others(end.device).iter();
+        let is_its = |back: &End<'_>| back.entry.serial == entry.serial;
+        (end.entry.host || back.all(is_its)).then_some(end)
     }
 
     /// What looks most like the other end of a device. A namespace has one ID for

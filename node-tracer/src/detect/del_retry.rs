@@ -7,7 +7,8 @@
 //!
 //! A log is an excerpt, as a rule, and begins late: there, one failure after
 //! which DEL was called again is one of many, and is told whatever came of
-//! that call.
+//! that call. One that no success follows until the log ends is told then: who
+//! called it goes on trying.
 //!
 //! DEL goes through a chain of plugins backwards and stops at the first that
 //! fails: what the plugins before it have reserved is not given back.
@@ -75,7 +76,15 @@ impl<'a> Retried<'a> {
             let (plugin, first) = calls.retried()?;
             Some((plugin, plugin.failed_del.as_deref().unwrap_or(first)))
         };
-        let (plugin, end) = many.or_else(retried)?;
+        // The last that a log has of it: whoever called it tries until it
+        // succeeds. What could not be set up is taken down as well, and that is
+        // part of the failure to set it up.
+        let left = || {
+            let (plugin, end) = calls.del_failure()?;
+            let is_left = end.log && !view.more_may_come() && calls.add_failure().is_none();
+            is_left.then_some((plugin, end))
+        };
+        let (plugin, end) = many.or_else(retried).or_else(left)?;
         if view.passed(calls.last.plus(SILENCE)) {
             return None;
         }
@@ -107,13 +116,21 @@ impl<'a> Retried<'a> {
         let entry = entry.and_then(|netns| view.model.netns.get(netns));
         Finding {
             rule: Rule::DelRetry,
-            severity: Severity::Warning,
+            // One failure is ordinary, once it is over.
+            severity: match self.succeeded() {
+                Some(_) if self.plugin.dels <= 2 => Severity::Info,
+                _ => Severity::Warning,
+            },
             id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
             since: self.since,
             title: match self.succeeded() {
                 None if self.end.log && self.plugin.failed_dels < MANY => format!(
-                    "CNI DEL for {} failed and was called again: {} {}",
+                    "CNI DEL for {} failed and {}: {} {}",
                     self.whose,
+                    match self.plugin.retried {
+                        Some(_) => "was called again",
+                        None => "the log tells of no success",
+                    },
                     self.plugin.plugin,
                     short_failure(self.end),
                 ),

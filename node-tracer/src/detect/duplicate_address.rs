@@ -2,7 +2,7 @@
 //! in the same network.
 //!
 //! Which network an address is on is told by what its device is plugged into
-//! ([`links`](super::links)): gateways, service addresses, VPN clients, docker
+//! ([`super::links`]): gateways, service addresses, VPN clients, docker
 //! in docker and the nodes of a lab on one machine share addresses and never
 //! meet. The addresses by which pods are reached meet always: Kubernetes has
 //! each once. Where that is not known, the finding says so and no more.
@@ -13,7 +13,7 @@
 //! the address before they remove it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
     time::Duration,
 };
@@ -67,30 +67,42 @@ struct Conflict<'a> {
     doubtful: Vec<Owner<'a>>,
 }
 
+/// What an address is to the namespaces that have it.
+#[derive(Debug)]
+pub(crate) struct Shared<'a> {
+    /// Those that really have it, earliest first.
+    pub(crate) owners: Vec<Owner<'a>>,
+    conflicts: Vec<Conflict<'a>>,
+}
+
 /// One finding for each address and each network that it is used twice in.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let found = shared(view).into_iter();
-    let found = found.flat_map(|address| {
-        let conflicts = conflicts(view, address).into_iter();
-        conflicts.filter_map(move |conflict| finding(view, address, conflict))
+    let found = view.shared().iter();
+    let found = found.flat_map(|(address, shared)| {
+        let conflicts = shared.conflicts.iter();
+        conflicts.filter_map(|conflict| finding(view, *address, conflict))
     });
     found.collect()
 }
 
-/// Addresses that more than one namespace has, or is called by.
-pub(crate) fn shared(view: &View<'_>) -> BTreeSet<IpAddr> {
+/// See [`View::shared`].
+pub(super) fn all_shared<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Shared<'a>> {
     let held = view.model.netns.shared();
     let unseen = view.unseen().iter().filter(|(address, entries)| {
         entries.len() > 1 || view.model.netns.with_address(**address).next().is_some()
     });
-    held.chain(unseen.map(|(address, _)| *address)).collect()
+    let all = held.chain(unseen.map(|(address, _)| *address));
+    let all = all.filter(|address| is_routable(*address));
+    let each = all.map(|address| {
+        let owners = owners(view, address);
+        let conflicts = conflicts(view, address, &owners);
+        (address, Shared { owners, conflicts })
+    });
+    each.collect()
 }
 
 /// The namespaces that really have an address, earliest first.
-pub(crate) fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
-    if !is_routable(address) {
-        return Vec::new();
-    }
+fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
     let with = view.model.netns.with_address(address);
     let held = with.filter_map(|entry| {
         let mut held = entry.addresses.iter();
@@ -113,7 +125,7 @@ pub(crate) fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
         is_primary: own::is_primary(view, entry, address, None),
     });
     let mut owners: Vec<_> = held.chain(unseen).collect();
-    owners.retain(|owner| !is_inner(view.model, owner.entry) && !is_leaving(view, owner.entry));
+    owners.retain(|owner| !is_inner(view, owner.entry) && !is_leaving(view, owner.entry));
     owners.sort_by_key(|owner| (owner.since, owner.entry.serial));
     owners
 }
@@ -122,10 +134,11 @@ pub(crate) fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
 /// as that is known.
 pub(crate) fn rivals<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Vec<Owner<'a>> {
     let is_own = |owner: &Owner<'_>| owner.entry.serial == entry.serial;
-    let conflicts = conflicts(view, address).into_iter();
+    let shared = view.shared().get(&address);
+    let conflicts = shared.into_iter().flat_map(|shared| &shared.conflicts);
     let its =
         conflicts.filter(|conflict| conflict.is_certain && conflict.owners.iter().any(is_own));
-    its.flat_map(|conflict| conflict.owners)
+    its.flat_map(|conflict| conflict.owners.iter().copied())
         .filter(|owner| !is_own(owner))
         .collect()
 }
@@ -133,12 +146,10 @@ pub(crate) fn rivals<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -
 /// Namespaces with a shared address of which it is not known whether they share
 /// a network: what they are plugged into is to be read.
 pub(crate) fn unplaced<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEntry> {
-    let doubtful = shared(view).into_iter().flat_map(|address| {
-        let conflicts = conflicts(view, address).into_iter();
-        conflicts.flat_map(|conflict| match conflict.is_certain {
-            true => conflict.doubtful,
-            false => conflict.owners,
-        })
+    let conflicts = view.shared().values().flat_map(|shared| &shared.conflicts);
+    let doubtful = conflicts.flat_map(|conflict| match conflict.is_certain {
+        true => &conflict.doubtful,
+        false => &conflict.owners,
     });
     let entries: BTreeMap<_, _> = doubtful
         .map(|owner| (owner.entry.serial, owner.entry))
@@ -147,8 +158,7 @@ pub(crate) fn unplaced<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEnt
 }
 
 /// Who has an address together with whom.
-fn conflicts<'a>(view: &View<'a>, address: IpAddr) -> Vec<Conflict<'a>> {
-    let owners = owners(view, address);
+fn conflicts<'a>(view: &View<'a>, address: IpAddr, owners: &[Owner<'a>]) -> Vec<Conflict<'a>> {
     if owners.len() < 2 {
         return Vec::new();
     }
@@ -156,7 +166,7 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr) -> Vec<Conflict<'a>> {
     let mut groups: Vec<Vec<Owner<'a>>> = Vec::new();
     let mut places: HashMap<Place, usize> = HashMap::new();
     let mut doubtful = Vec::new();
-    for owner in owners {
+    for owner in owners.iter().copied() {
         let links = links(view, &owner, address);
         if links.is_empty() {
             doubtful.push(owner);
@@ -222,8 +232,8 @@ enum Place {
 /// Where an owner meets others; nowhere if that is not known.
 fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> Vec<Place> {
     let entry = owner.entry;
-    let ifname = owner.held.map(|held| held.address.ifname.as_str());
-    let links = links::links(view, entry, ifname, address, owner.is_primary);
+    let held = owner.held.map(|held| &held.address);
+    let links = links::links(view, entry, held, address, owner.is_primary);
     let is_routed = |link: &Link| !matches!(link, Link::Routing(_, Some(_)));
     let in_host = entry.host
         && links
@@ -247,7 +257,8 @@ fn counts(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
 /// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
 /// list or libcni names is a sandbox, if not the pod's newest, and so is what
 /// has an address of the pod's own or of another of its sandboxes.
-pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
+pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let model = view.model;
     let own = entry.sandbox.add.is_some() || entry.sandbox.named;
     let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
         return false;
@@ -261,16 +272,13 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
         let mut held = entry.addresses.iter();
         held.any(|held| held.address.address == address)
     };
-    let others: Vec<&NetnsEntry> = model
-        .netns
-        .live()
-        .filter(|other| other.serial != entry.serial && other.sandbox.uid() == Some(uid))
-        .collect();
-    let is_sandbox = |other: &NetnsEntry| other.sandbox.add.is_some() || other.sandbox.named;
-    let of_sibling = |address: IpAddr| {
-        let mut others = others.iter();
-        others.any(|other| is_sandbox(other) && has(other, address))
+    let others = || {
+        let its = view.of_pod(uid).iter();
+        its.filter(|other| other.serial != entry.serial)
     };
+    let is_sandbox = |other: &NetnsEntry| other.sandbox.add.is_some() || other.sandbox.named;
+    let of_sibling =
+        |address: IpAddr| others().any(|other| is_sandbox(other) && has(other, address));
     let mut held = entry.addresses.iter().map(|held| held.address.address);
     let is_pods = |address: IpAddr| {
         let of_runtime = || {
@@ -291,7 +299,7 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
     if held.any(|address| is_routable(address) && is_pods(address)) {
         return false;
     }
-    if let Some(leads_out) = leads_out(model, entry, &others) {
+    if let Some(leads_out) = leads_out(view, entry, uid) {
         return !leads_out;
     }
     // The API server knows the addresses of the pod's newest sandbox alone: of
@@ -300,14 +308,13 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
         let id = entry.sandbox.id.as_deref();
         let differs = |other: &str| id.is_some_and(|id| id != other);
         let has_any = |other: &NetnsEntry| ips.iter().any(|ip| has(other, *ip));
-        let mut others = others.iter();
-        others.any(|other| other.sandbox.id.as_deref().is_some_and(differs) && has_any(other))
+        others().any(|other| other.sandbox.id.as_deref().is_some_and(differs) && has_any(other))
     };
     if !ips.is_empty() && !is_older() {
         return true;
     }
     let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
-    others.iter().any(|other| {
+    others().any(|other| {
         let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
         let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
         (entry.created && earlier) || (by_cgroup && told)
@@ -317,7 +324,11 @@ pub(crate) fn is_inner(model: &Model, entry: &NetnsEntry) -> bool {
 /// Whether anything leads out of a namespace to where no other one of its pod
 /// is, as a sandbox's device does; `None` if its devices are not known, or if it
 /// has no such device and no other namespace of the pod is known.
-fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Option<bool> {
+fn leads_out(view: &View<'_>, entry: &NetnsEntry, uid: &str) -> Option<bool> {
+    let others = || {
+        let its = view.of_pod(uid).iter();
+        its.filter(|other| other.serial != entry.serial)
+    };
     let wiring = entry.wiring.as_ref()?;
     let has = |other: &NetnsEntry, index: u32, far: Option<u32>| {
         let wiring = other.wiring.as_ref();
@@ -337,8 +348,8 @@ fn leads_out(model: &Model, entry: &NetnsEntry, others: &[&NetnsEntry]) -> Optio
         };
         // The other end of a veth names this one; a parent names nobody.
         let far = device.is_veth().then_some(device.index);
-        let mut hosts = model.netns.live().filter(|other| other.host);
-        let in_pod = others.iter().any(|other| has(other, link, far));
+        let mut hosts = view.model.netns.live().filter(|other| other.host);
+        let in_pod = others().any(|other| has(other, link, far));
         let on_host = hosts.any(|host| has(host, link, far));
         match (in_pod, on_host) {
             (true, false) => is_cabled = true,
@@ -356,12 +367,13 @@ fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
         || ended.is_some_and(|del| !view.passed(del.at.plus(BETWEEN_DELS)))
 }
 
-fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Option<Finding> {
+fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Option<Finding> {
     let Conflict {
-        mut owners,
+        owners,
         is_certain,
         doubtful,
     } = conflict;
+    let (mut owners, is_certain) = (owners.clone(), *is_certain);
     let since = owners.get(1)?.since;
     // What is left of a pod is older than what suffers from it, also where the
     // kernel does not tell.
@@ -389,7 +401,7 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: Conflict<'a>) -> Opti
         mut unknown,
         mut advice,
     } = said;
-    for owner in &doubtful {
+    for owner in doubtful {
         let label = label(view.model, owner.entry);
         unknown.push(format!(
             "whether {label}, which has {address} as well, is in the same network"

@@ -105,7 +105,7 @@ pub(crate) fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghos
     }
     // A pod that is still in the API is only late, unless it cannot end.
     let is_late = matches!(entry.sandbox.standing, Standing::Terminating(_)) && stuck.is_empty();
-    let inner = duplicate_address::is_inner(view.model, entry);
+    let inner = duplicate_address::is_inner(view, entry);
     (!is_late && !inner).then_some(Ghost {
         entry,
         since,
@@ -149,18 +149,23 @@ pub(super) fn is_untold(view: &View<'_>, entry: &NetnsEntry) -> bool {
 /// What the list does not show of pods that it lacks.
 pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
     let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
+    let mut mirrored = BTreeSet::new();
     let sandboxes = view.model.netns.live().filter(|entry| !entry.host);
     for entry in sandboxes {
         let Some(pod) = &entry.sandbox.pod else {
             continue;
         };
+        let uid = pod.uid.as_deref();
         match entry.sandbox.standing {
             Standing::Unlisted(_) if !is_covered(view, entry) => {
                 let namespace = pod.namespace.as_deref();
                 elsewhere.insert(namespace.unwrap_or("(not known)"));
             }
+            Standing::Unknown if uid.is_some_and(|uid| view.model.pods.has_lost_mirror(uid)) => {
+                mirrored.insert(pod.label());
+            }
             // The UID of a static pod is no list's.
-            Standing::Unknown if pod.uid.as_deref().is_none_or(|uid| uid.contains('-')) => {
+            Standing::Unknown if uid.is_none_or(|uid| uid.contains('-')) => {
                 // A pod that starts is listed in a moment.
                 let is_new = !view.settings.surveyed && !view.passed(entry.seen.plus(GRACE));
                 younger += usize::from(!is_new);
@@ -174,6 +179,13 @@ pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
             "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the pod \
              list has none of these namespaces, or none of this node",
             joined(elsewhere)
+        ));
+    }
+    if !mirrored.is_empty() {
+        gaps.push(format!(
+            "ghost-sandbox: whether the static pods {} still exist: the API server has lost their \
+             mirrors, which does not end them",
+            joined(mirrored)
         ));
     }
     if younger > 0 && view.model.pods.list().is_some() {
@@ -196,7 +208,7 @@ fn is_covered(view: &View<'_>, entry: &NetnsEntry) -> bool {
 pub(crate) fn undecided<'a>(view: &View<'a>) -> Vec<&'a NetnsEntry> {
     let open = candidates(view).filter(|entry| {
         let is_gone = gone(view, entry).is_some();
-        is_gone && !duplicate_address::is_inner(view.model, entry) && entry.held_at.is_some()
+        is_gone && !duplicate_address::is_inner(view, entry) && entry.held_at.is_some()
     });
     open.filter(|entry| verdict(view, entry).is_none())
         .collect()

@@ -7,9 +7,9 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{View, is_routable};
+use super::{View, is_routable, own};
 use crate::{
-    event::Device,
+    event::{Address, Device},
     model::netns::{NetnsEntry, Serial, Wiring},
 };
 
@@ -29,17 +29,24 @@ pub(super) enum Link {
 pub(super) fn links(
     view: &View<'_>,
     entry: &NetnsEntry,
-    ifname: Option<&str>,
+    held: Option<&Address>,
     address: IpAddr,
     is_own: bool,
 ) -> Option<BTreeSet<Link>> {
     let reader = &Reader { view, address };
     let wiring = entry.wiring.as_ref()?;
-    let device = ifname.and_then(|name| wiring.devices.iter().find(|device| device.name == name));
+    let mut devices = wiring.devices.iter();
+    let device = held.and_then(|held| devices.find(|device| device.name == held.ifname));
+    let is_closed = |held: &Address| {
+        let is_loopback = held.ifname == "lo";
+        is_loopback || held.link_kind.as_deref().is_some_and(own::is_closed)
+    };
     let of_device = match device {
         Some(device) => of_device(reader, entry, wiring, device, true)?,
-        // Loopback devices are not listed.
-        None => BTreeSet::new(),
+        // Loopback devices are not listed. Any other has come, or has been
+        // renamed, since the list was made: on the host it is routed.
+        None if entry.host || held.is_none_or(is_closed) => BTreeSet::new(),
+        None => return None,
     };
     let own = [Link::Routing(entry.serial, vrf(wiring, device))];
     let mut links: BTreeSet<Link> = own.into_iter().chain(of_device).collect();
@@ -109,7 +116,9 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
             // Where several could be the other end, none is meant.
             device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
         }
-        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan") => device.link_nsid.is_some(),
+        Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan" | "ipoib") => {
+            device.link_nsid.is_some()
+        }
         _ => device.hardware.is_some(),
     }
 }
@@ -148,9 +157,7 @@ fn of_device(
             let parent = device.link?;
             let parents = match device.link_nsid {
                 None => Some(entry),
-                // Whose number that is, the list does not say: CNI takes the
-                // host's devices.
-                Some(_) => reader.view.model.netns.live().find(|other| other.host),
+                Some(nsid) => peer(reader.view, entry, wiring, nsid),
             };
             let parents = parents?;
             parents.wiring.as_ref()?.device(parent)?;
@@ -166,21 +173,35 @@ fn of_device(
                 return None;
             }
         }
-        Some("bridge") => {
-            if with_ports && !entry.host {
-                let out = ports(wiring, device);
-                let out = out.filter(|port| is_port_out(reader.view, entry, port));
-                for port in out {
-                    links.extend(of_device(reader, entry, wiring, port, false)?);
-                }
+        Some("bridge") if with_ports && !entry.host => {
+            let out = ports(wiring, device);
+            for port in out.filter(|port| is_port_out(reader.view, entry, port)) {
+                links.extend(of_device(reader, entry, wiring, port, false)?);
             }
         }
         // What is behind a wire is not known, but for the host's own.
         None if device.hardware.is_some() && !entry.host => return None,
-        Some("openvswitch" | "bond" | "team") if !entry.host => return None,
+        Some("openvswitch" | "bond" | "team" | "ipoib") if !entry.host => return None,
         _ => {}
     }
     Some(links)
+}
+
+/// The namespace that another one calls by a number: the one that a cable
+/// leads to which has the same number. Where none has, it is the host's, whose
+/// devices CNI takes.
+fn peer<'a>(
+    view: &View<'a>,
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+    nsid: i32,
+) -> Option<&'a NetnsEntry> {
+    let devices = wiring.devices.iter();
+    let mut cables = devices.filter(|it| it.is_cable() && it.link_nsid == Some(nsid));
+    match cables.next() {
+        Some(cable) => Some(view.cables().other_end(entry, cable)?.entry),
+        None => view.model.netns.live().find(|other| other.host),
+    }
 }
 
 /// What a port of a bridge or of a VRF meets there; `None` if the master keeps

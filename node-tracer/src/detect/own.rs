@@ -40,6 +40,11 @@ const INNER_KINDS: [&str; 15] = [
     "nlmon",
 ];
 
+/// Whether nothing leads out of a device of a kind, whatever else there is.
+pub(super) fn is_closed(kind: &str) -> bool {
+    kind != "bridge" && INNER_KINDS.contains(&kind)
+}
+
 /// Addresses that a pod's namespace has as its own: those of the kernel, and
 /// those that it is called by and the kernel does not show.
 pub(crate) fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
@@ -82,33 +87,30 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     if !is_bare(entry) {
         return Vec::new();
     }
+    let called = called_by_sandbox(view.model, entry);
     let mut named = Vec::new();
-    if sandbox.named || sandbox.add.is_some() {
-        named.extend(called_by_sandbox(view.model, entry));
-    }
-    // The API server means the pod's newest sandbox, by no ID.
+    // The API server means the pod's newest sandbox, by no ID: one that nobody
+    // else calls by any address, and the only one that can have it.
     if let Some(pod) = sandbox.uid().and_then(|uid| view.model.pods.pod(uid))
         && !pod.host_network
+        && called.is_empty()
     {
         let others = view.model.netns.live();
-        let others: Vec<_> = others
-            .filter(|other| other.serial != entry.serial)
-            .collect();
-        let is_only = !others
-            .iter()
-            .any(|other| other.sandbox.uid() == sandbox.uid());
-        // One that has it and is nobody's, as far as is known, may be the pod's.
-        let may_have = |address: IpAddr| {
-            let has = |other: &NetnsEntry| {
-                let mut held = other.addresses.iter();
-                held.any(|held| held.address.address == address)
-            };
-            others
-                .iter()
-                .any(|other| other.sandbox.pod.is_none() && has(other))
+        let others = others.filter(|other| other.serial != entry.serial && !other.host);
+        let may_be_pods = |other: &&NetnsEntry| {
+            other.sandbox.pod.is_none() || other.sandbox.uid() == sandbox.uid()
         };
-        let ips = pod.ips.iter().copied();
-        named.extend(ips.filter(|address| is_only && !may_have(*address)));
+        let others: Vec<_> = others.filter(may_be_pods).collect();
+        let has = |other: &NetnsEntry, address: IpAddr| {
+            let mut held = other.addresses.iter();
+            held.any(|held| held.address.address == address)
+        };
+        let may_have = |other: &NetnsEntry, address| is_bare(other) || has(other, address);
+        let is_only = |address| !others.iter().any(|other| may_have(other, address));
+        named.extend(pod.ips.iter().copied().filter(|address| is_only(*address)));
+    }
+    if sandbox.named || sandbox.add.is_some() {
+        named.extend(called);
     }
     named.sort_unstable();
     named.dedup();

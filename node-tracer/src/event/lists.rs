@@ -300,7 +300,7 @@ impl RuntimeSandbox {
 }
 
 impl Device {
-    /// Whether it is one end of a virtual cable.
+    /// Whether it is one end of a veth pair.
     pub(crate) fn is_veth(&self) -> bool {
         self.kind.as_deref() == Some("veth")
     }
@@ -310,5 +310,10 @@ impl Device {
     pub(crate) fn can_be_parent(&self) -> bool {
         let kind = self.kind.as_deref();
         !matches!(kind, Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap"))
+    }
+
+    /// Whether it is one end of a virtual cable, of whatever make.
+    pub(crate) fn is_cable(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("veth" | "netkit"))
     }
 }

@@ -103,7 +103,16 @@ impl Pods {
     /// When the pod of this UID was first missed, if it was on an earlier list
     /// and is not on this one.
     pub(crate) fn departed_at(&self, uid: &str) -> Option<Timestamp> {
-        self.departed.get(uid).map(|departed| departed.at)
+        let departed = self.departed.get(uid);
+        let departed = departed.filter(|departed| !departed.is_mirror_of(uid));
+        departed.map(|departed| departed.at)
+    }
+
+    /// Whether the mirror of the static pod of this UID was on an earlier list
+    /// and is not on this one.
+    pub(crate) fn has_lost_mirror(&self, uid: &str) -> bool {
+        let departed = self.departed.get(uid);
+        departed.is_some_and(|departed| departed.is_mirror_of(uid))
     }
 
     /// A listed pod of the same name.
@@ -124,11 +133,10 @@ impl Pods {
             };
         }
         if let Some(departed) = self.departed.get(uid) {
-            let host = departed.pod.host_network;
-            return if host {
-                Standing::Exempt
-            } else {
-                Standing::Gone(departed.at)
+            return match departed.pod.host_network {
+                true => Standing::Exempt,
+                false if departed.is_mirror_of(uid) => Standing::Unknown,
+                false => Standing::Gone(departed.at),
             };
         }
         match &self.list {
@@ -246,6 +254,14 @@ impl Pods {
                 self.departed.remove(&first);
             }
         }
+    }
+}
+
+impl Departed {
+    /// Whether it stood for a static pod of this UID, which runs on whatever
+    /// becomes of what stands for it. (Kubelet lists static pods themselves.)
+    fn is_mirror_of(&self, uid: &str) -> bool {
+        !uid.contains('-') && self.pod.uids.iter().any(|own| own.contains('-'))
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
     record::{Record, Summary},
     sink::{Sink, SinkError, escape::Printable},
     source::logs::{
+        block::Block,
         entry::Entry,
         failures, meaning,
         read::{Input, LogError, LogOptions, LogReader},
@@ -168,13 +169,28 @@ impl Story {
         // What kubectl has printed quotes what others have logged.
         let quoted = plain && log.kubectl.took();
         if !quoted {
-            let before = events.len();
-            events.extend(node.meaning.events(entry));
+            let deeds = node.meaning.events(entry);
             let served = entry.time.and_then(|time| node.meaning.served(time));
-            events.extend(failures::events(entry, served));
-            let told = events.len() - before;
+            let failed = failures::events(entry, served);
+            let told = deeds.len() + failed.len();
             log.events += told as u64;
             log.untimed += u64::from(untimed && told > 0);
+            let of_calls = !deeds.is_empty();
+            events.extend(deeds);
+            let before = match plain {
+                true => log.block.line(entry, failed, of_calls),
+                false => {
+                    events.extend(failed);
+                    log.block.end()
+                }
+            };
+            events.extend(
+                before
+                    .map(|block| whole(node, log, block))
+                    .unwrap_or_default(),
+            );
+        } else if let Some(block) = log.block.end() {
+            events.extend(whole(node, log, block));
         }
         log.judge(&events);
         self.put(place, events);
@@ -185,14 +201,22 @@ impl Story {
         self.whole = true;
         for log in merged.logs_mut() {
             let state = &mut log.state;
-            let events = state.kubectl.end();
+            let mut events = state.kubectl.end();
             state.told |= !events.is_empty();
-            state.judge(&events);
             let host = state.host.clone().or_else(|| self.name.clone());
             let host = host.unwrap_or_else(|| UNNAMED.to_owned());
-            if let Some(place) = self.node(&host).filter(|_| !events.is_empty()) {
-                self.put(place, events);
+            let block = state.block.end();
+            if block.is_none() && events.is_empty() {
+                continue;
             }
+            let Some(place) = self.node(&host) else {
+                continue;
+            };
+            if let (Some(block), Some(node)) = (block, self.nodes.get_mut(place)) {
+                events.extend(whole(node, state, block));
+            }
+            state.judge(&events);
+            self.put(place, events);
         }
         for place in 0..self.nodes.len() {
             let node = self.nodes.get_mut(place);
@@ -351,6 +375,42 @@ impl From<LogError> for Failure {
     fn from(error: LogError) -> Self {
         Self::Log(error)
     }
+}
+
+/// What a message of several lines without an envelope tells: what its lines
+/// tell each for itself, unless the whole says more.
+fn whole(node: &mut Node, log: &mut State, block: Block) -> Vec<Event> {
+    if !block.is_wrapped() {
+        return block.told;
+    }
+    let entry = Entry {
+        time: block.time,
+        host: None,
+        ident: None,
+        pid: None,
+        level: None,
+        own_level: None,
+        message: block.text.into(),
+        fields: Vec::new(),
+        line: 0,
+    };
+    let deeds = match block.calls {
+        true => Vec::new(),
+        false => node.meaning.events(&entry),
+    };
+    let served = entry.time.and_then(|time| node.meaning.served(time));
+    let failed = failures::events(&entry, served);
+    let counted = block.calls || !block.told.is_empty();
+    let mut events = match failed.is_empty() {
+        true => block.told,
+        false => failed,
+    };
+    events.extend(deeds);
+    if !counted {
+        log.events += events.len() as u64;
+        log.untimed += u64::from(!events.is_empty());
+    }
+    events
 }
 
 /// Whether something that can be replayed is a recording, or meant to be one:

@@ -10,6 +10,7 @@
 //! Nothing of a log is believed beyond what it says: a line's time, host and
 //! writer are the log's own word.
 
+pub(crate) mod block;
 pub(crate) mod entry;
 pub(crate) mod failures;
 #[cfg(fuzzing)]

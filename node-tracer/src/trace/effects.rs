@@ -55,6 +55,9 @@ const NOT_LOOKED: &str = "cni-effects-not-looked-at";
 /// network, at first and at last.
 const SOONEST: Duration = Duration::from_millis(200);
 const LATEST: Duration = Duration::from_secs(60);
+/// The rest between two such looks where others are to be placed: the host's
+/// list is long, and anybody can make namespaces.
+const REST: Duration = Duration::from_secs(1);
 /// Namespaces that are looked at for that at once.
 const MAX_PLACED: usize = 512;
 
@@ -88,6 +91,8 @@ struct Unplaced {
     netns: BTreeSet<Netns>,
     /// When they are looked at next; the pause grows while nothing comes of it.
     next: Option<Instant>,
+    /// When they were looked at last.
+    looked: Option<Instant>,
     pause: Duration,
     /// They were looked at: what they are plugged into is not the host's.
     is_elsewhere: bool,
@@ -103,7 +108,8 @@ impl Unplaced {
         self.netns.clone_from(wanted);
         self.pause = SOONEST;
         self.is_elsewhere = false;
-        self.next = (!wanted.is_empty()).then_some(now);
+        let rested = self.looked.map_or(now, |looked| looked + REST);
+        self.next = (!wanted.is_empty()).then_some(now.max(rested));
     }
 
     /// The namespaces that are to be looked at now: at first they alone, with
@@ -112,6 +118,7 @@ impl Unplaced {
         if self.next.is_none_or(|next| now < next) {
             return Vec::new();
         }
+        self.looked = Some(now);
         self.next = Some(now + self.pause);
         self.pause = (2 * self.pause).min(LATEST);
         self.is_under_way = true;

@@ -292,7 +292,7 @@ fn refuses() -> anyhow::Result<()> {
     let output = r#"{"schema":"node-tracer/1","type":"coverage","signals":[]}"#;
     let cases = [
         ("", "is empty"),
-        ("\u{1b}[2J\n", "--record"),
+        ("\u{7f}ELF\u{2}\u{1}\u{0}\u{0}", "--record"),
         (output, "-o json"),
         (other, "node-tracer/9"),
     ];

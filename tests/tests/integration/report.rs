@@ -267,7 +267,10 @@ fn refuses() -> anyhow::Result<()> {
     refused(&report(&foreign, &page, &[])?, &["foreign", "No such file"])?;
     for (text, words) in [
         ("", "it is empty"),
-        ("\u{1b}[2J\n", "nothing in it could be understood"),
+        (
+            "\u{7f}ELF\u{2}\u{1}\u{0}\u{0}",
+            "nothing in it could be understood",
+        ),
         (
             "{\"schema\":\"node-tracer/1\",\"type\":\"event\"}\n",
             "-o json",

@@ -61,6 +61,33 @@ fn the_third_failure_in_a_row_is_one_too_many() {
 }
 
 #[test]
+fn one_failure_is_told_when_the_log_ends_unless_something_ended_it() {
+    let own = |command: &str| CniCall {
+        log: true,
+        pid: 0,
+        ..of(command, "calico", 0)
+    };
+    let del = [calls(100, own("DEL")), failed(100, own("DEL"), ABSENT)];
+    let end = |story: &[Event]| {
+        let mut node = Node::of(&[]);
+        node.0.wait_for_tries(std::time::Duration::from_secs(60));
+        node.tell_all(story);
+        assert_eq!(node.of_rule(500, RETRY), [], "the next try may succeed");
+        node.0.wait_for_tries(std::time::Duration::ZERO);
+        node.of_rule(501, RETRY)
+    };
+    let found = end(&del);
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].0.title.contains("tells of no success"),
+        "{found:?}"
+    );
+    assert_eq!(found[0].0.severity, Severity::Warning);
+    let add = [calls(90, own("ADD")), failed(91, own("ADD"), ABSENT)];
+    assert_eq!(end(&[add, del].concat()), [], "it is part of that failure");
+}
+
+#[test]
 fn silence_ends_it() {
     let mut node = Node::of(&added_by(&["calico"]));
     for seconds in [100, 110, 120] {

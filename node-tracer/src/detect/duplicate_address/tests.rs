@@ -1,4 +1,4 @@
-use super::is_inner;
+use super::{View, is_inner};
 use crate::{
     event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
@@ -187,6 +187,77 @@ fn holders_below_one_parent_device_conflict_and_below_two_they_do_not() {
         Node::of(&story).of_rule(6, DUPLICATE).len()
     };
     assert_eq!((below([2, 2]), below([2, 4])), (1, 0));
+}
+
+#[test]
+fn the_parent_of_a_device_is_in_the_namespace_that_a_cable_of_the_same_number_leads_to() {
+    // Two nodes in containers, whose eth0 has the number of the host's.
+    let mut story = pair();
+    let mut hosts = vec![physical(2, "eth0")];
+    for (node, inode, end) in [(10, 100, 50), (20, 200, 51)] {
+        let own = [veth(2, "eth0", end), veth(end + 10, "veth0", 3)];
+        story.extend([found(1, node), devices(5, node, &own, &[], &[])]);
+        hosts.push(veth(end, "veth1", 2));
+        let net1 = Device {
+            link: Some(2),
+            ..veth(4, "net1", 2)
+        };
+        let net1 = Device {
+            kind: Some(String::from("macvlan")),
+            ..net1
+        };
+        let its = [veth(3, "eth0", end + 10), net1];
+        story.push(devices(5, inode, &its, &[], &[]));
+    }
+    story.push(devices(5, 1, &hosts, &[], &[]));
+    for event in &mut story {
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            address.ifname = String::from("net1");
+        }
+    }
+    assert_eq!(Node::of(&story).of_rule(6, DUPLICATE), []);
+}
+
+#[test]
+fn a_device_that_is_missing_on_a_list_is_plugged_in_somewhere_unknown() {
+    // It came, or was given another name, after the list was made.
+    for its in [vec![], vec![veth(3, "renamed", 101)]] {
+        let mut story = pair();
+        story.push(devices(5, 100, &its, &[], &[]));
+        let mut node = Node::of(&story);
+        let (open, _) = node.only(6, DUPLICATE, State::Open);
+        assert_eq!(open.severity, Severity::Info);
+        assert!(node.0.watched().unplaced.contains(&ns(100)));
+    }
+}
+
+#[test]
+fn which_partition_of_an_infiniband_port_a_device_is_in_is_not_known() {
+    let mut story = pair();
+    for inode in [100, 200] {
+        let its = Device {
+            link: Some(2),
+            link_nsid: Some(0),
+            ..device(3, "eth0", "ipoib")
+        };
+        story.push(devices(5, inode, &[its], &[], &[]));
+    }
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Info);
+}
+
+#[test]
+fn a_netkit_is_a_cable_like_a_veth() {
+    let mut story = pair();
+    story.extend(plugged(&[100, 200], &[ROUTED, ROUTED]));
+    for event in &mut story {
+        if let What::NetnsDevices { devices, .. } = &mut event.what {
+            let ends = devices.iter_mut().filter(|device| device.is_veth());
+            ends.for_each(|end| end.kind = Some(String::from("netkit")));
+        }
+    }
+    let (open, _) = Node::of(&story).only(5, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Warning);
 }
 
 #[test]
@@ -594,7 +665,8 @@ fn a_sandbox_with_a_cable_to_what_its_pod_made_is_not_inside() {
         end(200, &[veth(3, "eth0", 4)]),
     ];
     let node = Node::of(&story);
-    let inner = |inode| is_inner(node.0.model(), node.0.model().netns.get(ns(inode)).unwrap());
+    let view = View::new(node.0.model(), node.0.settings(), s(2));
+    let inner = |inode| is_inner(&view, view.model.netns.get(ns(inode)).unwrap());
     assert_eq!((inner(100), inner(200)), (false, true));
 }
 

@@ -147,3 +147,19 @@ fn when_a_pod_went_is_known_by_each_of_its_uids() {
     pods.listed("pods", s(30), None, false, &[mirror]);
     assert_eq!(pods.departed_at(OLD), None, "it is back");
 }
+
+#[test]
+fn a_static_pod_outlives_its_mirror() {
+    const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
+    let of = |uids: &[&str]| Pod {
+        uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
+        ..pod("web", OLD, &[])
+    };
+    let lost = pods(&[(10, &[of(&[OLD, HASH])]), (20, &[])]);
+    assert_eq!(lost.standing(HASH, s(0)), Standing::Unknown);
+    assert_eq!(lost.departed_at(HASH), None);
+    assert!(lost.has_lost_mirror(HASH) && !lost.has_lost_mirror(OLD));
+    // Kubelet's own list has the pod itself.
+    let gone = pods(&[(10, &[of(&[HASH])]), (20, &[])]);
+    assert_eq!(gone.standing(HASH, s(0)), Standing::Gone(s(20)));
+}

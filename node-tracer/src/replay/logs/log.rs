@@ -3,7 +3,7 @@
 use super::{Entry, LogError, LogReader, Timestamp};
 use crate::{
     event::{Event, What},
-    source::logs::{kubectl::Kubectl, read::Seen},
+    source::logs::{block::Block, kubectl::Kubectl, read::Seen},
     words::counted,
 };
 
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) host: Option<String>,
     /// What reads it if it is no log but what kubectl has printed.
     pub(super) kubectl: Kubectl,
+    /// Lines without an envelope that may be one message.
+    pub(super) block: Block,
     /// That has understood something.
     pub(super) told: bool,
     /// What it said.
@@ -44,6 +46,7 @@ impl Log {
                 time: None,
                 host: None,
                 kubectl: Kubectl::new(modified),
+                block: Block::default(),
                 told: false,
                 events: 0,
                 untimed: 0,

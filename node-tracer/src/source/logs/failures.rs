@@ -152,9 +152,10 @@ pub(crate) fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
 }
 
 /// Of a message in somebody's own words. What its writer calls information is
-/// no failure.
+/// no failure, unless it is what an ADD was answered with.
 fn said(entry: &Entry<'_>) -> Option<StartFailure> {
-    if entry.own_level.is_some_and(|level| level <= Level::Info) {
+    let informs = entry.own_level.is_some_and(|level| level <= Level::Info);
+    if informs && !topic::answers_with_an_error(&whole(entry)) {
         return None;
     }
     if !topic::may_be_a_problem(&entry.message)
@@ -167,7 +168,7 @@ fn said(entry: &Entry<'_>) -> Option<StartFailure> {
     }
     let text = whole(entry);
     let said = Said::new(&text);
-    if topic::of(&said, entry.ident, entry.own_level) != Verdict::Failure {
+    if !informs && topic::of(&said, entry.ident, entry.own_level) != Verdict::Failure {
         return None;
     }
     let mut whose = Whose::of_fields(entry);

@@ -21,7 +21,10 @@ use self::{
     object::Object,
     row::{Form, Row},
 };
-use super::failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown};
+use super::{
+    failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown},
+    meaning::kernel,
+};
 use std::collections::BTreeMap;
 
 use crate::{
@@ -33,6 +36,8 @@ use crate::{
 const MAX_WRAPPED: u8 = 32;
 /// A terminal that breaks lines is at least so wide.
 const MIN_WIDTH: usize = 72;
+/// And no wider than this: a longer line ends where the message has a newline.
+const MAX_WIDTH: usize = 320;
 
 /// Such a text, being read.
 #[derive(Debug)]
@@ -58,6 +63,10 @@ pub(crate) struct Kubectl {
     /// What waits for the end of the text: it may tell of a later start.
     held: Held,
 }
+
+/// Reasons of events in which node-problem-detector quotes the kernel. Of the
+/// tasks that are killed for memory, nearly all are applications.
+const KERNELS: [&str; 2] = ["UnregisterNetDevice", "TaskHung"];
 
 /// Failures at most that wait for the end of the text.
 const MAX_HELD: usize = 4_096;
@@ -251,7 +260,7 @@ impl Kubectl {
         // A terminal breaks in the middle of a word; whoever indents what
         // follows has broken between two.
         let indented = line.len() > text.len();
-        if indented || open.width < MIN_WIDTH {
+        if indented || !(MIN_WIDTH..=MAX_WIDTH).contains(&open.width) {
             open.row.message.push(' ');
         }
         open.row.message.push_str(text);
@@ -313,7 +322,8 @@ impl Kubectl {
     fn event(&mut self, row: Row) -> Vec<Event> {
         let starts = row.normal && Held::is_start(&row.reason);
         let ends = row.reason == teardown::REASON;
-        if !starts && !ends && !of_event(row.normal, &row.reason, &row.message) {
+        let of_kernel = KERNELS.contains(&row.reason.as_str());
+        if !starts && !ends && !of_kernel && !of_event(row.normal, &row.reason, &row.message) {
             return Vec::new();
         }
         let mut whose = Whose::of_pod(row.pod.clone());
@@ -331,6 +341,11 @@ impl Kubectl {
         }
         let told = match ends {
             true => teardown::events(&whose.pod, &row.message, first, time),
+            false if of_kernel => {
+                let both = first.into_iter().chain([time]);
+                both.flat_map(|at| kernel::quoted(at, &row.message))
+                    .collect()
+            }
             false => {
                 whose.read(&row.message);
                 let failure = StartFailure {

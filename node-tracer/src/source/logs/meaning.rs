@@ -21,7 +21,7 @@ mod crio;
 mod environment;
 pub(super) mod failure;
 pub(super) mod hide;
-mod kernel;
+pub(super) mod kernel;
 mod kubelet;
 mod serving;
 mod words;
@@ -123,6 +123,7 @@ impl Meaning {
         self.kernel.settle(out);
         self.calico.settle(&mut self.calls);
         self.kubelet.end(&mut self.calls);
+        self.crio.end(&mut self.calls);
         self.calls.close_all();
         out.extend(self.calls.take());
     }

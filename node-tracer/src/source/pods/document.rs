@@ -143,11 +143,14 @@ impl Document {
             // Empty until the pod has one.
             ips.extend(ip.parse().ok().filter(|ip| !ips.contains(ip)));
         }
+        // A container that kubelet lost sight of has no time of its own end, but
+        // that of an earlier run.
         let ended = [
             status.container_statuses.0,
             status.init_container_statuses.0,
+            status.conditions.0,
         ];
-        let ended = ended.into_iter().flatten().max().or(status.conditions.0);
+        let ended = ended.into_iter().flatten().max();
         let has_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let pod = Pod {
             namespace: metadata.namespace.unwrap_or_default(),

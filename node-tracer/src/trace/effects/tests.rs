@@ -159,3 +159,16 @@ fn a_look_that_reaches_nothing_says_so() {
     assert_eq!(found.visits, BTreeMap::from([(5, None)]));
     assert!(found.lookups.is_empty(), "without stores nothing is free");
 }
+
+#[test]
+fn namespaces_that_come_and_go_do_not_have_the_host_listed_without_end() {
+    let mut unplaced = Unplaced::default();
+    let begin = Instant::now();
+    let mut looks = 0;
+    for n in 0..100 {
+        let now = begin + Duration::from_millis(u64::from(n) * 20);
+        unplaced.set(&BTreeSet::from([ns(100 + n)]), now);
+        looks += usize::from(!unplaced.due(now, std::iter::empty()).is_empty());
+    }
+    assert_eq!(looks, 2, "in two seconds");
+}

@@ -142,3 +142,30 @@ fn a_task_that_has_not_slept_for_long_is_not_said_to_run() {
     assert!(!words.contains("still run"), "{words}");
     assert!(words.contains("/stack"), "{words}");
 }
+
+#[test]
+fn whether_a_static_pod_exists_whose_mirror_is_gone_is_a_gap() {
+    const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
+    let other = pod("other", OTHER, &[ip(9)]);
+    let mut mirror = pod("checkout-x8k2p", NEW, &[ip(5)]);
+    mirror.uids.insert(HASH.to_owned());
+    let add = call("ADD", "sandbox-old", 100, HASH, "checkout-x8k2p");
+    let mut node = Node::of(&[
+        host(0),
+        created(1, 100),
+        calls(2, add.clone()),
+        added(3, 100, 5),
+        ended(4, add),
+        holders(
+            5,
+            100,
+            &[pod_task(7, "pause", HASH, "sandbox-old")],
+            &[MOUNT],
+        ),
+        listed(6, &[other.clone(), mirror]),
+        listed(60, &[other]),
+    ]);
+    assert_eq!(node.of_rule(500, GHOST), []);
+    let gap = |text: &String| text.contains("static pods shop/checkout-x8k2p");
+    assert!(node.0.gaps().iter().any(gap), "{:?}", node.0.gaps());
+}

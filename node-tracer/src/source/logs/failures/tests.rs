@@ -95,6 +95,23 @@ fn what_is_no_matter_of_a_start_tells_nothing() {
 }
 
 #[test]
+fn an_answer_with_an_error_is_told_although_it_is_information() {
+    let inform = |message: &'static str| Entry {
+        own_level: Some(Level::Info),
+        ..entry(message)
+    };
+    let refused = "Send AddNetworkReply: IPv4Addr , err: datastore: no available IP addresses";
+    assert!(failure(&inform(refused)).is_some());
+    for message in [
+        "Send AddNetworkReply: IPv4Addr 10.0.0.4, err: <nil>",
+        "Send AddNetworkReply: IPv4Addr 10.0.0.4",
+        "DelNetwork failed, err: no available IP addresses",
+    ] {
+        assert_eq!(failure(&inform(message)), None, "{message}");
+    }
+}
+
+#[test]
 fn pods_are_named_in_many_forms() {
     let all = pod("shop", "web-0", UID);
     let named = pod("shop", "web-0", "");

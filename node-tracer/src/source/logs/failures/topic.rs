@@ -10,8 +10,8 @@
 mod words;
 
 use self::words::{
-    ANYWHERE, BEGINNING, ENDING, IGNORED, MAKING, NAMES, OF_A_NODE, OF_A_POD, PARTS, PROBLEMS,
-    RUNNING, SLOW,
+    ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, MAKING, NAMES, OF_A_NODE, OF_A_POD, PARTS,
+    PROBLEMS, RUNNING, SLOW,
 };
 use crate::{phrase::Said, source::logs::entry::Level};
 
@@ -168,6 +168,25 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
         "nknown",
     ];
     PARTS_OF_WORDS.iter().any(|part| text.contains(part))
+}
+
+/// Whether a message tells what an ADD was answered with, and that is an error.
+/// Daemons of networks log their answers as information, whatever they are.
+pub(super) fn answers_with_an_error(text: &str) -> bool {
+    let said = Said::new(text);
+    let text = said.as_str();
+    ANSWERS.are_in(&said)
+        && [
+            "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ",
+        ]
+        .iter()
+        .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))
+        .any(|at| {
+            let value = text.get(at..).unwrap_or_default();
+            let value = value.trim_start_matches([' ', '"', '\'']);
+            let none = ["<nil>", "nil", "null", "none", "false", ",", "}", "]", ")"];
+            !value.is_empty() && !none.iter().any(|none| value.starts_with(none))
+        })
 }
 
 /// What a message is, by its words, by who wrote it, and by how bad that found

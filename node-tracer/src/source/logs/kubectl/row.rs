@@ -248,7 +248,7 @@ fn from(words: &mut Words<'_>) {
 }
 
 /// Ends of the names of who tells of pods.
-const COMPONENTS: [&str; 8] = [
+const COMPONENTS: [&str; 9] = [
     "kubelet",
     "scheduler",
     "controller",
@@ -257,6 +257,7 @@ const COMPONENTS: [&str; 8] = [
     "daemon",
     "terway",
     "manager",
+    "monitor",
 ];
 
 fn is_type(word: &str) -> bool {

@@ -369,3 +369,37 @@ fn what_a_pod_has_got_over_is_marked() {
         .collect();
     assert_eq!(told, [true, false], "another pod's");
 }
+
+#[test]
+fn an_event_that_quotes_the_kernel_is_the_kernels() {
+    let row = "  Warning  UnregisterNetDevice  2s (x310 over 3h)  kernel-monitor, node-b  \
+               unregister_netdevice: waiting for eth0 to become free. Usage count = 2";
+    let mut kubectl = Kubectl::new(Timestamp::EPOCH);
+    let told = [kubectl.line(row), kubectl.end()].concat();
+    let waits = |event: &Event| matches!(event.what, What::DeviceWaiting { .. });
+    assert_eq!(
+        told.iter().filter(|event| waits(event)).count(),
+        2,
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_is_wider_than_any_terminal_was_broken_by_its_writer() {
+    let long = format!(
+        "  Warning  FailedCreatePodSandBox  2s  kubelet  Failed to create pod sandbox: {} in use",
+        "x".repeat(400)
+    );
+    let mut kubectl = Kubectl::new(Timestamp::EPOCH);
+    let mut told = kubectl.line(&long);
+    told.extend(kubectl.line("CNI of another failed"));
+    told.extend(kubectl.end());
+    let What::SandboxFailed { failure } = &told[0].what else {
+        panic!("{told:?}");
+    };
+    assert!(
+        failure.message.ends_with("in use CNI of another failed"),
+        "{}",
+        failure.message
+    );
+}

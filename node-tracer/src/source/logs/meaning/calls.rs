@@ -11,7 +11,7 @@ mod known;
 mod made;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
     time::Duration,
 };
@@ -115,6 +115,8 @@ pub(super) struct Calls {
     /// How the last calls ended: when, and who has told.
     ended: BTreeMap<Key, (Timestamp, u32)>,
     order: VecDeque<Key>,
+    /// Those of them that failed.
+    failed: BTreeSet<Key>,
     /// The call that the last line was about.
     current: Option<Key>,
     /// What is known of sandboxes and pods.
@@ -355,6 +357,16 @@ impl Calls {
         self.about(started, verb, about);
     }
 
+    /// The sandbox is gone, or was stopped: a DEL that had failed has succeeded
+    /// since, although no line says so.
+    pub(super) fn is_over(&mut self, time: Timestamp, about: About) {
+        let key = (Verb::Del, about.container_id.clone());
+        if self.failed.contains(&key) {
+            self.begun(time, Verb::Del, about, None);
+            self.end(&key, time, Teller::Runtime, made::Outcome::Succeeded);
+        }
+    }
+
     /// Whether somebody else has told of this very call.
     pub(super) fn is_told(&mut self, key: &Key, time: Timestamp, teller: Teller) -> bool {
         let Some((at, tellers)) = self.ended.get_mut(key) else {
@@ -420,6 +432,11 @@ impl Calls {
             self.tell(time, made::ended(call, started, time, end));
         }
         let told = outcome != made::Outcome::Unknown;
+        match outcome {
+            made::Outcome::Failed(_) => self.failed.insert(key.clone()),
+            made::Outcome::Succeeded => self.failed.remove(key),
+            made::Outcome::Unknown => false,
+        };
         let end = match outcome {
             made::Outcome::Succeeded => made::End::Ok(open.ips.clone()),
             made::Outcome::Failed(said) => made::End::Failed(said),
@@ -442,6 +459,7 @@ impl Calls {
             && let Some(oldest) = self.order.pop_front()
         {
             self.ended.remove(&oldest);
+            self.failed.remove(&oldest);
         }
     }
 }

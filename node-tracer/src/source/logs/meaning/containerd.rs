@@ -19,6 +19,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "StopPodSandbox",
     "RemovePodSandbox",
     "TearDown network for sandbox",
+    "to destroy network for sandbox",
     "cni result",
 ];
 
@@ -38,6 +39,7 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         if said().ends_with("failed") {
             failed(time, entry, None, calls);
         } else if said().ends_with("returns successfully") {
+            calls.is_over(time, about(entry, sandbox));
             let stopped = sandbox_of(sandbox, calls, Some(false));
             added(time, stopped, calls);
         } else {
@@ -48,6 +50,7 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
             return;
         };
         if said().ends_with("returns successfully") {
+            calls.is_over(time, about(entry, sandbox));
             let what = What::SandboxRemoved {
                 source: SOURCE.to_owned(),
                 id: sandbox.to_owned(),
@@ -64,6 +67,8 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
             let about = about(entry, sandbox);
             calls.succeeds(time, Verb::Del, about, Teller::Runtime, since);
         }
+    } else if text.starts_with("Failed to destroy network for sandbox ") {
+        failed(time, entry, None, calls);
     } else if text.starts_with("cni result") {
         result(time, entry, calls);
     }
@@ -104,7 +109,8 @@ fn run(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
 /// A call that failed, by the error beside the message.
 fn failed(time: Timestamp, entry: &Entry<'_>, pod: Option<PodRef>, calls: &mut Calls) {
     let said = field(entry, "error").unwrap_or(&entry.message);
-    let Some(failure) = failure::read(said, None) else {
+    let whole = || failure::read(&format!("{}: {said}", entry.message), None);
+    let Some(failure) = failure::read(said, None).or_else(whole) else {
         return;
     };
     let Some(sandbox) = &failure.container_id else {

@@ -10,8 +10,8 @@ use crate::{
 };
 
 use super::{
-    calls::{About, Calls, Key, Teller, Verb},
-    failure,
+    calls::{About, Calls, Key, Teller, Verb, unnamed},
+    failure::{self, Failure},
     words::{after, between, field, id, is_uid, pod, slashed},
 };
 
@@ -36,6 +36,8 @@ pub(super) struct Crio {
     /// The pod network that each is about.
     networks: BTreeMap<String, About>,
     order: VecDeque<String>,
+    /// A DEL that failed, of which the next line will say whose it is.
+    unplaced: Option<(Timestamp, Failure)>,
 }
 
 impl Crio {
@@ -51,6 +53,7 @@ impl Crio {
             self.stopped(time, rest, request, calls);
         } else if let Some(rest) = after(text, "emoved pod sandbox: ") {
             if let Some(sandbox) = id(rest) {
+                calls.is_over(time, calls.container(&(Verb::Del, sandbox.to_owned())));
                 let what = What::SandboxRemoved {
                     source: SOURCE.to_owned(),
                     id: sandbox.to_owned(),
@@ -75,9 +78,23 @@ impl Crio {
                 ..About::default()
             };
             let said = &failure.message;
+            self.unplaced = None;
             calls.fails(time, failure.verb, about, Teller::Runtime, said);
         } else {
             self.errs(time, text, request, calls);
+        }
+    }
+
+    /// What comes next is of another part of the story, or nothing does.
+    pub(super) fn end(&mut self, calls: &mut Calls) {
+        if let Some((time, failure)) = self.unplaced.take() {
+            let about = About {
+                container_id: unnamed(&failure.pod),
+                plugin: failure.plugin,
+                caller: Some(SOURCE.to_owned()),
+                ..About::default()
+            };
+            calls.fails(time, Verb::Del, about, Teller::Plugin, &failure.message);
         }
     }
 
@@ -123,6 +140,7 @@ impl Crio {
             let about = calls.container(&key);
             calls.succeeds(time, Verb::Del, about, Teller::Runtime, None);
         }
+        calls.is_over(time, calls.container(&key));
         self.networks.remove(request);
         let known = calls.known.pod_of(sandbox).cloned();
         let sandbox = RuntimeSandbox {
@@ -136,11 +154,14 @@ impl Crio {
     }
 
     /// `Error adding network: SAID`, `Error deleting network: SAID`
-    fn errs(&self, time: Timestamp, text: &str, request: &str, calls: &mut Calls) {
+    fn errs(&mut self, time: Timestamp, text: &str, request: &str, calls: &mut Calls) {
         let Some(failure) = failure::of_dockershim(text) else {
             return;
         };
         let Some(about) = self.networks.get(request).cloned() else {
+            if failure.verb == Verb::Del {
+                self.unplaced = Some((time, failure));
+            }
             return;
         };
         let about = About {

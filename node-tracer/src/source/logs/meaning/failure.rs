@@ -1,7 +1,7 @@
 //! CNI calls that failed, in the words of runtimes and the kubelet.
 
 use super::{
-    calls::Verb,
+    calls::{Verb, unnamed},
     words::{after, between, id, kubelet_pod, plain, pod},
 };
 use crate::event::PodRef;
@@ -21,11 +21,15 @@ pub(in crate::source::logs) struct Failure {
     pub(in crate::source::logs) message: String,
 }
 
+/// What stands between a plugin's type and that it failed, at most.
+const MAX_SUBJECT: usize = 160;
+
 /// Each form's own words, what they mean, and where the plugin's begin.
 const FORMS: &[(&str, Verb, &str)] = &[
     // containerd
     ("failed to setup network for sandbox ", Verb::Add, ": "),
     ("failed to destroy network for sandbox ", Verb::Del, ": "),
+    ("Failed to destroy network for sandbox ", Verb::Del, ": "),
     // CRI-O
     ("failed to create pod network sandbox ", Verb::Add, "): "),
     (
@@ -124,6 +128,25 @@ fn unquoted(text: &str) -> &str {
     }
 }
 
+/// `plugin type="x" failed (delete): said`, without anything around it that
+/// says for which sandbox.
+pub(super) fn of_plugin(text: &str) -> Option<Failure> {
+    let text = &*plain(text);
+    let at = text
+        .find("plugin type=")
+        .filter(|_| !text.contains("(add)"))?;
+    let said = text.get(at..)?;
+    let (before, _) = said.split_once("failed (delete): ")?;
+    let (plugin, message) = said_by(said);
+    (before.len() < MAX_SUBJECT).then(|| Failure {
+        verb: Verb::Del,
+        container_id: Some(unnamed(&PodRef::default())),
+        pod: PodRef::default(),
+        plugin,
+        message,
+    })
+}
+
 /// `Error adding namespace_name/ID to network type/name: said` of dockershim,
 /// and `Error deleting ... from network ...`. The older form names nothing.
 pub(super) fn of_dockershim(text: &str) -> Option<Failure> {
@@ -148,13 +171,17 @@ pub(super) fn of_dockershim(text: &str) -> Option<Failure> {
     let (subject, said) = rest.split_once(": ")?;
     let (whose, network) = subject.split_once(" network ")?;
     let (names, container) = whose.split(' ').next()?.split_once('/')?;
-    let (namespace, name) = names.split_once('_')?;
+    // Whoever publishes a log takes names out.
+    let named = names
+        .split_once('_')
+        .and_then(|(namespace, name)| pod(namespace, name));
+    let named = named.unwrap_or_default();
     let kind = network.split('/').next().filter(|kind| !kind.is_empty());
     let (plugin, message) = said_by(said);
     Some(Failure {
         verb,
         container_id: Some(id(container)?.to_owned()),
-        pod: pod(namespace, name)?,
+        pod: named,
         plugin: plugin.or_else(|| kind.map(str::to_owned)),
         message,
     })

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     clock::Timestamp,
-    event::{Event, OomKill, Task, What},
-    source::{cgroup, logs::entry::Entry},
+    event::{Event, OomKill, StartFailure, Task, What},
+    source::{cgroup, logs::entry::Entry, redact::redact},
 };
 
 use super::words::{after, between, number};
@@ -20,6 +20,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "INFO: task ",
     "unregister_netdevice: waiting for ",
     "oom-kill:constraint=",
+    "invoked oom-killer",
     "Killed process ",
     "Task in /",
     "Call Trace",
@@ -42,6 +43,8 @@ const STACK: Duration = Duration::from_secs(3);
 const KILL: Duration = Duration::from_secs(10);
 /// The longest name of a task or device that is kept.
 const MAX_NAME: usize = 64;
+/// How much of a message is kept, in characters.
+const MAX_TEXT: usize = 512;
 
 /// What the kernel is about to say in several lines.
 #[derive(Debug, Default)]
@@ -56,6 +59,9 @@ pub(super) struct Kernel {
     listed: Option<Timestamp>,
     /// The cgroup that the next kill is of.
     memcg: Option<(Timestamp, String, String)>,
+    /// What starts a container had no memory left; whom that killed is not
+    /// told yet.
+    invoked: Option<(Timestamp, String)>,
 }
 
 #[derive(Debug)]
@@ -98,6 +104,11 @@ impl Kernel {
             }
         } else if let Some(rest) = after(text, "unregister_netdevice: waiting for ") {
             waits(time, rest, out);
+        } else if let Some((comm, _)) = text.split_once(" invoked oom-killer") {
+            self.starve(out);
+            if is_of_a_start(comm) {
+                self.invoked = Some((time, text.to_owned()));
+            }
         } else if text.contains("oom-kill:constraint=") {
             self.kill(time, text, out);
         } else if let Some(rest) = after(text, "Killed process ") {
@@ -113,6 +124,7 @@ impl Kernel {
 
     /// Tells what was being told.
     pub(super) fn settle(&mut self, out: &mut Vec<Event>) {
+        self.starve(out);
         let Some(hung) = self.hung.take() else {
             return;
         };
@@ -137,8 +149,26 @@ impl Kernel {
         out.push(Event { time, what });
     }
 
+    /// Tells of what had no memory left, if no line has told whom that killed.
+    fn starve(&mut self, out: &mut Vec<Event>) {
+        let Some((time, text)) = self.invoked.take() else {
+            return;
+        };
+        let failure = StartFailure {
+            source: String::from("kernel"),
+            message: redact(text.trim()).chars().take(MAX_TEXT).collect(),
+            ..StartFailure::default()
+        };
+        let what = What::SandboxFailed { failure };
+        out.push(Event { time, what });
+    }
+
     /// The same if nothing more can belong to it.
     pub(super) fn passes(&mut self, now: Timestamp, out: &mut Vec<Event>) {
+        let starved = self.invoked.as_ref();
+        if starved.is_some_and(|(at, _)| now.since(*at).max(at.since(now)) > KILL) {
+            self.starve(out);
+        }
         let over = |hung: &Hung| now.since(hung.at).max(hung.at.since(now)) > STACK;
         if self.hung.as_ref().is_some_and(over) {
             self.settle(out);
@@ -301,6 +331,7 @@ impl Kernel {
         out: &mut Vec<Event>,
     ) {
         self.memcg = None;
+        self.invoked = None;
         self.killed.push_back((time, task.pid));
         if self.killed.len() > 64 {
             self.killed.pop_front();
@@ -340,6 +371,37 @@ fn blocked(text: &str, listing: bool) -> Option<(String, u32)> {
         _ => return None,
     };
     Some((comm.trim().to_owned(), pid))
+}
+
+/// Whether a task is a sandbox's own, or what starts a container.
+fn is_of_a_start(comm: &str) -> bool {
+    let comm = comm.rsplit(['\t', '|']).next().unwrap_or(comm).trim();
+    matches!(comm, "pause" | "runc" | "crun" | "conmon")
+        || comm.starts_with("runc:[")
+        || comm.ends_with(" runc:[2:INIT]")
+        || comm.starts_with("containerd-shim")
+}
+
+/// What a Kubernetes event tells that quotes one message of the kernel: those
+/// of node-problem-detector do.
+pub(in crate::source::logs) fn quoted(time: Timestamp, message: &str) -> Vec<Event> {
+    let mut kernel = Kernel::default();
+    let entry = Entry {
+        time: Some(time),
+        host: None,
+        ident: Some("kernel"),
+        pid: None,
+        level: None,
+        own_level: None,
+        message: message.into(),
+        fields: Vec::new(),
+        line: 0,
+    };
+    let mut out = Vec::new();
+    kernel.entry(time, &entry, &mut out);
+    kernel.settle(&mut out);
+    super::hide::all(&mut out);
+    out
 }
 
 /// `eth0 to become free. Usage count = 1`

@@ -24,6 +24,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "Error deleting ",
     "network for sandbox",
     "cni failed to ",
+    "failed (delete)",
     "namespace for the terminated container",
 ];
 
@@ -73,7 +74,16 @@ impl Kubelet {
 
     /// What comes next is of another part of the story, or nothing does.
     pub(super) fn end(&mut self, calls: &mut Calls) {
-        self.unplaced = None;
+        if let Some((time, failure)) = self.unplaced.take()
+            && failure.verb == Verb::Del
+        {
+            let about = About {
+                container_id: unnamed(&failure.pod),
+                plugin: failure.plugin,
+                ..About::default()
+            };
+            calls.fails(time, Verb::Del, about, Teller::Plugin, &failure.message);
+        }
         self.settle(calls);
     }
 
@@ -113,6 +123,17 @@ impl Kubelet {
         let sandbox = field(entry, "podSandboxID");
         let failure = failure::read(text, sandbox);
         let failure = failure.or_else(|| said.find_map(|said| failure::read(said, sandbox)));
+        if let (None, Some(failure)) = (&failure, failure::of_plugin(text)) {
+            let said = &failure.message;
+            calls.fails(
+                time,
+                Verb::Del,
+                about(&failure, entry),
+                Teller::Plugin,
+                said,
+            );
+            return;
+        }
         let Some(mut failure) = failure else {
             return;
         };

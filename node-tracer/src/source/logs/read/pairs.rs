@@ -22,6 +22,11 @@ pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
         let value = rest.get(key.len() + 1..).unwrap_or_default();
         let (value, after) = if let Some(quoted) = value.strip_prefix('"') {
             let (once, after) = quote::quoted(quoted);
+            let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '/';
+            let (once, after) = match after.starts_with(goes_on) {
+                true => bare_quotes(quoted).unwrap_or((once, after)),
+                false => (once, after),
+            };
             let twice = quote::wholly_quoted(&once).map(Cow::into_owned);
             (twice.map_or(once, Cow::Owned), after)
         } else if let Some(block) = value.strip_prefix("<\n") {
@@ -35,6 +40,19 @@ pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
         rest = after;
     }
     rest.trim_start()
+}
+
+/// A value in which whoever has passed it on left quotes as they were: its end
+/// is where the next pair begins, or the text ends.
+fn bare_quotes(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let ends = memchr::memchr_iter(b'"', text.as_bytes());
+    let parts = ends.filter_map(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
+    let mut parts = parts.filter(|(_, rest)| {
+        let next = rest.strip_prefix(' ');
+        rest.trim_end().is_empty() || next.is_some_and(|next| key(next).is_some())
+    });
+    let (value, rest) = parts.next()?;
+    Some((Cow::Borrowed(value), rest))
 }
 
 /// klog's form of a value of several lines, from behind its `<`.

@@ -151,6 +151,19 @@ fn a_pod_that_has_run_to_its_end_has_when_that_was() {
 }
 
 #[test]
+fn a_container_that_kubelet_lost_sight_of_does_not_date_its_pods_end() {
+    let evicted = r#"{"kind":"Pod","metadata":{"uid":"u"},"status":{"phase":"Failed",
+        "conditions":[{"type":"Ready","lastTransitionTime":"2026-11-21T04:00:00Z"}],
+        "containerStatuses":[{
+            "lastState":{"terminated":{"finishedAt":"2026-11-02T04:00:00Z"}},
+            "state":{"terminated":{"reason":"ContainerStatusUnknown","finishedAt":null}}}]}}"#;
+    assert_eq!(
+        read(evicted).unwrap()[0].finished,
+        Timestamp::parse("2026-11-21T04:00:00Z")
+    );
+}
+
+#[test]
 fn a_list_is_as_young_as_the_youngest_that_happened_to_a_pod() {
     let at = |time: &str| Timestamp::parse(&format!("2026-11-21T{time}Z"));
     assert_eq!(

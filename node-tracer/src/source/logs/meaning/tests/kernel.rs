@@ -3,6 +3,26 @@
 use super::*;
 
 #[test]
+fn what_starts_a_container_and_has_no_memory_is_told_unless_a_kill_is() {
+    const INVOKED: &str = "runc:[2:INIT] invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0";
+    let mut log = Log::default();
+    log.say(1, "kernel", INVOKED);
+    assert_eq!(log.kinds(), ["sandbox-failed"]);
+    let mut log = Log::default();
+    log.say(1, "kernel", INVOKED);
+    let kill = "Memory cgroup out of memory: Killed process 7 (runc:[2:INIT]) total-vm:1kB";
+    log.say(2, "kernel", kill);
+    assert_eq!(log.kinds(), ["oom-killed"]);
+    let mut log = Log::default();
+    log.say(
+        1,
+        "kernel",
+        "java invoked oom-killer: gfp_mask=0xcc0, order=0",
+    );
+    assert_eq!(log.kinds(), Vec::<String>::new());
+}
+
+#[test]
 fn a_hung_task_has_the_stack_that_follows_it() {
     let mut log = Log::default();
     log.say(

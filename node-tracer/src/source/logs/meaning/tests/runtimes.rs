@@ -3,6 +3,32 @@
 use super::*;
 
 #[test]
+fn a_sandbox_that_is_stopped_has_no_del_that_fails() {
+    let mut log = Log::default();
+    let failed = format!("StopPodSandbox for \"{OLD}\" failed");
+    let said = format!(
+        "failed to destroy network for sandbox \"{OLD}\": plugin type=\"bridge\" failed (delete): busy"
+    );
+    log.with(1, "containerd", &failed, &[("error", &said)]);
+    let stopped = format!("StopPodSandbox for \"{OLD}\" returns successfully");
+    log.say(9, "containerd", &stopped);
+    log.say(20, "containerd", &stopped);
+    let calls = log.calls();
+    let ends: Vec<_> = calls.iter().map(|call| call.contains("busy")).collect();
+    assert_eq!(ends, [true, false], "{calls:?}");
+}
+
+#[test]
+fn a_del_that_names_no_sandbox_is_told() {
+    let mut log = Log::default();
+    log.say(1, "kubelet", "Error deleting network: no route to host");
+    assert!(log.calls()[0].ends_with("failed: no route to host"));
+    let mut log = Log::default();
+    log.say(1, "", "plugin type=\"flannel\" failed (delete): gone");
+    assert!(log.calls()[0].ends_with("failed: gone"));
+}
+
+#[test]
 fn one_failure_is_told_once_whoever_tells_it() {
     let md = format!("&PodSandboxMetadata{{Name:db-0,Uid:{UID},Namespace:shop,Attempt:2,}}");
     let said = format!(

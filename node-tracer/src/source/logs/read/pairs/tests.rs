@@ -38,6 +38,17 @@ fn brackets_that_do_not_close_are_letters() {
 }
 
 #[test]
+fn quotes_that_nobody_has_escaped_end_no_value() {
+    let text = "msg=\"stop of \"5f3c\" failed\" error=\"none of \"5f3c\": gone\" x=\"1\"";
+    let expected = [
+        ("msg", "stop of \"5f3c\" failed"),
+        ("error", "none of \"5f3c\": gone"),
+        ("x", "1"),
+    ];
+    assert_eq!(pairs(text), (want(&expected), ""));
+}
+
+#[test]
 fn what_is_no_pair_is_left() {
     assert_eq!(pairs("a=1 \"b\" c"), (want(&[("a", "1 \"b\" c")]), ""));
     assert_eq!(pairs("a=\"1\" and more"), (want(&[("a", "1")]), "and more"));
