@@ -31,7 +31,7 @@ use self::{
     oracle::Oracle,
     sources::{Absence, Missing, Source, Teller},
     traced::START,
-    truth::{LOOK, Truth},
+    truth::{LOOK, TrueSandbox, Truth},
 };
 use crate::{
     clock::Timestamp,
@@ -420,7 +420,7 @@ fn broken(
     let mut why = String::new();
     for (place, (whole, less)) in whole.iter().zip(less).enumerate() {
         compare(whole, less, missing, &mut |rule, subject, what| {
-            if is_so_anyway(truth, rule, subject) {
+            if is_so_anyway(truth, rule, subject, missing) {
                 return;
             }
             let _ = writeln!(why, "look {place}: {} {subject:?}: {what}", rule.as_str());
@@ -429,11 +429,29 @@ fn broken(
     (!why.is_empty()).then_some(why)
 }
 
-/// What a rule leaves out for a pod that is gone, or going, and is so.
-fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject) -> bool {
-    let mut sandboxes = truth.pods.iter().flat_map(|pod| &pod.sandboxes);
-    rule == Rule::MissingGatewayNeighbour
-        && sandboxes.any(|sandbox| *subject == Subject::Netns(sandbox.inode) && !sandbox.neighbour)
+/// What is so, and is not found with all sources: what a rule leaves out for a pod
+/// that is gone, or going; and what only a list from before that pod went names,
+/// its address.
+fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing) -> bool {
+    let sandboxes = || truth.pods.iter().flat_map(|pod| &pod.sandboxes);
+    let is_it = |sandbox: &TrueSandbox| match subject {
+        Subject::Netns(inode) => *inode == sandbox.inode,
+        Subject::Address(address) => *address == sandbox.own(),
+        Subject::Other(_) => false,
+    };
+    let is_shared = |one: &TrueSandbox| {
+        let mut others = sandboxes().filter(|other| other.lives() && other.inode != one.inode);
+        others.any(|other| other.own() == one.own())
+    };
+    let is_old = missing.get(&Source::Pods) == Some(&Absence::Old);
+    let mut its = sandboxes().filter(|sandbox| is_it(sandbox));
+    match rule {
+        Rule::MissingGatewayNeighbour => its.any(|sandbox| !sandbox.neighbour),
+        Rule::DuplicateAddress | Rule::GhostSandbox => {
+            is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
+        }
+        _ => false,
+    }
 }
 
 /// Tells each verdict that the law does not allow.

@@ -80,10 +80,20 @@ impl<'a> Cables<'a> {
     }
 
     /// The other end of a device. If several look like it, the one on the host
-    /// is meant, where CNI puts it, or none. A namespace has one ID for each
-    /// other one: where another device is known to lead to the host, this one
-    /// leads there by the same ID, and elsewhere by any other.
+    /// is meant, where CNI puts it, or none. Any other one must look like nobody
+    /// else's: what was seen of a namespace may be older than a cable that is
+    /// plugged in elsewhere.
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
+        let end = self.likely_end(entry, device)?;
+        let mut back = self.others(end.device).iter();
+        let is_its = |back: &End<'_>| back.entry.serial == entry.serial;
+        (end.entry.host || back.all(is_its)).then_some(end)
+    }
+
+    /// What looks most like the other end of a device. A namespace has one ID for
+    /// each other one: where another device is known to lead to the host, this
+    /// one leads there by the same ID, and elsewhere by any other.
+    fn likely_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let is_elsewhere = device.link_nsid.is_some();
         let hosts_id = self.hosts_id(entry, device);
         let fits = |end: &End<'_>| {
@@ -141,6 +151,17 @@ mod tests {
         assert_eq!(other_end(&story, 3), None, "either");
         story.push(end(1));
         assert_eq!(other_end(&story, 3), Some(1));
+    }
+
+    #[test]
+    fn an_end_that_may_be_of_several_cables_is_of_none() {
+        let port = |inode| devices(5, inode, &[veth(31, "veth1", 2)], &[], &[]);
+        let inner = devices(5, 300, &[veth(2, "eth0", 31)], &[], &[]);
+        let mut story = [100, 200, 300].map(|inode| found(1, inode)).to_vec();
+        story.extend([port(100), inner]);
+        assert_eq!(other_end(&story, 31), Some(300));
+        story.push(port(200));
+        assert_eq!(other_end(&story, 31), None);
     }
 
     #[test]

@@ -333,7 +333,10 @@ fn leads_out(view: &View<'_>, entry: &NetnsEntry, uid: &str) -> Option<bool> {
     let has = |other: &NetnsEntry, index: u32, far: Option<u32>| {
         let wiring = other.wiring.as_ref();
         let device = wiring.and_then(|wiring| wiring.device(index));
-        device.is_some_and(|device| far.is_none_or(|far| device.link == Some(far)))
+        device.is_some_and(|device| match far {
+            Some(far) => device.link == Some(far),
+            None => device.can_be_parent(),
+        })
     };
     let mut is_cabled = false;
     for device in &wiring.devices {

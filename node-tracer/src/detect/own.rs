@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry, Wiring},
+        netns::{HeldAddress, NetnsEntry},
         sandbox::Known,
     },
 };
@@ -84,26 +84,33 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     if entry.host || is_left || sandbox.pod.is_none() {
         return Vec::new();
     }
-    let Some(wiring) = &entry.wiring else {
-        return Vec::new();
-    };
-    if !is_bare(entry, wiring) {
+    if !is_bare(entry) {
         return Vec::new();
     }
-    let is_only = || {
-        let its = sandbox.uid().map(|uid| view.of_pod(uid));
-        its.is_some_and(|its| its.iter().all(|other| other.serial == entry.serial))
-    };
+    let called = called_by_sandbox(view.model, entry);
     let mut named = Vec::new();
-    if sandbox.named || sandbox.add.is_some() {
-        named.extend(called_by_sandbox(view.model, entry));
-    }
-    // The API server means the pod's newest sandbox, by no ID.
+    // The API server means the pod's newest sandbox, by no ID: one that nobody
+    // else calls by any address, and the only one that can have it.
     if let Some(pod) = sandbox.uid().and_then(|uid| view.model.pods.pod(uid))
         && !pod.host_network
-        && is_only()
+        && called.is_empty()
     {
-        named.extend(&pod.ips);
+        let others = view.model.netns.live();
+        let others = others.filter(|other| other.serial != entry.serial && !other.host);
+        let may_be_pods = |other: &&NetnsEntry| {
+            other.sandbox.pod.is_none() || other.sandbox.uid() == sandbox.uid()
+        };
+        let others: Vec<_> = others.filter(may_be_pods).collect();
+        let has = |other: &NetnsEntry, address: IpAddr| {
+            let mut held = other.addresses.iter();
+            held.any(|held| held.address.address == address)
+        };
+        let may_have = |other: &NetnsEntry, address| is_bare(other) || has(other, address);
+        let is_only = |address| !others.iter().any(|other| may_have(other, address));
+        named.extend(pod.ips.iter().copied().filter(|address| is_only(*address)));
+    }
+    if sandbox.named || sandbox.add.is_some() {
+        named.extend(called);
     }
     named.sort_unstable();
     named.dedup();
@@ -111,9 +118,10 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     named
 }
 
-/// Whether a pod's own device is there, and no address.
-fn is_bare(entry: &NetnsEntry, wiring: &Wiring) -> bool {
-    let mut devices = wiring.devices.iter();
+/// Whether a pod's own device is there, and no address: what runs in the
+/// namespace may answer for one itself.
+pub(super) fn is_bare(entry: &NetnsEntry) -> bool {
+    let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
     let mut held = entry.addresses.iter();
     devices.any(|device| device.name == DEFAULT)
         && !held.any(|held| is_routable(held.address.address))

@@ -305,6 +305,13 @@ impl Device {
         self.kind.as_deref() == Some("veth")
     }
 
+    /// Whether macvlan or ipvlan devices can be stacked on it. On one of these
+    /// none is: the kernel stacks it on the same parent.
+    pub(crate) fn can_be_parent(&self) -> bool {
+        let kind = self.kind.as_deref();
+        !matches!(kind, Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap"))
+    }
+
     /// Whether it is one end of a virtual cable, of whatever make.
     pub(crate) fn is_cable(&self) -> bool {
         matches!(self.kind.as_deref(), Some("veth" | "netkit"))

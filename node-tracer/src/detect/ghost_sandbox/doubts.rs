@@ -1,14 +1,12 @@
 //! What is not known of a ghost, and therefore not claimed.
 
-use std::net::IpAddr;
-
 use super::{
     fate::{Case, Fate},
     ipam::{Giver, Ipam, Outlook},
     telling::Told,
 };
 use crate::{
-    detect::{joined, short_id, unknown_holder},
+    detect::{answering, joined, short_id, silence, unknown_holder},
     event::StoreKind,
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
 };
@@ -36,7 +34,7 @@ impl Told<'_, '_> {
                     ));
                 }
                 Fate::Free(known, _) | Fate::Reserved(known) => {
-                    self.doubt_store(&mut unknown, *address, known);
+                    self.doubt_store(&mut unknown, case, known);
                 }
                 Fate::TakenBy(..) => {}
             }
@@ -68,7 +66,9 @@ impl Told<'_, '_> {
         unknown
     }
 
-    fn doubt_store(&self, unknown: &mut Vec<String>, address: IpAddr, known: &Allocation) {
+    fn doubt_store(&self, unknown: &mut Vec<String>, case: &Case<'_>, known: &Allocation) {
+        let address = case.address;
+        let is_reserved = matches!(case.fate, Fate::Reserved(_));
         if known.silent.is_some() {
             unknown.push(format!(
                 "whether the reservation of {address} is still so: no store answers"
@@ -84,14 +84,21 @@ impl Told<'_, '_> {
             ));
         }
         let sandbox = &self.ghost.entry.sandbox;
-        let holder = answer
-            .holder
-            .as_ref()
-            .map(|holder| holder.container_id.as_str());
-        if let Some(id) = holder.filter(|id| sandbox.id.is_none() && !sandbox.has_container(id)) {
+        let holder = answer.holder.as_ref();
+        let Some(holder) = holder.filter(|holder| !sandbox.has_container(&holder.container_id))
+        else {
+            return;
+        };
+        let id = short_id(&holder.container_id);
+        if sandbox.id.is_none() {
             unknown.push(format!(
-                "whether {:?}, which {address} is reserved for, is this sandbox",
-                short_id(id),
+                "whether {id:?}, which {address} is reserved for, is this sandbox",
+            ));
+        } else if is_reserved && answering(self.view.model).is_none() {
+            unknown.push(format!(
+                "whose sandbox {id:?} is, which {address} is reserved for: if another pod's, the \
+                 address is given out already; {}",
+                silence(self.view.model)
             ));
         }
     }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    detect::View,
-    event::PodRef,
+    detect::{View, answering, heard},
+    event::{PodRef, ReservationHolder},
     finding::Phase,
     model::{allocation::Allocation, netns::NetnsEntry},
 };
@@ -43,7 +43,8 @@ pub(super) enum Fate<'a> {
     TakenBy(&'a NetnsEntry, Timestamp),
     /// Nobody, or somebody else, has reserved it.
     Free(&'a Allocation, Timestamp),
-    /// It is still reserved for the ghost, or for nobody known.
+    /// It is still reserved for the ghost, for another sandbox of its pod, or for
+    /// nobody known.
     Reserved(&'a Allocation),
     /// No store says anything, although there was time.
     Untold,
@@ -106,7 +107,33 @@ fn fate<'a>(
         Some(holder) if sandbox.id.is_none() && !is_elsewhere(view.model, &holder.container_id) => {
             Fate::Reserved(known)
         }
-        Some(_) => Fate::Free(known, answer.since),
+        Some(holder) if is_anothers(view, ghost.entry, holder) => Fate::Free(known, answer.since),
+        Some(_) => Fate::Reserved(known),
+    }
+}
+
+/// Whether a reservation is another pod's than a namespace's. One of another
+/// sandbox of the same pod, which is gone, is for nobody. A container of which
+/// nothing tells is another pod's only if the runtime, asked, does not know it.
+fn is_anothers(view: &View<'_>, entry: &NetnsEntry, holder: &ReservationHolder) -> bool {
+    let (model, id) = (view.model, holder.container_id.as_str());
+    let called = || {
+        let mut calls = model.calls.of_container(id);
+        calls.find_map(|call| call.pod.as_ref()?.uid.as_deref())
+    };
+    let listed = || {
+        let listed = heard(model)?.of_container(id)?;
+        listed.pod.uid.as_deref()
+    };
+    let inside = || {
+        let mut live = model.netns.live();
+        let its = live.find(|other| other.sandbox.has_container(id))?;
+        its.sandbox.uid()
+    };
+    let stored = || holder.pod.as_ref()?.uid.as_deref();
+    match called().or_else(listed).or_else(inside).or_else(stored) {
+        Some(uid) => entry.sandbox.uid() != Some(uid),
+        None => answering(model).is_some(),
     }
 }
 

@@ -7,7 +7,7 @@ mod untold;
 use std::net::Ipv6Addr;
 
 use crate::{
-    event::{Event, FdHolder, Pod, Task, What},
+    event::{Event, FdHolder, Pod, RuntimeSandbox, Task, What},
     finding::{Finding, Holder, Phase, Rule, Severity, State},
     model::story::*,
 };

@@ -5,8 +5,8 @@ use std::{collections::HashSet, path::Path, time::Duration};
 use crate::{
     clock::Timestamp,
     detect::{
-        CGROUP, View, answering, is_routable, pinned_netns::has_sandbox_mount, silence, unfound,
-        unlisted, unread,
+        CGROUP, View, answering, is_routable, own, pinned_netns::has_sandbox_mount, silence,
+        unfound, unlisted, unread,
     },
     event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
@@ -340,8 +340,8 @@ fn exists(model: &Model, netns: Netns) -> bool {
     entry.is_none_or(|entry| !entry.host && entry.dying.is_none())
 }
 
-/// Whether a namespace is a sandbox's by its mount, and nothing tells whose, nor
-/// its address. One in which no device is left is nobody's any more.
+/// Whether a namespace is a sandbox's by its mount, or, mounted nowhere, has a pod's
+/// own device, and nothing tells whose, nor its address. One in which no device is left is nobody's any more.
 fn is_nameless(entry: &NetnsEntry) -> bool {
     let sandbox = &entry.sandbox;
     let mut tasks = entry.tasks.iter();
@@ -352,5 +352,6 @@ fn is_nameless(entry: &NetnsEntry) -> bool {
     let has_address = held.any(|held| is_routable(held.address.address));
     let devices = entry.wiring.as_ref().map(|wiring| &wiring.devices);
     let is_wired = devices.is_some_and(|devices| !devices.is_empty());
-    !entry.host && !is_known && !has_address && is_wired && has_sandbox_mount(entry)
+    let is_sandboxes = has_sandbox_mount(entry) || (entry.mounts.is_empty() && own::is_bare(entry));
+    !entry.host && !is_known && !has_address && is_wired && is_sandboxes
 }

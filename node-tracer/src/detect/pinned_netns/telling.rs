@@ -168,16 +168,8 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         unknown.push(String::from(
             "whether it still has an address: it could not be entered",
         ));
-    } else if own::addresses(view, entry).is_empty()
-        && entry
-            .addresses
-            .iter()
-            .any(|held| is_routable(held.address.address))
-    {
-        unknown.push(String::from(
-            "whether an address in it is its pod's: nothing names it, and it is on no device that is \
-             seen to lead out",
-        ));
+    } else if own::addresses(view, entry).is_empty() {
+        unknown.extend(hidden(entry).map(str::to_owned));
     }
     if runtime.is_none() {
         unknown.push(format!(
@@ -192,6 +184,22 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         ));
     }
     unknown
+}
+
+/// Why a namespace of which no address is known to be the pod's may have one all
+/// the same.
+fn hidden(entry: &NetnsEntry) -> Option<&'static str> {
+    let mut held = entry.addresses.iter();
+    if held.any(|held| is_routable(held.address.address)) {
+        return Some(
+            "whether an address in it is its pod's: nothing names it, and it is on no device that is \
+             seen to lead out",
+        );
+    }
+    own::is_bare(entry).then_some(
+        "whether it still has an address: its pod's device is there and shows none, as with gVisor, \
+         and nothing names one",
+    )
 }
 
 fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {

@@ -151,8 +151,25 @@ fn stores_that_say_nothing_leave_it_unknown_whether_the_address_is_free() {
 fn a_reservation_for_another_container_arms_it() {
     let mut story = ghost_story();
     story.push(reserved(64, Some("who-knows")));
-    let finding = ghost(&story, 67).unwrap();
+    let untold = ghost(&story, 67).unwrap();
+    assert_eq!(phase(&untold), Phase::Suspected, "nobody says whose");
+    let doubts = |unknown: &String| unknown.starts_with("whose sandbox \"who-knows\" is");
+    assert!(untold.unknown.iter().any(doubts), "{:?}", untold.unknown);
+    let with = |sandboxes: &[RuntimeSandbox]| [&story[..], &[cri(65, sandboxes)]].concat();
+    let finding = ghost(&with(&[]), 67).unwrap();
     assert_eq!(phase(&finding), Phase::Armed, "its own ID is known");
+    let of = |uid| RuntimeSandbox {
+        netns: None,
+        ..sandbox("who-knows", 200, uid)
+    };
+    let given = ghost(&with(&[of(OTHER)]), 67).unwrap();
+    assert_eq!(phase(&given), Phase::Armed);
+    let own = ghost(&with(&[of(OLD)]), 67).unwrap();
+    assert_eq!(
+        phase(&own),
+        Phase::Suspected,
+        "of the same pod, which is gone"
+    );
 }
 
 #[test]
@@ -227,7 +244,7 @@ fn a_conflict_outlives_the_task_that_was_stuck() {
 fn an_address_that_is_reserved_for_another_is_not_called_free() {
     const LONG: &str = "0123456789abcdef0123456789abcdef";
     let mut story = ghost_story();
-    story.push(reserved(64, Some(LONG)));
+    story.extend([cri(63, &[]), reserved(64, Some(LONG))]);
     let finding = ghost(&story, 67).unwrap();
     assert_eq!(phase(&finding), Phase::Armed);
     let end = "; it is reserved for 0123456789abc now";
