@@ -267,10 +267,7 @@ fn refuses() -> anyhow::Result<()> {
     refused(&report(&foreign, &page, &[])?, &["foreign", "No such file"])?;
     for (text, words) in [
         ("", "it is empty"),
-        (
-            "\u{7f}ELF\u{2}\u{1}\u{0}\u{0}",
-            "nothing in it could be understood",
-        ),
+        ("\u{7f}ELF\u{2}\u{1}\u{0}\u{0}", "is a program"),
         (
             "{\"schema\":\"node-tracer/1\",\"type\":\"event\"}\n",
             "-o json",
