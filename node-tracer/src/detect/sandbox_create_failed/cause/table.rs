@@ -116,6 +116,7 @@ const CNI: &[&str] = &[
     "cmdadd",
     "add cmd",
     "ipam",
+    "addnetworkreply*",
     "multus",
     "clusterinformation",
     "network-attachment-definition*",

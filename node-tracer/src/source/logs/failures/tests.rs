@@ -385,3 +385,34 @@ fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
     };
     assert_eq!(failure.pod.name.as_deref(), Some("web-1"));
 }
+
+/// Whether a line alone tells of a pod that does not start.
+fn is_told(text: &str) -> bool {
+    use crate::phrase::Said;
+    let said = Said::new(text);
+    super::topic::answers_with_an_error(text)
+        || super::topic::of(&said, None, None) == super::topic::Verdict::Failure
+}
+
+#[test]
+fn an_answer_or_an_object_that_is_only_an_error_is_a_failure() {
+    let failures = [
+        r#"Send AddNetworkReply: failed to get an ENI"#,
+        r#"{ "code": 100, "msg": "failed to move the link: device or resource busy" }"#,
+        r#"{\n \"code\": 7,\n \"msg\": \"invalid network\"\n}"#,
+        r#"{ "cniVersion": "0.4.0", "code": 300, "msg": "failed to reach the store" }"#,
+        r#"failed to set "eth0" up: device or resource busy"#,
+    ];
+    for text in failures {
+        assert!(is_told(text), "{text}");
+    }
+    let others = [
+        r#"Send AddNetworkReply: IPv4Addr: 10.0.0.7, DeviceNumber: 0"#,
+        r#"{ "code": 0, "msg": "no error" }"#,
+        r#"{ "code": 500, "msg": "failed to load the basket" }"#,
+        r#"{ "code": 100, "msg": "failed to load the basket", "data": null }"#,
+    ];
+    for text in others {
+        assert!(!is_told(text), "{text}");
+    }
+}

@@ -175,18 +175,75 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
 pub(super) fn answers_with_an_error(text: &str) -> bool {
     let said = Said::new(text);
     let text = said.as_str();
-    ANSWERS.are_in(&said)
-        && [
-            "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ",
-        ]
+    ANSWERS.are_in(&said) && (has_an_error(text) || is_an_error(text))
+}
+
+/// Whether a field of an answer is an error.
+fn has_an_error(text: &str) -> bool {
+    [
+        "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ",
+    ]
+    .iter()
+    .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))
+    .any(|at| {
+        let value = text.get(at..).unwrap_or_default();
+        let value = value.trim_start_matches([' ', '"', '\'']);
+        let none = ["<nil>", "nil", "null", "none", "false", ",", "}", "]", ")"];
+        !value.is_empty() && !none.iter().any(|none| value.starts_with(none))
+    })
+}
+
+/// Whether an answer is nothing but an error: `AddNetworkReply: failed to ...`.
+fn is_an_error(text: &str) -> bool {
+    ["reply: ", "response: ", "result: "]
         .iter()
-        .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))
-        .any(|at| {
-            let value = text.get(at..).unwrap_or_default();
+        .filter_map(|words| text.split_once(words))
+        .any(|(_, value)| {
             let value = value.trim_start_matches([' ', '"', '\'']);
-            let none = ["<nil>", "nil", "null", "none", "false", ",", "}", "]", ")"];
-            !value.is_empty() && !none.iter().any(|none| value.starts_with(none))
+            [
+                "failed ",
+                "failure ",
+                "error ",
+                "unable ",
+                "cannot ",
+                "could not ",
+                "couldn't ",
+                "timed out",
+                "rpc error",
+            ]
+            .iter()
+            .any(|begin| value.starts_with(begin))
         })
+}
+
+/// Whether a text is the object with which a plugin fails, and nothing else:
+/// `{"code": 100, "msg": "..."}`, quoted or not. Other programs answer with such
+/// objects, too: without the version of CNI, only codes that it gives count.
+fn is_plugins_error(said: &Said) -> bool {
+    let text = said.as_str().replace("\\n", " ").replace('\n', " ");
+    let text = text.trim_matches([' ', '"', '\'', '>', '`']);
+    let Some(rest) = text.strip_prefix('{') else {
+        return false;
+    };
+    let value = |key: &str| {
+        let (before, value) = rest.split_once(key)?;
+        let is_key = before.trim_end().is_empty() || before.trim_end().ends_with(',');
+        is_key.then(|| value.trim_start().strip_prefix(':'))?
+    };
+    let code = value("\"code\"").and_then(|value| {
+        let value = value.trim_start();
+        let end = value.find(|c: char| !c.is_ascii_digit());
+        value.get(..end?)?.parse::<u32>().ok()
+    });
+    let says = value("\"msg\"").is_some_and(|value| !value.trim_start().starts_with("\"\""));
+    let of_cni = value("\"cniversion\"").is_some();
+    let fits = code.is_some_and(|code| match code {
+        0 => false,
+        3..=11 | 100 | 999 => true,
+        _ => of_cni,
+    });
+    let others = ["\"level\"", "\"data\"", "\"time\"", "\"ts\"", "\"success\""];
+    fits && says && !others.iter().any(|key| rest.contains(key))
 }
 
 /// What a message is, by its words, by who wrote it, and by how bad that found
@@ -203,7 +260,7 @@ pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verd
     if !MAKING.are_in(said) && is_over() {
         return Verdict::Nothing;
     }
-    if PARTS.are_in(said) {
+    if PARTS.are_in(said) || (level.is_none() && is_plugins_error(said)) {
         return Verdict::Failure;
     }
     let begins = || BEGINNING.are_in(said);

@@ -117,6 +117,8 @@ pub(super) const ROWS: &[Row] = &[
             "insufficient ip*",
             "insufficient number of ip*",
             "insufficient free ip*",
+            "aren't sufficient .. address*",
+            "not sufficient .. address*",
             "insufficient address*",
             "not enough ip*",
             "not enough available ip*",
@@ -507,6 +509,36 @@ pub(super) const ROWS: &[Row] = &[
         .with(CNI)
         .without(&["oci runtime*"]),
     row(CniTimeout, TIME_IS_UP).with(CNI),
+    // A daemon that says no more than that there was none to give.
+    row(
+        RangeExhausted,
+        &[
+            "failed to assign an ip address to pod",
+            "failed to assign ip address to pod",
+        ],
+    )
+    .without(&[
+        "error*",
+        "err",
+        "denied",
+        "refused",
+        "unauthorized",
+        "deadline exceeded",
+        "timed out",
+    ]),
+    // What plugins do and nobody else, in their own words.
+    row(
+        CniPluginError,
+        &[
+            "failed to configure interface for container",
+            "failed to configure interfaces for container",
+            "failed to rename vf*",
+            "failed to rename .. device .. to \"eth*",
+            "failed to set \"eth* .. up",
+            "failed to set \"net* .. up",
+        ],
+    )
+    .without(TIME_IS_UP),
     row(CniPluginError, CNI)
         .with(&[
             "fail*",

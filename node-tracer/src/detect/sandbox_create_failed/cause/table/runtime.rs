@@ -247,6 +247,7 @@ pub(super) const ROWS: &[Row] = &[
             "name .. is already in use by pod",
             "name .. already in use by",
             "name .. is already used by",
+            "create pod sandbox due to conflict",
             "conflict. the container name",
             "conflict. the name",
             "conflict .. the container name",
