@@ -390,8 +390,7 @@ fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
 fn is_told(text: &str) -> bool {
     use crate::phrase::Said;
     let said = Said::new(text);
-    super::topic::answers_with_an_error(text)
-        || super::topic::of(&said, None, None) == super::topic::Verdict::Failure
+    topic::answers_with_an_error(text) || topic::of(&said, None, None) == Verdict::Failure
 }
 
 #[test]
