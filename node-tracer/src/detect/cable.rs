@@ -86,7 +86,12 @@ impl<'a> Cables<'a> {
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let end = self.likely_end(entry, device)?;
         let mut back = self.others(end.device).iter();
-        let is_its = |back: &End<'_>| back.entry.serial == entry.serial;
+        // With equal indexes it looks like its own other end, too.
+        let leads_away = end.device.link_nsid.is_some();
+        let is_its = |back: &End<'_>| {
+            let is_itself = back.entry.serial == end.entry.serial;
+            back.entry.serial == entry.serial || (is_itself && leads_away)
+        };
         (end.entry.host || back.all(is_its)).then_some(end)
     }
 
@@ -162,6 +167,13 @@ mod tests {
         assert_eq!(other_end(&story, 31), Some(300));
         story.push(port(200));
         assert_eq!(other_end(&story, 31), None);
+    }
+
+    #[test]
+    fn ends_of_one_index_in_two_namespaces_are_each_others() {
+        let end = |inode| devices(5, inode, &[veth(2, "eth0", 2)], &[], &[]);
+        let story = [host(0), found(1, 100), found(1, 200), end(100), end(200)];
+        assert_eq!(other_end(&story, 2), Some(200));
     }
 
     #[test]
