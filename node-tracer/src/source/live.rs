@@ -111,6 +111,9 @@ pub(crate) struct Live {
     undated: HashMap<u32, u64>,
     /// Sleeps, by thread and beginning, that were seen not to be stalls.
     not_stuck: HashMap<u32, u64>,
+    /// Sleeps past the threshold whose tasks the last look found awake though
+    /// their ends are not recorded yet: since when, by thread ID.
+    woken: HashMap<u32, u64>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
     due: Due,

@@ -204,6 +204,7 @@ impl Live {
             .filter(|entry| !tasks::is_kernel_thread(&entry.row));
         let keys: Vec<(u32, u64)> = processes.map(|entry| tasks::key(&entry.row.task)).collect();
         self.owners.look_up(&keys);
+        let woken = std::mem::take(&mut self.woken);
         for (tid, since) in due {
             let entry = rows.get(&tid);
             match entry.map(|entry| (entry, entry.not_stuck)) {
@@ -221,6 +222,11 @@ impl Live {
                 }
                 // It may be stuck once it is thawed: it is due again.
                 Some((_, Some(NotStuck::Frozen))) => self.saw_not_stuck(tid, since),
+                // It has been woken and waits for a CPU. Its end is recorded
+                // when it runs; one that is seen awake twice has run unseen.
+                Some(_) if woken.get(&tid) != Some(&since) => {
+                    self.woken.insert(tid, since);
+                }
                 _ => self.forget_blocked(tid, since),
             }
         }

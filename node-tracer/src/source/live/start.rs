@@ -109,6 +109,7 @@ impl Live {
             told: HashMap::new(),
             undated: HashMap::new(),
             not_stuck: HashMap::new(),
+            woken: HashMap::new(),
             asked,
             iterators,
             tasks_whole: false,
