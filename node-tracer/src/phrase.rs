@@ -30,13 +30,15 @@ impl Said {
     }
 
     /// The same without what is somebody's own choice and stands in quotes
-    /// behind what it names: pods, volumes, images.
+    /// behind what it names (pods, volumes, images), and without the options of
+    /// a command, which say what it was told to do and not what happened.
     pub(crate) fn without_names(&self) -> Self {
         let mut text = String::with_capacity(self.text.len());
         let mut named = false;
         for word in self.text.split(' ') {
             let bare = word.trim_matches(['(', '[', ',', ':']);
             let is_name = (named && word.starts_with('"'))
+                || (bare.starts_with("--") && bare.contains('='))
                 || bare.contains("k8s_")
                 || (bare.contains('_') && bare.contains('('))
                 || ["pod=\"", "volume=\"", "image=\"", "object=\""]

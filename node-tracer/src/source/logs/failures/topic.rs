@@ -181,7 +181,7 @@ pub(super) fn answers_with_an_error(text: &str) -> bool {
 /// Whether a field of an answer is an error.
 fn has_an_error(text: &str) -> bool {
     [
-        "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ",
+        "err:", "error:", "err=", "error=", "err\":", "error\":", ", err ", "msg\":",
     ]
     .iter()
     .flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()))

@@ -30,6 +30,7 @@ const FORMS: &[(&str, Verb, &str)] = &[
     ("failed to setup network for sandbox ", Verb::Add, ": "),
     ("failed to destroy network for sandbox ", Verb::Del, ": "),
     ("Failed to destroy network for sandbox ", Verb::Del, ": "),
+    ("failed to destroy network for container ", Verb::Del, ": "),
     // CRI-O
     ("failed to create pod network sandbox ", Verb::Add, "): "),
     (
@@ -54,7 +55,8 @@ pub(in crate::source::logs) fn read(text: &str, sandbox: Option<&str>) -> Option
     let own = id(subject).or_else(|| id(subject.rsplit_once('(')?.1));
     let named = || {
         let words = ["StopPodSandbox ", "sandbox container "];
-        words.iter().find_map(|words| id(after(before, words)?))
+        let earlier = words.iter().find_map(|words| id(after(before, words)?));
+        earlier.or_else(|| id(after(subject, " in sandbox ")?))
     };
     let container_id = own.or_else(named).or_else(|| sandbox.and_then(id));
     let (plugin, message) = said_by(said);
@@ -222,6 +224,13 @@ mod tests {
                      \\\"{ID}\\\": plugin type=\\\"multus\\\" name=\\\"m\\\" failed (delete): gone"
                 ),
                 "Del true unknown pod multus gone",
+            ),
+            (
+                format!(
+                    "failed to destroy network for container k-infra in sandbox {ID}: cni config \
+                     uninitialized"
+                ),
+                "Del true unknown pod  cni config uninitialized",
             ),
             (
                 format!("failed to setup network for sandbox \"{ID}\": cni plugin not initialized"),

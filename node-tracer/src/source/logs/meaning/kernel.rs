@@ -26,6 +26,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "Call Trace",
     "+0x",
     "Show Blocked State",
+    "hung_task_timeout_secs",
     " state:D ",
     "Workqueue: ",
     // The older table of the same: name, state, stack or its free bytes.
@@ -91,6 +92,9 @@ impl Kernel {
             self.hangs(time, rest);
         } else if text.contains("Show Blocked State") {
             self.settle(out);
+            self.listed = Some(time);
+        } else if text.contains("hung_task_timeout_secs") {
+            // The line before it names the task, and so does the one behind it.
             self.listed = Some(time);
         } else if let Some((comm, pid)) = blocked(text, self.is_listing(time)) {
             self.lists(time, &comm, pid, out);

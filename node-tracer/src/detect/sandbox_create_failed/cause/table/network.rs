@@ -34,6 +34,11 @@ pub(super) const ROWS: &[Row] = &[
         CniPluginError,
         &["failed to set bridge addr", "could not add ip address to"],
     ),
+    // A route that is left of an earlier pod with this address.
+    row(
+        CniPluginError,
+        &["add host route: file exists", "add route: file exists"],
+    ),
     // Said of one address, beside words that are said of all.
     row(
         AddressInUse,
@@ -393,8 +398,6 @@ pub(super) const ROWS: &[Row] = &[
             "set ip* .. file exists",
             "addr add .. file exists",
             "host side routes .. file exists",
-            "add host route .. file exists",
-            "add route .. file exists",
         ],
     )
     .without(&[
@@ -425,6 +428,12 @@ pub(super) const ROWS: &[Row] = &[
             "127.0.0.1:* .. connection refused",
             "[::1]:* .. connection refused",
             "localhost:* .. connection refused",
+            "localhost port* .. connection refused",
+            "127.0.0.1 port* .. connection refused",
+            "::1 port* .. connection refused",
+            "grpc: the connection is unavailable",
+            "all subconns are in transientfailure",
+            "code = unavailable .. connection",
             "unable to connect to cilium*",
             "is the agent running",
             "error dialing dhcp daemon",

@@ -197,6 +197,7 @@ pub(super) const ROWS: &[Row] = &[
     .without(&[
         "plugin type=*",
         "failed (add)",
+        "networkplugin .. failed to set up pod",
         "cni plugin not initialized",
     ]),
     // Any server's words: those of a storage driver, of a registry and of a

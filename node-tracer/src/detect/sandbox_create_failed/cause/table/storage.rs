@@ -51,6 +51,7 @@ pub(super) const ROWS: &[Row] = &[
     .without(&[
         "mountvolume.*",
         "veth",
+        "endpoint",
         "cni",
         "network-attachment-definition*",
     ]),

@@ -177,6 +177,17 @@ fn a_list_of_blocked_tasks_is_read_in_each_form() {
         let stack = String::from("rtnl_lock+0x15 cleanup_net");
         assert_eq!(told, [("kworker/u4:6", 293, s(1_000), stack)], "{task}");
     }
+    // Behind the words that end the first line's message, too.
+    let mut log = Log::default();
+    for line in [
+        "\"echo 0 > /proc/sys/kernel/hung_task_timeout_secs\" disables this message.",
+        older[1],
+        "Call Trace:",
+        "[<ffffffff814465ba>] ? copy_net_ns+0x9a/0x160",
+    ] {
+        log.say(1_000, "kernel", line);
+    }
+    assert_eq!(log.kinds(), ["task-blocked"]);
     // The same columns elsewhere are no task.
     let mut log = Log::default();
     log.say(
