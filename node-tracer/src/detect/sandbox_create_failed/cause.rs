@@ -47,7 +47,7 @@ pub(crate) enum Cause {
     VolumeMount,
     /// A ConfigMap, a Secret, or a key in one does not exist.
     ConfigMissing,
-    /// The container runtime, or a part of it, is not there.
+    /// The container runtime, or a part of it, is not there or cannot work.
     RuntimeUnavailable,
     /// The container runtime did not answer in time.
     RuntimeTimeout,

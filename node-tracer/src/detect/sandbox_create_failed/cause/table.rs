@@ -16,7 +16,8 @@
 //!    missing or refuses is not there yet, whatever ran out of time over it;
 //!    "connection refused" of the API server is the plugin's error; the time
 //!    running out inside a plugin is its time-out.
-//! 7. **The runtime's time-outs** are what is left of those words.
+//! 7. **The runtime's time-outs** are what is left of those words, and what it
+//!    cannot do otherwise.
 //! 8. **An event's reason**, where its message says nothing.
 
 mod network;
@@ -98,6 +99,8 @@ const CNI: &[&str] = &[
     "netplugin",
     "hns",
     "endpoint",
+    "eni",
+    "eniip",
     "cnierr",
     "cni_error",
     "cnierror",

@@ -73,6 +73,22 @@ fn every_line_of_a_cause_is_told_and_has_a_needle() {
 }
 
 #[test]
+fn a_warning_that_names_another_way_tells_nothing() {
+    let message = "Unable to assign additional IPs to interface, will create new interface: \
+                   PrivateIpAddressLimitExceeded";
+    let at = |own_level| {
+        let level = Some(own_level);
+        failure(&Entry {
+            level,
+            own_level: level,
+            ..entry(message)
+        })
+    };
+    assert_eq!(at(Level::Warning), None);
+    assert!(at(Level::Error).is_some());
+}
+
+#[test]
 fn what_is_no_matter_of_a_start_tells_nothing() {
     let mut wrong = Vec::new();
     for line in NOTHING.lines() {

@@ -10,8 +10,8 @@
 mod words;
 
 use self::words::{
-    ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, MAKING, NAMES, OF_A_NODE, OF_A_POD, PARTS,
-    PROBLEMS, RUNNING, SLOW,
+    ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, INSTEAD, MAKING, NAMES, OF_A_NODE, OF_A_POD,
+    PARTS, PROBLEMS, RUNNING, SLOW,
 };
 use crate::{phrase::Said, source::logs::entry::Level};
 
@@ -254,6 +254,9 @@ pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verd
     // Services that fail are no pods.
     let is_of_pods = ident != Some("systemd");
     if !is_wrong || !is_of_pods || IGNORED.are_in(said) {
+        return Verdict::Nothing;
+    }
+    if level == Some(Level::Warning) && INSTEAD.are_in(said) {
         return Verdict::Nothing;
     }
     let is_over = || RUNNING.are_in(said) || ENDING.are_in(said);

@@ -16,6 +16,7 @@ pub(super) const NEEDLES: &[&str] = &[
     "Failed to assign an IP address",
     "Received AddNetwork",
     "Received DelNetwork",
+    "Error received from ",
 ];
 
 /// The plugin's name.
@@ -96,17 +97,25 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         calls.gives(time, &key, given.map(ips).unwrap_or_default());
     }
     let failures = [
-        "Failed SetupPodNetwork for container ",
-        "Failed to assign an IP address to container ",
+        ("Failed SetupPodNetwork for container ", Verb::Add),
+        ("Failed to assign an IP address to container ", Verb::Add),
+        (
+            "Error received from AddNetwork gRPC call for container ",
+            Verb::Add,
+        ),
+        (
+            "Error received from DelNetwork gRPC call for container ",
+            Verb::Del,
+        ),
     ];
-    for words in failures {
+    for (words, verb) in failures {
         if let Some(rest) = after(text, words)
             && let Some(container) = id(rest)
         {
             let said = rest.split_once(": ").map(|(_, said)| said);
             let said = said.unwrap_or("ipamd had no address to give");
             let about = about(container);
-            calls.fails(time, Verb::Add, about, Teller::Plugin, said);
+            calls.fails(time, verb, about, Teller::Plugin, said);
         }
     }
 }

@@ -39,8 +39,8 @@ const FORMS: &[(&str, Verb, &str)] = &[
         "): ",
     ),
     // the kubelet with its own dockershim
-    ("cni failed to set up pod ", Verb::Add, " network: "),
-    ("cni failed to teardown pod ", Verb::Del, " network: "),
+    ("failed to set up pod ", Verb::Add, " network: "),
+    ("failed to teardown pod ", Verb::Del, " network: "),
 ];
 
 /// The one that a message tells of. `sandbox` is told beside it, in a field.

@@ -123,7 +123,9 @@ impl Kubelet {
         let sandbox = field(entry, "podSandboxID");
         let failure = failure::read(text, sandbox);
         let failure = failure.or_else(|| said.find_map(|said| failure::read(said, sandbox)));
-        if let (None, Some(failure)) = (&failure, failure::of_plugin(text)) {
+        let names = |it: &Failure| it.container_id.is_some() || it.pod.name.is_some();
+        let is_told = failure.as_ref().is_some_and(names) || whose(entry).is_some();
+        if let (false, Some(failure)) = (is_told, failure::of_plugin(text)) {
             let said = &failure.message;
             calls.fails(
                 time,

@@ -3,7 +3,7 @@
 use super::{
     super::Cause::{
         AddressInUse, CniNotReady, CniPluginError, CniTimeout, RangeExhausted, RuntimeTimeout,
-        Unknown,
+        RuntimeUnavailable, Unknown,
     },
     CNI, Row, TIME_IS_UP, row,
 };
@@ -578,4 +578,38 @@ pub(super) const ROWS: &[Row] = &[
         ]),
     // 7. The runtime's time-outs.
     row(RuntimeTimeout, TIME_IS_UP),
+    // And what else it says when it cannot make a container, but for what the
+    // container itself is to run.
+    row(
+        RuntimeUnavailable,
+        &[
+            "failed to create containerd task",
+            "failed to create containerd container",
+            "failed to create shim*",
+            "failed to create network namespace for sandbox",
+            "oci runtime create failed",
+            "oci runtime start failed",
+            "oci runtime error",
+            "runc create failed",
+            "crun create failed",
+            "container create failed",
+            "container creation error",
+            "failed to start sandbox*",
+            "failed to mount container",
+            "mapped mount",
+            "hcsshim*",
+            "createcomputesystem*",
+            "selinux label",
+        ],
+    )
+    .without(&[
+        "exec:",
+        "exec format error",
+        "executable file not found*",
+        "chdir to cwd",
+        "find user",
+        "find group",
+        "not allowed",
+        "to rootfs",
+    ]),
 ];

@@ -1,7 +1,7 @@
 //! Volumes and images.
 
 use super::{
-    super::Cause::{ImagePull, Unknown, VolumeAttach, VolumeMount},
+    super::Cause::{ImagePull, RuntimeUnavailable, VolumeAttach, VolumeMount},
     Row, row,
 };
 
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     ]),
     // A container's own root is no volume.
     row(
-        Unknown,
+        RuntimeUnavailable,
         &[
             "creating overlay mount",
             "failed to mount rootfs",

@@ -181,6 +181,10 @@ pub(super) static PARTS: Phrases = Phrases::new(&[
     "no available ip for pod",
     "cgroup driver .. is different from",
     "container creation error",
+    "fork/exec .. runc: *",
+    "fork/exec .. crun: *",
+    "fork/exec .. conmon: *",
+    "fork/exec .. containerd-shim*",
     "unit kubepods* .. not found",
     "failed to assign pod addresses",
     "addlogicalport failed",
@@ -354,6 +358,14 @@ pub(super) static ANSWERS: Phrases = Phrases::new(&[
 /// What is told and does no harm, by its writer.
 pub(super) static IGNORED: Phrases =
     Phrases::new(&["ignoring", "ignored", "non-fatal", "nonfatal", "harmless"]);
+
+/// What a warning says that does something else instead.
+pub(super) static INSTEAD: Phrases = Phrases::new(&[
+    "will create",
+    "will try another",
+    "will use",
+    "falling back",
+]);
 
 /// What can be used up, or not answer, anywhere.
 pub(super) static ANYWHERE: Phrases = Phrases::new(&[
