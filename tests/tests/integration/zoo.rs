@@ -9,7 +9,7 @@
 //! warning or above; [`sick`] ones by what is missing, and by any such finding
 //! of a rule that they do not name. Every recorded look is played again with
 //! each of its sources missing. [`histories`] are recordings of a trace, and
-//! [`traced`] are nodes on which one runs.
+//! [`traced`] are nodes on which one runs, and [`logs`] are texts.
 //!
 //! All rows run; those that fail are told with what was expected and what came.
 //! `NODE_TRACER_ZOO=PART-OF-A-NAME` runs some, with all that the tool says and,
@@ -18,6 +18,7 @@
 mod expect;
 mod healthy;
 mod histories;
+mod logs;
 mod node;
 mod recording;
 mod sick;
@@ -70,6 +71,11 @@ pub(crate) const TESTS: &[Test] = &[
         name: "zoo_of_recorded_histories",
         needs: &[Need::Tracer],
         run: told,
+    },
+    Test {
+        name: "zoo_of_texts",
+        needs: &[Need::Tracer],
+        run: read,
     },
     Test {
         name: "zoo_of_staged_nodes",
@@ -167,9 +173,13 @@ fn situations() -> Vec<Situation> {
 
 /// Runs `replay -o json` on lines.
 fn replay(lines: &[Value]) -> anyhow::Result<Vec<Value>> {
-    let scratch = Scratch::create()?;
-    let file = scratch.path().join("recording.jsonl");
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    replay_text("recording.jsonl", &text)
+}
+
+fn replay_text(name: &str, text: &str) -> anyhow::Result<Vec<Value>> {
+    let scratch = Scratch::create()?;
+    let file = scratch.path().join(name);
     fs::write(&file, text)?;
     let output = Command::new(tracer::binary()?)
         .args(["replay", "-o", "json"])
@@ -309,6 +319,22 @@ fn traced() -> anyhow::Result<()> {
             let came = node::run(&situation, Mode::Trace);
             table.row(situation.name, &situation.expect, came);
         }
+    }
+    table.end()
+}
+
+fn read() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let wanted = wanted();
+    let mut rows = logs::rows();
+    rows.retain(|row| {
+        wanted
+            .as_ref()
+            .is_none_or(|part| row.name.contains(part.as_str()))
+    });
+    let came = play(&rows, |row| replay_text("node.log", &row.text))?;
+    for (row, came) in rows.iter().zip(came) {
+        table.row(row.name, &row.expect, came);
     }
     table.end()
 }
