@@ -113,6 +113,12 @@ fn nodes() -> Vec<Situation> {
         routed("a store of an earlier pod network, which nobody gives addresses out of", "calico", Some("calico-ipam"))
             .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")))
             .earlier_store(&["10.32.0.2", "10.32.0.3", "10.32.0.4"]),
+        // Calico 3.32: its allocation is the machine's, of no pod in particular.
+        routed("Calico: a virtual machine that is stopped keeps its address", "calico", Some("calico-ipam"))
+            .network(network("calico", Some("calico-ipam")).stored("calico", "ipamblocks"))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")))
+            .reserved("10.244.64.9", "", 864_000)
+            .recorded("it takes Calico's resources"),
         five("the range is full, and so is the node: five pods, and maxPods is five").shell(
             "mkdir -p /var/lib/kubelet; printf 'kind: KubeletConfiguration\nmaxPods: 5\n' > /var/lib/kubelet/config.yaml",
         )
