@@ -52,6 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         "mountvolume.*",
         "veth",
         "endpoint",
+        "eni",
         "cni",
         "network-attachment-definition*",
     ]),
