@@ -186,6 +186,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             }
             reservations.poll(&watch.addresses, &mut events);
             runtime.poll(&mut events);
+            live.trust(runtime.listener());
             hooks.poll(&mut events);
         }
         effects.step(&watch.unplaced, &mut events);

@@ -136,6 +136,8 @@ pub(crate) enum CriError {
 pub(crate) struct Listing {
     /// The runtime's socket.
     pub(crate) endpoint: Endpoint,
+    /// The process that listens there (`SO_PEERCRED`), if the kernel tells.
+    pub(crate) listener: Option<u32>,
     /// Its name and version, where it tells them.
     pub(crate) runtime: Option<String>,
     /// Its sandboxes, by ID, each with its containers.

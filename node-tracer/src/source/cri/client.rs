@@ -45,6 +45,9 @@ const MAX_MESSAGE: usize = 512;
 pub(super) struct Client {
     endpoint: Arc<Endpoint>,
     grpc: Grpc<Connection>,
+    /// The process that listens, as the kernel says; none where that has no
+    /// number here, or where the node's first process listens for it.
+    pub(super) listener: Option<u32>,
     /// When every call's patience ends.
     deadline: Instant,
     started: Instant,
@@ -79,6 +82,8 @@ impl Client {
         };
         let stream = timeout_at(deadline, open(endpoint, root)).await;
         let stream = stream.map_err(silent)?.map_err(failed)?;
+        let listener = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let listener = listener.and_then(|pid| u32::try_from(pid).ok());
         let handshake = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
@@ -99,6 +104,7 @@ impl Client {
         let grpc = Grpc::with_origin(Connection(sender), origin);
         Ok(Self {
             endpoint: Arc::new(endpoint.clone()),
+            listener: listener.filter(|pid| *pid > 1),
             grpc: grpc.max_decoding_message_size(MAX_ANSWER),
             deadline,
             started,
