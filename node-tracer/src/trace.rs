@@ -171,6 +171,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         }
         busy = taken.elapsed() < 2 * TOGETHER;
         taken = Instant::now();
+        live.trust(runtime.listener());
         for _ in 0..BATCHES {
             more = live.drain(&mut events);
             if !more {
@@ -186,7 +187,6 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             }
             reservations.poll(&watch.addresses, &mut events);
             runtime.poll(&mut events);
-            live.trust(runtime.listener());
             hooks.poll(&mut events);
         }
         effects.step(&watch.unplaced, &mut events);

@@ -58,12 +58,14 @@ impl Watcher {
         let (alive, ended) = mpsc::channel::<()>();
         let mut asker = Asker::new(place, root, procfs, timeout);
         let listener = Arc::new(AtomicU32::new(0));
-        let known = Arc::clone(&listener);
+        let told = Arc::clone(&listener);
         let ask = move |described| {
             let answer = asker.ask(described);
-            if let Ok(listing) = &answer {
-                known.store(listing.listener.unwrap_or(0), Ordering::Relaxed);
-            }
+            let listens = match &answer {
+                Ok(listing) => listing.listener,
+                Err(_) => asker.listener(),
+            };
+            told.store(listens.unwrap_or(0), Ordering::Relaxed);
             answer
         };
         thread::Builder::new()

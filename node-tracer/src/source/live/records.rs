@@ -199,7 +199,7 @@ impl Live {
                 in_pod: owners.in_pod(task),
                 is_service: procfs.is_service(task.tgid),
                 // Last: it is about all that was read before.
-                lives: procfs.lives(task.tgid, task.start_boottime),
+                lives: procfs.still_lives(task.tgid, task.start_boottime),
                 listens: listener == Some(task.tgid),
             }
         };
