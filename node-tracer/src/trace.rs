@@ -171,6 +171,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         }
         busy = taken.elapsed() < 2 * TOGETHER;
         taken = Instant::now();
+        live.trust(runtime.listener());
         for _ in 0..BATCHES {
             more = live.drain(&mut events);
             if !more {

@@ -41,10 +41,26 @@ pub struct Run {
 impl Runtime {
     /// Starts it in `node`; the copy is put into `folder`.
     pub fn start(node: &Netns, folder: &Path) -> anyhow::Result<Self> {
+        Self::start_apart(node, folder, 0)
+    }
+
+    /// The same in new namespaces of these kinds (`CLONE_NEW*`), as a container
+    /// that shares the host's processes (`docker run --pid=host`) has them.
+    pub fn start_apart(node: &Netns, folder: &Path, kinds: i32) -> anyhow::Result<Self> {
         let program = folder.join("containerd");
         fs::copy("/proc/self/exe", &program)
             .with_context(|| format!("copy this program to {}", program.display()))?;
         let mut command = helper::command(Some(&program), Some(node), "runtime");
+        let apart = move || {
+            // SAFETY: unshare(2) takes flags alone.
+            match unsafe { libc::unshare(kinds) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure makes one system call, which is allowed between
+        // fork and exec.
+        unsafe { command.pre_exec(apart) };
         let mut child = helper::spawn_copy(command.stdout(Stdio::piped()))?;
         let replies = BufReader::new(child.stdout.take().context("no pipe")?);
         Ok(Self { child, replies })

@@ -168,6 +168,20 @@ impl Place {
         }
     }
 
+    /// Whether the text of `/proc/TID/cgroup` names a service of the node's first
+    /// process: a folder of that name with nothing but slices above it, none of
+    /// them the users' or Kubernetes'. No engine puts a container there.
+    pub(crate) fn is_service(&self, text: &str) -> bool {
+        text.lines().filter_map(line).any(|(rank, name, path)| {
+            let each = self.hierarchies.iter().find(|each| each.name == name);
+            let parts = each.and_then(|each| Some((each.absolute(path)?, each)));
+            let own = parts
+                .as_ref()
+                .and_then(|(parts, each)| below(parts, &each.node));
+            rank < ANY && own.is_some_and(is_service)
+        })
+    }
+
     /// `None` for a hierarchy that the node's first process is not in.
     fn owner_of_path(&self, hierarchy: &str, path: &str) -> Option<Owner> {
         let mut all = self.hierarchies.iter();
@@ -325,6 +339,17 @@ fn is_runtimes(parts: &[&str], next: Option<&&str>) -> bool {
     service && next.is_some_and(|next| next.contains(".slice:"))
 }
 
+/// See [`Place::is_service`].
+fn is_service(parts: &[&str]) -> bool {
+    let Some((service, slices)) = parts.split_last() else {
+        return false;
+    };
+    let slice = |part: &&str| {
+        part.ends_with(".slice") && !part.starts_with("user") && !part.starts_with("kubepods")
+    };
+    service.ends_with(".service") && !slices.is_empty() && slices.iter().all(slice)
+}
+
 /// The pod that the path names at its first part, and the part that may name
 /// the container.
 fn pod_at<'a>(parts: &[&'a str]) -> Option<(String, Option<&'a str>)> {
@@ -418,6 +443,29 @@ mod tests {
                 other => other.to_string(),
             })
             .collect()
+    }
+
+    #[test]
+    fn a_service_of_systemd_is_told_from_a_container_that_is_called_like_one() {
+        let place = Place::node();
+        let is = |path: &str| place.is_service(&expand(&format!("0::{path}\n")));
+        assert!(is("/system.slice/containerd.service"));
+        assert!(is("/runtime.slice/snap.microk8s.daemon-containerd.service"));
+        for other in [
+            "/",
+            "/docker/I",
+            "/system.slice/docker-I.scope",
+            "/system.slice/containerd.service/docker/I",
+            "/containerd.service",
+            "/user.slice/user-1000.slice/containerd.service",
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/containerd.service",
+            "/kubepods.slice/kubepods-podU.slice/containerd.service",
+            "/../system.slice/containerd.service",
+        ] {
+            assert!(!is(other), "{other}");
+        }
+        let of_v1 = "3:memory:/system.slice/a.service\n1:name=systemd:/docker/1\n0::/\n";
+        assert!(!place.is_service(of_v1));
     }
 
     #[test]

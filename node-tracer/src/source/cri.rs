@@ -136,6 +136,8 @@ pub(crate) enum CriError {
 pub(crate) struct Listing {
     /// The runtime's socket.
     pub(crate) endpoint: Endpoint,
+    /// The process that listens there (`SO_PEERCRED`), if the kernel tells.
+    pub(crate) listener: Option<u32>,
     /// Its name and version, where it tells them.
     pub(crate) runtime: Option<String>,
     /// Its sandboxes, by ID, each with its containers.
@@ -153,6 +155,19 @@ pub(crate) struct Listing {
 /// Sandboxes that were described before, by ID: a runtime is not asked again
 /// about those that have not changed.
 type Known = BTreeMap<String, RuntimeSandbox>;
+
+/// The process that listens on a runtime's socket, as the kernel tells who
+/// connects; nothing is asked of it. Takes at most `timeout`.
+fn listener(endpoint: &Endpoint, root: &Path, procfs: &Procfs, timeout: Duration) -> Option<u32> {
+    let (endpoint, root) = (endpoint.clone(), root.to_owned());
+    let look = move || -> Option<u32> {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_io().build().ok()?;
+        let _inside = runtime.enter();
+        client::listener(&endpoint, &Root::open(&root).ok()?)
+    };
+    procfs.bounded_reads().read(timeout, look).ok()?
+}
 
 /// Asks the runtime for its sandboxes and containers. Takes at most `timeout`,
 /// whatever the other end does, and blocks the thread for as long.

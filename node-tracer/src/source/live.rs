@@ -92,6 +92,8 @@ pub(crate) struct Live {
     host_netns: u32,
     nets: NetTable,
     cni: CniTable,
+    /// The process that listens on the runtime's socket, once it was asked.
+    listener: Option<u32>,
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
@@ -153,6 +155,11 @@ impl Live {
     /// What each signal rests on.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Believes CNI calls of the process that listens on the runtime's socket.
+    pub(crate) fn trust(&mut self, listener: Option<u32>) {
+        self.listener = listener;
     }
 
     /// Asks for a new look at what holds each namespace.

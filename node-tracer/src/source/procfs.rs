@@ -190,6 +190,15 @@ impl Procfs {
         (owners, missed)
     }
 
+    /// Whether a process is a service of the node's first process.
+    pub(crate) fn is_service(&self, pid: u32) -> bool {
+        let place = self.place();
+        let read = |proc: &Path, pid| read_file(&proc.join(format!("{pid}/cgroup")));
+        let mut answers = self.each(vec![pid], self.patience, None, read).each;
+        matches!(answers.pop().flatten(), Some(Ok(Some(text)))
+            if place.is_service(&String::from_utf8_lossy(&text)))
+    }
+
     /// The network namespace at a path, as a process sees it; `None` if there
     /// is none, or if it is not where runtimes put theirs: a path that a
     /// plugin was given is not followed anywhere else.

@@ -87,6 +87,12 @@ impl Runtime {
         }
     }
 
+    /// The process that listens on the runtime's socket, once it was asked and
+    /// the kernel tells.
+    pub(super) fn listener(&self) -> Option<u32> {
+        self.watcher.as_ref().and_then(Watcher::listener)
+    }
+
     /// Takes what has been answered; never waits.
     pub(super) fn poll(&mut self, out: &mut Vec<Event>) {
         if let Some(watcher) = &mut self.watcher {

@@ -45,6 +45,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: answers,
     },
     Test {
+        name: "hostile_cni_runtime_in_a_container_with_the_hosts_processes_is_not_believed",
+        needs: RUNTIME,
+        run: beside_the_hosts_processes,
+    },
+    Test {
         name: "hostile_cni_call_of_a_real_container_is_not_believed",
         needs: NODE,
         run: in_a_container,
@@ -65,12 +70,17 @@ struct Stage {
 
 impl Stage {
     fn new() -> anyhow::Result<Self> {
+        Self::apart(0)
+    }
+
+    /// With a runtime in new namespaces of these kinds.
+    fn apart(kinds: i32) -> anyhow::Result<Self> {
         let folder = Scratch::create()?;
         let node = Netns::create()?;
         let plugins = folder.path().join("plugins");
         fs::create_dir(&plugins)?;
         Ok(Self {
-            runtime: Runtime::start(&node, folder.path())?,
+            runtime: Runtime::start_apart(&node, folder.path(), kinds)?,
             netns: Netns::create()?,
             pod: Pod::new("shop", "cart-0")?,
             plugins,
@@ -326,6 +336,30 @@ fn answers() -> anyhow::Result<()> {
     ensure!(ended.unsafe_lines.is_empty(), "{:?}", ended.unsafe_lines);
     let text = ended.text.join("\n");
     ensure!(!text.contains('\u{202e}'), "it reorders: {text:?}");
+    Ok(())
+}
+
+/// An executable named containerd, of root, in the host's PID namespace and in
+/// no pod's cgroup: what is left to tell it by are its mounts.
+fn beside_the_hosts_processes() -> anyhow::Result<()> {
+    let mut tracer = Tracer::trace(&[])?;
+    for kinds in [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC,
+    ] {
+        let mut stage = Stage::apart(kinds)?;
+        let (plugin, id) = (stage.plugin("bridge", "true")?, container_id()?);
+        stage.add(&plugin, &id, &json!({}))?;
+        let call = wait_for_call(&mut tracer, &id)?;
+        ensure!(
+            call["trusted"] == false
+                && call["distrust"]
+                    .as_str()
+                    .is_some_and(|why| why.contains("mount namespace")),
+            "it is not trusted, and why: {call}"
+        );
+    }
+    tracer.stop()?;
     Ok(())
 }
 

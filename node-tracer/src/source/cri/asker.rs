@@ -110,6 +110,12 @@ impl Asker {
         self.first_of(candidates.unwrap_or_default())
     }
 
+    /// The process that listens where the runtime is, whether it answers or not.
+    pub(super) fn listener(&self) -> Option<u32> {
+        let endpoint = self.current.as_ref().or_else(|| self.place.first())?;
+        super::listener(endpoint, &self.root, &self.procfs, self.timeout)
+    }
+
     /// Asks the one that answered last, or what is to take its place.
     fn again(&mut self, current: &Endpoint, known: Known) -> Result<Listing, CriError> {
         if let Some(listing) = self.preferred(current) {

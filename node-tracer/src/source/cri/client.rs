@@ -16,7 +16,10 @@ use std::{
 use hyper::{Request, Response, Uri, body::Incoming, client::conn::http2, http::uri::PathAndQuery};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use rustix::fs::{FileType, fstat};
+use rustix::{
+    fs::{FileType, fstat},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
+};
 use tokio::{
     net::UnixStream,
     time::{Instant, sleep, timeout_at},
@@ -45,6 +48,9 @@ const MAX_MESSAGE: usize = 512;
 pub(super) struct Client {
     endpoint: Arc<Endpoint>,
     grpc: Grpc<Connection>,
+    /// The process that listens, as the kernel says; none where that has no
+    /// number here, or where the node's first process listens for it.
+    pub(super) listener: Option<u32>,
     /// When every call's patience ends.
     deadline: Instant,
     started: Instant,
@@ -79,6 +85,7 @@ impl Client {
         };
         let stream = timeout_at(deadline, open(endpoint, root)).await;
         let stream = stream.map_err(silent)?.map_err(failed)?;
+        let listener = listener_of(&stream);
         let handshake = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
@@ -99,6 +106,7 @@ impl Client {
         let grpc = Grpc::with_origin(Connection(sender), origin);
         Ok(Self {
             endpoint: Arc::new(endpoint.clone()),
+            listener,
             grpc: grpc.max_decoding_message_size(MAX_ANSWER),
             deadline,
             started,
@@ -186,6 +194,26 @@ async fn open(endpoint: &Endpoint, root: &Root) -> io::Result<UnixStream> {
             result => return result,
         }
     }
+}
+
+/// The process that listens on an endpoint's socket, as the kernel says; nothing
+/// is asked of it. Within a tokio runtime.
+pub(super) fn listener(endpoint: &Endpoint, root: &Root) -> Option<u32> {
+    let file = root.handle(endpoint.path()).ok()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    // One with no room for another connection tells with its sandboxes.
+    connect(&socket, &address).ok()?;
+    listener_of(&UnixStream::from_std(socket.into()).ok()?)
+}
+
+/// Whom a connection leads to (`SO_PEERCRED`). A process of another PID
+/// namespace has no number here, and where the first process listens it does so
+/// for others.
+fn listener_of(stream: &UnixStream) -> Option<u32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    u32::try_from(pid).ok().filter(|pid| *pid > 1)
 }
 
 fn broken(error: hyper::Error) -> Status {

@@ -85,6 +85,7 @@ pub(super) async fn fetch(
     };
     Ok(Listing {
         endpoint: endpoint.clone(),
+        listener: client.listener,
         runtime: version.await.ok().flatten(),
         sandboxes: sandboxes.into_values().collect(),
         partial: (!partial.is_empty()).then(|| partial.join("; ")),

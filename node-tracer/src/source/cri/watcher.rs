@@ -5,7 +5,11 @@ use std::{
     collections::BTreeMap,
     io,
     path::PathBuf,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+    },
     thread,
     time::Duration,
 };
@@ -29,6 +33,9 @@ const RETRY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Watcher {
     changes: Receiver<Vec<Event>>,
+    /// The process that listens on the socket that answered last; 0: none is
+    /// known.
+    listener: Arc<AtomicU32>,
     /// The thread ends, in its own time, when this does.
     #[expect(dead_code, reason = "held to be dropped")]
     alive: Sender<()>,
@@ -50,11 +57,32 @@ impl Watcher {
         let (sender, changes) = mpsc::sync_channel(MAX_WAITING);
         let (alive, ended) = mpsc::channel::<()>();
         let mut asker = Asker::new(place, root, procfs, timeout);
-        let ask = move |known| asker.ask(known);
+        let listener = Arc::new(AtomicU32::new(0));
+        let told = Arc::clone(&listener);
+        let ask = move |described| {
+            let answer = asker.ask(described);
+            let listens = match &answer {
+                Ok(listing) => listing.listener,
+                Err(_) => asker.listener(),
+            };
+            told.store(listens.unwrap_or(0), Ordering::Relaxed);
+            answer
+        };
         thread::Builder::new()
             .name(String::from("cri-watcher"))
             .spawn(move || watch(ask, interval, &sender, &ended))?;
-        Ok(Self { changes, alive })
+        Ok(Self {
+            changes,
+            listener,
+            alive,
+        })
+    }
+
+    /// The process that listens on the socket that answered last, if the kernel
+    /// tells.
+    pub(crate) fn listener(&self) -> Option<u32> {
+        let pid = self.listener.load(Ordering::Relaxed);
+        (pid != 0).then_some(pid)
     }
 
     /// Takes what has happened since the last call; never waits. The first
@@ -242,6 +270,7 @@ mod tests {
     fn listing(sandboxes: &[RuntimeSandbox]) -> Listing {
         Listing {
             endpoint: Endpoint::parse("/run/x.sock").unwrap(),
+            listener: None,
             runtime: Some(String::from("containerd 1.7")),
             sandboxes: sandboxes.to_vec(),
             partial: None,
@@ -453,7 +482,11 @@ mod tests {
         let (alive, ended) = mpsc::channel::<()>();
         let ask = |_| Ok(listing(&[sandbox("a", 1)]));
         let thread = thread::spawn(move || watch(ask, Duration::from_secs(600), &sender, &ended));
-        let mut watcher = Watcher { changes, alive };
+        let mut watcher = Watcher {
+            changes,
+            listener: Arc::default(),
+            alive,
+        };
         let mut out = Vec::new();
         while out.is_empty() {
             watcher.poll(&mut out);

@@ -63,6 +63,13 @@ pub(crate) struct Parent {
     pub(crate) exe: Option<String>,
     /// It is in a pod's cgroup; `None` if that cannot be told.
     pub(crate) in_pod: Option<bool>,
+    /// It still lived when that had been read: what is read of one that has
+    /// ended may be another's, or nobody's.
+    pub(crate) lives: bool,
+    /// It listens on the runtime's socket, as the kernel says.
+    pub(crate) listens: bool,
+    /// It is a service of the node's first process.
+    pub(crate) is_service: bool,
 }
 
 /// A call that has ended.
@@ -335,6 +342,11 @@ fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<Str
     if !RUNTIMES.contains(&name) {
         return Some(format!("its parent {name} is no container runtime"));
     }
+    if !parent.lives {
+        return Some(format!(
+            "its parent {name} has ended too soon to be looked at"
+        ));
+    }
     match parent.in_pod {
         Some(false) => {}
         Some(true) => return Some(format!("its parent {name} runs in a pod")),
@@ -343,6 +355,16 @@ fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<Str
                 "whether its parent {name} runs in a pod cannot be told"
             ));
         }
+    }
+    // A container that shares the host's PID namespace still has mounts of its
+    // own. A runtime that has them is the one that is asked for sandboxes, or
+    // a service of the system.
+    let vouched = task.mnt_inum == host.mnt_ns || parent.listens || parent.is_service;
+    if task.mnt_inum == 0 || !vouched {
+        return Some(format!(
+            "its parent {name} runs in a mount namespace of its own, is no service of the node, and \
+             does not listen on the runtime's socket"
+        ));
     }
     distrust_task(task, host).map(|why| format!("its parent {name}: {why}"))
 }

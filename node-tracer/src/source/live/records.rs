@@ -191,9 +191,17 @@ impl Live {
 
     fn cni_exec(&mut self, exec: &CniExec, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
         let (procfs, owners) = (&self.procfs, &mut self.owners);
-        let parent = || Parent {
-            exe: procfs.exe_name(exec.parent.tgid).ok().flatten(),
-            in_pod: owners.in_pod(&exec.parent),
+        let listener = self.listener;
+        let parent = || {
+            let task = &exec.parent;
+            Parent {
+                exe: procfs.exe_name(task.tgid).ok().flatten(),
+                in_pod: owners.in_pod(task),
+                is_service: procfs.is_service(task.tgid),
+                // Last: it is about all that was read before.
+                lives: procfs.still_lives(task.tgid, task.start_boottime),
+                listens: listener == Some(task.tgid),
+            }
         };
         match self.cni.exec(exec, parent) {
             Started::Call(mut call) => {

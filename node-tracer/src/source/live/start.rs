@@ -97,6 +97,7 @@ impl Live {
         let mut live = Self {
             nets: NetTable::new(trust),
             cni: CniTable::new(Host::default()),
+            listener: None,
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
             symbols,

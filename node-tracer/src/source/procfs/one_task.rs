@@ -29,6 +29,19 @@ impl Procfs {
         Some(found)
     }
 
+    /// Whether the process of this number is there and was when one of its
+    /// threads started (ns since boot): it is not another one that has the
+    /// number now.
+    pub(crate) fn still_lives(&self, pid: u32, thread_start: u64) -> bool {
+        let task = self.task(pid).map(|entry| entry.task);
+        task.is_some_and(|task| {
+            let started = task
+                .start_ticks
+                .is_some_and(|start| start <= thread_start / TICK);
+            started && !matches!(task.state, Some('Z' | 'X'))
+        })
+    }
+
     /// Whether the process that started then (ns since boot) may still be
     /// there: not if it has ended, or its number is another's.
     pub(crate) fn lives(&self, pid: u32, start_boottime: u64) -> bool {
@@ -76,6 +89,8 @@ mod tests {
         assert!(procfs.lives(std::process::id(), start * TICK + 1));
         assert!(!procfs.lives(std::process::id(), (start + 1) * TICK));
         assert!(!procfs.lives(u32::MAX, 0));
+        assert!(procfs.still_lives(std::process::id(), (start + 700) * TICK));
+        assert!(!procfs.still_lives(std::process::id(), start * TICK - 1));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let ticks = procfs.task(child.id()).unwrap().task.start_ticks.unwrap();
         let ended = || !procfs.lives(child.id(), ticks * TICK);

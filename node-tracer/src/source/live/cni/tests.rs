@@ -38,6 +38,8 @@ pub(super) fn containerd() -> Parent {
     Parent {
         exe: Some(String::from("containerd")),
         in_pod: Some(false),
+        lives: true,
+        ..Parent::default()
     }
 }
 
@@ -200,6 +202,36 @@ fn a_container_that_plays_a_plugin_is_not_trusted() {
         ..containerd()
     };
     assert!(distrusted(exec(5, runtime(), path), gone));
+}
+
+#[test]
+fn a_runtime_with_mounts_of_its_own_is_vouched_for_by_its_socket_or_by_systemd() {
+    let apart = |parent: Parent| {
+        let mut exec = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
+        exec.task.mnt_inum = 9;
+        exec.parent.mnt_inum = 9;
+        call(CniTable::new(HOST).exec(&exec, || parent)).trusted
+    };
+    let listens = Parent {
+        listens: true,
+        ..containerd()
+    };
+    let service = Parent {
+        is_service: true,
+        ..containerd()
+    };
+    assert!(apart(listens) && apart(service));
+    assert!(!apart(containerd()), "docker run --pid=host");
+}
+
+#[test]
+fn what_is_read_of_a_parent_that_has_ended_is_not_believed() {
+    let ended = Parent {
+        lives: false,
+        ..containerd()
+    };
+    let exec = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
+    assert!(!call(CniTable::new(HOST).exec(&exec, || ended)).trusted);
 }
 
 #[test]
