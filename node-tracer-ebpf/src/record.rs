@@ -35,8 +35,8 @@ pub mod kind {
     /// [`NetnsRecord`](super::NetnsRecord) of the walk: a namespace that is
     /// on the kernel's list.
     pub const WALK_NETNS: u32 = 13;
-    /// [`AddressRecord`](super::AddressRecord) of the walk, of the namespace
-    /// last named.
+    /// [`WalkAddress`](super::WalkAddress) of the walk, of the namespace last
+    /// named.
     pub const WALK_ADDRESS: u32 = 14;
     /// [`TaskRecord`](super::TaskRecord): a device was made or changed, as the
     /// loopback device of every new namespace is.
@@ -47,6 +47,9 @@ pub mod kind {
     /// [`TaskRecord`](super::TaskRecord): a task was chosen to be killed, as
     /// memory is short. Of some kernels only its `tid` is set.
     pub const OOM_VICTIM: u32 = 17;
+    /// [`WalkDevice`](super::WalkDevice) of the walk, of the namespace last
+    /// named.
+    pub const WALK_DEVICE: u32 = 18;
 }
 
 /// What could be read of a plugin's pipe.
@@ -207,6 +210,40 @@ pub struct AddressRecord {
     pub pad: u16,
 }
 
+/// See [`kind::WALK_DEVICE`]. Its addresses follow, and name it by its index.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkDevice {
+    /// First; without a time.
+    pub header: Header,
+    /// Its index.
+    pub ifindex: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Its name.
+    pub ifname: [u8; IFNAME_LEN],
+    /// Its `rtnl_link_ops.kind`; empty for a device without.
+    pub link_kind: [u8; IFNAME_LEN],
+}
+
+/// See [`kind::WALK_ADDRESS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkAddress {
+    /// First; without a time.
+    pub header: Header,
+    /// The address, IPv4 in the first four bytes, network byte order.
+    pub address: [u8; 16],
+    /// Index of the device that has it.
+    pub ifindex: u32,
+    /// 4 or 6.
+    pub family: u8,
+    /// Prefix length.
+    pub prefix: u8,
+    /// Zero.
+    pub pad: u16,
+}
+
 /// See [`kind::TASK_UNBLOCKED`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,14 +344,27 @@ pub struct Blocked {
 pub struct WalkRequest {
     /// Address of the initial namespace's `struct net`, 0 if not known.
     pub init_net: u64,
+    /// Address of the one namespace to report, if it is on the list; 0: all.
+    pub only: u64,
     /// Namespaces to pass over before the first is reported.
     pub skip: u32,
+    /// Of so many after these, no items are reported.
+    pub bare: u32,
+    /// Items (devices, and addresses on them) of a namespace to pass over
+    /// before the first is reported.
+    pub skip_items: u32,
+    /// Items of one namespace to report; the rest is passed over. 0, with
+    /// `only`: none is reported, all are counted.
+    pub limit: u32,
     /// 1: the task iterator leaves out tasks in the initial network
     /// namespace that are not in uninterruptible sleep.
     pub tasks_outside_only: u32,
-    /// Set by the walk: namespaces reported.
+    /// Set by the walk: namespaces passed.
     pub reported: u32,
-    /// Set by the walk: 1 if it came to the end of the list.
+    /// Set by the walk: addresses passed of the namespace last reported.
+    pub addresses: u32,
+    /// Set by the walk: 1 if it came to the end, of the list or of the one
+    /// namespace.
     pub complete: u32,
 }
 
@@ -373,7 +423,9 @@ plain! {
     PageProbe: 8 + 16 + 32 + 8 + 16,
     TaskRow: 56 + 24 + 16,
     Blocked: 16,
-    WalkRequest: 24,
+    WalkDevice: 16 + 8 + 16 + 16,
+    WalkAddress: 16 + 16 + 8,
+    WalkRequest: 8 + 8 + 8 * 4,
 }
 
 /// Copies a `T` from the front of `bytes`; `None` if they are too few.

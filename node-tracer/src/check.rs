@@ -52,7 +52,7 @@ fn try_inventory(probes: &mut Probes) -> CoverageItem {
     let counted = probes.tasks(None).and_then(|tasks| {
         let kthreadd = tasks.iter().find(|entry| entry.row.task.tid == 2);
         let init_net = kthreadd.map_or(0, |entry| entry.row.net_address);
-        let netns = probes.netns(init_net)?.unwrap_or_default();
+        let netns = probes.netns(init_net, 1)?.unwrap_or_default();
         Ok((tasks.len(), netns.len()))
     });
     let (mechanism, reason) = match counted {

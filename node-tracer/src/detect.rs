@@ -40,7 +40,7 @@ pub(crate) use self::common::{
 };
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
@@ -48,16 +48,16 @@ use std::{
 };
 
 use self::{
-    cable::Cables, duplicate_address::Shared, leaked_reservation::Judge, orphan_veth::Orphans,
+    cable::Cables, duplicate_address::AllShared, leaked_reservation::Judge, orphan_veth::Orphans,
     pinned_netns::Unresolved,
 };
 use crate::{
     clock::Timestamp,
-    event::FdHolder,
+    event::{ADDRESSES, FdHolder},
     finding::Finding,
     model::{
         Model, OWNERS,
-        netns::{NETNS, NetnsEntry},
+        netns::{NETNS, NetnsEntry, Serial},
         runtime::{CRI, SandboxList},
     },
     words::counted,
@@ -92,7 +92,8 @@ pub(crate) struct View<'a> {
     list_is_of_node: OnceCell<bool>,
     unseen: OnceCell<BTreeMap<IpAddr, Vec<&'a NetnsEntry>>>,
     of_pods: OnceCell<HashMap<&'a str, Vec<&'a NetnsEntry>>>,
-    shared: OnceCell<BTreeMap<IpAddr, Shared<'a>>>,
+    shared: OnceCell<AllShared<'a>>,
+    inner: RefCell<HashMap<Serial, bool>>,
     judge: OnceCell<Option<Judge<'a>>>,
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
@@ -112,6 +113,7 @@ impl<'a> View<'a> {
             unseen: OnceCell::new(),
             of_pods: OnceCell::new(),
             shared: OnceCell::new(),
+            inner: RefCell::default(),
             judge: OnceCell::new(),
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
@@ -182,7 +184,7 @@ impl<'a> View<'a> {
     }
 
     /// Addresses that more than one namespace has, or is called by.
-    pub(crate) fn shared(&self) -> &BTreeMap<IpAddr, Shared<'a>> {
+    pub(crate) fn shared(&self) -> &AllShared<'a> {
         self.shared
             .get_or_init(|| duplicate_address::all_shared(self))
     }
@@ -313,9 +315,10 @@ fn unread(view: &View<'_>) -> usize {
     }
 }
 
-/// Why there may be namespaces besides those that were found.
+/// Why there may be namespaces besides those that were found, or addresses in
+/// them.
 fn unfound(model: &Model) -> Option<&str> {
-    let failure = model.failure(NETNS)?;
+    let failure = model.failure(NETNS).or_else(|| model.failure(ADDRESSES))?;
     Some(failure.error.as_str())
 }
 

@@ -242,7 +242,8 @@ impl Engine {
             .map(|it| it.store.reservations.len());
         let pause = findings.len() / FINDINGS_PER_MS
             + reservations.sum::<usize>() / RESERVATIONS_PER_MS
-            + self.model.calls.len() / ATTACHMENTS_PER_MS;
+            + self.model.calls.len() / ATTACHMENTS_PER_MS
+            + view.shared().len() / FINDINGS_PER_MS;
         let pause = pause.min(MAX_PAUSE_MS);
         self.watch = watch(&view);
         self.gaps = gaps(&view);
@@ -349,6 +350,8 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id
         || old.addresses != new.addresses
+        || old.detail.address_count.map(|count| 2 * count) <= new.detail.address_count
+            && old.detail.address_count != new.detail.address_count
         || old.unknown != new.unknown
         || paths(old) != paths(new)
         || identities(old) != identities(new)
@@ -431,6 +434,13 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
              left over shows in 30 s (node-tracer scan --duration 40s waits for that)",
             duplicate_address::label(view.model, entry),
+        ));
+    }
+    let unjudged = view.shared().unjudged();
+    if unjudged > 0 {
+        gaps.push(format!(
+            "duplicate-address: too many addresses are in several network namespaces: {unjudged} \
+             that nothing calls a pod's were not looked at"
         ));
     }
     if let Some(why) = detect::blindness(view) {

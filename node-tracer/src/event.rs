@@ -20,7 +20,10 @@ pub(crate) use self::{
         RuntimeContainer, RuntimeSandbox, Store, StoreKind,
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
-    subjects::{Address, FdHolder, Netns, NotStuck, Pod, PodRef, ReservationHolder, Task},
+    subjects::{
+        ADDRESSES, Address, FdHolder, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
+        ReservationHolder, Task, has_room,
+    },
 };
 use crate::clock::Timestamp;
 

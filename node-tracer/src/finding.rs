@@ -251,6 +251,9 @@ pub(crate) struct Detail {
     /// add-failed, del-retry: what the plugin said last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<CniError>,
+    /// duplicate-address: how many addresses they share, if more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) address_count: Option<u64>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<std::collections::BTreeMap<String, u64>>,

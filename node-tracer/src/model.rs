@@ -9,7 +9,7 @@
 //! | table | holds | when full |
 //! |---|---|---|
 //! | network namespaces | [`netns::MAX_NETNS`] | the longest dying one makes room; if none is dying, the new one is left out |
-//! | addresses | [`netns::MAX_ADDRESSES`] | the new one is left out |
+//! | addresses | [`MAX_ADDRESSES`](crate::event::MAX_ADDRESSES) | the new one is left out, unless its namespace has few |
 //! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
@@ -401,7 +401,7 @@ impl Model {
     /// What was called for a namespace that goes, and what it still has.
     fn netns_gone(&mut self, netns: Netns, time: Timestamp) -> bool {
         let entry = self.netns.get(netns);
-        let held = entry.into_iter().flat_map(|entry| &entry.addresses);
+        let held = entry.into_iter().flat_map(|entry| entry.addresses.iter());
         let held = held.map(|held| held.address.address).collect();
         self.calls.netns_gone(netns, time, held)
     }

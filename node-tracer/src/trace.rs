@@ -51,6 +51,8 @@ use crate::{
 const POLL: Duration = Duration::from_millis(250);
 /// How long the start waits for a kubeconfig, on a node that has much to do.
 const CREDENTIALS: Duration = Duration::from_secs(10);
+/// So long the first verdict waits for the addresses of namespaces with many.
+const FIRST_READING: Duration = Duration::from_secs(1);
 /// Batches of records taken before timers get a turn.
 const BATCHES: usize = 16;
 /// While much happens, records are taken this far apart: to be woken for each
@@ -131,6 +133,11 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
     effects.step(&out.watched().unplaced, &mut events);
+    out.take(events.drain(..));
+    let started = Instant::now();
+    while live.read_on(&mut events) && started.elapsed() < FIRST_READING {
+        out.take(events.drain(..));
+    }
     out.take(events.drain(..));
     out.tick();
     let mut memory = Memory::after_start();

@@ -97,12 +97,19 @@ impl HangFs {
         })
     }
 
+    /// From now on it answers nothing at all, not even whether a file is there.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        let server = self.server.as_ref().context("it was released")?;
+        signal(server, libc::SIGSTOP).context("stop the FUSE server")
+    }
+
     /// Ends the server: every stuck reader gets an error and goes on.
     pub fn release(&mut self) {
         let Some(mut server) = self.server.take() else {
             return;
         };
         drop(server.stdin.take());
+        let _ = signal(&server, libc::SIGCONT);
         let ended = |server: &mut Child| matches!(server.try_wait(), Ok(Some(_)) | Err(_));
         if !wait::settle(Duration::from_secs(3), || ended(&mut server)) {
             // Not fatal for the readers either: the device is closed with it.
@@ -116,5 +123,13 @@ impl HangFs {
 impl Drop for HangFs {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+fn signal(server: &Child, signal: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: kill takes no pointers; the child has not been waited for.
+    match unsafe { libc::kill(server.id() as libc::pid_t, signal) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }

@@ -17,7 +17,7 @@ use crate::kernel::{describe_net, emit, header, load, load_into, load_text, offs
 
 /// Fills in what an address record says of its device and namespace.
 #[inline(always)]
-pub(super) fn with_device(record: &mut AddressRecord, dev: u64) {
+fn with_device(record: &mut AddressRecord, dev: u64) {
     record.net = describe_net(load(dev, offset!(dev_net)));
     record.ifindex = load(dev, offset!(dev_ifindex));
     load_into(&mut record.ifname, dev, offset!(dev_name));
@@ -27,7 +27,7 @@ pub(super) fn with_device(record: &mut AddressRecord, dev: u64) {
 }
 
 #[inline(always)]
-pub(super) fn with_ipv4(record: &mut AddressRecord, ifa: u64) {
+fn with_ipv4(record: &mut AddressRecord, ifa: u64) {
     load_into::<[u8; 4]>(
         // The first four of sixteen bytes.
         record.address.first_chunk_mut().unwrap_or(&mut [0; 4]),
@@ -39,7 +39,7 @@ pub(super) fn with_ipv4(record: &mut AddressRecord, ifa: u64) {
 }
 
 #[inline(always)]
-pub(super) fn with_ipv6(record: &mut AddressRecord, ifa: u64) {
+fn with_ipv6(record: &mut AddressRecord, ifa: u64) {
     load_into(&mut record.address, ifa, offset!(ifa6_addr));
     record.family = 6;
     record.prefix = load::<u32>(ifa, offset!(ifa6_prefix_len)) as u8;

@@ -1,33 +1,35 @@
-//! The kernel's list of network namespaces, with every address in each, read
-//! without entering any and without a lock.
+//! The kernel's list of network namespaces, with every device and address in
+//! each, read without entering any and without a lock.
 //!
 //! The iterator target is of no interest (the list of BPF maps, because it is
 //! short): the program does its work at the first element and goes through
 //! `net_namespace_list` and the device and address lists below it by itself.
 //! A list that changes underneath is safe (the reads are checked, the nodes
 //! are freed by RCU) and shows either state.
+//!
+//! Anybody who may make a namespace can put any number of devices and
+//! addresses into it. Of each namespace a walk of all reports no more items
+//! than the tracer asks for, and passes over the rest without a look at it:
+//! nobody's items cost another one's. A walk of a single namespace goes on
+//! where the last one has stopped.
 
 use core::ffi::c_void;
 
 use aya_ebpf::{helpers::bpf_loop, macros::map, maps::RingBuf};
 use node_tracer_ebpf::{
     layout::ABSENT,
-    record::{AddressRecord, NetnsRecord, WalkRequest, kind},
+    record::{Header, NetnsRecord, WalkAddress, WalkDevice, WalkRequest, kind},
 };
 
-use super::{
-    address::{with_device, with_ipv4, with_ipv6},
-    task::{IterMeta, WALK_REQUEST},
-};
-use crate::kernel::{describe_net, header, load, offset};
+use super::task::{IterMeta, WALK_REQUEST};
+use crate::kernel::{describe_net, header, load, load_into, load_text, offset};
 
 /// Filled by the walk, emptied by the tracer before the next.
 #[map]
 static WALK: RingBuf = RingBuf::with_byte_size(1 << 19, 0);
 
-/// Steps of one walk; more than any node has addresses, fewer than would hold
-/// an RCU reader for long.
-const MAX_STEPS: u32 = 1 << 18;
+/// Steps of one walk: some 20 ms, for which it holds back what waits for RCU.
+const MAX_STEPS: u32 = 1 << 19;
 /// `IFF_LOOPBACK`
 const IFF_LOOPBACK: u32 = 8;
 
@@ -43,10 +45,19 @@ struct Place {
     at: u32,
     /// Namespaces passed, the one being looked at included.
     seen: u32,
-    /// Namespaces to pass over.
+    /// As the request has them.
     skip: u32,
+    bare: u32,
+    skip_items: u32,
+    limit: u32,
+    only: u64,
+    /// Items of the current namespace passed, the one being looked at
+    /// included; addresses among them.
+    item: u32,
+    addresses: u32,
     /// 1 at the end of the list.
     complete: u32,
+    pad: u32,
     /// The list's head: a node that lies in no namespace.
     head: u64,
     /// `net.list` of the current namespace.
@@ -82,6 +93,35 @@ fn send<T: 'static>(record: &T) -> i64 {
 }
 
 #[inline(always)]
+fn timeless(kind: u32) -> Header {
+    Header {
+        kind,
+        pad: 0,
+        time: 0,
+    }
+}
+
+/// Whether the item that the walk has come to is to be reported.
+#[inline(always)]
+fn is_wanted(place: &Place) -> bool {
+    place.item > place.skip_items && place.limit != 0
+}
+
+/// Whether the items to be reported all have been.
+#[inline(always)]
+fn is_over(place: &Place) -> bool {
+    place.limit != 0 && place.item >= place.skip_items + place.limit
+}
+
+/// Passes over the rest of the namespace; one that was asked for alone is not
+/// at its end.
+#[inline(always)]
+fn leave(place: &mut Place) -> i64 {
+    place.at = AT_NET;
+    if place.only == 0 { GO_ON } else { STOP }
+}
+
+#[inline(always)]
 fn at_net(place: &mut Place) -> i64 {
     let node: u64 = load(place.net_node, 0);
     if node == 0 || node == place.head {
@@ -90,13 +130,17 @@ fn at_net(place: &mut Place) -> i64 {
     }
     place.net_node = node;
     place.seen += 1;
-    if place.seen <= place.skip {
+    let net = node - u64::from(offset!(net_list));
+    if place.seen <= place.skip || (place.only != 0 && place.only != net) {
         return GO_ON;
     }
-    let net = node - u64::from(offset!(net_list));
-    place.dev_head = net + u64::from(offset!(net_dev_base_head));
-    place.dev_node = load(place.dev_head, 0);
-    place.at = AT_DEVICE;
+    if place.seen > place.skip + place.bare {
+        place.item = 0;
+        place.addresses = 0;
+        place.dev_head = net + u64::from(offset!(net_dev_base_head));
+        place.dev_node = load(place.dev_head, 0);
+        place.at = AT_DEVICE;
+    }
     send(&NetnsRecord {
         header: header(kind::WALK_NETNS),
         net: describe_net(net),
@@ -108,17 +152,34 @@ fn at_net(place: &mut Place) -> i64 {
 fn at_device(place: &mut Place) -> i64 {
     if place.dev_node == 0 || place.dev_node == place.dev_head {
         place.at = AT_NET;
-        return GO_ON;
+        place.complete = u32::from(place.only != 0);
+        return if place.only == 0 { GO_ON } else { STOP };
     }
     let dev = device(place);
     if load::<u32>(dev, offset!(dev_flags)) & IFF_LOOPBACK != 0 {
         place.dev_node = load(place.dev_node, 0);
         return GO_ON;
     }
+    if is_over(place) {
+        return leave(place);
+    }
     let in_dev: u64 = load(dev, offset!(dev_ip_ptr));
     place.ifa = load(in_dev, offset!(in_dev_ifa_list));
     place.at = AT_IPV4;
-    GO_ON
+    place.item += 1;
+    if !is_wanted(place) {
+        return GO_ON;
+    }
+    let mut record = WalkDevice {
+        header: timeless(kind::WALK_DEVICE),
+        ifindex: load(dev, offset!(dev_ifindex)),
+        ..WalkDevice::default()
+    };
+    load_into(&mut record.ifname, dev, offset!(dev_name));
+    let ops: u64 = load(dev, offset!(dev_link_ops));
+    let kind: u64 = load(ops, offset!(link_ops_kind));
+    load_text(kind, &mut record.link_kind);
+    send(&record)
 }
 
 #[inline(always)]
@@ -133,11 +194,24 @@ fn at_ipv4(place: &mut Place) -> i64 {
         place.at = AT_IPV6;
         return GO_ON;
     }
+    if is_over(place) {
+        return leave(place);
+    }
     let ifa = place.ifa;
     place.ifa = load(ifa, offset!(ifa_next));
-    let mut record = blank();
-    with_ipv4(&mut record, ifa);
-    with_device(&mut record, device(place));
+    place.item += 1;
+    place.addresses += 1;
+    if !is_wanted(place) {
+        return GO_ON;
+    }
+    let mut record = blank(place, 4);
+    load_into::<[u8; 4]>(
+        // The first four of sixteen bytes.
+        record.address.first_chunk_mut().unwrap_or(&mut [0; 4]),
+        ifa,
+        offset!(ifa_local),
+    );
+    load_into(&mut record.prefix, ifa, offset!(ifa_prefixlen));
     send(&record)
 }
 
@@ -148,19 +222,29 @@ fn at_ipv6(place: &mut Place) -> i64 {
         place.at = AT_DEVICE;
         return GO_ON;
     }
+    if is_over(place) {
+        return leave(place);
+    }
     let ifa = place.ifa6_node - u64::from(offset!(ifa6_list));
     place.ifa6_node = load(place.ifa6_node, 0);
-    let mut record = blank();
-    with_ipv6(&mut record, ifa);
-    with_device(&mut record, device(place));
+    place.item += 1;
+    place.addresses += 1;
+    if !is_wanted(place) {
+        return GO_ON;
+    }
+    let mut record = blank(place, 6);
+    load_into(&mut record.address, ifa, offset!(ifa6_addr));
+    record.prefix = load::<u32>(ifa, offset!(ifa6_prefix_len)) as u8;
     send(&record)
 }
 
 #[inline(always)]
-fn blank() -> AddressRecord {
-    AddressRecord {
-        header: header(kind::WALK_ADDRESS),
-        ..AddressRecord::default()
+fn blank(place: &Place, family: u8) -> WalkAddress {
+    WalkAddress {
+        header: timeless(kind::WALK_ADDRESS),
+        ifindex: load(device(place), offset!(dev_ifindex)),
+        family,
+        ..WalkAddress::default()
     }
 }
 
@@ -186,7 +270,11 @@ extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
     // SAFETY: the map's own value.
     let WalkRequest {
         init_net,
+        only,
         skip,
+        bare,
+        skip_items,
+        limit,
         reported,
         ..
     } = unsafe { *request };
@@ -203,7 +291,14 @@ extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
         at: reported,
         seen: reported,
         skip,
+        bare,
+        skip_items,
+        limit,
+        only,
+        item: reported,
+        addresses: reported,
         complete: reported,
+        pad: 0,
         head,
         net_node: head,
         dev_head: zero,
@@ -222,6 +317,7 @@ extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
     // SAFETY: the map's own value; the tracer runs one walk at a time.
     unsafe {
         (*request).complete = place.complete;
+        (*request).addresses = place.addresses;
         (*request).reported = if place.complete != 0 {
             place.seen
         } else {

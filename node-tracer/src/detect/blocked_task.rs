@@ -47,9 +47,10 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     let pod = by_cgroup.or_else(|| super::pod_of(view.model, entry?));
     let addresses: Vec<_> = entry
         .into_iter()
-        .flat_map(|entry| &entry.addresses)
+        .flat_map(|entry| entry.addresses.iter())
         .map(|held| held.address.address)
         .filter(|address| is_routable(*address))
+        .take(super::own::MAX_LISTED)
         .collect();
 
     let of_pod = pod

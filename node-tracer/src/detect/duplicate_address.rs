@@ -1,5 +1,5 @@
 //! duplicate-address: two network namespaces on the node have the same address
-//! in the same network.
+//! in the same network. That is one finding, however many addresses they share.
 //!
 //! Which network an address is on is told by what its device is plugged into
 //! ([`super::links`]): gateways, service addresses, VPN clients, docker
@@ -13,7 +13,7 @@
 //! the address before they remove it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
     time::Duration,
 };
@@ -29,7 +29,7 @@ use crate::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         Model,
-        netns::{HeldAddress, NetnsEntry},
+        netns::{HeldAddress, NetnsEntry, Serial},
         pods::Standing,
         sandbox::Known,
     },
@@ -75,39 +75,138 @@ pub(crate) struct Shared<'a> {
     conflicts: Vec<Conflict<'a>>,
 }
 
-/// One finding for each address and each network that it is used twice in.
+/// Addresses that several namespaces have.
+#[derive(Debug, Default)]
+pub(crate) struct AllShared<'a> {
+    /// Each that was looked at.
+    each: BTreeMap<IpAddr, Shared<'a>>,
+    /// How many more the same namespaces have.
+    more: HashMap<Vec<Serial>, usize>,
+    /// Addresses that were not looked at, of namespaces of which no other one
+    /// was.
+    unjudged: usize,
+}
+
+impl Conflict<'_> {
+    /// Since when there are two.
+    fn since(&self) -> Option<Timestamp> {
+        self.owners.get(1).map(|owner| owner.since)
+    }
+}
+
+impl<'a> AllShared<'a> {
+    /// Each that was looked at.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Shared<'a>> {
+        self.each.values()
+    }
+
+    /// How many were looked at.
+    pub(crate) fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    /// How many were not, and nothing is told of the namespaces that have them.
+    pub(crate) fn unjudged(&self) -> usize {
+        self.unjudged
+    }
+}
+
+/// Addresses of the same namespaces that are looked at one by one; who has one
+/// in common can have thousands. What something calls a pod's is always looked
+/// at.
+const MAX_OF_ONE: usize = 32;
+/// The same of all namespaces together.
+const MAX_JUDGED: usize = 2_048;
+/// Addresses besides the first that a finding makes claims of.
+const MAX_CLAIMED: usize = 8;
+
+/// One finding for namespaces that share addresses in one network.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let found = view.shared().iter();
-    let found = found.flat_map(|(address, shared)| {
-        let conflicts = shared.conflicts.iter();
-        conflicts.filter_map(|conflict| finding(view, *address, conflict))
+    let mut groups: BTreeMap<(Vec<Serial>, bool), Vec<(IpAddr, &Conflict<'_>)>> = BTreeMap::new();
+    for (address, shared) in &view.shared().each {
+        for conflict in &shared.conflicts {
+            let owners = conflict.owners.iter();
+            let mut owners: Vec<Serial> = owners.map(|owner| owner.entry.serial).collect();
+            owners.sort_unstable();
+            let group = groups.entry((owners, conflict.is_certain)).or_default();
+            group.push((*address, conflict));
+        }
+    }
+    // Each counts once, with those that it was found with.
+    let mut more = view.shared().more.clone();
+    let found = groups.into_values().filter_map(|mut group| {
+        // What was first stays first: the finding has its ID from it.
+        group.sort_by_key(|(address, conflict)| (conflict.since(), *address));
+        let netns = &view.model.netns;
+        let more = group
+            .iter()
+            .filter_map(|(address, _)| more.remove(&netns.owners(*address)));
+        let more = more.sum();
+        finding(view, &group, more)
     });
     found.collect()
 }
 
 /// See [`View::shared`].
-pub(super) fn all_shared<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Shared<'a>> {
-    let held = view.model.netns.shared();
-    let unseen = view.unseen().iter().filter(|(address, entries)| {
-        entries.len() > 1 || view.model.netns.with_address(**address).next().is_some()
-    });
-    let all = held.chain(unseen.map(|(address, _)| *address));
-    let all = all.filter(|address| is_routable(*address));
-    let each = all.map(|address| {
-        let owners = owners(view, address);
-        let conflicts = conflicts(view, address, &owners);
-        (address, Shared { owners, conflicts })
-    });
-    each.collect()
+pub(super) fn all_shared<'a>(view: &View<'a>) -> AllShared<'a> {
+    let netns = &view.model.netns;
+    let mut all = AllShared::default();
+    let mut judged: HashMap<Vec<Serial>, usize> = HashMap::new();
+    let mut named = None;
+    for address in netns.shared().filter(|address| is_routable(*address)) {
+        let serials = netns.owners(address);
+        let of_these = judged.get(&serials).copied().unwrap_or_default();
+        if (of_these >= MAX_OF_ONE || all.each.len() >= MAX_JUDGED)
+            && !named
+                .get_or_insert_with(|| all_named(view.model))
+                .contains(&address)
+        {
+            *all.more.entry(serials).or_default() += 1;
+            continue;
+        }
+        *judged.entry(serials).or_default() += 1;
+        all.each.insert(address, shared(view, address));
+    }
+    for (address, entries) in view.unseen() {
+        let is_shared = entries.len() > 1 || !netns.owners(*address).is_empty();
+        if is_shared && is_routable(*address) && !all.each.contains_key(address) {
+            all.each.insert(*address, shared(view, *address));
+        }
+    }
+    let without = all.more.iter();
+    let without = without.filter(|(serials, _)| !judged.contains_key(*serials));
+    all.unjudged = without.map(|(_, count)| count).sum();
+    all
+}
+
+/// Addresses that anything but the kernel calls somebody's.
+fn all_named(model: &Model) -> HashSet<IpAddr> {
+    let pods = model.pods.list().into_iter().flat_map(|list| list.pods());
+    let pods = pods.flat_map(|pod| pod.ips.iter().copied());
+    let lists = model.runtime.lists();
+    let sandboxes = lists.flat_map(|list| list.sandboxes());
+    let sandboxes = sandboxes.flat_map(|sandbox| sandbox.ips.iter().copied());
+    let cached = model.cni.attachments();
+    let cached = cached.flat_map(|each| each.ips.iter().copied());
+    let called = model.calls.attachments().flat_map(|each| each.ips());
+    let stores = model.cni.stores();
+    let reserved = stores.flat_map(|it| it.store.reservations.iter().map(|it| it.address));
+    let named = pods.chain(sandboxes).chain(cached);
+    named.chain(called).chain(reserved).collect()
+}
+
+fn shared<'a>(view: &View<'a>, address: IpAddr) -> Shared<'a> {
+    let owners = owners(view, address);
+    let conflicts = conflicts(view, address, &owners);
+    Shared { owners, conflicts }
 }
 
 /// The namespaces that really have an address, earliest first.
 fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
-    let with = view.model.netns.with_address(address);
-    let held = with.filter_map(|entry| {
-        let mut held = entry.addresses.iter();
-        let its =
-            held.find(|held| held.address.address == address && counts(view.model, entry, held))?;
+    let netns = &view.model.netns;
+    let held = netns.with_address(address).filter_map(|entry| {
+        let mut held = netns.held_at(entry, address);
+        let its = held.find(|held| counts(view.model, entry, held))?;
         Some(Owner {
             entry,
             held: Some(its),
@@ -134,13 +233,19 @@ fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
 /// as that is known.
 pub(crate) fn rivals<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Vec<Owner<'a>> {
     let is_own = |owner: &Owner<'_>| owner.entry.serial == entry.serial;
-    let shared = view.shared().get(&address);
-    let conflicts = shared.into_iter().flat_map(|shared| &shared.conflicts);
-    let its =
-        conflicts.filter(|conflict| conflict.is_certain && conflict.owners.iter().any(is_own));
-    its.flat_map(|conflict| conflict.owners.iter().copied())
-        .filter(|owner| !is_own(owner))
-        .collect()
+    let of = |shared: &Shared<'a>| -> Vec<Owner<'a>> {
+        let conflicts = shared.conflicts.iter();
+        let its =
+            conflicts.filter(|conflict| conflict.is_certain && conflict.owners.iter().any(is_own));
+        its.flat_map(|conflict| conflict.owners.iter().copied())
+            .filter(|owner| !is_own(owner))
+            .collect()
+    };
+    match view.shared().each.get(&address) {
+        Some(shared) => of(shared),
+        None if view.model.netns.owners(address).len() > 1 => of(&shared(view, address)),
+        None => Vec::new(),
+    }
 }
 
 /// Namespaces with a shared address of which it is not known whether they share
@@ -251,13 +356,23 @@ fn counts(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
     !is_loopback || own::is_named(model, entry, held.address.address)
 }
 
+/// Whether a namespace is one that a pod made for itself; see [`inner`].
+pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let known = view.inner.borrow().get(&entry.serial).copied();
+    known.unwrap_or_else(|| {
+        let is_inner = inner(view, entry);
+        view.inner.borrow_mut().insert(entry.serial, is_inner);
+        is_inner
+    })
+}
+
 /// A namespace that a pod made for itself: the API server has other addresses
 /// for the pod; or the runtime or CNI have another namespace for it than this
 /// one, which only a cgroup ties to the pod; or it is cabled to another one of
 /// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
 /// list or libcni names is a sandbox, if not the pod's newest, and so is what
 /// has an address of the pod's own or of another of its sandboxes.
-pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
+fn inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     let model = view.model;
     let own = entry.sandbox.add.is_some() || entry.sandbox.named;
     let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
@@ -268,35 +383,35 @@ pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
         .pod(uid)
         .map(|pod| pod.ips.as_slice())
         .unwrap_or_default();
-    let has = |entry: &NetnsEntry, address: IpAddr| {
-        let mut held = entry.addresses.iter();
-        held.any(|held| held.address.address == address)
-    };
+    let has = |entry: &NetnsEntry, address: IpAddr| model.netns.has(entry, address);
     let others = || {
         let its = view.of_pod(uid).iter();
         its.filter(|other| other.serial != entry.serial)
     };
     let is_sandbox = |other: &NetnsEntry| other.sandbox.add.is_some() || other.sandbox.named;
-    let of_sibling =
-        |address: IpAddr| others().any(|other| is_sandbox(other) && has(other, address));
-    let mut held = entry.addresses.iter().map(|held| held.address.address);
-    let is_pods = |address: IpAddr| {
-        let of_runtime = || {
-            let mut lists = model.runtime.lists();
-            lists.any(|list| {
-                list.of_pod(uid)
-                    .any(|sandbox| sandbox.ips.contains(&address))
-            })
+    // Of two that have very many addresses, the one with fewer is gone through.
+    let shares = |other: &NetnsEntry| {
+        let (few, many) = match other.addresses.len() < entry.addresses.len() {
+            true => (other, entry),
+            false => (entry, other),
         };
-        let of_cni = || {
-            model
-                .cni
-                .of_pod(uid)
-                .any(|each| each.ips.contains(&address))
-        };
-        ips.contains(&address) || of_sibling(address) || of_runtime() || of_cni()
+        let mut held = few.addresses.iter().map(|held| held.address.address);
+        held.any(|address| is_routable(address) && has(many, address))
     };
-    if held.any(|address| is_routable(address) && is_pods(address)) {
+    let of_sibling = || others().any(|other| is_sandbox(other) && shares(other));
+    let is_own = |address: &IpAddr| is_routable(*address) && has(entry, *address);
+    let of_runtime = || {
+        let mut lists = model.runtime.lists();
+        lists.any(|list| {
+            list.of_pod(uid)
+                .any(|sandbox| sandbox.ips.iter().any(is_own))
+        })
+    };
+    let of_cni = || {
+        let mut its = model.cni.of_pod(uid);
+        its.any(|each| each.ips.iter().any(is_own))
+    };
+    if ips.iter().any(is_own) || of_sibling() || of_runtime() || of_cni() {
         return false;
     }
     if let Some(leads_out) = leads_out(view, entry, uid) {
@@ -367,7 +482,16 @@ fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
         || ended.is_some_and(|del| !view.passed(del.at.plus(BETWEEN_DELS)))
 }
 
-fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Option<Finding> {
+/// `more`: addresses of the same namespaces that were not looked at.
+fn finding<'a>(
+    view: &View<'a>,
+    conflicts: &[(IpAddr, &Conflict<'a>)],
+    more: usize,
+) -> Option<Finding> {
+    let [(address, conflict), others @ ..] = conflicts else {
+        return None;
+    };
+    let address = *address;
     let Conflict {
         owners,
         is_certain,
@@ -394,7 +518,19 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Opt
         .map(|owner| format!("by {}", user(view, owner.entry)))
         .collect();
     for owner in &owners {
-        claim_owner(view, address, owner, &mut said);
+        claim_address(view, address, owner, &mut said);
+        claim_owner(view, owner, &mut said);
+    }
+    for (address, conflict) in others.iter().take(MAX_CLAIMED) {
+        for owner in &conflict.owners {
+            claim_address(view, *address, owner, &mut said);
+        }
+    }
+    let count = conflicts.len() + more;
+    if count > 1 {
+        let labels = joined(owners.iter().map(|owner| label(view.model, owner.entry)));
+        let claim = format!("{labels} have other addresses in common, too");
+        said.claims.push(evidence(claim, "kernel", since));
     }
     let Said {
         claims,
@@ -431,6 +567,10 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Opt
              can keep it",
         )),
     }
+    let are_used = match count - 1 {
+        0 => format!("{address} is used"),
+        more => format!("{address} and {more} more are used"),
+    };
     Some(Finding {
         rule: Rule::DuplicateAddress,
         severity: match (is_certain, pods) {
@@ -446,14 +586,10 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Opt
         ),
         since,
         title: match (is_certain, users.as_slice()) {
-            (true, [one, other]) => format!("{address} is used twice: {one} and {other}"),
-            (true, many) => format!(
-                "{address} is used {} times: {}",
-                many.len(),
-                many.join(", ")
-            ),
+            (true, [one, other]) => format!("{are_used} twice: {one} and {other}"),
+            (true, many) => format!("{are_used} {} times: {}", many.len(), many.join(", ")),
             (false, many) => format!(
-                "{address} is used {} times, perhaps in different networks: {}",
+                "{are_used} {} times, perhaps in different networks: {}",
                 many.len(),
                 many.join(", ")
             ),
@@ -461,7 +597,11 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Opt
         pod: pod_of(view.model, newest.entry),
         sandbox_id: newest.entry.sandbox.id.clone(),
         netns: Some(netns_of(newest.entry)),
-        addresses: vec![address],
+        addresses: conflicts
+            .iter()
+            .map(|(address, _)| *address)
+            .take(own::MAX_LISTED)
+            .collect(),
         holders: owners
             .iter()
             .flat_map(|owner| holders_of(view.model, owner.entry))
@@ -469,7 +609,10 @@ fn finding<'a>(view: &View<'a>, address: IpAddr, conflict: &Conflict<'a>) -> Opt
         evidence: claims,
         unknown,
         advice,
-        detail: Detail::default(),
+        detail: Detail {
+            address_count: (count > 1).then_some(count as u64),
+            ..Detail::default()
+        },
     })
 }
 
@@ -515,15 +658,9 @@ struct Said {
     advice: Vec<String>,
 }
 
-/// What is known of one owner, what is not, and what follows.
-fn claim_owner<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut Said) {
-    let Said {
-        claims,
-        unknown,
-        advice,
-    } = said;
-    let entry = owner.entry;
-    let label = label(view.model, entry);
+/// How an owner has an address.
+fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut Said) {
+    let label = label(view.model, owner.entry);
     match owner.held {
         Some(held) => {
             let found = match owner.is_dated {
@@ -532,17 +669,28 @@ fn claim_owner<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &m
             };
             let ifname = &held.address.ifname;
             let claim = format!("{label} has {} on {ifname}{found}", held.address);
-            claims.push(evidence(claim, "kernel", owner.since));
+            said.claims.push(evidence(claim, "kernel", owner.since));
         }
         None => {
             let claim = format!("{address} is the address of {label}");
-            claims.push(evidence(claim, "cni", owner.since));
-            unknown.push(format!(
+            said.claims.push(evidence(claim, "cni", owner.since));
+            said.unknown.push(format!(
                 "whether {label} still uses {address}: no device there has it, as with gVisor, \
                  which answers for it itself, or after it was taken away"
             ));
         }
     }
+}
+
+/// What is known of one owner, what is not, and what follows.
+fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
+    let Said {
+        claims,
+        unknown,
+        advice,
+    } = said;
+    let entry = owner.entry;
+    let label = label(view.model, entry);
     match entry.sandbox.known {
         Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
             let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());

@@ -6,16 +6,16 @@
 //! (gVisor takes it off the device and answers for it itself). Of what nobody
 //! names, those on devices that lead out of the namespace are.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
 
 use super::{View, heard, is_routable, links};
 use crate::{
     clock::Timestamp,
-    model::{
-        Model,
-        netns::{HeldAddress, NetnsEntry},
-        sandbox::Known,
-    },
+    event::Address,
+    model::{Model, netns::NetnsEntry, sandbox::Known},
 };
 
 /// What Kubernetes' runtimes call a pod's own device.
@@ -45,30 +45,60 @@ pub(super) fn is_closed(kind: &str) -> bool {
     kind != "bridge" && INNER_KINDS.contains(&kind)
 }
 
+/// Addresses of one namespace that a finding lists.
+pub(crate) const MAX_LISTED: usize = 64;
+
 /// Addresses that a pod's namespace has as its own: those of the kernel, and
-/// those that it is called by and the kernel does not show.
+/// those that it is called by and the kernel does not show. Of very many, those
+/// that something calls the pod's come first, and the rest is left out.
 pub(crate) fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     let mut own: Vec<IpAddr> = Vec::new();
-    let held = entry.addresses.iter();
-    let held = held.filter(|held| is_own(view, entry, held));
-    let held = held.map(|held| held.address.address);
-    for address in held.chain(unseen(view, entry)) {
+    let model = view.model;
+    let uid = entry.sandbox.uid();
+    let pod = uid.and_then(|uid| model.pods.pod(uid));
+    let in_api = pod.filter(|pod| !pod.host_network);
+    let in_api = in_api.into_iter().flat_map(|pod| pod.ips.iter().copied());
+    let names: BTreeSet<IpAddr> = names(model, entry).into_iter().chain(in_api).collect();
+    let has_id = entry.sandbox.id.is_some() || !entry.sandbox.containers.is_empty();
+    let is_named = |address: IpAddr| {
+        names.contains(&address) || (has_id && is_reserved(model, entry, address))
+    };
+    let mut ways_out: HashMap<&str, bool> = HashMap::new();
+    for held in entry.addresses.iter() {
+        let Address {
+            address,
+            ifname,
+            link_kind,
+            ..
+        } = &held.address;
+        if own.len() > MAX_LISTED {
+            break;
+        }
+        let kind = link_kind.as_deref();
+        let is_loopback = ifname == "lo" && kind.is_none();
+        let is_inner = is_loopback || kind.is_some_and(|kind| INNER_KINDS.contains(&kind));
+        let mut leads_out = || {
+            let way = ways_out.entry(ifname);
+            *way.or_insert_with(|| links::leads_out(view, entry, ifname))
+        };
+        let is_own = !is_inner || is_named(*address) || (kind == Some("bridge") && leads_out());
+        if is_own && is_routable(*address) && !own.contains(address) {
+            own.push(*address);
+        }
+    }
+    if own.len() > MAX_LISTED {
+        let is_its = |address: &IpAddr| is_routable(*address) && model.netns.has(entry, *address);
+        let named: Vec<IpAddr> = names.into_iter().filter(is_its).take(MAX_LISTED).collect();
+        own.retain(|address| !named.contains(address));
+        own.splice(0..0, named);
+        own.truncate(MAX_LISTED);
+    }
+    for address in unseen(view, entry) {
         if is_routable(address) && !own.contains(&address) {
             own.push(address);
         }
     }
     own
-}
-
-/// Whether an address that the kernel has is the pod's own.
-fn is_own(view: &View<'_>, entry: &NetnsEntry, held: &HeldAddress) -> bool {
-    let kind = held.address.link_kind.as_deref();
-    let ifname = &held.address.ifname;
-    let is_loopback = ifname == "lo" && kind.is_none();
-    let is_inner = is_loopback || kind.is_some_and(|kind| INNER_KINDS.contains(&kind));
-    !is_inner
-        || is_named(view.model, entry, held.address.address)
-        || (kind == Some("bridge") && links::leads_out(view, entry, ifname))
 }
 
 /// Addresses that the pod is called by and that no device of its namespace has,
@@ -101,11 +131,8 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
             other.sandbox.pod.is_none() || other.sandbox.uid() == sandbox.uid()
         };
         let others: Vec<_> = others.filter(may_be_pods).collect();
-        let has = |other: &NetnsEntry, address: IpAddr| {
-            let mut held = other.addresses.iter();
-            held.any(|held| held.address.address == address)
-        };
-        let may_have = |other: &NetnsEntry, address| is_bare(other) || has(other, address);
+        let netns = &view.model.netns;
+        let may_have = |other: &NetnsEntry, address| is_bare(other) || netns.has(other, address);
         let is_only = |address| !others.iter().any(|other| may_have(other, address));
         named.extend(pod.ips.iter().copied().filter(|address| is_only(*address)));
     }
@@ -141,7 +168,9 @@ pub(super) fn all_unseen<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Vec<&'a NetnsE
 
 /// Whether anything but the kernel says that an address is a namespace's pod's.
 pub(crate) fn is_named(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
-    called_by_sandbox(model, entry).contains(&address) || is_in_api(model, entry, address)
+    names(model, entry).contains(&address)
+        || is_reserved(model, entry, address)
+        || is_in_api(model, entry, address)
 }
 
 /// Whether the API server has an address as the pod's.
@@ -151,8 +180,17 @@ fn is_in_api(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
 }
 
 /// Addresses that the runtime, libcni, a CNI ADD and stores have for the
-/// namespace's own sandbox.
+/// namespace's own sandbox; of stores, those that it really has.
 fn called_by_sandbox(model: &Model, entry: &NetnsEntry) -> Vec<IpAddr> {
+    let mut named = names(model, entry);
+    let held = entry.addresses.iter().map(|held| held.address.address);
+    named.extend(held.filter(|address| is_reserved(model, entry, *address)));
+    named
+}
+
+/// Addresses that the runtime, libcni and a CNI ADD have for the namespace's own
+/// sandbox.
+fn names(model: &Model, entry: &NetnsEntry) -> Vec<IpAddr> {
     let mut named = Vec::new();
     let sandbox = &entry.sandbox;
     let ids = sandbox.id.iter().chain(&sandbox.containers);
@@ -170,8 +208,6 @@ fn called_by_sandbox(model: &Model, entry: &NetnsEntry) -> Vec<IpAddr> {
         );
         named.extend(model.calls.of_container(id).flat_map(|each| each.ips()));
     }
-    let held = entry.addresses.iter().map(|held| held.address.address);
-    named.extend(held.filter(|address| is_reserved(model, entry, *address)));
     named
 }
 
@@ -230,8 +266,11 @@ pub(super) fn is_primary(
         sandbox.known,
         Some(Known::Cni { .. } | Known::Cache { .. } | Known::Runtime { .. })
     );
-    let called = called_by_sandbox(model, entry);
-    is_told && ifname == Some(DEFAULT) && (called.is_empty() || called.contains(&address))
+    let is_called = || {
+        let called = called_by_sandbox(model, entry);
+        called.is_empty() || called.contains(&address)
+    };
+    is_told && ifname == Some(DEFAULT) && is_called()
 }
 
 /// Since when a namespace has an address that the kernel does not show: since

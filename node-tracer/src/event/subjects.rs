@@ -114,6 +114,29 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// The source of addresses: it fails while some are there and not known.
+pub(crate) const ADDRESSES: &str = "addresses";
+/// Addresses of all namespaces together that are kept.
+pub(crate) const MAX_ADDRESSES: usize = 131_072;
+/// So many of each namespace are kept in any case.
+const ADDRESSES_OF_EACH: usize = 16;
+/// Beyond so many in one namespace, some room is left to others.
+const MANY_ADDRESSES: usize = 1_024;
+/// That room.
+const LEFT_TO_OTHERS: usize = 16_384;
+
+/// Whether one more address is kept, of a namespace that has `own` of them, where
+/// all namespaces together have `all`. Anybody who may make a namespace can put
+/// any number into it: who has few is not to suffer from who has many.
+pub(crate) fn has_room(own: usize, all: usize) -> bool {
+    let room = match own {
+        ..ADDRESSES_OF_EACH => return true,
+        ..MANY_ADDRESSES => MAX_ADDRESSES,
+        _ => MAX_ADDRESSES - LEFT_TO_OTHERS,
+    };
+    all < room
+}
+
 /// A pod by name. Two pods of the same name differ in UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PodRef {

@@ -226,7 +226,7 @@ impl<'a> Related<'a> {
     fn own_addresses(&self) -> BTreeSet<IpAddr> {
         let entries = self.netns.values().filter(|entry| !entry.host);
         let held: BTreeSet<IpAddr> = entries
-            .flat_map(|entry| &entry.addresses)
+            .flat_map(|entry| entry.addresses.iter())
             .map(|held| held.address.address)
             .collect();
         if !held.is_empty() {

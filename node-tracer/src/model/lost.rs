@@ -181,8 +181,8 @@ impl Lost {
             }
             What::AddressRemoved { netns, address } => {
                 let held = table.get(*netns).filter(|entry| {
-                    let mut held = entry.addresses.iter();
-                    held.any(|held| held.address.address == address.address)
+                    let mut held = table.held_at(entry, address.address);
+                    held.next().is_some()
                 });
                 held.is_some_and(|entry| {
                     let given = tables.given(entry);

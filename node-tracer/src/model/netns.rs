@@ -22,7 +22,7 @@ pub(crate) use self::entry::{HeldAddress, NetnsEntry, Wiring};
 use self::index::AddressIndex;
 use crate::{
     clock::Timestamp,
-    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task},
+    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, has_room},
 };
 
 /// The source that fails while not all that can lead to a namespace could be
@@ -30,8 +30,6 @@ use crate::{
 pub(crate) const NETNS: &str = "netns";
 /// Namespaces at most.
 pub(crate) const MAX_NETNS: usize = 16_384;
-/// Addresses at most, in all namespaces.
-pub(crate) const MAX_ADDRESSES: usize = 65_536;
 /// The dead that are remembered; the oldest are forgotten.
 const MAX_DEAD: usize = 1_024;
 /// Paths that are remembered of one namespace.
@@ -118,9 +116,14 @@ impl NetnsTable {
         self.addresses.shared.iter().copied()
     }
 
+    /// The namespaces that have an address, by what names them, oldest first.
+    pub(crate) fn owners(&self, address: IpAddr) -> Vec<Serial> {
+        self.addresses.with(address)
+    }
+
     /// The namespaces that have an address, oldest first.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = &NetnsEntry> {
-        let serials = self.addresses.with(address).into_iter();
+        let serials = self.owners(address).into_iter();
         serials.filter_map(|serial| self.entries.get(&serial))
     }
 
@@ -265,32 +268,36 @@ impl NetnsTable {
         found: bool,
         made: Option<Timestamp>,
     ) -> bool {
-        let full = self.addresses.count >= MAX_ADDRESSES;
-        let Some(entry) = self
-            .resolve(netns, time)
-            .filter(|entry| entry.dying.is_none())
-        else {
+        let all = self.addresses.len();
+        let entry = self.resolve(netns, time);
+        let Some(entry) = entry.filter(|entry| entry.dying.is_none()) else {
             return false;
         };
-        if let Some(held) = entry.addresses.iter_mut().find(|held| held.is_at(address)) {
+        let serial = entry.serial;
+        if let Some(place) = self.place(serial, address)
+            && let Some(entry) = self.entries.get_mut(&serial)
+            && let Some(held) = entry.addresses.get_mut(place)
+        {
             let dated = held.made.is_none() && made.is_some();
             let changed = held.address != *address || dated;
             held.made = held.made.or(made);
             held.address = address.clone();
             return changed;
         }
-        if full {
+        let Some(entry) = self.entries.get_mut(&serial) else {
+            return false;
+        };
+        if !has_room(entry.addresses.len(), all) {
             self.dropped += 1;
             return true;
         }
-        entry.addresses.push(HeldAddress {
+        let place = entry.addresses.push(HeldAddress {
             address: address.clone(),
             since: time,
             found,
             made,
         });
-        let serial = entry.serial;
-        self.addresses.add(address.address, serial);
+        self.addresses.add(address.address, serial, place);
         true
     }
 
@@ -304,16 +311,38 @@ impl NetnsTable {
             return false;
         };
         let serial = entry.serial;
-        let Some(entry) = self.entries.get_mut(&serial) else {
+        let Some(place) = self.place(serial, address) else {
             return false;
         };
-        let place = entry.addresses.iter().position(|held| held.is_at(address));
-        let Some(place) = place else {
-            return false;
-        };
-        entry.addresses.remove(place);
-        self.addresses.remove(address.address, serial);
+        if let Some(entry) = self.entries.get_mut(&serial) {
+            entry.addresses.remove(place);
+        }
+        self.addresses.remove(address.address, serial, place);
         true
+    }
+
+    /// Where a namespace has an address, if it has it on that device.
+    fn place(&self, serial: Serial, address: &Address) -> Option<u64> {
+        let entry = self.entries.get(&serial)?;
+        let mut places = self.addresses.places(address.address, serial);
+        let is_at = |held: &HeldAddress| held.is_at(address);
+        places.find(|place| entry.addresses.get(*place).is_some_and(is_at))
+    }
+
+    /// Whether a namespace has an address.
+    pub(crate) fn has(&self, entry: &NetnsEntry, address: IpAddr) -> bool {
+        let mut places = self.addresses.places(address, entry.serial);
+        places.next().is_some()
+    }
+
+    /// How a namespace has an address, on each device that has it.
+    pub(crate) fn held_at<'a>(
+        &'a self,
+        entry: &'a NetnsEntry,
+        address: IpAddr,
+    ) -> impl Iterator<Item = &'a HeldAddress> {
+        let places = self.addresses.places(address, entry.serial);
+        places.filter_map(|place| entry.addresses.get(place))
     }
 
     /// A task that was stuck goes on: what was told of its state is not so any
@@ -403,9 +432,9 @@ impl NetnsTable {
 
     fn forget_addresses(&mut self, serial: Serial) {
         let entry = self.entries.get_mut(&serial);
-        let addresses = entry.map(|entry| std::mem::take(&mut entry.addresses));
-        for held in addresses.into_iter().flatten() {
-            self.addresses.remove(held.address.address, serial);
+        let addresses = entry.map(|entry| entry.addresses.take());
+        for (place, held) in addresses.into_iter().flatten() {
+            self.addresses.remove(held.address.address, serial, place);
         }
     }
 

@@ -6,6 +6,7 @@ mod cni;
 mod holders;
 mod inventory;
 mod nets;
+mod reading;
 mod records;
 mod stalls;
 mod start;
@@ -15,7 +16,7 @@ mod tasks;
 pub(crate) use self::cni::fuzz;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     os::fd::{AsRawFd, RawFd},
     time::Duration,
 };
@@ -25,24 +26,24 @@ use node_tracer_ebpf::record::{self, TaskRow};
 use self::{
     cni::CniTable,
     holders::Holders,
-    inventory::{Iterators, Polled},
-    nets::{NetTable, Seen},
+    inventory::{Iterators, Polled, Unread},
+    nets::NetTable,
+    reading::Readings,
     stalls::Told,
     tasks::Owners,
 };
 use super::{
     ebpf::{
         Probes,
-        inventory::NetEntry,
         plan::{Mechanism, Plan, Signal},
         records::Record,
         symbols::Symbols,
     },
-    procfs::{Bounded, Procfs},
+    procfs::Procfs,
 };
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now as now},
-    event::{Address, Event, Netns, What},
+    event::{Event, Netns, What},
 };
 
 /// What the source is told.
@@ -99,8 +100,10 @@ pub(crate) struct Live {
     iterators: Iterators,
     /// The last list of tasks lacks none.
     tasks_whole: bool,
-    /// Reads inside namespaces, which wait for the kernel's RTNL lock.
-    entered: Bounded,
+    /// Namespaces whose addresses cannot be read.
+    unread: Unread,
+    /// Namespaces whose addresses are read apart.
+    readings: Readings,
     /// Records tell of namespaces and addresses, so that few walks are for what
     /// no record tells.
     asked: bool,
@@ -131,6 +134,7 @@ struct Due {
     /// No look at the kernel's worker before this.
     worker: u64,
     holders: Option<u64>,
+    reading: Option<u64>,
     stalls: u64,
     second: u64,
 }
@@ -146,7 +150,9 @@ impl Due {
     }
 
     fn next(&self) -> u64 {
-        let optional = [self.walk, self.holders].into_iter().flatten();
+        let optional = [self.walk, self.holders, self.reading]
+            .into_iter()
+            .flatten();
         optional.fold(self.stalls.min(self.second), u64::min)
     }
 }
@@ -204,6 +210,9 @@ impl Live {
         }
         if self.due.walk.is_some_and(|due| time >= due) {
             self.look_at_nets(out);
+        }
+        if self.due.reading.is_some_and(|due| time >= due) {
+            self.read_on(out);
         }
         if self.due.holders.is_some_and(|due| time >= due) {
             self.due.holders = None;
@@ -300,6 +309,8 @@ impl Live {
         if self.nets.expects_one() {
             self.due.walk_at(end + AFTER_DEVICE);
         }
+        self.want_readings();
+        self.tell_left_out(out);
         let overflow = self.nets.take_overflow();
         self.drop("netns-table-full", overflow);
     }
@@ -388,15 +399,3 @@ const MILLISECOND: u64 = 1_000_000;
 /// Holders are looked at this long after a change, for all that belongs to it
 /// to have happened.
 const HOLDERS_AFTER: u64 = 20 * MILLISECOND;
-
-fn seen(entry: &NetEntry) -> Seen {
-    let addresses: BTreeSet<Address> = entry
-        .addresses
-        .iter()
-        .filter_map(records::address)
-        .collect();
-    Seen {
-        net: entry.net,
-        addresses: Some(addresses),
-    }
-}

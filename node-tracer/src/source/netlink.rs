@@ -20,6 +20,10 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -90,6 +94,15 @@ pub(crate) enum NetlinkError {
     /// The kernel does not answer.
     #[error("rtnetlink in {}", path.display())]
     NoAnswer {
+        /// The namespace's file.
+        path: PathBuf,
+        /// How it went.
+        #[source]
+        source: NoAnswer,
+    },
+    /// What leads there does not answer: it lies on a file system that hangs.
+    #[error("the way to the network namespace {}", path.display())]
+    WayHangs {
         /// The namespace's file.
         path: PathBuf,
         /// How it went.
@@ -181,6 +194,8 @@ pub(crate) struct Snapshot {
     pub(crate) inode: u32,
     /// Its addresses, except those of loopback devices.
     pub(crate) addresses: Vec<Address>,
+    /// There are more.
+    pub(crate) cut: bool,
 }
 
 /// An address, and when it was added, to about a second.
@@ -220,11 +235,18 @@ pub(crate) fn addresses(
     timeout: Duration,
 ) -> Result<Snapshot, NetlinkError> {
     let (path, way) = (way.path(), way.clone());
+    let arrived = Arc::new(AtomicBool::new(false));
+    let has_arrived = Arc::clone(&arrived);
     // The thread is home again before it hands over the answer.
     let read = move || {
-        let (netns, contents) = Home::open()?.read(&way, Lists::addresses)?;
+        let read = |lists: &mut Lists| {
+            arrived.store(true, SeqCst);
+            lists.addresses()
+        };
+        let (netns, contents) = Home::open()?.read(&way, read)?;
         Ok(Snapshot {
             inode: netns.inode,
+            cut: contents.cut,
             addresses: contents
                 .addresses
                 .into_iter()
@@ -234,7 +256,8 @@ pub(crate) fn addresses(
     };
     match bounded.run_apart(timeout, read) {
         Ok(result) => result,
-        Err(source) => Err(NetlinkError::NoAnswer { path, source }),
+        Err(source) if has_arrived.load(SeqCst) => Err(NetlinkError::NoAnswer { path, source }),
+        Err(source) => Err(NetlinkError::WayHangs { path, source }),
     }
 }
 

@@ -20,6 +20,7 @@ mod journald;
 mod kube;
 mod lifecycle;
 mod logs;
+mod many;
 mod metrics;
 mod netns;
 mod node;
@@ -56,6 +57,7 @@ fn main() -> std::process::ExitCode {
         report::TESTS,
         netns::TESTS,
         address::TESTS,
+        many::TESTS,
         task::TESTS,
         cni::TESTS,
         recorder::TESTS,

@@ -138,7 +138,7 @@ fn make_until(end: Instant) -> anyhow::Result<Vec<u32>> {
 }
 
 /// A size from /proc/PID/status, KiB.
-fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
+pub(crate) fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let number = line.and_then(|line| line.trim_matches(':').split_whitespace().next());

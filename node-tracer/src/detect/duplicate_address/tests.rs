@@ -88,6 +88,49 @@ fn between(one: u32, other: u32) -> Option<Severity> {
 }
 
 #[test]
+fn namespaces_that_share_many_addresses_are_one_finding_of_the_same_id() {
+    let mut story = pair();
+    let (first, _) = Node::of(&story).only(5, DUPLICATE, State::Open);
+    assert_eq!(first.detail.address_count, None);
+    // Earlier ones by number, later ones by time.
+    let numbers = (0..4_u8).chain(6..100);
+    for number in numbers.clone() {
+        story.extend([added(6, 100, number), added(6, 200, number)]);
+    }
+    let (all, _) = Node::of(&story).only(7, DUPLICATE, State::Open);
+    assert_eq!(all.id, first.id);
+    assert_eq!(all.addresses[0], first.addresses[0]);
+    let count = 1 + numbers.count();
+    assert_eq!(all.detail.address_count, Some(count as u64));
+    assert!(all.addresses.len() <= 64, "{}", all.addresses.len());
+    let more = format!("and {} more are used twice", count - 1);
+    assert!(all.title.contains(&more), "{}", all.title);
+}
+
+#[test]
+fn what_others_share_hides_no_address_that_a_pod_is_called_by() {
+    let mut story = pair();
+    for number in (0..4).chain(6..100) {
+        story.extend([added(3, 100, number), added(3, 200, number)]);
+    }
+    story.extend([added(3, 100, 200), added(3, 200, 200)]);
+    assert!(!judges(&story, 200));
+    let named = RuntimeSandbox {
+        ips: vec![ip(200)],
+        ..sandbox("other", 0, OLD)
+    };
+    story.push(cri(5, &[named]));
+    assert!(judges(&story, 200));
+}
+
+/// Whether an address is looked at by itself.
+fn judges(story: &[Event], number: u8) -> bool {
+    let node = Node::of(story);
+    let view = View::new(node.0.model(), node.0.settings(), s(6));
+    view.shared().each.contains_key(&ip(number))
+}
+
+#[test]
 fn holders_conflict_if_they_share_a_bridge_a_vrf_or_the_hosts_routing() {
     for place in [BRIDGE, 7, ROUTED] {
         assert_eq!(between(place, place), Some(Severity::Warning), "{place}");

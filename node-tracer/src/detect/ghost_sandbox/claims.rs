@@ -78,7 +78,7 @@ impl Told<'_, '_> {
             }
             None => {}
         }
-        for held in &entry.addresses {
+        for held in entry.addresses.iter() {
             if self.ghost.addresses.contains(&held.address.address) {
                 let claim = format!("it has {} on {}", held.address, held.address.ifname);
                 claims.push(evidence(claim, "kernel", held.since));

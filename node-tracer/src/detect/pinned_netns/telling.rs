@@ -86,8 +86,9 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
         entry.seen,
     )];
     claims.push(tied(view, pinned));
-    for held in &entry.addresses {
-        if own::addresses(view, entry).contains(&held.address.address) {
+    let own = own::addresses(view, entry);
+    for held in entry.addresses.iter() {
+        if own.contains(&held.address.address) {
             let claim = format!("it has {} on {}", held.address, held.address.ifname);
             claims.push(evidence(claim, "kernel", held.since));
         }

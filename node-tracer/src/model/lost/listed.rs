@@ -81,7 +81,7 @@ impl Lost {
                     changed |= self.seen(entry, Kind::Veth, &end.name, at);
                 }
             }
-            for held in &entry.addresses {
+            for held in entry.addresses.iter() {
                 let address = held.address.address;
                 if routed.contains(&address) && given.has_address(&held.address) {
                     changed |= self.seen(entry, Kind::HostRoute, &address.to_string(), at);

@@ -15,7 +15,7 @@ impl NetnsTable {
         let mut by_address: BTreeMap<IpAddr, Vec<Serial>> = BTreeMap::new();
         for (serial, entry) in &self.entries {
             assert!(entry.dying.is_none() || entry.addresses.is_empty());
-            for held in &entry.addresses {
+            for held in entry.addresses.iter() {
                 by_address
                     .entry(held.address.address)
                     .or_default()
@@ -23,22 +23,21 @@ impl NetnsTable {
             }
         }
         let count: usize = by_address.values().map(Vec::len).sum();
-        assert_eq!(
-            (count, by_address.len()),
-            (self.addresses.count, self.addresses.by_address.len())
-        );
-        for (address, serials) in by_address {
-            let mut indexed = self.addresses.by_address[&address].clone();
-            indexed.sort_unstable();
-            let distinct = serials.iter().collect::<BTreeSet<_>>().len();
-            assert_eq!(indexed, serials);
-            assert_eq!(self.addresses.shared.contains(&address), distinct > 1);
+        assert_eq!(count, self.addresses.len());
+        for (address, serial, place) in &self.addresses.all {
+            let held = self.entries[serial].addresses.get(*place);
+            assert_eq!(held.map(|held| held.address.address), Some(*address));
         }
+        for (address, serials) in &by_address {
+            let distinct: BTreeSet<_> = serials.iter().copied().collect();
+            assert_eq!(self.addresses.shared.contains(address), distinct.len() > 1);
+            assert_eq!(self.addresses.with(*address), Vec::from_iter(distinct));
+        }
+        let shared = self.addresses.shared.iter();
         assert!(
-            self.addresses
-                .shared
-                .iter()
-                .all(|address| self.addresses.by_address.contains_key(address))
+            shared
+                .copied()
+                .all(|address| by_address.contains_key(&address))
         );
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct NetnsEntry {
     /// Since when its last reference is gone.
     pub(crate) dying: Option<Timestamp>,
     /// Its addresses, in the order in which they came.
-    pub(crate) addresses: Vec<HeldAddress>,
+    pub(crate) addresses: HeldAddresses,
     /// Tasks in it, as last told.
     pub(crate) tasks: Vec<Task>,
     /// How many there are.
@@ -87,6 +87,80 @@ pub(crate) struct HeldAddress {
     pub(crate) made: Option<Timestamp>,
 }
 
+/// The addresses of a namespace, in the order in which they came. There can be
+/// very many: one comes or goes without a look at the others.
+#[derive(Debug, Default)]
+pub(crate) struct HeldAddresses {
+    /// By place, which ascends. `None` for one that has gone, until they are
+    /// half of all.
+    slots: Vec<(u64, Option<HeldAddress>)>,
+    next: u64,
+    count: usize,
+}
+
+/// From so many on, room is made for few more at a time.
+const MANY: usize = 64;
+
+impl HeldAddresses {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HeldAddress> {
+        self.slots.iter().filter_map(|(_, held)| held.as_ref())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn slot(&self, place: u64) -> Option<usize> {
+        self.slots.binary_search_by_key(&place, |slot| slot.0).ok()
+    }
+
+    pub(super) fn get(&self, place: u64) -> Option<&HeldAddress> {
+        self.slots[self.slot(place)?].1.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, place: u64) -> Option<&mut HeldAddress> {
+        let slot = self.slot(place)?;
+        self.slots[slot].1.as_mut()
+    }
+
+    /// Returns its place, which nothing else will have.
+    pub(super) fn push(&mut self, held: HeldAddress) -> u64 {
+        let place = self.next;
+        self.next += 1;
+        self.count += 1;
+        if self.slots.len() == self.slots.capacity() && self.slots.len() >= MANY {
+            self.slots.reserve_exact(self.slots.len() / 8);
+        }
+        self.slots.push((place, Some(held)));
+        place
+    }
+
+    pub(super) fn remove(&mut self, place: u64) {
+        let Some(slot) = self.slot(place) else {
+            return;
+        };
+        self.count -= usize::from(self.slots[slot].1.take().is_some());
+        if self.slots.len() > 2 * self.count {
+            self.slots.retain(|(_, held)| held.is_some());
+            self.slots.shrink_to(2 * self.count);
+        }
+    }
+
+    /// Takes out all, with their places.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (u64, HeldAddress)> + use<> {
+        self.count = 0;
+        let slots = std::mem::take(&mut self.slots).into_iter();
+        slots.filter_map(|(place, held)| Some((place, held?)))
+    }
+}
+
 impl NetnsEntry {
     /// One of which nothing else is known yet.
     pub(super) fn new(id: Netns, serial: Serial, seen: Timestamp) -> Self {
@@ -97,7 +171,7 @@ impl NetnsEntry {
             seen,
             created: false,
             dying: None,
-            addresses: Vec::new(),
+            addresses: HeldAddresses::default(),
             tasks: Vec::new(),
             task_count: 0,
             mounts: Vec::new(),

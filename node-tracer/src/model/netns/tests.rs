@@ -43,7 +43,7 @@ fn an_inode_that_is_created_again_ends_the_older_one() {
     table.check();
     let entry = table.get(bare(100)).unwrap();
     assert_eq!(
-        (entry.seen, entry.addresses.len(), table.addresses.count),
+        (entry.seen, entry.addresses.len(), table.addresses.len()),
         (s(3), 0, 0)
     );
 }
@@ -119,10 +119,7 @@ fn destruction_without_dying_is_an_end_too() {
         destroyed(4, 100),
     ]);
     assert_eq!(
-        (
-            model.netns.entries.len(),
-            model.netns.addresses.by_address.len()
-        ),
+        (model.netns.entries.len(), model.netns.addresses.len()),
         (0, 0)
     );
 }
@@ -161,30 +158,39 @@ fn a_full_table_keeps_the_old_and_counts_the_new() {
     model.netns.check();
 }
 
-#[test]
-fn addresses_are_bounded_and_what_is_left_out_is_counted() {
-    let mut model = Model::default();
-    let mut wide = address(0);
-    for i in 0..MAX_ADDRESSES as u32 + 2 {
-        wide.address = std::net::Ipv4Addr::from(0x0a00_0000 + i).into();
-        let netns = ns(100 + i % 4096);
+/// Addresses of the same namespace, beginning with this number.
+fn give(model: &mut Model, inode: u32, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut wide = address(0);
+        wide.address = std::net::Ipv4Addr::from(0x0a00_0000 + number).into();
         model.apply(&at(
             1,
             crate::event::What::AddressAdded {
-                netns,
-                address: wide.clone(),
+                netns: ns(inode),
+                address: wide,
                 found: true,
                 made: None,
             },
         ));
     }
+}
+
+#[test]
+fn addresses_are_bounded_and_who_has_few_does_not_suffer_from_who_has_many() {
+    let all = crate::event::MAX_ADDRESSES as u32;
+    let mut model = Model::default();
+    give(&mut model, 100, 0..all);
+    give(&mut model, 101, all..2 * all);
+    give(&mut model, 102, 0..10);
     model.netns.check();
+    let of = |inode| model.netns.get(ns(inode)).unwrap().addresses.len() as u32;
+    assert!(of(100) >= 100_000, "{}", of(100));
+    assert!(of(101) >= 1_000, "{}", of(101));
+    assert_eq!(of(102), 10);
+    let kept = of(100) + of(101) + of(102);
     assert_eq!(
-        (
-            model.netns.addresses.count,
-            model.losses.by_cause[TABLE_FULL]
-        ),
-        (MAX_ADDRESSES, 2)
+        model.losses.by_cause[TABLE_FULL],
+        u64::from(2 * all + 10 - kept)
     );
 }
 

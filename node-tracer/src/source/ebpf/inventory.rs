@@ -1,15 +1,16 @@
 //! What is there: runs the iterators and reads what they say.
 //!
-//! Both are snapshots taken by the kernel in one go, without a lock, without
-//! entering a namespace and without touching a task's /proc files, so that
-//! nothing that is stuck can hold them up.
+//! Both are taken by the kernel without a lock, without entering a namespace and
+//! without touching a task's /proc files, so that nothing that is stuck can hold
+//! them up. What one namespace has in it takes no room from others: a listing
+//! has so many items of each at most, and who has more is read on by itself.
 
 use std::{fs::File, io::Read as _};
 
 use aya::programs::{Iter, Program};
 use node_tracer_ebpf::{
     map,
-    record::{self, AddressRecord, Header, Net, NetnsRecord, TaskRow, WalkRequest, kind},
+    record::{self, Header, Net, NetnsRecord, TaskRow, WalkAddress, WalkDevice, WalkRequest, kind},
 };
 
 use super::probes::{ProbeError, Probes, Value};
@@ -32,13 +33,31 @@ pub(crate) struct TaskEntry {
 pub(crate) struct NetEntry {
     /// The namespace.
     pub(crate) net: Net,
-    /// Every address in it but those of its loopback device.
-    pub(crate) addresses: Vec<AddressRecord>,
+    /// Its devices and the addresses on them, but for those of its loopback
+    /// device, in the kernel's order: all of them, or as many as were asked
+    /// for.
+    pub(crate) items: Vec<Item>,
 }
 
-/// Rounds of a walk whose buffer keeps filling up; 64 rounds are some 300,000
-/// addresses.
-const MAX_ROUNDS: usize = 64;
+/// Something in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A device. It comes before its addresses.
+    Device(WalkDevice),
+    /// An address of the device with its index.
+    Address(WalkAddress),
+}
+
+/// Namespaces at the end of what is known of the list that are looked at again
+/// with the next filling of the buffer. The list grows at its end alone, so as
+/// long as one of them is still on it, what follows that one was not seen yet.
+const OVERLAP: usize = 64;
+/// The same where so many have ended meanwhile that none was found.
+const LONG_OVERLAP: usize = 4_096;
+/// How often the list is begun anew.
+const MAX_RESTARTS: usize = 16;
+/// Fillings of the buffer for one listing; each has at least seven namespaces.
+const MAX_ROUNDS: usize = 10_000;
 
 impl Probes {
     /// Every task, threads included. `outside_of`: the initial namespace's
@@ -59,51 +78,85 @@ impl Probes {
         Ok(task_entries(&bytes))
     }
 
-    /// Every network namespace on the kernel's list, with its addresses.
-    /// `None` if the list did not hold still for it.
-    ///
-    /// Of a namespace with more addresses than the buffer holds (some 5,000)
-    /// the first ones are listed, the same each time.
-    pub(crate) fn netns(&mut self, init_net: u64) -> Result<Option<Vec<NetEntry>>, ProbeError> {
+    /// Every network namespace on the kernel's list, each with its first items,
+    /// `limit` at most. `None` if the list did not hold still for it.
+    pub(crate) fn netns(
+        &mut self,
+        init_net: u64,
+        limit: u32,
+    ) -> Result<Option<Vec<NetEntry>>, ProbeError> {
         let mut all: Vec<NetEntry> = Vec::new();
+        let (mut overlap, mut restarts) = (OVERLAP, 0);
         for _ in 0..MAX_ROUNDS {
-            // The last one again: if another is found in its place, the list
-            // has changed before it, and counting does not lead on.
-            let skip = all.len().saturating_sub(1);
-            let (round, complete) = self.round(init_net, skip)?;
-            let first = round.first().map(|entry| entry.net.address);
-            if let Some(last) = all.last()
-                && first != Some(last.net.address)
-            {
-                all.clear();
-                continue;
-            }
-            let whole = round.len() - usize::from(!complete);
-            all.truncate(skip);
-            // One that fills the buffer by itself is taken as it is.
-            let taken = if whole < 2 && !complete {
-                round.len()
-            } else {
-                whole
+            let bare = all.len().min(overlap);
+            let skip = all.len() - bare;
+            let request = WalkRequest {
+                init_net,
+                skip: u32::try_from(skip).unwrap_or(u32::MAX),
+                bare: u32::try_from(bare).unwrap_or(u32::MAX),
+                limit,
+                ..WalkRequest::default()
             };
-            all.extend(round.into_iter().take(taken));
-            if complete {
-                return Ok(Some(all));
+            let (mut round, walked) = self.round(request)?;
+            let complete = walked.complete != 0;
+            if !complete {
+                round.pop(); // it may lack items
+            }
+            if append(&mut all, skip, round) {
+                if complete {
+                    return Ok(Some(all));
+                }
+                overlap = OVERLAP;
+            } else if overlap < LONG_OVERLAP && all.len() > overlap {
+                overlap = LONG_OVERLAP;
+            } else {
+                all.clear();
+                restarts += 1;
+                if restarts == MAX_RESTARTS {
+                    break;
+                }
             }
         }
         Ok(None)
     }
 
-    /// One filling of the buffer: namespaces from number `skip` on, of which
-    /// the last may lack addresses unless the walk was complete.
-    fn round(&mut self, init_net: u64, skip: usize) -> Result<(Vec<NetEntry>, bool), ProbeError> {
-        while self.walk.next().is_some() {} // what a walk that failed left
-        let skip = u32::try_from(skip).unwrap_or(u32::MAX);
-        self.request(WalkRequest {
+    /// Items of one namespace from number `skip` on, `limit` at most, and
+    /// whether these are the last; `None` if it is no longer on the list.
+    pub(crate) fn items(
+        &mut self,
+        init_net: u64,
+        net: Net,
+        skip: u32,
+        limit: u32,
+    ) -> Result<Option<(Vec<Item>, bool)>, ProbeError> {
+        let (round, walked) = self.round(WalkRequest {
             init_net,
-            skip,
+            only: net.address,
+            skip_items: skip,
+            limit,
             ..WalkRequest::default()
         })?;
+        let mut round = round.into_iter().filter(|entry| is_same(entry.net, net));
+        let items = round.next().map(|entry| entry.items);
+        Ok(items.map(|items| (items, walked.complete != 0)))
+    }
+
+    /// How many addresses a namespace has; at least so many, if they are more
+    /// than one walk can count.
+    pub(crate) fn count_addresses(&mut self, init_net: u64, net: Net) -> Result<u32, ProbeError> {
+        let (_, walked) = self.round(WalkRequest {
+            init_net,
+            only: net.address,
+            ..WalkRequest::default()
+        })?;
+        Ok(walked.addresses)
+    }
+
+    /// One filling of the buffer. Unless the walk was complete, the last
+    /// namespace may lack items.
+    fn round(&mut self, request: WalkRequest) -> Result<(Vec<NetEntry>, WalkRequest), ProbeError> {
+        while self.walk.next().is_some() {} // what a walk that failed left
+        self.request(request)?;
         self.run("net_walk")?;
         let mut round = Vec::new();
         while let Some(item) = self.walk.next() {
@@ -115,7 +168,7 @@ impl Probes {
             source,
         })?;
         // An empty list is none: the initial namespace is always on it.
-        Ok((round, request.complete != 0))
+        Ok((round, request))
     }
 
     fn request(&mut self, request: WalkRequest) -> Result<(), ProbeError> {
@@ -172,25 +225,52 @@ fn task_entries(mut bytes: &[u8]) -> Vec<TaskEntry> {
     entries
 }
 
+/// Whether these are one namespace, and not a later one in its place.
+fn is_same(one: Net, other: Net) -> bool {
+    (one.address, one.inum) == (other.address, other.inum)
+        && (one.cookie == other.cookie || one.cookie == 0 || other.cookie == 0)
+}
+
+/// Appends what follows on the list. `round` begins with number `skip`, as the
+/// list was when it was read. Returns whether any of `all` from there on was
+/// found in it.
+fn append(all: &mut Vec<NetEntry>, skip: usize, round: Vec<NetEntry>) -> bool {
+    if all.is_empty() {
+        *all = round;
+        return !all.is_empty();
+    }
+    let known = all.iter().enumerate().skip(skip).rev();
+    let mut found = known.filter_map(|(at, entry)| {
+        let mut round = round.iter();
+        Some((at, round.position(|new| is_same(new.net, entry.net))?))
+    });
+    let Some((at, place)) = found.next() else {
+        return false;
+    };
+    // What followed it and was not found has ended.
+    all.truncate(at + 1);
+    all.extend(round.into_iter().skip(place + 1));
+    true
+}
+
 fn collect(all: &mut Vec<NetEntry>, bytes: &[u8]) {
     let Some(header) = record::read::<Header>(bytes) else {
         return;
     };
-    match header.kind {
+    let item = match header.kind {
         kind::WALK_NETNS => {
             if let Some(NetnsRecord { net, .. }) = record::read(bytes) {
-                all.push(NetEntry {
-                    net,
-                    addresses: Vec::new(),
-                });
+                let items = Vec::new();
+                all.push(NetEntry { net, items });
             }
+            return;
         }
-        kind::WALK_ADDRESS => {
-            if let (Some(address), Some(entry)) = (record::read(bytes), all.last_mut()) {
-                entry.addresses.push(address);
-            }
-        }
-        _ => {}
+        kind::WALK_DEVICE => record::read(bytes).map(Item::Device),
+        kind::WALK_ADDRESS => record::read(bytes).map(Item::Address),
+        _ => return,
+    };
+    if let (Some(item), Some(entry)) = (item, all.last_mut()) {
+        entry.items.push(item);
     }
 }
 
@@ -233,29 +313,59 @@ mod tests {
         assert!(entries[1].stack.is_empty());
     }
 
+    fn header(kind: u32) -> Header {
+        Header {
+            kind,
+            pad: 0,
+            time: 0,
+        }
+    }
+
     #[test]
     fn an_address_belongs_to_the_namespace_named_before_it() {
         let net = NetnsRecord {
-            header: Header {
-                kind: kind::WALK_NETNS,
-                pad: 0,
-                time: 0,
-            },
+            header: header(kind::WALK_NETNS),
             ..NetnsRecord::default()
         };
-        let address = AddressRecord {
-            header: Header {
-                kind: kind::WALK_ADDRESS,
-                pad: 0,
-                time: 0,
-            },
-            ..AddressRecord::default()
+        let address = WalkAddress {
+            header: header(kind::WALK_ADDRESS),
+            ..WalkAddress::default()
         };
         let mut all = Vec::new();
         collect(&mut all, bytes_of(&address));
         collect(&mut all, bytes_of(&net));
         collect(&mut all, bytes_of(&address));
         assert_eq!(all.len(), 1);
-        assert_eq!(all[0].addresses.len(), 1);
+        assert_eq!(all[0].items, [Item::Address(address)]);
+    }
+
+    fn listed(numbers: impl IntoIterator<Item = u32>) -> Vec<NetEntry> {
+        let entry = |inum: u32| NetEntry {
+            net: Net {
+                address: inum.into(),
+                cookie: inum.into(),
+                inum,
+                refs: 1,
+            },
+            items: Vec::new(),
+        };
+        numbers.into_iter().map(entry).collect()
+    }
+
+    fn numbers(all: &[NetEntry]) -> Vec<u32> {
+        all.iter().map(|entry| entry.net.inum).collect()
+    }
+
+    #[test]
+    fn a_list_that_changes_while_it_is_read_is_read_to_its_end() {
+        let mut all = listed(1..=6);
+        // 2 and 3 have ended: what was number 4 is now number 2.
+        assert!(append(&mut all, 2, listed([5, 6, 7, 8])));
+        assert_eq!(numbers(&all), [1, 2, 3, 4, 5, 6, 7, 8]);
+        // The last two have ended.
+        assert!(append(&mut all, 4, listed([5, 6, 9])));
+        assert_eq!(numbers(&all), [1, 2, 3, 4, 5, 6, 9]);
+        // Nothing tells what has been passed over.
+        assert!(!append(&mut all, 5, listed([10, 11])));
     }
 }

@@ -15,15 +15,17 @@ use node_tracer_ebpf::record::{COMM_LEN, Net, Task as KernelTask, TaskRow};
 use super::{
     Live,
     nets::{List, Seen},
-    now, seen, tasks,
+    now,
+    reading::seen,
+    tasks,
 };
 use crate::{
-    event::{Address, NotStuck},
+    event::{NotStuck, has_room},
     sleep,
     source::{
         ebpf::{ProbeError, inventory::TaskEntry},
-        netlink::{self, Way},
-        procfs::{self, ProcfsError},
+        netlink::{self, NetlinkError, Snapshot, Way},
+        procfs::{self, Bounded, NoAnswer, ProcfsError},
     },
 };
 
@@ -101,10 +103,11 @@ impl Live {
         tasks: Option<&[TaskEntry]>,
     ) -> Result<Option<List>, InventoryError> {
         let start = now();
+        let limit = self.item_limit();
         if let (true, Some(probes)) = (self.iterators.nets, &mut self.probes) {
-            let entries = probes.netns(self.init_net)?;
+            let entries = probes.netns(self.init_net, limit)?;
             return Ok(entries.map(|entries| List {
-                nets: entries.iter().map(seen).collect(),
+                nets: entries.iter().map(|entry| seen(entry, limit)).collect(),
                 whole: true,
                 start,
                 end: now(),
@@ -150,40 +153,158 @@ impl Live {
                 });
             }
         }
-        let seen = found.into_values().map(|(net, ways)| {
-            let addresses = self.addresses(net.inum, &ways);
-            Seen { net, addresses }
-        });
+        // What only a mount leads to comes last: any user can put one where it
+        // hangs.
+        let mut found: Vec<(Net, Vec<Way>)> = found.into_values().collect();
+        found.sort_by_key(|(_, ways)| !matches!(ways.first(), Some(Way::File(_))));
+        self.unread.begin(start);
+        let mut all = 0;
+        let mut nets = Vec::new();
+        for (net, ways) in found {
+            let read = self.unread.read(net.inum, &ways, netlink::addresses);
+            let cut = read.as_ref().is_some_and(|snapshot| snapshot.cut);
+            let mut left_out = u64::from(cut);
+            let addresses = read.map(|snapshot| {
+                let mut kept = BTreeSet::new();
+                for address in snapshot.addresses {
+                    match has_room(kept.len(), all + kept.len()) {
+                        true => _ = kept.insert(address),
+                        false => left_out += 1,
+                    }
+                }
+                kept
+            });
+            all += addresses.as_ref().map_or(0, BTreeSet::len);
+            nets.push(Seen {
+                net,
+                addresses,
+                cut: false,
+                left_out,
+            });
+        }
         Ok(List {
-            nets: seen.collect(),
+            nets,
             whole: self.tasks_whole && !mounts.partial,
             start,
             end: now(),
         })
     }
+}
 
-    /// The addresses of a namespace, by the first way that leads there; `None`
-    /// if none does.
-    fn addresses(&self, inode: u32, ways: &[Way]) -> Option<BTreeSet<Address>> {
-        let mut failed = None;
-        for way in ways {
-            // One lock is behind all of them: who waits for it takes no other
-            // read's place, and nobody else comes to wait.
-            if self.entered.abandoned() > 0 {
-                return None;
-            }
-            match netlink::addresses(way, &self.entered, NETLINK_PATIENCE) {
-                Ok(snapshot) if snapshot.inode == inode => {
-                    return Some(snapshot.addresses.into_iter().collect());
-                }
-                Ok(_) => {} // the path leads elsewhere by now
-                Err(error) => failed = Some(error),
-            }
+/// Namespaces whose addresses a comparison could not read.
+///
+/// A read hangs for one of two reasons. What leads to the namespace lies on a
+/// file system that hangs: that costs this namespace alone, and it is left
+/// alone for a while. Or the namespace was entered, and somebody does not let go
+/// of the kernel's RTNL lock: that is behind all of them, so the second one of
+/// these is the last that is tried before one of them ends.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// Reads that hang, or did a short while ago.
+    hung: BTreeMap<u32, Hung>,
+    /// Namespaces that the last comparison could not read, and why.
+    missed: BTreeMap<u32, String>,
+    /// Those of the one before: one that ends meanwhile is missed once.
+    before: BTreeMap<u32, String>,
+    /// The time of that comparison, ns.
+    time: u64,
+}
+
+#[derive(Debug)]
+struct Hung {
+    /// Whose thread it is.
+    bounded: Bounded,
+    /// Since when, ns.
+    since: u64,
+    /// It waits in the namespace, not on the way.
+    arrived: bool,
+}
+
+/// How long a way that hung is left alone, ns.
+const WAY_PAUSE: u64 = 60_000_000_000;
+/// Reads that may hang in namespaces before no other is begun.
+const MAX_ARRIVED: usize = 2;
+/// Reads that may hang at the same time.
+const MAX_HUNG: usize = 8;
+/// Namespaces that are named.
+const MAX_NAMED: usize = 4;
+
+type Read = fn(&Way, &Bounded, Duration) -> Result<Snapshot, NetlinkError>;
+
+impl Unread {
+    /// A comparison begins.
+    fn begin(&mut self, time: u64) {
+        self.time = time;
+        self.before = std::mem::take(&mut self.missed);
+        self.hung.retain(|_, hung| {
+            let hangs = hung.bounded.abandoned() > 0;
+            hangs || (!hung.arrived && time.saturating_sub(hung.since) < WAY_PAUSE)
+        });
+    }
+
+    /// What is in a namespace, by the first way that leads there; `None` if none
+    /// does.
+    fn read(&mut self, inode: u32, ways: &[Way], read: Read) -> Option<Snapshot> {
+        let arrived = self.hung.values().filter(|hung| hung.arrived).count();
+        // Of the ways of tasks none has its own file system.
+        let is_safe = matches!(ways.first(), Some(Way::File(_)));
+        let is_full = self.hung.len() >= MAX_HUNG && !is_safe;
+        if arrived >= MAX_ARRIVED || is_full || self.hung.contains_key(&inode) {
+            let why = self.before.get(&inode).cloned();
+            let not_tried = || String::from("not tried, as other reads hang");
+            self.missed.insert(inode, why.unwrap_or_else(not_tried));
+            return None;
         }
-        if let Some(error) = failed {
-            tracing::debug!("{}", crate::fault::chain(&error));
+        for way in ways {
+            let bounded = Bounded::default();
+            let error = match read(way, &bounded, NETLINK_PATIENCE) {
+                Ok(snapshot) if snapshot.inode == inode => return Some(snapshot),
+                Ok(_) => continue, // the path leads elsewhere by now
+                Err(error) => error,
+            };
+            self.missed.insert(inode, crate::fault::chain(&error));
+            let arrived = match error {
+                NetlinkError::NoAnswer {
+                    source: NoAnswer::TimedOut { .. },
+                    ..
+                } => true,
+                NetlinkError::WayHangs {
+                    source: NoAnswer::TimedOut { .. },
+                    ..
+                } => false,
+                _ => continue,
+            };
+            let hung = Hung {
+                bounded,
+                since: self.time,
+                arrived,
+            };
+            self.hung.insert(inode, hung);
+            break;
         }
         None
+    }
+
+    /// Why addresses are not known, if that is so.
+    pub(super) fn told(&self) -> Option<String> {
+        let is_told =
+            |inode: &u32| self.hung.contains_key(inode) || self.before.contains_key(inode);
+        let missed: Vec<_> = self
+            .missed
+            .iter()
+            .filter(|(inode, _)| is_told(inode))
+            .collect();
+        let (_, why) = missed.first()?;
+        let named = missed.iter().take(MAX_NAMED);
+        let named: Vec<String> = named.map(|(inode, _)| inode.to_string()).collect();
+        let more = match missed.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "the addresses of netns {}{more} could not be read: {why}",
+            named.join(", ")
+        ))
     }
 }
 
@@ -339,6 +460,69 @@ mod tests {
     /// A look that misses nothing.
     fn look(polled: &mut Polled, tasks: &[TaskEntry], now: u64) -> PolledLook {
         polled.look(tasks, &BTreeSet::new(), now, 50)
+    }
+
+    fn way(name: &str) -> [Way; 1] {
+        match name {
+            "task" => [Way::File("/proc/7/ns/net".into())],
+            name => [Way::Mount {
+                root: "/proc/7/root".into(),
+                path: name.into(),
+            }],
+        }
+    }
+
+    /// A read that hangs on the way, or once it has arrived, unless the way is a
+    /// good one.
+    fn hangs(way: &Way, bounded: &Bounded, _: Duration) -> Result<Snapshot, NetlinkError> {
+        let (wait, path) = match way {
+            Way::Mount { path, .. } if path.ends_with("hangs") => (true, path.clone()),
+            Way::Mount { path, .. } if path.ends_with("lock") => (true, path.clone()),
+            _ => (false, "".into()),
+        };
+        let read = move || match wait {
+            true => std::thread::park(),
+            false => {}
+        };
+        match bounded.run_apart(Duration::from_millis(20), read) {
+            Ok(()) => Ok(Snapshot {
+                inode: 1,
+                addresses: Vec::new(),
+                cut: false,
+            }),
+            Err(source) if path.ends_with("lock") => Err(NetlinkError::NoAnswer { path, source }),
+            Err(source) => Err(NetlinkError::WayHangs { path, source }),
+        }
+    }
+
+    #[test]
+    fn a_way_that_hangs_costs_its_own_namespace_and_that_is_said() {
+        let mut unread = Unread::default();
+        unread.begin(1);
+        assert!(unread.read(1, &way("task"), hangs).is_some());
+        assert_eq!(unread.told(), None);
+        for inode in 10..30 {
+            assert!(unread.read(inode, &way("hangs"), hangs).is_none());
+        }
+        assert_eq!(unread.hung.len(), MAX_HUNG, "no more threads");
+        assert!(unread.read(1, &way("task"), hangs).is_some());
+        let told = unread.told().unwrap();
+        assert!(told.contains("netns 10, 11, 12, 13 and"), "{told}");
+        unread.begin(2);
+        assert_eq!(unread.told(), None);
+        assert!(unread.read(10, &way("task"), hangs).is_none(), "left alone");
+    }
+
+    #[test]
+    fn a_lock_that_is_not_let_go_is_waited_for_twice() {
+        let mut unread = Unread::default();
+        unread.begin(1);
+        for inode in 10..30 {
+            assert!(unread.read(inode, &way("lock"), hangs).is_none());
+        }
+        assert_eq!(unread.hung.len(), MAX_ARRIVED);
+        assert!(unread.read(1, &way("task"), hangs).is_none());
+        assert!(unread.told().unwrap().contains("no answer within"));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
-use crate::event::{Address, Netns};
+use self::held::Held;
+use crate::event::{Address, Netns, has_room};
 
 /// What the table concludes. Times are the kernel's, monotonic ns.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,8 @@ pub(crate) enum Change {
     Destroyed(Netns, u64),
     /// An address appeared.
     AddressAdded(Netns, u64, Address),
+    /// An address is found that was there at the start.
+    AddressFound(Netns, u64, Address),
     /// An address is gone.
     AddressRemoved(Netns, u64, Address),
 }
@@ -43,6 +46,10 @@ pub(crate) struct Seen {
     pub(crate) net: Net,
     /// All its addresses; `None` if they could not be read.
     pub(crate) addresses: Option<BTreeSet<Address>>,
+    /// There can be more: these are the first of those that it has.
+    pub(crate) cut: bool,
+    /// So many are there and are not among them, whoever reads on.
+    pub(crate) left_out: u64,
 }
 
 /// A list of namespaces, made between two times.
@@ -85,13 +92,24 @@ const LOST_AFTER: u64 = 30_000_000_000;
 const MAKING: u64 = 10_000_000;
 /// Tasks that changed a device and are remembered.
 const MAX_MAKERS: usize = 64;
+/// A reading of addresses that changed meanwhile can have missed some of them,
+/// but hardly the same ones so often in a row.
+const TORN_READINGS: u32 = 2;
 /// Namespaces kept; beyond, new ones are counted as lost.
 const MAX_NETS: usize = 65_536;
 
 #[derive(Debug)]
 struct Known {
     net: Net,
-    addresses: BTreeSet<Address>,
+    addresses: Held,
+    /// Number of the last reading of its addresses.
+    reading: u32,
+    /// The last list had not all of its addresses: they are to be read on.
+    cut: bool,
+    /// It was there at the start, and its addresses have not all been read.
+    found: Option<u64>,
+    /// Addresses that it has and that are not kept.
+    left_out: u64,
     reported: bool,
     /// A record has announced it, or it was there at the start.
     announced: bool,
@@ -119,6 +137,8 @@ pub(crate) struct NetTable {
     /// Tasks that changed a device since the last walk.
     makers: Vec<(u64, KernelTask)>,
     overflow: u64,
+    /// Addresses of all of them.
+    addresses: usize,
 }
 
 impl NetTable {
@@ -133,6 +153,7 @@ impl NetTable {
             lost: None,
             makers: Vec::new(),
             overflow: 0,
+            addresses: 0,
         }
     }
 
@@ -141,16 +162,125 @@ impl NetTable {
         std::mem::take(&mut self.overflow)
     }
 
-    /// Takes in what was there at the start, without a word.
-    pub(crate) fn seed(&mut self, seen: &[Seen], now: u64) {
-        for Seen { net, addresses } in seen {
-            if let Some(known) = self.insert(*net, now, None) {
-                known.reported = true;
-                known.announced = true;
-                known.addresses = addresses.clone().unwrap_or_default();
-                known.dying = net.refs == 0;
+    /// Takes in what was there at the start.
+    pub(crate) fn seed(&mut self, seen: Vec<Seen>, now: u64, out: &mut Vec<Change>) {
+        for Seen {
+            net,
+            addresses,
+            cut,
+            left_out,
+        } in seen
+        {
+            let Some(known) = self.insert(net, now, None) else {
+                continue;
+            };
+            known.reported = true;
+            known.announced = true;
+            known.dying = net.refs == 0;
+            known.found = Some(now);
+            self.read(net, now, &addresses.unwrap_or_default(), out);
+            if let Some(known) = self.known.get_mut(&net.address) {
+                known.cut = cut;
+                known.left_out += left_out;
+                known.found = known.found.filter(|_| cut);
             }
         }
+    }
+
+    /// How many namespaces there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Addresses that are there and are not kept.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.known.values().map(|known| known.left_out).sum()
+    }
+
+    /// Namespaces of which the last list had not all addresses.
+    pub(crate) fn cut(&self) -> impl Iterator<Item = Net> {
+        let cut = self.known.values().filter(|known| known.cut);
+        cut.map(|known| known.net)
+    }
+
+    /// The addresses of a namespace are about to be read, from the first one.
+    pub(crate) fn reads(&mut self, net: Net) {
+        if let Some(known) = self.entry(net) {
+            known.reading += 1;
+            known.left_out = 0;
+        }
+    }
+
+    /// Some addresses of a namespace, of a reading that goes on.
+    pub(crate) fn read(
+        &mut self,
+        net: Net,
+        time: u64,
+        addresses: &BTreeSet<Address>,
+        out: &mut Vec<Change>,
+    ) {
+        let all = self.addresses;
+        let Some(known) = self.entry(net) else {
+            return;
+        };
+        if !addresses.is_empty() {
+            Self::report(known, out);
+        }
+        let before = known.addresses.len();
+        let netns = identity(known.net);
+        for address in addresses {
+            let own = known.addresses.len();
+            if known.addresses.mark(address, known.reading) {
+                continue;
+            }
+            if !has_room(own, all + own - before) {
+                known.left_out += 1;
+                continue;
+            }
+            known.addresses.insert(address, known.reading);
+            let address = address.clone();
+            out.push(match known.found {
+                Some(time) => Change::AddressFound(netns, time, address),
+                None => Change::AddressAdded(netns, time, address),
+            });
+        }
+        self.addresses += known.addresses.len() - before;
+    }
+
+    /// A reading has come to the end of the addresses, or has passed over some;
+    /// `torn`: they changed meanwhile, so that it may have missed some.
+    pub(crate) fn has_read(
+        &mut self,
+        net: Net,
+        time: u64,
+        passed_over: u64,
+        torn: bool,
+        out: &mut Vec<Change>,
+    ) {
+        let oldest = if torn { TORN_READINGS } else { 0 };
+        let gone = self.gone(net, passed_over, oldest);
+        for address in gone {
+            let known = self.known.get(&net.address);
+            let alike = known.and_then(|known| known.addresses.alike(&address));
+            let netns = self.identify(net);
+            out.push(Change::AddressRemoved(netns, time, address));
+            // Whoever is told takes the two for one.
+            out.extend(alike.map(|address| Change::AddressAdded(netns, time, address)));
+        }
+    }
+
+    /// Takes out the addresses of a namespace that the last readings, so many
+    /// and the one that has ended now, have not come across.
+    fn gone(&mut self, net: Net, passed_over: u64, readings: u32) -> Vec<Address> {
+        let Some(known) = self.entry(net) else {
+            return Vec::new();
+        };
+        known.found = None;
+        known.left_out += passed_over;
+        let oldest = known.reading.saturating_sub(readings);
+        let gone = known.addresses.take_older(oldest);
+        self.addresses -= gone.len();
+        gone
     }
 
     /// The living namespace with this inode number, reported now if it has
@@ -241,7 +371,11 @@ impl NetTable {
         }
         let known = Known {
             net,
-            addresses: BTreeSet::new(),
+            addresses: Held::default(),
+            reading: 0,
+            cut: false,
+            found: None,
+            left_out: 0,
             reported: false,
             announced: false,
             first_seen: now,
@@ -250,7 +384,9 @@ impl NetTable {
             missing_since: None,
             maker,
         };
-        Some(self.known.entry(net.address).insert_entry(known).into_mut())
+        let before = self.known.insert(net.address, known);
+        self.addresses -= before.map_or(0, |known| known.addresses.len());
+        self.known.get_mut(&net.address)
     }
 
     /// The entry of `net`. One that was known by its number alone gets the
@@ -302,6 +438,7 @@ impl NetTable {
         let Some(mut known) = self.known.remove(&address) else {
             return;
         };
+        self.addresses -= known.addresses.len();
         Self::report(&mut known, out);
         let netns = identity(known.net);
         if !known.dying {
@@ -416,16 +553,26 @@ impl NetTable {
         added: bool,
         out: &mut Vec<Change>,
     ) -> bool {
+        let all = self.addresses;
         let Some(known) = self.entry(net) else {
             return false;
         };
         Self::report(known, out);
         let netns = identity(known.net);
-        if added && known.addresses.insert(address.clone()) {
-            out.push(Change::AddressAdded(netns, time, address));
-        } else if !added && known.addresses.remove(&address) {
-            out.push(Change::AddressRemoved(netns, time, address));
+        let (before, reading) = (known.addresses.len(), known.reading);
+        if !added {
+            if known.addresses.remove(&address) {
+                out.push(Change::AddressRemoved(netns, time, address));
+            }
+        } else if !known.addresses.mark(&address, reading) {
+            if has_room(before, all) {
+                known.addresses.insert(&address, reading);
+                out.push(Change::AddressAdded(netns, time, address));
+            } else {
+                known.left_out += 1;
+            }
         }
+        self.addresses = all - before + known.addresses.len();
         true
     }
 }
@@ -438,6 +585,7 @@ pub(crate) fn identity(net: Net) -> Netns {
     }
 }
 
+mod held;
 mod walk;
 
 #[cfg(test)]

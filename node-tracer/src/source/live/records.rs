@@ -77,7 +77,10 @@ impl Live {
             }
             Record::AddressAdded(added) => self.address(&added, true, changes),
             Record::AddressRemoved(removed) => self.address(&removed, false, changes),
-            Record::AddressesChanged(changed) => self.due.walk_at(changed.header.time),
+            Record::AddressesChanged(changed) => {
+                self.ask_readings();
+                self.due.walk_at(changed.header.time);
+            }
             Record::DeviceChanged(changed) => {
                 self.nets.device_changed(changed.header.time, changed.task);
                 self.due.walk_at(changed.header.time + AFTER_DEVICE);
@@ -275,6 +278,15 @@ impl Live {
                         },
                     )
                 }
+                Change::AddressFound(netns, time, address) => (
+                    time,
+                    What::AddressAdded {
+                        netns,
+                        address,
+                        found: true,
+                        made: None,
+                    },
+                ),
                 Change::AddressRemoved(netns, time, address) => {
                     (time, What::AddressRemoved { netns, address })
                 }
@@ -295,18 +307,21 @@ impl Live {
 /// The address of a record; `None` if it is of an unknown family.
 pub(super) fn address(record: &AddressRecord) -> Option<Address> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(record::text(bytes)).into_owned();
-    let address = match record.family {
-        4 => IpAddr::from(record.address.first_chunk::<4>().copied()?),
-        6 => IpAddr::from(record.address),
-        _ => return None,
-    };
-    if address.is_unspecified() {
-        return None; // no address, or one that is just being taken off
-    }
     Some(Address {
-        address,
+        address: ip(record.family, record.address)?,
         prefix: record.prefix,
         ifname: text(&record.ifname),
         link_kind: Some(text(&record.link_kind)).filter(|kind| !kind.is_empty()),
     })
+}
+
+/// An address as the kernel's programs write it; `None` if it is none, or one
+/// that is just being taken off, or of an unknown family.
+pub(super) fn ip(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
+    let address = match family {
+        4 => IpAddr::from(bytes.first_chunk::<4>().copied()?),
+        6 => IpAddr::from(bytes),
+        _ => return None,
+    };
+    (!address.is_unspecified()).then_some(address)
 }

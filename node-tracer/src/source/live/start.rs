@@ -9,8 +9,9 @@ use super::{
     Config, Due, Live, MILLISECOND, SECOND,
     cni::{CniTable, Host},
     holders::Holders,
-    inventory::{InventoryError, Iterators, Polled},
+    inventory::{InventoryError, Iterators, Polled, Unread},
     nets::{self, NetTable, Seen, Trust},
+    reading::Readings,
     tasks::Owners,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
             plan::{Mechanism, Signal},
             symbols::Symbols,
         },
-        procfs::{Bounded, Procfs},
+        procfs::Procfs,
     },
 };
 
@@ -114,7 +115,8 @@ impl Live {
             asked,
             iterators,
             tasks_whole: false,
-            entered: Bounded::default(),
+            unread: Unread::default(),
+            readings: Readings::default(),
             procfs,
             config,
             clock,
@@ -153,34 +155,23 @@ impl Live {
             }
         }
         let seen = seen.ok_or(StartError::Restless)?.nets;
-        self.nets.seed(&seen, start);
-        for Seen { net, addresses } in seen {
-            let netns = nets::identity(net);
-            out.push(Event {
-                time,
-                what: What::NetnsFound {
-                    netns,
-                    host: self.is_host(&net),
-                },
-            });
-            for address in addresses.into_iter().flatten() {
-                out.push(Event {
-                    time,
-                    what: What::AddressAdded {
-                        netns,
-                        address,
-                        found: true,
-                        made: None,
-                    },
-                });
-            }
+        let mut dying = Vec::new();
+        for Seen { net, .. } in &seen {
+            let netns = nets::identity(*net);
+            let host = self.is_host(net);
+            let what = What::NetnsFound { netns, host };
+            out.push(Event { time, what });
             if net.refs == 0 {
-                out.push(Event {
-                    time,
-                    what: What::NetnsDying { netns, task: None },
-                });
+                let what = What::NetnsDying { netns, task: None };
+                dying.push(Event { time, what });
             }
         }
+        let mut changes = Vec::new();
+        self.nets.seed(seen, start, &mut changes);
+        self.tell(changes, out);
+        out.append(&mut dying);
+        self.want_readings();
+        self.tell_left_out(out);
         self.look_at_holders(all, true, out);
         self.stock_of_stalls(all, start, out);
         self.due.stalls = start + MILLISECOND;

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock::KernelClock,
-    event::{Address, Device, Neighbour, Route},
+    event::{Address, Device, MAX_ADDRESSES, Neighbour, Route},
 };
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
@@ -30,7 +30,7 @@ const BUFFER: usize = 64 << 10;
 const ATTEMPTS: u32 = 5;
 
 /// Devices or addresses of one namespace that are kept.
-const MAX_ANSWERS: usize = 65_536;
+const MAX_ANSWERS: usize = MAX_ADDRESSES;
 
 /// Routes, and neighbours, of one namespace that are kept.
 const MAX_ROUTES: usize = 4096;

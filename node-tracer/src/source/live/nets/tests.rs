@@ -53,6 +53,8 @@ fn seen(net: Net) -> Seen {
     Seen {
         net,
         addresses: Some(BTreeSet::new()),
+        cut: false,
+        left_out: 0,
     }
 }
 
@@ -66,6 +68,8 @@ fn with_address(net: Net, address: &str) -> Seen {
     Seen {
         net,
         addresses: Some(BTreeSet::from([address])),
+        cut: false,
+        left_out: 0,
     }
 }
 
@@ -240,7 +244,7 @@ fn what_a_comparison_does_not_list_has_not_ended_when_the_worker_rests() {
 fn a_namespace_known_by_number_gets_the_address_that_a_record_tells() {
     let mut table = NetTable::new(HOOKS);
     let mut out = Vec::new();
-    table.seed(&[seen(net(100, 0, 100, -1))], 0);
+    table.seed(vec![seen(net(100, 0, 100, -1))], 0, &mut Vec::new());
     table.dying(net(0xffff_8880_0000_1000, 7, 100, 0), 5, task(1), &mut out);
     table.destroyed(net(0xffff_8880_0000_1000, 7, 100, 0), 6, &mut out);
     assert_eq!(
@@ -272,7 +276,11 @@ fn a_list_by_numbers_finds_those_known_by_address() {
 fn addresses_are_compared_from_walk_to_walk() {
     let mut table = NetTable::new(TRACEPOINTS);
     let mut out = Vec::new();
-    table.seed(&[with_address(net(1, 10, 100, 1), "10.0.0.2")], 0);
+    table.seed(
+        vec![with_address(net(1, 10, 100, 1), "10.0.0.2")],
+        0,
+        &mut Vec::new(),
+    );
     table.walked_at(
         vec![with_address(net(1, 10, 100, 1), "10.0.0.3")],
         1,
@@ -282,6 +290,105 @@ fn addresses_are_compared_from_walk_to_walk() {
         out.as_slice(),
         [Change::AddressRemoved(..), Change::AddressAdded(..)]
     ));
+}
+
+/// Addresses of a reading, by their last number.
+fn addresses(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Address> {
+    let each = numbers.into_iter().map(|number| Address {
+        address: std::net::Ipv4Addr::new(10, 0, 0, number).into(),
+        prefix: 32,
+        ifname: String::from("eth0"),
+        link_kind: None,
+    });
+    each.collect()
+}
+
+/// What is told of a table with a namespace of which the list has one address.
+fn cut() -> (NetTable, Net) {
+    let net = net(1, 10, 100, 1);
+    let mut table = NetTable::new(TRACEPOINTS);
+    let first = Seen {
+        addresses: Some(addresses([1])),
+        cut: true,
+        ..seen(net)
+    };
+    table.seed(vec![first], 7, &mut Vec::new());
+    (table, net)
+}
+
+#[test]
+fn what_a_list_lacks_is_read_on_and_was_there_at_the_start() {
+    let (mut table, net) = cut();
+    assert_eq!(table.cut().collect::<Vec<_>>(), [net]);
+    let mut out = Vec::new();
+    table.reads(net);
+    table.read(net, 8, &addresses([1, 2]), &mut out);
+    table.read(net, 9, &addresses([3]), &mut out);
+    table.has_read(net, 9, 0, false, &mut out);
+    assert_eq!(out.len(), 2);
+    assert!(
+        out.iter()
+            .all(|it| matches!(it, Change::AddressFound(_, 7, _)))
+    );
+    out.clear();
+    table.reads(net);
+    table.read(net, 20, &addresses([1, 2, 4]), &mut out);
+    assert!(matches!(out.as_slice(), [Change::AddressAdded(_, 20, _)]));
+    table.has_read(net, 20, 0, false, &mut out);
+    assert!(matches!(
+        out.last(),
+        Some(Change::AddressRemoved(_, 20, gone)) if gone.to_string() == "10.0.0.3/32"
+    ));
+}
+
+#[test]
+fn a_list_that_is_cut_takes_nothing_away() {
+    let (mut table, net) = cut();
+    let mut out = Vec::new();
+    table.read(net, 8, &addresses([2]), &mut out);
+    out.clear();
+    let first = Seen {
+        addresses: Some(addresses([1])),
+        cut: true,
+        ..seen(net)
+    };
+    table.walked_at(vec![first], 9, &mut out);
+    assert_eq!(out, []);
+}
+
+#[test]
+fn what_one_torn_reading_misses_is_still_there_and_what_all_miss_is_not() {
+    let (mut table, net) = cut();
+    let mut out = Vec::new();
+    let mut pass = |numbers: &[u8]| {
+        out.clear();
+        table.reads(net);
+        table.read(net, 8, &addresses(numbers.iter().copied()), &mut out);
+        table.has_read(net, 8, 0, true, &mut out);
+        out.len()
+    };
+    assert_eq!(pass(&[1, 2]), 1);
+    assert_eq!(pass(&[1]), 0);
+    assert_eq!(pass(&[1, 2]), 0);
+    assert_eq!([pass(&[1]), pass(&[1]), pass(&[1])], [0, 0, 1]);
+}
+
+#[test]
+fn an_address_of_two_prefixes_that_loses_one_is_still_told() {
+    let (mut table, net) = cut();
+    let mut wide = addresses([2]).pop_first().unwrap();
+    wide.prefix = 24;
+    let both: BTreeSet<Address> = addresses([2]).into_iter().chain([wide.clone()]).collect();
+    let mut out = Vec::new();
+    table.reads(net);
+    table.read(net, 8, &both, &mut out);
+    table.has_read(net, 8, 0, false, &mut out);
+    out.clear();
+    table.reads(net);
+    table.read(net, 9, &BTreeSet::from([wide.clone()]), &mut out);
+    table.has_read(net, 9, 0, false, &mut out);
+    let added = Change::AddressAdded(id(10, 100), 9, wide);
+    assert_eq!(out.last(), Some(&added));
 }
 
 #[test]
@@ -356,7 +463,7 @@ fn what_a_comparison_overlooks_once_is_neither_dying_nor_gone() {
     let mut table = NetTable::new(COMPARISON);
     let mut out = Vec::new();
     let there = || vec![seen(net(100, 0, 100, -1))];
-    table.seed(&there(), 0);
+    table.seed(there(), 0, &mut Vec::new());
     table.walked_at(vec![], 10, &mut out);
     table.walked_at(there(), 20, &mut out);
     // What could not be read says nothing.
@@ -386,7 +493,7 @@ fn addresses_that_cannot_be_read_are_those_of_before() {
         addresses: None,
         ..there.clone()
     };
-    table.seed(std::slice::from_ref(&there), 0);
+    table.seed(vec![there.clone()], 0, &mut Vec::new());
     table.walked_at(vec![unread], 10, &mut out);
     table.walked_at(vec![there], 20, &mut out);
     assert_eq!(out, []);

@@ -1,12 +1,12 @@
 //! A walk of the kernel's list set against the table: what is new on it, what
 //! is dying, what is no longer on it, and which addresses have changed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
 use super::{Change, Known, LOST_AFTER, List, MAKING, NetTable, Seen, identity};
-use crate::event::{Address, Netns};
+use crate::event::Netns;
 
 impl NetTable {
     /// A walk of the kernel's list.
@@ -35,8 +35,8 @@ impl NetTable {
             _ => None,
         };
         let mut dying = Vec::new();
-        for Seen { net, addresses } in list.nets {
-            self.listed(net, addresses, maker, time, &mut dying, out);
+        for seen in list.nets {
+            self.listed(seen, maker, time, &mut dying, out);
         }
         let queued = self.queued.take();
         for netns in dying {
@@ -46,13 +46,18 @@ impl NetTable {
 
     fn listed(
         &mut self,
-        net: Net,
-        addresses: Option<BTreeSet<Address>>,
+        seen: Seen,
         maker: Option<(u64, KernelTask)>,
         time: u64,
         dying: &mut Vec<Netns>,
         out: &mut Vec<Change>,
     ) {
+        let Seen {
+            net,
+            addresses,
+            cut,
+            left_out,
+        } = seen;
         if self.entry(net).is_none() {
             self.evict(net, time, out);
             let made = maker.map_or(time, |(made, _)| made);
@@ -86,16 +91,26 @@ impl NetTable {
         let Some(addresses) = addresses else {
             return;
         };
+        known.cut = cut;
         // Also where hooks tell: the kernel has ways to drop an address that
         // lead past every one of them.
-        let netns = identity(known.net);
-        for address in known.addresses.difference(&addresses) {
-            out.push(Change::AddressRemoved(netns, time, address.clone()));
+        if cut {
+            // What is left out of it is counted when all of it is read.
+            let left_out = known.left_out;
+            self.read(net, time, &addresses, out);
+            if let Some(known) = self.entry(net) {
+                known.left_out = left_out;
+            }
+            return;
         }
-        for address in addresses.difference(&known.addresses) {
-            out.push(Change::AddressAdded(netns, time, address.clone()));
-        }
-        known.addresses = addresses;
+        self.reads(net);
+        let mut added = Vec::new();
+        self.read(net, time, &addresses, &mut added);
+        let gone = self.gone(net, left_out, 0);
+        let netns = self.identify(net);
+        let gone = gone.into_iter();
+        out.extend(gone.map(|address| Change::AddressRemoved(netns, time, address)));
+        out.append(&mut added);
     }
 
     /// Looks for namespaces that are no longer on the list made between `start`
