@@ -169,6 +169,18 @@ pub(crate) struct Trace {
     /// 0.0.0.0:PORT.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address, help_heading = HOW)]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Give a sign of life in this file, for check --heartbeat
+    ///
+    /// The loop that reads the kernel's records writes it every 10 s. It belongs
+    /// on a file system in memory.
+    #[arg(long, value_name = "FILE", help_heading = HOW)]
+    pub(crate) heartbeat: Option<PathBuf>,
+    /// In a container: make all that is mounted below --root read-only there
+    ///
+    /// A readOnly volume leaves what is mounted below it as writable as it is on
+    /// the node. What the node mounts later is not covered. Takes Linux 5.12.
+    #[arg(long, help_heading = WHERE)]
+    pub(crate) seal_root: bool,
     /// Also write findings as Kubernetes Events, on their pod and on the node
     ///
     /// `kubectl describe` shows them there. Without a value these are warnings
@@ -288,6 +300,12 @@ pub(crate) struct Report {
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
+    /// Only say whether the trace that has this --heartbeat is alive
+    ///
+    /// Fails if it has given no sign of life for a minute: for an exec probe of
+    /// Kubernetes.
+    #[arg(long, value_name = "FILE", help_heading = HOW)]
+    pub(crate) heartbeat: Option<PathBuf>,
     /// What every command takes.
     #[command(flatten)]
     pub(crate) common: Common,

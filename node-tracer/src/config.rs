@@ -118,6 +118,10 @@ pub(crate) struct Config {
     pub(crate) record: Option<PathBuf>,
     /// Where metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Where signs of life are given.
+    pub(crate) heartbeat: Option<PathBuf>,
+    /// What is mounted below the root is to be read-only here.
+    pub(crate) seal_root: bool,
     /// From which severity on findings become Events of Kubernetes.
     pub(crate) kube_events: Option<Severity>,
     /// No better mechanism than this.
@@ -249,6 +253,8 @@ impl Config {
             duration,
             recording,
             metrics,
+            heartbeat,
+            seal_root,
             kube_events,
             limit,
         } = cli;
@@ -257,6 +263,8 @@ impl Config {
             duration: *duration,
             record: recording.file.clone(),
             metrics: *metrics,
+            heartbeat: heartbeat.clone(),
+            seal_root: *seal_root,
             kube_events: kube_events.map(|floor| match floor {
                 cli::Floor::Warning => Severity::Warning,
                 cli::Floor::Critical => Severity::Critical,
@@ -342,7 +350,11 @@ impl Config {
 
     /// What `check` was asked for.
     pub(crate) fn check(cli: &cli::Check) -> Result<Self, ConfigError> {
-        let cli::Check { common, limit } = cli;
+        let cli::Check {
+            common,
+            limit,
+            heartbeat: _,
+        } = cli;
         Ok(Self {
             limit: limit_from(limit)?,
             ..Self::common(common, false)?
@@ -378,6 +390,8 @@ impl Config {
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
             metrics: None,
+            heartbeat: None,
+            seal_root: false,
             kube_events: None,
             limit: None,
             privileges: privileges()?,

@@ -17,7 +17,7 @@
 //! | [`engine`] | events in, changes of findings out |
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`log`], [`fault`], [`progress`], [`terminal`] | what the tool says about itself, what failed, and what it goes on with; to whom |
-//! | [`notify`] | what a service manager is told of `trace` |
+//! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`repair`] | the one that changes the node, and only if told to |
@@ -44,6 +44,7 @@ mod fault;
 mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
+mod heartbeat;
 #[cfg(any(test, fuzzing))]
 mod law;
 mod log;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::set(&cli.manner);
     log::to_stderr();
+    privileges::hide_memory();
     progress::begin();
     let code = match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
@@ -145,6 +147,13 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             privileges::keep(privileges::READ | privileges::WRITE);
             let something = report::run(&config::Report::new(options))?;
             Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Check(cli::Check {
+            heartbeat: Some(file),
+            ..
+        }) => {
+            heartbeat::check(file)?;
+            Ok(NOTHING)
         }
         Command::Check(options) => {
             let whole = check::run(&Config::check(options)?)?;

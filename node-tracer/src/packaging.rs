@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Container, Namespace, PodSpec, ServiceAccount},
+    core::v1::{Container, Namespace, PodSpec, ServiceAccount, Volume},
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -17,6 +17,7 @@ use crate::{
 };
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");
+const KUBE_EVENTS: &str = include_str!("../packaging/kubernetes/node-tracer-kube-events.yaml");
 const UNIT: &str = include_str!("../packaging/systemd/node-tracer.service");
 
 /// Capabilities as they are written, without what only old kernels take, and
@@ -116,7 +117,9 @@ fn the_service_has_the_capabilities_that_are_needed_and_no_others() {
 fn the_pod_sees_the_node_and_keeps_none_of_its_mounts() {
     let spec = pod();
     assert_eq!(spec.host_pid, Some(true));
-    let volume = &spec.volumes.unwrap()[0];
+    let volumes = spec.volumes.unwrap();
+    let of_host = |volume: &&Volume| volume.host_path.is_some();
+    let volume = volumes.iter().find(of_host).unwrap();
     assert_eq!(volume.host_path.as_ref().unwrap().path, "/");
     let container = container();
     let mount = &container.volume_mounts.unwrap()[0];
@@ -129,7 +132,7 @@ fn the_pod_sees_the_node_and_keeps_none_of_its_mounts() {
 }
 
 #[test]
-fn the_pods_command_line_is_one_and_its_probes_ask_where_it_serves() {
+fn the_pods_command_line_is_one_and_its_probes_ask_for_its_sign_of_life() {
     use clap::Parser as _;
     let container = container();
     let args = container.args.unwrap();
@@ -141,14 +144,25 @@ fn the_pods_command_line_is_one_and_its_probes_ask_where_it_serves() {
     let served = i32::from(trace.metrics.unwrap().port());
     let port = &container.ports.unwrap()[0];
     assert_eq!(port.container_port, served);
+    // Not at the port, which anybody can keep busy.
+    let heartbeat = trace.heartbeat.unwrap();
     for probe in [container.liveness_probe, container.readiness_probe] {
-        let asked = probe.unwrap().http_get.unwrap();
-        assert_eq!(asked.path.as_deref(), Some("/metrics"));
-        assert_eq!(
-            serde_json::to_value(asked.port).unwrap(),
-            port.name.clone().unwrap()
-        );
+        let asked = probe.unwrap().exec.unwrap().command.unwrap();
+        let crate::cli::Command::Check(check) =
+            crate::cli::Cli::try_parse_from(&asked).unwrap().command
+        else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(check.heartbeat.as_ref(), Some(&heartbeat));
     }
+    let mounts = container.volume_mounts.unwrap();
+    let mut above = mounts.iter();
+    let mount = above.find(|mount| heartbeat.starts_with(&mount.mount_path));
+    let name = &mount.unwrap().name;
+    let volumes = pod().volumes.unwrap();
+    let volume = volumes.iter().find(|volume| volume.name == *name).unwrap();
+    let folder = volume.empty_dir.as_ref().unwrap();
+    assert_eq!(folder.medium.as_deref(), Some("Memory"));
     let annotations = the::<DaemonSet>().spec.unwrap().template.metadata;
     let annotations = annotations.unwrap().annotations.unwrap();
     assert_eq!(annotations["prometheus.io/port"], served.to_string());
@@ -161,24 +175,50 @@ fn the_image_is_of_this_version() {
     assert!(image.ends_with(&format!(":{version}")), "{image}");
 }
 
-#[test]
-fn the_role_allows_to_look_and_to_tell_by_events_and_nothing_else() {
-    let rules = the::<ClusterRole>().rules.unwrap();
+/// What the roles of a manifest allow.
+fn allowed(manifest: &str) -> BTreeSet<String> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
     let mut allowed = BTreeSet::new();
-    for rule in rules {
-        for group in rule.api_groups.unwrap() {
-            for resource in rule.resources.iter().flatten() {
-                for verb in &rule.verbs {
-                    allowed.insert(format!("{verb} {resource}.{group}"));
+    for object in objects {
+        if object["kind"] != "ClusterRole" {
+            continue;
+        }
+        let role: ClusterRole = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&role).unwrap(), object);
+        for rule in role.rules.unwrap() {
+            for group in rule.api_groups.unwrap() {
+                for resource in rule.resources.iter().flatten() {
+                    for verb in &rule.verbs {
+                        allowed.insert(format!("{verb} {resource}.{group}"));
+                    }
                 }
             }
         }
     }
+    allowed
+}
+
+#[test]
+fn the_role_allows_to_look_and_nothing_else() {
     let ipam = crate::source::ipam::resources();
     let mut expected: BTreeSet<String> = ipam.map(|name| format!("list {name}")).collect();
     let core = ["list pods.", "watch pods.", "get nodes."];
     expected.extend(core.map(str::to_owned));
+    assert_eq!(allowed(MANIFEST), expected);
+}
+
+#[test]
+fn to_write_events_is_a_role_of_its_own_for_the_same_account() {
     let events = kube_events::EVENTS.name;
-    expected.extend(["create", "patch"].map(|verb| format!("{verb} {events}")));
-    assert_eq!(allowed, expected);
+    let expected = ["create", "patch"].map(|verb| format!("{verb} {events}"));
+    assert_eq!(allowed(KUBE_EVENTS), BTreeSet::from(expected));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(KUBE_EVENTS).unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(objects[1].clone()).unwrap();
+    assert_eq!(binding.role_ref.name, objects[0]["metadata"]["name"]);
+    assert_eq!(binding.subjects, the::<ClusterRoleBinding>().subjects);
+}
+
+#[test]
+fn the_service_leaves_no_core() {
+    assert!(UNIT.contains("\nLimitCORE=0\n"));
 }

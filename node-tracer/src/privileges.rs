@@ -28,9 +28,21 @@
 //! with a program that is executed (credential plugins), nor by a set-user-ID
 //! bit: the bounding, ambient and inheritable sets shrink as well, and
 //! `no_new_privs` is set.
+//!
+//! Threads that parse what the network, a pod or a runtime says have no
+//! capability at all from their beginning ([`start_bare`]), and neither have
+//! the programs that they execute. What such a thread has to read of other
+//! users' files (a kubeconfig, a key) is read for it ([`read_for_bare`]).
+//!
+//! The process cannot be dumped ([`hide_memory`]): tokens are in its memory.
 
-use std::{io, sync::mpsc, thread};
+use std::{
+    io,
+    sync::{OnceLock, mpsc},
+    thread,
+};
 
+use rustix::process::DumpableBehavior;
 pub(crate) use rustix::thread::CapabilitySet;
 use rustix::thread::{
     CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
@@ -60,6 +72,9 @@ pub(crate) const REPAIR: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::SYS_PTRACE);
 /// What reading a file of somebody else's takes.
 pub(crate) const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+/// The same, and the way there where the host's root is that of another
+/// process (`/proc/PID/root`).
+const READ_HOST: CapabilitySet = READ.union(CapabilitySet::SYS_PTRACE);
 
 /// Privileges cannot be given up.
 #[derive(Debug, thiserror::Error)]
@@ -270,7 +285,81 @@ fn try_keep(keep: CapabilitySet) -> Result<(), PrivilegeError> {
     failed("capset", set_capabilities(None, sets))
 }
 
+/// Keeps this process's memory to itself: it is in no core dump, and no process
+/// without `CAP_SYS_PTRACE` reads it. Its own files below `/proc` then belong to
+/// root; its own threads may read them all the same.
+pub(crate) fn hide_memory() {
+    let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Err(error) = hidden {
+        tracing::warn!("the memory can be dumped: PR_SET_DUMPABLE failed: {error}");
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Reads for threads that have no capability; see [`read_for_bare`].
+static READER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+
+/// Starts a thread that has no capability. It is for what others say: answers
+/// of the network and of the runtime, and programs that make credentials.
+///
+/// # Errors
+/// There is no thread to be had.
+pub(crate) fn start_bare<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<thread::JoinHandle<T>> {
+    // The reader has what its starter has, and a bare thread has nothing.
+    if READER.get().is_none() && !capabilities(None).is_ok_and(|own| own.permitted.is_empty()) {
+        let reader = start_reader()?;
+        // Another thread can have been first; this one then ends.
+        let _ = READER.set(reader);
+    }
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        keep(CapabilitySet::empty());
+        work()
+    })
+}
+
+fn start_reader() -> io::Result<mpsc::Sender<Job>> {
+    let (jobs, to_do) = mpsc::channel::<Job>();
+    let read = move || {
+        keep(READ_HOST);
+        for job in to_do {
+            // A file that hangs keeps nobody else waiting.
+            let job = thread::Builder::new()
+                .name(String::from("reader"))
+                .spawn(job);
+            if let Err(error) = job {
+                tracing::warn!("no thread to read a file with: {error}");
+            }
+        }
+    };
+    let reader = thread::Builder::new().name(String::from("reader"));
+    reader.spawn(read)?;
+    Ok(jobs)
+}
+
+/// Runs what opens files that the calling thread may not open, in a thread that
+/// may read every file and nothing else, and waits for it.
+///
+/// # Errors
+/// There is no thread to be had, or it has panicked.
+pub(crate) fn read_for_bare<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let Some(reader) = READER.get() else {
+        return Ok(read());
+    };
+    let (answer, answered) = mpsc::sync_channel(1);
+    let job = move || {
+        // Nobody is left to be told if the caller is gone.
+        let _ = answer.send(read());
+    };
+    let no_answer = || io::Error::other("no thread to read with");
+    reader.send(Box::new(job)).map_err(|_| no_answer())?;
+    answered.recv().map_err(|_| no_answer())
+}
 
 /// The thread that has what only attaching takes. It ends when this is
 /// dropped.

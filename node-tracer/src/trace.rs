@@ -7,6 +7,7 @@ mod memory;
 mod out;
 mod pods;
 mod runtime;
+mod seal;
 mod space;
 
 use std::{
@@ -29,6 +30,7 @@ use crate::{
     config::Config,
     coverage,
     event::Event,
+    heartbeat::Heartbeat,
     log,
     look::Looker,
     notify::Notify,
@@ -78,6 +80,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut notify = Notify::from_environment();
     let _lock = Lock::take(&config.node)?;
+    if config.seal_root {
+        seal::seal(&config.node.root)?;
+    }
     // Before signals are taken over: a list that is typed in, or comes from a
     // pipe that nobody writes to, can be interrupted.
     let (mut pods, no_server) = PodsSource::find(config)?;
@@ -88,6 +93,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     // So can a kubeconfig that is on a file server that hangs.
     let credentials = kube_credentials(config)?;
     let mut stop = Stop::new(config.duration)?;
+    let mut heartbeat = Heartbeat::new(config.heartbeat.as_deref())?;
     let mut out = Out::new(config, &starter)?;
     let kube_events = kube_events(config, credentials)?;
     if let Some(address) = config.metrics {
@@ -95,7 +101,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         if let Some(events) = &kube_events {
             metrics.show_kube_events(events.counts());
         }
-        let at = server::serve(address, metrics.shelf()).await?;
+        let at = server::serve(address, metrics.shelf())?;
         tracing::info!("metrics are at http://{at}/metrics");
         out.count_in(metrics);
     }
@@ -142,6 +148,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     out.tick();
     let mut memory = Memory::after_start();
     notify.ready(|| out.status());
+    heartbeat.step();
 
     let readable = Readable(live.as_raw_fd());
     // SAFETY: the descriptor is the ring buffer's, which `live` keeps open
@@ -164,6 +171,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             let until_poll = next_poll.saturating_duration_since(Instant::now());
             let pause = live.pause().min(until_poll).min(out.until_tick());
             let pause = pause.min(effects.pause()).min(notify.pause());
+            let pause = pause.min(heartbeat.pause());
             tokio::select! {
                 guard = ring.readable() => {
                     guard.context("cannot wait for kernel records")?.clear_ready();
@@ -205,6 +213,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             out.tick();
         }
         notify.step(|| out.status());
+        heartbeat.step();
         if stop.is_now() {
             break;
         }

@@ -8,6 +8,7 @@
 //! | [`command_line`] | man pages and completions, of the command line's definition |
 //! | [`dependencies`] | the crates that the binary is made of |
 //! | [`sbom`], [`notices`] | the same as a bill of materials; their licences |
+//! | [`sign`] | a signature of the checksums, with the key that is given |
 //! | [`archive`] | reproducible tar and gzip |
 //! | [`deb`], [`image`] | Debian's package; the OCI image |
 //!
@@ -29,6 +30,7 @@ mod dependencies;
 mod image;
 mod notices;
 mod sbom;
+mod sign;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,6 +56,10 @@ pub(crate) struct Dist {
     /// Build a second time, of a copy of the sources in another folder, and compare
     #[arg(long)]
     verify: bool,
+    /// Sign SHA256SUMS with this secret key of minisign, whose password is in
+    /// NODE_TRACER_SIGNING_PASSWORD (not set: it has none)
+    #[arg(long, value_name = "KEY", env = "NODE_TRACER_SIGNING_KEY")]
+    sign: Option<PathBuf>,
 }
 
 /// One version, as everything released of it says.
@@ -106,6 +112,9 @@ fn time() -> anyhow::Result<u64> {
     time.with_context(|| format!("not a checkout of git: set {VARIABLE} to the release's time"))
 }
 
+/// The sums of all other files.
+const SUMS: &str = "SHA256SUMS";
+
 /// Files to be released, by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -116,11 +125,22 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
         Some(out) => std::path::absolute(out).context("--out")?,
         None => folders.target.join("dist"),
     };
+    // A key that cannot be used is known before anything is built.
+    let signer = asked.sign.as_deref().map(sign::Signer::read).transpose()?;
     println!("── dist: {} of {}", release.version, release.second()?);
     let built = binary::build(&folders, &release)?;
     let built = fs::read(&built).with_context(|| built.display().to_string())?;
     let files = pack(&built, &release)?;
     write(&files, &out)?;
+    if let Some(signer) = &signer {
+        let signature = signer.sign(&files[SUMS], &release)?;
+        let path = out.join(format!("{SUMS}.minisig"));
+        fs::write(&path, signature).with_context(|| path.display().to_string())?;
+        println!(
+            "dist: signed; verify with minisign -Vm {SUMS} -P {}",
+            signer.public()
+        );
+    }
     within_budget(&built)?;
     if asked.verify {
         ensure!(
@@ -170,8 +190,16 @@ pub(crate) fn debian_package(binary: &Path) -> anyhow::Result<Vec<u8>> {
 /// All that is made of a binary.
 fn pack(binary: &[u8], release: &Release) -> anyhow::Result<Files> {
     let version = &release.version;
-    let contents = contents::all(binary, release)?;
+    let mut contents = contents::all(binary, release)?;
     let mut files = Files::new();
+    let (image, digest) = image::archive(&contents, release).context("the image")?;
+    files.insert(format!("node-tracer-{version}-image.tar"), image);
+    let manifest = contents.name_image(&digest, release)?;
+    files.insert(format!("node-tracer-{version}.yaml"), manifest);
+    files.insert(
+        format!("node-tracer-{version}-kube-events.yaml"),
+        contents::source("kubernetes/node-tracer-kube-events.yaml")?,
+    );
     files.insert(
         format!("node-tracer-{version}-{}", binary::TARGET),
         binary.to_vec(),
@@ -185,20 +213,14 @@ fn pack(binary: &[u8], release: &Release) -> anyhow::Result<Files> {
         contents::archive(&contents, release).context("the archive")?,
     );
     files.insert(
-        format!("node-tracer-{version}-image.tar"),
-        image::archive(&contents, release).context("the image")?,
-    );
-    files.insert(
         format!("node-tracer-{version}.cdx.json"),
         sbom::document(binary, release).context("the bill of materials")?,
     );
-    let manifest = contents::source("kubernetes/node-tracer.yaml")?;
-    files.insert(format!("node-tracer-{version}.yaml"), manifest);
     let sums: String = files
         .iter()
         .map(|(name, content)| format!("{}  {name}\n", sha256(content)))
         .collect();
-    files.insert(String::from("SHA256SUMS"), sums.into_bytes());
+    files.insert(String::from(SUMS), sums.into_bytes());
     Ok(files)
 }
 
@@ -209,7 +231,7 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(out).with_context(|| out.display().to_string())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_file() && (name == "SHA256SUMS" || name.starts_with("node-tracer")) {
+        if path.is_file() && (name.starts_with(SUMS) || name.starts_with("node-tracer")) {
             fs::remove_file(&path).with_context(|| path.display().to_string())?;
         }
     }
@@ -300,6 +322,20 @@ mod tests {
             assert!(sums.lines().any(|one| one == line), "{line}");
         }
         assert_eq!(sums.lines().count() + 1, one.len());
+    }
+
+    #[test]
+    fn the_released_manifest_names_the_released_image_by_its_digest() {
+        let release = Release::current().unwrap();
+        let files = pack(b"\x7fELF", &release).unwrap();
+        let version = &release.version;
+        let manifest = &files[&format!("node-tracer-{version}.yaml")];
+        let manifest = String::from_utf8(manifest.clone()).unwrap();
+        let contents = contents::all(b"\x7fELF", &release).unwrap();
+        let (_, digest) = image::archive(&contents, &release).unwrap();
+        let line = format!("image: {}:{version}@{digest}", image::NAME);
+        assert_eq!(manifest.matches(&line).count(), 1, "{line}");
+        assert!(!manifest.contains("here there is none"), "{manifest}");
     }
 
     #[test]

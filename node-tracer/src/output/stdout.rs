@@ -5,11 +5,17 @@
 //! only once the pipe has room for all of it, as far as it can ever have.
 //!
 //! Whether standard output blocks is not changed: others may share it.
+//!
+//! A process that is started without standard output (`>&-`) is given
+//! `/dev/null` by the standard library before `main` begins, and would write
+//! there as if somebody read it. So that is looked at before ([`LOOK`]), and each
+//! write fails.
 
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd as _,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -18,6 +24,22 @@ use rustix::{
     io::ioctl_fionread,
     pipe::{PIPE_BUF, fcntl_getpipe_size},
 };
+
+/// There was no standard output when the process was started.
+static MISSING: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look() {
+    // SAFETY: it takes no pointer, and changes nothing but errno.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    MISSING.store(flags == -1, Relaxed);
+}
+
+/// Has the C library call [`look`] before the standard library's start.
+// SAFETY: the section holds pointers to functions that take no argument they
+// need and return nothing; `look` uses nothing that is set up later.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
 
 /// What a pipe's room is counted in.
 const PAGE: usize = 4096;
@@ -31,16 +53,25 @@ pub(super) struct Stdout {
     file: File,
     /// Pages that the pipe has, if it is one.
     pages: Option<usize>,
+    missing: bool,
 }
 
 impl Stdout {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self::of(io::stdout().as_fd().try_clone_to_owned()?.into()))
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?.into();
+        Ok(Self {
+            missing: MISSING.load(Relaxed),
+            ..Self::of(stdout)
+        })
     }
 
     fn of(file: File) -> Self {
         let pages = fcntl_getpipe_size(&file).ok().map(|size| size / PAGE);
-        Self { file, pages }
+        Self {
+            file,
+            pages,
+            missing: false,
+        }
     }
 
     /// Waits until a pipe has room for so many bytes, or is empty. Errors are
@@ -80,6 +111,9 @@ fn fits(bytes: usize, unread: usize, pages: usize) -> bool {
 
 impl Write for Stdout {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.missing {
+            return Err(rustix::io::Errno::BADF.into());
+        }
         self.wait_for_room(data.len());
         loop {
             match self.file.write(data) {

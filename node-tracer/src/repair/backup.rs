@@ -17,7 +17,7 @@ mod read;
 
 use std::{
     collections::BTreeMap,
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
@@ -35,7 +35,10 @@ pub(crate) use self::read::Read;
 #[cfg(fuzzing)]
 pub(crate) use self::read::fuzz;
 pub(crate) use self::read::read;
-use super::plan::{Release, RootFolder, bytes};
+use super::{
+    load::others_cannot_write,
+    plan::{Release, RootFolder, bytes},
+};
 use crate::{
     clock::Timestamp,
     record::SCHEMA,
@@ -75,6 +78,17 @@ pub(crate) enum BackupError {
         path: PathBuf,
         /// The store.
         store: PathBuf,
+    },
+    /// Others can change it, or could have.
+    #[error(
+        "{} {why}: a backup is root's, and is kept where nobody else can write",
+        path.display()
+    )]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it, or with its manifest.
+        why: &'static str,
     },
     /// It is none.
     #[error("{} is no backup of node-tracer repair: {why}", path.display())]
@@ -207,7 +221,7 @@ impl Backup {
     /// Makes the folder, which must not exist, and begins the manifest.
     ///
     /// # Errors
-    /// It is in a store, or cannot be made.
+    /// It is in a store or where others can write, or cannot be made.
     pub(crate) fn create(
         folder: &Path,
         header: Header,
@@ -226,6 +240,14 @@ impl Backup {
             .recursive(true)
             .create(parent)
             .map_err(io("make", parent))?;
+        let found = fs::metadata(parent).map_err(io("look at", parent))?;
+        // Where nobody takes what is another's away, as in /tmp, it is safe.
+        if found.mode() & 0o1000 == 0 || found.uid() != 0 {
+            others_cannot_write(&found).map_err(|why| BackupError::Untrusted {
+                path: parent.to_owned(),
+                why,
+            })?;
+        }
         outside(folder, parent, stores)?;
         builder
             .recursive(false)

@@ -3,13 +3,17 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+};
 use serde_json::Value;
 
 use super::plan::{Plan, VERSION};
@@ -152,27 +156,48 @@ fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(failed)?;
-    let found = file.metadata().map_err(failed)?;
     let untrusted = |why| Refusal::Untrusted {
         path: path.to_owned(),
         why,
     };
-    if !found.is_file() {
-        return Err(untrusted("is no regular file"));
-    }
-    let own = rustix::process::geteuid().as_raw();
-    if found.uid() != 0 && found.uid() != own {
-        return Err(untrusted("belongs to another user"));
-    }
-    if found.mode() & 0o002 != 0 {
-        return Err(untrusted("can be written by everybody"));
-    }
+    let file = match own_file(path).map_err(failed)? {
+        Ok(file) => file,
+        Err(why) => return Err(untrusted(why)),
+    };
     let mut bytes = Vec::new();
     file.take(MAX_PLAN)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok(bytes)
+}
+
+/// Opens a regular file that nobody but root, or who runs this, can have
+/// written; what is wrong with any other. Waits for nobody, should it be a FIFO.
+pub(crate) fn own_file(path: &Path) -> io::Result<Result<File, &'static str>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    let file = match openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP) => return Ok(Err("is a symbolic link")),
+        // A socket.
+        Err(Errno::NXIO) => return Ok(Err("is no regular file")),
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    Ok(match () {
+        () if !found.is_file() => Err("is no regular file"),
+        () => others_cannot_write(&found).map(|()| file),
+    })
+}
+
+/// Whether nobody but root, or who runs this, can write what is there; why not.
+pub(crate) fn others_cannot_write(found: &Metadata) -> Result<(), &'static str> {
+    let own = rustix::process::geteuid().as_raw();
+    match found.mode() {
+        _ if found.uid() != 0 && found.uid() != own => Err("belongs to another user"),
+        mode if mode & 0o002 != 0 => Err("can be written by everybody"),
+        mode if mode & 0o020 != 0 => Err("can be written by its group"),
+        _ => Ok(()),
+    }
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<(Frame, Plan), Refusal> {

@@ -30,7 +30,6 @@ mod worker;
 use std::{
     io,
     sync::mpsc::{self, Receiver},
-    thread,
     time::Duration,
 };
 
@@ -43,6 +42,7 @@ use self::{changes::Teller, ledger::Ledger, object::Told, worker::Worker};
 use crate::{
     clock::Timestamp,
     finding::{Finding, Severity, State},
+    privileges::start_bare,
     source::kube::{self, Credentials, Objects, Writer},
 };
 
@@ -171,9 +171,7 @@ impl KubeEvents {
             }
             let _ = finished.send(());
         };
-        thread::Builder::new()
-            .name(String::from("kube-events"))
-            .spawn(work)?;
+        start_bare("kube-events", work)?;
         Ok(Self {
             floor,
             told,

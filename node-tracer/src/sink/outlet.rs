@@ -41,6 +41,8 @@ pub(crate) struct Lost {
     pub(crate) slow: u64,
     /// They could not be written.
     pub(crate) failed: u64,
+    /// There was nobody left to write them to.
+    pub(crate) closed: u64,
 }
 
 /// The tracer's end of a queue; clones are of the same one. The thread lives
@@ -78,6 +80,8 @@ struct State {
     failing: bool,
     /// There is nobody left to write to.
     closed: bool,
+    /// That has been told.
+    told_closed: bool,
 }
 
 impl Outlet {
@@ -125,6 +129,7 @@ impl Outlet {
     pub(crate) fn put(&self, record: &[u8]) -> Result<(), SinkError> {
         let mut state = self.0.lock();
         if state.closed {
+            state.lost.closed += 1;
             return Err(SinkError::Closed);
         }
         let room = match state.weight {
@@ -154,7 +159,8 @@ impl Outlet {
     }
 
     /// What was lost since the last call, as far as that is over: told while
-    /// the output still takes nothing, a loss would only add to itself.
+    /// the output still takes nothing, a loss would only add to itself. So that
+    /// there is nobody left is told once.
     pub(crate) fn take_lost(&self) -> Lost {
         let mut state = self.0.lock();
         let mut told = Lost::default();
@@ -164,6 +170,9 @@ impl Outlet {
         }
         if !state.failing {
             told.failed = std::mem::take(&mut state.lost.failed);
+        }
+        if state.closed && !std::mem::replace(&mut state.told_closed, true) {
+            told.closed = std::mem::take(&mut state.lost.closed);
         }
         told
     }
@@ -273,6 +282,9 @@ impl Shared {
                 Err(SinkError::Slow) => {}
                 Err(SinkError::Closed) => {
                     state.closed = true;
+                    // This one, unless it is counted already, and the rest.
+                    let waiting = state.waiting.len() as u64;
+                    state.lost.closed += waiting + u64::from(!given_up);
                     state.waiting.clear();
                     state.bytes = 0;
                 }

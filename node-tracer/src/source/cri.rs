@@ -6,7 +6,8 @@
 //! thread of its own that can be left behind, with a deadline inside that is
 //! a little shorter, so that what has been told by then is not lost.
 //!
-//! The socket's path is the host's and is resolved below the host's root. Of
+//! The socket's path is the host's and is resolved below the host's root. Who
+//! opens it may look at the node; who reads the answers has no capability. Of
 //! the runtime's answers nothing is kept but what [`RuntimeSandbox`] has.
 
 use std::{
@@ -16,8 +17,10 @@ use std::{
     time::Duration,
 };
 
+use self::client::Socket;
 use crate::{
     event::{Netns, RuntimeSandbox},
+    privileges::start_bare,
     source::{
         procfs::{NoAnswer, Owner, Procfs},
         root::{Root, RootError},
@@ -197,15 +200,9 @@ fn list_changes(
         let patience = timeout.saturating_sub(timeout / RESERVE);
         move || -> Result<Listing, CriError> {
             let root = Root::open(&root)?;
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .build()
-                .map_err(|source| CriError::NotAsked {
-                    endpoint: endpoint.clone(),
-                    source: NoAnswer::Thread { source },
-                })?;
-            let mut listing = runtime.block_on(fetch::fetch(&endpoint, &root, patience, &known))?;
+            let connect = Socket::connect(&endpoint, &root, patience);
+            let socket = event_loop(&endpoint)?.block_on(connect)?;
+            let mut listing = listed(endpoint, socket, patience, known)?;
             locate(&mut listing.sandboxes, &root, &procfs);
             Ok(listing)
         }
@@ -222,6 +219,38 @@ fn list_changes(
             source,
         }),
     }
+}
+
+/// What the runtime says, taken in by a thread that has no capability.
+fn listed(
+    endpoint: Endpoint,
+    socket: Socket,
+    patience: Duration,
+    known: Known,
+) -> Result<Listing, CriError> {
+    let asked = endpoint.clone();
+    let no_thread = |source| CriError::NotAsked {
+        endpoint: asked.clone(),
+        source,
+    };
+    let talk = move || {
+        let talk = fetch::fetch(&endpoint, socket, patience, &known);
+        event_loop(&endpoint)?.block_on(talk)
+    };
+    let thread = start_bare("cri-answers", talk);
+    let thread = thread.map_err(|source| no_thread(NoAnswer::Thread { source }))?;
+    thread.join().map_err(|_| no_thread(NoAnswer::Panicked))?
+}
+
+fn event_loop(endpoint: &Endpoint) -> Result<tokio::runtime::Runtime, CriError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|source| CriError::NotAsked {
+            endpoint: endpoint.clone(),
+            source: NoAnswer::Thread { source },
+        })
 }
 
 /// Finds the namespaces of sandboxes, and drops the process IDs that are not

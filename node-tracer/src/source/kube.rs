@@ -7,7 +7,8 @@
 //! to an error that says what to do; the pods are then unknown, never gone.
 //!
 //! Everything runs on a thread of its own, so that neither a name server nor a
-//! credential plugin can hold up who asks.
+//! credential plugin can hold up who asks. That thread has no capability
+//! ([`start_bare`]).
 
 mod client;
 mod credentials;
@@ -32,7 +33,6 @@ pub(crate) use fuzz::fuzz;
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -49,6 +49,7 @@ pub(crate) use self::{
     watch::{Told, Watch},
 };
 use super::pods::Listing;
+use crate::privileges::start_bare;
 
 /// Largest page of a list.
 const MAX_PAGE: usize = 128 << 20;
@@ -80,10 +81,7 @@ pub(crate) fn list_blocking(
             listed.map_err(|problem| failed(&asked, problem, timeout))
         }));
     };
-    thread::Builder::new()
-        .name(String::from("pods"))
-        .spawn(ask)
-        .map_err(KubeError::Start)?;
+    start_bare("pods", ask).map_err(KubeError::Start)?;
     match receive.recv_timeout(timeout + Duration::from_millis(20)) {
         Ok(Ok(Ok(listed))) => Ok(listing(&listed)),
         Ok(Ok(Err(error)) | Err(error)) => Err(error),

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
-    io::{self, Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
 };
@@ -45,16 +45,21 @@ impl Lock {
     /// none; that is no reason not to help.
     pub(super) fn take(node: &Node) -> Result<Self, LockError> {
         let path = node.path(FILE);
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path);
-        let mut file = match opened {
-            Ok(file) => file,
+        let open = |write: bool| {
+            OpenOptions::new()
+                .read(true)
+                .write(write)
+                .create(write)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                .open(&path)
+        };
+        // What is held is open for reading alone: its file system can be made
+        // read-only (`--seal-root`).
+        let opened = open(true).and_then(|made| Ok((made, open(false)?)));
+        let (mut made, file) = match opened {
+            Ok(files) => files,
             Err(error) => {
                 tracing::info!("no lock: cannot open {}: {error}", path.display());
                 return Ok(Self { _file: None });
@@ -74,10 +79,9 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(LockError::Lock { path, source }),
         }
-        let written = file
+        let written = made
             .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
+            .and_then(|()| writeln!(made, "{}", std::process::id()));
         written.map_err(|source| LockError::Lock { path, source })?;
         Ok(Self { _file: Some(file) })
     }

@@ -34,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub(super) struct Out<'a> {
     node: &'a Node,
     engine: Engine,
-    sinks: Vec<SinkState>,
+    sinks: Vec<Patient>,
     /// Their queues, each once.
     outlets: Vec<Outlet>,
     /// Counts what goes to the sinks; it keeps nobody waiting, and nobody
@@ -48,12 +48,6 @@ pub(super) struct Out<'a> {
     dirty: bool,
     /// To be told with the next tick.
     lost: Vec<(&'static str, u64)>,
-}
-
-/// A sink, and whether its reader has gone.
-struct SinkState {
-    to: Patient,
-    closed: bool,
 }
 
 impl<'a> Out<'a> {
@@ -80,10 +74,7 @@ impl<'a> Out<'a> {
                 stall_threshold: config.stall_threshold,
                 surveyed: false,
             }),
-            sinks: sinks
-                .into_iter()
-                .map(|to| SinkState { to, closed: false })
-                .collect(),
+            sinks,
             outlets,
             metrics: None,
             kube_events: None,
@@ -185,12 +176,11 @@ impl<'a> Out<'a> {
             Body::Event(_) => Weight::Event,
             _ => Weight::Finding,
         };
-        for state in self.sinks.iter_mut().filter(|state| !state.closed) {
-            state.to.outlet.next_are(weight);
-            match state.to.sink.write(record) {
-                // What there is no room for, the queue has counted.
-                Ok(_) | Err(SinkError::Slow) => {}
-                Err(SinkError::Closed) => state.closed = true,
+        for to in &mut self.sinks {
+            to.outlet.next_are(weight);
+            match to.sink.write(record) {
+                // What there is no room or no reader for, the queue has counted.
+                Ok(_) | Err(SinkError::Slow | SinkError::Closed) => {}
                 Err(error) => {
                     tracing::warn!("{}", fault::chain(&error));
                     self.lost.push(("output-failed", 1));
@@ -227,6 +217,13 @@ impl<'a> Out<'a> {
             let lost = outlet.take_lost();
             self.lost.push(("output-slow", lost.slow));
             self.lost.push(("output-failed", lost.failed));
+            self.lost.push(("output-closed", lost.closed));
+            if lost.closed > 0 {
+                tracing::warn!(
+                    "the reader of {} is gone; what would come there is counted as lost",
+                    outlet.name()
+                );
+            }
         }
         for (cause, count) in std::mem::take(&mut self.lost) {
             if count > 0 {
@@ -256,6 +253,7 @@ impl<'a> Out<'a> {
             for (cause, count) in [
                 ("output-slow", untold.slow),
                 ("output-failed", untold.failed),
+                ("output-closed", untold.closed),
             ] {
                 if count > 0 {
                     *summary.events_lost.entry(cause.to_owned()).or_default() += count;

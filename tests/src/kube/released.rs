@@ -44,20 +44,31 @@ const COLLECTIONS: [(&str, &str); 5] = [
 /// The namespace that `kubectl debug` makes its pod in, and its account.
 const DEFAULT: &str = "default";
 
-/// Takes an image into the node's runtime, as `ctr -n k8s.io images import`.
-pub fn import(kube: &Kube, file: &Path) -> anyhow::Result<()> {
+/// Takes an image into the node's runtime, under the name that the manifest has
+/// it by, with the two commands that the manifest gives.
+pub fn import(kube: &Kube, file: &Path, manifest: &str) -> anyhow::Result<()> {
     let node = kube.node();
-    let output = node
-        .command("ctr")?
-        .arg("--address")
-        .arg(node.host_path(SOCKET))
-        .args(["--namespace", "k8s.io", "images", "import"])
-        .arg(file)
-        .output()
-        .context("start ctr")?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ctr images import: {stderr}");
-    Ok(())
+    let ctr = |args: &[&str]| -> anyhow::Result<()> {
+        let output = node
+            .command("ctr")?
+            .arg("--address")
+            .arg(node.host_path(SOCKET))
+            .args(["--namespace", "k8s.io", "images"])
+            .args(args)
+            .output()
+            .context("start ctr")?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ctr images {args:?}: {stderr}");
+        Ok(())
+    };
+    ctr(&["import", file.to_str().context("a path in UTF-8")?])?;
+    let mut lines = manifest.lines().map(str::trim);
+    let image = lines.find_map(|line| line.strip_prefix("image: "));
+    let (tagged, digest) = image
+        .and_then(|image| image.split_once('@'))
+        .context("no image by its digest in the manifest")?;
+    let (name, _) = tagged.rsplit_once(':').context("no tag")?;
+    ctr(&["tag", tagged, &format!("{name}@{digest}")])
 }
 
 /// Creates the objects of a manifest, as `kubectl apply -f` does where there are

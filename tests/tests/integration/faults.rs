@@ -39,6 +39,16 @@ pub(crate) const TESTS: &[Test] = &[
         run: output::stopped_reader_of_both,
     },
     Test {
+        name: "faults_reader_that_goes_is_counted_as_loss_where_others_read_on",
+        needs: NEEDS,
+        run: output::gone_reader,
+    },
+    Test {
+        name: "faults_start_without_standard_output_is_said",
+        needs: NEEDS,
+        run: output::no_stdout,
+    },
+    Test {
         name: "faults_full_disk_costs_records_and_no_line",
         needs: NEEDS,
         run: output::full_disk,

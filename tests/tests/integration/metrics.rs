@@ -1,8 +1,11 @@
 //! `--metrics`: what a scraper reads while `trace` runs, and scrapers that
 //! mean no good.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -10,6 +13,7 @@ use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
+use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding};
 use node_tracer_tests::wait;
@@ -26,6 +30,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "metrics_are_served_whatever_other_connections_do",
         needs: NEEDS,
         run: patience,
+    },
+    Test {
+        name: "metrics_are_served_while_idle_connections_are_renewed_as_they_close",
+        needs: NEEDS,
+        run: renewed,
+    },
+    Test {
+        name: "a_sign_of_life_does_not_go_by_the_port_of_the_metrics",
+        needs: NEEDS,
+        run: alive,
     },
     Test {
         name: "metrics_on_a_taken_port_are_refused",
@@ -142,6 +156,105 @@ fn patience() -> anyhow::Result<()> {
     drop(netns);
     let ended = tracer.stop()?;
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    Ok(())
+}
+
+/// Connections that say nothing, each made anew as soon as it is closed, until
+/// this is dropped.
+struct Idle {
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Idle {
+    fn start(port: u16, count: usize) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let hold = || {
+            let end = Arc::clone(&end);
+            std::thread::spawn(move || {
+                while !end.load(SeqCst) {
+                    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+                        continue;
+                    };
+                    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+                    while !end.load(SeqCst) {
+                        match stream.read(&mut [0; 16]) {
+                            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                            _ => break,
+                        }
+                    }
+                }
+            })
+        };
+        let threads = (0..count).map(|_| hold()).collect();
+        Self { end, threads }
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.end.store(true, SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn renewed() -> anyhow::Result<()> {
+    let port = free_port()?;
+    let tracer = Tracer::trace(&["--metrics", &port.to_string()])?;
+    let idle = Idle::start(port, 64);
+    wait::pause(Duration::from_secs(1))?;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let start = Instant::now();
+        scrape(port)?;
+        slowest = slowest.max(start.elapsed());
+    }
+    println!("        the slowest of ten scrapes took {slowest:?}");
+    // Prometheus waits for ten seconds, unless told otherwise.
+    ensure!(slowest < Duration::from_secs(3), "{slowest:?}");
+    drop(idle);
+
+    // A request has to come at once.
+    let mut silent = TcpStream::connect(("127.0.0.1", port))?;
+    silent.set_read_timeout(Some(SOON))?;
+    let start = Instant::now();
+    let _ = silent.read(&mut [0; 16]);
+    let held = start.elapsed();
+    ensure!(held < Duration::from_secs(5), "held for {held:?}");
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    Ok(())
+}
+
+fn alive() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let file = folder.path().join("alive").display().to_string();
+    let probe = || -> anyhow::Result<(Option<i32>, String)> {
+        let output = command(&["check", "--heartbeat", &file])?.output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((output.status.code(), stderr))
+    };
+    let (code, said) = probe()?;
+    ensure!(code == Some(2) && said.contains(&file), "{code:?}: {said}");
+    let port = free_port()?;
+    let metrics = port.to_string();
+    let tracer = Tracer::trace(&["--metrics", &metrics, "--heartbeat", &file])?;
+    let idle = Idle::start(port, 64);
+    let (code, said) = probe()?;
+    ensure!(code == Some(0), "{code:?}: {said}");
+    let first = std::fs::read(&file)?;
+    wait::until("another sign of life", SOON, || {
+        Ok((std::fs::read(&file)? != first).then_some(()))
+    })?;
+    drop(idle);
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    // Of long ago, by the kernel's own clock.
+    std::fs::write(&file, "00000000000000000001\n")?;
+    let (code, said) = probe()?;
+    ensure!(code == Some(2) && said.contains("sign of life"), "{said}");
     Ok(())
 }
 

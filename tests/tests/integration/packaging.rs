@@ -112,6 +112,9 @@ fn folder() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{PACKAGES} is not set"))
 }
 
+/// The end of the name of the DaemonSet's manifest.
+pub(crate) const MANIFEST: &str = concat!("-", env!("CARGO_PKG_VERSION"), ".yaml");
+
 /// The released file whose name ends so.
 pub(crate) fn released(end: &str) -> anyhow::Result<PathBuf> {
     let folder = folder()?;
@@ -278,10 +281,25 @@ fn installs() -> anyhow::Result<()> {
     dpkg(root, &["--remove", "node-tracer"])?;
     ensure!(settings.exists() && !tracer.exists());
 
+    // What only a backup can put back stays; a recording goes.
+    const BACKUP: &str = "var/lib/node-tracer/backup/20261123T000000.000000Z/manifest.jsonl";
+    let backup = root.join(BACKUP);
+    fs::create_dir_all(backup.parent().context("its folder")?)?;
+    fs::write(&backup, "{}\n")?;
+    fs::write(root.join("var/lib/node-tracer/run.jsonl"), "{}\n")?;
     dpkg(root, &["--purge", "node-tracer"])?;
     fs::remove_file(preset)?;
     let left = files(root)?;
-    ensure!(left.is_empty(), "left behind: {left:?}");
+    ensure!(left == [BACKUP], "left behind: {left:?}");
+    fs::remove_dir_all(root.join("var/lib/node-tracer/backup"))?;
+    fs::remove_dir(root.join("var/lib/node-tracer"))?;
+    dpkg(root, &["-i", package])?;
+    fs::create_dir_all(root.join("var/lib/node-tracer/run"))?;
+    dpkg(root, &["--purge", "node-tracer"])?;
+    ensure!(
+        !root.join("var/lib/node-tracer").exists(),
+        "a folder is left"
+    );
     Ok(())
 }
 
@@ -310,15 +328,17 @@ fn image() -> anyhow::Result<()> {
     let file = released("-image.tar")?;
     let file = file.to_str().context("a path in UTF-8")?;
     ctr(&["images", "import", file])?;
-    // The name that the manifest has.
-    let manifest = fs::read_to_string(released(".yaml")?)?;
+    // The manifest names it by what containerd has it by.
+    let manifest = fs::read_to_string(released(MANIFEST)?)?;
     let name = manifest
         .lines()
         .find_map(|line| line.trim().strip_prefix("image: "))
         .context("no image in the manifest")?;
+    let (name, digest) = name.split_once('@').context("no digest")?;
     let checked = ctr(&["images", "check", &format!("name=={name}")])?;
-    let complete = |line: &str| line.starts_with(name) && line.contains("complete");
-    ensure!(checked.lines().any(complete), "{name}: {checked}");
+    let complete =
+        |line: &str| line.starts_with(name) && line.contains(digest) && line.contains("complete");
+    ensure!(checked.lines().any(complete), "{name} {digest}: {checked}");
     Ok(())
 }
 

@@ -2,7 +2,12 @@
 //! them missing, and what it holds on to. (Kernels, and what is taken away from
 //! them: `cargo xtask vm --suite privileges`.)
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -20,7 +25,8 @@ use node_tracer_tests::rights::{
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
-use serde_json::Value;
+use node_tracer_tests::wait;
+use serde_json::{Value, json};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
 const INCIDENT: &[Need] = &[
@@ -52,6 +58,21 @@ pub(crate) const TESTS: &[Test] = &[
         name: "a_trace_keeps_nothing_that_only_attaching_takes",
         needs: NEEDS,
         run: traced_threads,
+    },
+    Test {
+        name: "threads_that_read_what_others_say_have_no_capability",
+        needs: NEEDS,
+        run: bare_threads,
+    },
+    Test {
+        name: "another_users_kubeconfig_that_was_found_runs_no_program_as_root",
+        needs: NEEDS,
+        run: found_kubeconfig,
+    },
+    Test {
+        name: "the_tracers_memory_is_roots_whoever_runs_it",
+        needs: SETPRIV,
+        run: memory,
     },
     Test {
         name: "a_scan_keeps_nothing_that_it_does_not_need",
@@ -232,11 +253,156 @@ fn traced_threads() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A server that takes connections and says nothing.
+fn silent<S: Send + 'static>(mut accept: impl FnMut() -> std::io::Result<S> + Send + 'static) {
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        while let Ok(stream) = accept() {
+            held.push(stream);
+        }
+    });
+}
+
+/// A kubeconfig whose credentials come from a shell's command.
+fn kubeconfig(path: &Path, server: &str, script: &str) -> anyhow::Result<()> {
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "/bin/sh", "args": ["-c", script],
+    });
+    let content = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{ "name": "c", "cluster": { "server": server } }],
+        "users": [{ "name": "u", "user": { "exec": exec } }],
+        "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u" } }],
+    });
+    std::fs::write(path, content.to_string()).context("the kubeconfig")
+}
+
+fn bare_threads() -> anyhow::Result<()> {
+    const BARE: [&str; 4] = ["pods", "kube-events", "cri-answers", "metrics"];
+    let folder = Scratch::create()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let api = TcpListener::bind("127.0.0.1:0")?;
+    let server = format!("http://{}", api.local_addr()?);
+    silent(move || api.accept());
+    let runtime = UnixListener::bind(at("cri.sock"))?;
+    silent(move || runtime.accept());
+    let script = format!(
+        r#"cat /proc/self/status >>{}; echo '{{"status":{{"token":"t"}}}}'"#,
+        at("plugin")
+    );
+    kubeconfig(Path::new(&at("kubeconfig")), &server, &script)?;
+    let (config, socket) = (at("kubeconfig"), format!("unix://{}", at("cri.sock")));
+    let args = ["--kubeconfig", &config, "--cri", &socket, "--kube-events"];
+    let args = [&args[..], &["--metrics", "127.0.0.1:0"]].concat();
+    let tracer = trace(&Rights::default(), &args)?;
+    let mut seen = BTreeSet::new();
+    wait::until("all of these threads", SOON, || {
+        for thread in rights::of_threads(tracer.pid())? {
+            let [_, permitted, effective, ..] = thread.sets;
+            let is_bare = BARE.contains(&thread.name.as_str());
+            // What a thread begins with is its starter's for a moment.
+            if is_bare && permitted | effective == 0 {
+                seen.insert(thread.name);
+            }
+        }
+        Ok((seen.len() == BARE.len()).then_some(()))
+    })?;
+    for thread in rights::of_threads(tracer.pid())? {
+        let [_, permitted, ..] = thread.sets;
+        let expected = match BARE.contains(&thread.name.as_str()) {
+            true => 0,
+            false => mask(&KEPT),
+        };
+        ensure!(permitted & !expected == 0, "{thread:x?}");
+    }
+    let plugin = std::fs::read_to_string(at("plugin"))?;
+    let mut sets = plugin.lines().filter(|line| line.starts_with("Cap"));
+    ensure!(
+        sets.clone().count() >= 5
+            && sets.all(|line| line.ends_with("0000000000000000") || line.starts_with("CapBnd")),
+        "the plugin's: {plugin}"
+    );
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    Ok(())
+}
+
+fn found_kubeconfig() -> anyhow::Result<()> {
+    const NOBODY: u32 = 65_534;
+    let folder = Scratch::create()?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open)?;
+    let kube = folder.path().join(".kube");
+    std::fs::create_dir(&kube)?;
+    let (config, ran) = (kube.join("config"), folder.path().join("ran"));
+    let script = format!("id -u >{}; exit 1", ran.display());
+    kubeconfig(&config, "http://127.0.0.1:1", &script)?;
+    let scan = |variable: &str, value: &Path, args: &[&str]| -> anyhow::Result<Look> {
+        let args = [&["scan", "-o", "json", "--cri", "none"], args].concat();
+        let mut line = command(&args)?;
+        line.env_remove("KUBECONFIG")
+            .env_remove("KUBERNETES_SERVICE_HOST");
+        line.env("HOME", "/nonexistent").env(variable, value);
+        look(&mut line)
+    };
+    let ways = [("HOME", folder.path()), ("KUBECONFIG", &config)];
+    // The file, a folder above it.
+    for strange in [&config, &kube] {
+        std::os::unix::fs::chown(strange, Some(NOBODY), None)?;
+        for (variable, value) in ways {
+            let said = scan(variable, value, &[])?;
+            let pods = item(said.coverage()?, "pods").to_string();
+            let advice = format!("--kubeconfig {}", config.display());
+            ensure!(!ran.exists(), "{variable}: it ran: {pods}");
+            ensure!(pods.contains(&advice), "{variable}: {pods}");
+        }
+        std::os::unix::fs::chown(strange, Some(0), None)?;
+    }
+    // Root's own is run, as is what root names.
+    for (variable, value) in ways {
+        scan(variable, value, &[])?;
+        ensure!(ran.exists(), "{variable}: root's own was not run");
+        std::fs::remove_file(&ran)?;
+    }
+    std::os::unix::fs::chown(&config, Some(NOBODY), None)?;
+    let given = config.display().to_string();
+    scan("A", Path::new("b"), &["--kubeconfig", &given])?;
+    ensure!(ran.exists(), "what was given was not run");
+    Ok(())
+}
+
+fn memory() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let copy = folder.path().join("node-tracer");
+    std::fs::copy(node_tracer_tests::tracer::binary()?, &copy)?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open)?;
+    let mut child = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&copy)
+        .args(["replay", "-"])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .context("setpriv")?;
+    let own = format!("/proc/{}", child.id());
+    let hidden = wait::until("its memory to be root's", SOON, || {
+        let name = std::fs::read_to_string(format!("{own}/comm"))?;
+        let owner = std::fs::metadata(format!("{own}/environ"))?.uid();
+        Ok((name == "node-tracer\n" && owner == 0).then_some(()))
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    hidden
+}
+
 fn scanned_threads() -> anyhow::Result<()> {
     let args = [&BARE[..], &["--duration", "4s"]].concat();
     let tracer = Tracer::start(&mut limited(&Rights::default(), "scan", &args)?, |_| ())?;
     // It has begun to look by then, and does so again.
-    node_tracer_tests::wait::pause(Duration::from_secs(2))?;
+    wait::pause(Duration::from_secs(2))?;
     rights::expect_no_more(tracer.pid(), mask(&KEPT))?;
     let ended = tracer.wait_for_end(SOON)?;
     ensure!(
@@ -262,7 +428,7 @@ impl Stranger {
             .context("setpriv")?;
         let this = Self(child);
         // Until it is the other user's.
-        node_tracer_tests::wait::until("sleep", SOON, || {
+        wait::until("sleep", SOON, || {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.id()))?;
             Ok((name == "sleep\n").then_some(()))
         })?;

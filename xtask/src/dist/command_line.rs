@@ -82,7 +82,10 @@ fn files() -> Roff {
             "trace as a service; off until systemctl enable --now node-tracer.",
         ),
         ("/etc/default/node-tracer", "Its options."),
-        ("/var/lib/node-tracer", "For its recordings."),
+        (
+            "/var/lib/node-tracer",
+            "For its recordings, and the backups of repair.",
+        ),
         (
             "/usr/share/doc/node-tracer/examples",
             "Manifest for Kubernetes, alerts for Prometheus, dashboard for Grafana.",

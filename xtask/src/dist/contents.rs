@@ -5,11 +5,17 @@ use std::fs;
 use anyhow::Context as _;
 
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
-use super::{Release, command_line, notices};
+use super::{Release, command_line, image, notices};
 use crate::cargo;
 
+/// The DaemonSet.
+const MANIFEST: (&str, &str) = (
+    "kubernetes/node-tracer.yaml",
+    "usr/share/doc/node-tracer/examples/node-tracer.yaml",
+);
+
 /// (below `node-tracer/packaging`, on the node)
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     (
         "systemd/node-tracer.service",
         "usr/lib/systemd/system/node-tracer.service",
@@ -24,9 +30,10 @@ const FILES: [(&str, &str); 8] = [
         "usr/lib/systemd/catalog/node-tracer.catalog",
     ),
     ("debian/copyright", "usr/share/doc/node-tracer/copyright"),
+    (MANIFEST.0, MANIFEST.1),
     (
-        "kubernetes/node-tracer.yaml",
-        "usr/share/doc/node-tracer/examples/node-tracer.yaml",
+        "kubernetes/node-tracer-kube-events.yaml",
+        "usr/share/doc/node-tracer/examples/node-tracer-kube-events.yaml",
     ),
     (
         "prometheus/alerts.yaml",
@@ -55,6 +62,29 @@ impl Contents {
             binary,
             others: Tree::new(),
         }
+    }
+
+    /// Has the DaemonSet name its image by this digest. Returns the manifest.
+    pub(super) fn name_image(
+        &mut self,
+        digest: &str,
+        release: &Release,
+    ) -> anyhow::Result<Vec<u8>> {
+        let text = String::from_utf8(source(MANIFEST.0)?).context(MANIFEST.0)?;
+        let name = format!("image: {}:", image::NAME);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let place = lines.iter().position(|line| line.trim().starts_with(&name));
+        let place = place.with_context(|| format!("no {name} in {}", MANIFEST.0))?;
+        let indent = lines[place].len() - lines[place].trim_start().len();
+        lines[place] = format!("{:indent$}{name}{}@{digest}", "", release.version);
+        // What is said of the missing digest.
+        if lines[place - 1].trim().starts_with("# cargo xtask dist") {
+            lines.remove(place - 1);
+        }
+        let manifest = (lines.join("\n") + "\n").into_bytes();
+        let path = MANIFEST.1.to_owned();
+        self.others.insert(path, (FILE, manifest.clone()));
+        Ok(manifest)
     }
 
     /// All files, by path on the node.

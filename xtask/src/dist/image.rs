@@ -5,7 +5,7 @@
 //! ```text
 //! ctr -n k8s.io images import FILE
 //! docker load -i FILE
-//! skopeo copy oci-archive:FILE docker://REGISTRY/node-tracer:VERSION
+//! skopeo copy --preserve-digests oci-archive:FILE docker://REGISTRY/node-tracer:VERSION
 //! ```
 
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ fn path(descriptor: &Value) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }
 
-/// The image.
-pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<Vec<u8>> {
+/// The image, and its digest: what a registry has it by.
+pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<(Vec<u8>, String)> {
     let version = &release.version;
     let program = Tree::from([(PATH.to_owned(), (PROGRAM, contents.binary.clone()))]);
     let layer = tar(&program, "", release.time)?;
@@ -90,6 +90,7 @@ pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<
         "application/vnd.oci.image.manifest.v1+json",
         manifest.to_string().into_bytes(),
     );
+    let digest = manifest["digest"].as_str().unwrap_or_default().to_owned();
     manifest["platform"] = json!({ "architecture": "amd64", "os": "linux" });
     manifest["annotations"] = json!({
         "org.opencontainers.image.ref.name": version,
@@ -108,7 +109,7 @@ pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<
         let content = content.to_string().into_bytes();
         layout.files.insert(name.to_owned(), (FILE, content));
     }
-    tar(&layout.files, "", release.time)
+    Ok((tar(&layout.files, "", release.time)?, digest))
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
             time: 1_700_000_000,
         };
         let contents = Contents::of_binary(b"\x7fELF".to_vec());
-        let files = files(&archive(&contents, &release).unwrap());
+        let files = files(&archive(&contents, &release).unwrap().0);
         let read = |descriptor: &Value| {
             let content = &files[&path(descriptor)];
             assert_eq!(descriptor["size"], content.len());

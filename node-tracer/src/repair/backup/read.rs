@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{BufRead, BufReader, Read as _},
+    fs,
+    io::{self, BufRead, BufReader, Read as _},
     path::{Path, PathBuf},
 };
 
 use super::{BackupError, Header, Line, MANIFEST, Saved, VERSION};
-use crate::record::SCHEMA;
+use crate::{
+    record::SCHEMA,
+    repair::load::{others_cannot_write, own_file},
+};
 
 /// Largest manifest that is read.
 const MAX_MANIFEST: u64 = 256 << 20;
@@ -28,13 +31,23 @@ pub(crate) struct Read {
 /// Reads a backup.
 ///
 /// # Errors
-/// It is none.
+/// It is none, or others could have changed it.
 pub(crate) fn read(folder: &Path) -> Result<Read, BackupError> {
-    let path = folder.join(MANIFEST);
-    let file = File::open(&path).map_err(|error| BackupError::NoBackup {
+    let no_backup = |error: io::Error| BackupError::NoBackup {
         path: folder.to_owned(),
         why: format!("{MANIFEST}: {error}"),
-    })?;
+    };
+    let untrusted = |why| BackupError::Untrusted {
+        path: folder.to_owned(),
+        why,
+    };
+    let found = fs::symlink_metadata(folder).map_err(no_backup)?;
+    if found.is_symlink() {
+        return Err(untrusted("it is a symbolic link"));
+    }
+    others_cannot_write(&found).map_err(untrusted)?;
+    let file = own_file(&folder.join(MANIFEST)).map_err(no_backup)?;
+    let file = file.map_err(untrusted)?;
     manifest(folder, BufReader::new(file.take(MAX_MANIFEST)))
 }
 

@@ -69,7 +69,7 @@ fn only_what_may_have_been_removed_is_put_back() {
     );
     assert_eq!(whole.released[0], all[1]);
     let copy = folder.join("var/lib/cni/networks/pods/10.0.0.2");
-    assert_eq!(std::fs::read(copy).unwrap(), all[1].content);
+    assert_eq!(fs::read(copy).unwrap(), all[1].content);
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn a_line_that_was_cut_off_is_ignored_and_counted() {
         }])
         .unwrap();
     let manifest = folder.join(MANIFEST);
-    let whole = std::fs::read(&manifest).unwrap();
+    let whole = fs::read(&manifest).unwrap();
     for length in 0..whole.len() {
-        std::fs::write(&manifest, &whole[..length]).unwrap();
+        fs::write(&manifest, &whole[..length]).unwrap();
         // Never anything that was not in it.
         match read(&folder) {
             Ok(read) => assert!(read.released.is_empty() || read.released == [one.clone()]),
             Err(error) => assert!(matches!(error, BackupError::NoBackup { .. }), "{error}"),
         }
     }
-    std::fs::write(&manifest, [&whole[..], br#"{"type":"rel"#].concat()).unwrap();
+    fs::write(&manifest, [&whole[..], br#"{"type":"rel"#].concat()).unwrap();
     let read = read(&folder).unwrap();
     assert_eq!((read.released.len(), read.ignored), (1, 1));
 }
@@ -119,8 +119,8 @@ fn what_could_not_have_been_saved_is_ignored() {
 fn a_backup_is_a_new_folder_outside_of_every_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    std::fs::create_dir(&store).unwrap();
-    let metadata = std::fs::metadata(&store).unwrap();
+    fs::create_dir(&store).unwrap();
+    let metadata = fs::metadata(&store).unwrap();
     let stores = [(PathBuf::from("/store"), (metadata.dev(), metadata.ino()))];
     for inside in ["store/backup", "store/deep/er/backup"] {
         let error = Backup::create(&folder.path().join(inside), header(), &stores).unwrap_err();
@@ -129,6 +129,41 @@ fn a_backup_is_a_new_folder_outside_of_every_store() {
     let beside = folder.path().join("backup");
     Backup::create(&beside, header(), &stores).unwrap();
     Backup::create(&beside, header(), &stores).unwrap_err();
-    let mode = std::fs::metadata(&beside).unwrap().mode();
+    let mode = fs::metadata(&beside).unwrap().mode();
     assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_backup_that_others_could_have_changed_is_not_put_back() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let shared = folder.path().join("shared");
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(&shared).unwrap();
+    mode(&shared, 0o777);
+    let made = Backup::create(&shared.join("backup"), header(), &[]);
+    assert!(matches!(made, Err(BackupError::Untrusted { .. })));
+    mode(&shared, 0o755);
+    let folder = shared.join("backup");
+    drop(backup(&folder));
+    read(&folder).unwrap();
+    for (path, bad, good) in [
+        (folder.clone(), 0o770, 0o700),
+        (folder.join(MANIFEST), 0o660, 0o600),
+    ] {
+        mode(&path, bad);
+        let refused = read(&folder).unwrap_err();
+        assert!(
+            matches!(refused, BackupError::Untrusted { .. }),
+            "{refused}"
+        );
+        mode(&path, good);
+    }
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&folder, Some(65_534), None).unwrap();
+        let refused = read(&folder).unwrap_err().to_string();
+        assert!(refused.contains("belongs to another user"), "{refused}");
+    }
 }

@@ -105,3 +105,36 @@ fn a_plan_is_for_its_time_by_both_clocks() {
     let before = in_time(&plan, at(1), Duration::from_secs(4_999));
     assert!(matches!(before, Err(Refusal::Future { .. })));
 }
+
+#[test]
+fn a_file_that_others_can_write_or_that_is_no_file_is_no_plan_and_keeps_nobody_waiting() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    std::fs::write(&path, "{}").unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let why = |path: &Path| match super::read(path) {
+        Ok(_) => "",
+        Err(Refusal::Untrusted { why, .. }) => why,
+        Err(other) => panic!("{other}"),
+    };
+    for (bits, wrong) in [
+        (0o644, ""),
+        (0o664, "can be written by its group"),
+        (0o646, "can be written by everybody"),
+    ] {
+        mode(bits);
+        assert_eq!(why(&path), wrong, "{bits:o}");
+    }
+    mode(0o600);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(why(&link), "is a symbolic link");
+    let fifo = folder.path().join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(CWD, &fifo, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    assert_eq!(why(&fifo), "is no regular file");
+    assert_eq!(why(folder.path()), "is no regular file");
+}

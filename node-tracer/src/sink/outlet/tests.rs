@@ -21,6 +21,15 @@ fn next(records: &Receiver<String>) -> String {
     records.recv_timeout(SOON).unwrap()
 }
 
+fn lost(slow: u64, failed: u64) -> Lost {
+    let closed = 0;
+    Lost {
+        slow,
+        failed,
+        closed,
+    }
+}
+
 fn disk_full() -> SinkError {
     io::Error::from(io::ErrorKind::StorageFull).into()
 }
@@ -40,7 +49,13 @@ fn a_reader_that_stops_costs_nobody_time_and_what_has_no_room_is_counted() {
     assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(put, [true, true, true, false, false, false, false, false]);
     assert_eq!(outlet.take_lost(), Lost::default(), "it is not over yet");
-    assert_eq!(outlet.untold(), Lost { slow: 5, failed: 0 });
+    assert_eq!(
+        outlet.untold(),
+        Lost {
+            slow: 5,
+            ..Lost::default()
+        }
+    );
 
     // It reads again: in order, and what was lost is told once.
     for expected in ["1", "2", "3"] {
@@ -49,7 +64,13 @@ fn a_reader_that_stops_costs_nobody_time_and_what_has_no_room_is_counted() {
     }
     answer.send(Ok(())).unwrap();
     settled(&outlet);
-    assert_eq!(outlet.take_lost(), Lost { slow: 5, failed: 0 });
+    assert_eq!(
+        outlet.take_lost(),
+        Lost {
+            slow: 5,
+            ..Lost::default()
+        }
+    );
     assert_eq!(outlet.take_lost(), Lost::default());
     outlet.put(b"x").unwrap();
     assert_eq!(next(&records), "x");
@@ -94,7 +115,7 @@ fn what_cannot_be_written_is_counted_and_told_when_it_works_again() {
     next(&records);
     answer.send(Ok(())).unwrap();
     settled(&outlet);
-    assert_eq!(outlet.take_lost(), Lost { slow: 0, failed: 2 });
+    assert_eq!(outlet.take_lost(), lost(0, 2));
 }
 
 #[test]
@@ -133,13 +154,33 @@ fn the_end_waits_as_long_as_something_moves_and_no_longer() {
     let start = Instant::now();
     outlet.drain(patience, SOON);
     assert!(start.elapsed() >= patience && start.elapsed() < SOON);
-    assert_eq!(outlet.untold(), Lost { slow: 3, failed: 0 });
+    assert_eq!(outlet.untold(), lost(3, 0));
     // The last words are tried all the same; once only is each counted.
     outlet.put(b"end").unwrap();
     outlet.drain(patience, SOON);
-    assert_eq!(outlet.untold(), Lost { slow: 4, failed: 0 });
+    assert_eq!(outlet.untold(), lost(4, 0));
     // The reader was there after all.
     answer.send(Ok(())).unwrap();
     settled(&outlet);
-    assert_eq!(outlet.untold(), Lost { slow: 3, failed: 0 });
+    assert_eq!(outlet.untold(), lost(3, 0));
+}
+
+#[test]
+fn what_nobody_is_left_to_read_is_counted_and_told_once() {
+    let (outlet, answer, records) = reader(100 * EACH);
+    for record in [b"0", b"1"] {
+        outlet.put(record).unwrap();
+    }
+    assert_eq!(next(&records), "0");
+    answer.send(Err(SinkError::Closed)).unwrap();
+    settled(&outlet);
+    assert!(matches!(outlet.put(b"2"), Err(SinkError::Closed)));
+    let lost = |closed| Lost {
+        closed,
+        ..Lost::default()
+    };
+    assert_eq!(outlet.take_lost(), lost(3));
+    assert!(outlet.put(b"3").is_err());
+    assert_eq!(outlet.take_lost(), lost(0), "it would only add to itself");
+    assert_eq!(outlet.untold(), lost(1));
 }

@@ -64,7 +64,18 @@ pub(super) enum CallError {
     Other(CriError),
 }
 
-impl Client {
+/// A connection on which nothing was said yet. It is made by who may open the
+/// socket, and used by who may do nothing else.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: std::os::unix::net::UnixStream,
+    /// When every call's patience ends.
+    deadline: Instant,
+    started: Instant,
+    patience: Duration,
+}
+
+impl Socket {
     /// Connects; all that is called later must be answered within `patience`
     /// from now.
     pub(super) async fn connect(
@@ -78,20 +89,46 @@ impl Client {
             endpoint: endpoint.clone(),
             source,
         };
-        let silent = |_| CriError::TimedOut {
-            endpoint: endpoint.clone(),
-            call: "a connection",
-            after: patience,
-        };
         let stream = timeout_at(deadline, open(endpoint, root)).await;
-        let stream = stream.map_err(silent)?.map_err(failed)?;
+        let stream = stream.map_err(|_| silent(endpoint, patience))?;
+        let stream = stream.and_then(UnixStream::into_std).map_err(failed)?;
+        Ok(Self {
+            stream,
+            deadline,
+            started,
+            patience,
+        })
+    }
+}
+
+fn silent(endpoint: &Endpoint, patience: Duration) -> CriError {
+    CriError::TimedOut {
+        endpoint: endpoint.clone(),
+        call: "a connection",
+        after: patience,
+    }
+}
+
+impl Client {
+    /// Begins to talk.
+    pub(super) async fn start(endpoint: &Endpoint, socket: Socket) -> Result<Self, CriError> {
+        let Socket {
+            stream,
+            deadline,
+            started,
+            patience,
+        } = socket;
+        let stream = UnixStream::from_std(stream).map_err(|source| CriError::Connect {
+            endpoint: endpoint.clone(),
+            source,
+        })?;
         let listener = listener_of(&stream);
         let handshake = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .handshake(TokioIo::new(stream));
         let handshake = timeout_at(deadline, handshake).await;
-        let (sender, connection) = match handshake.map_err(silent)? {
+        let (sender, connection) = match handshake.map_err(|_| silent(endpoint, patience))? {
             Ok(parts) => parts,
             Err(error) => {
                 return Err(CriError::Protocol {

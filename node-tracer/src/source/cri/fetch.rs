@@ -16,17 +16,14 @@ use super::{
         PodSandbox, PodSandboxStatusRequest, PodSandboxStatusResponse, VERSION, VersionRequest,
         VersionResponse,
     },
-    client::{CallError, Client},
+    client::{CallError, Client, Socket},
     info::Details,
 };
 use crate::{
     clock::Timestamp,
     event::{PodRef, RuntimeContainer, RuntimeSandbox},
     fault,
-    source::{
-        bundles::spec::{is_id, text},
-        root::Root,
-    },
+    source::bundles::spec::{is_id, text},
 };
 
 /// Sandboxes that are asked about at the same time.
@@ -45,11 +42,11 @@ const MAX_CONTAINERS: usize = 256;
 /// Asks for everything. Returns within `patience`.
 pub(super) async fn fetch(
     endpoint: &Endpoint,
-    root: &Root,
+    socket: Socket,
     patience: Duration,
     known: &Known,
 ) -> Result<Listing, CriError> {
-    let mut client = Client::connect(endpoint, root, patience).await?;
+    let mut client = Client::start(endpoint, socket).await?;
     // These two go on while the sandboxes are told.
     let containers = tokio::spawn(containers(client.clone(), patience));
     let version = tokio::spawn(version(client.clone(), patience));

@@ -26,6 +26,7 @@ use super::{
     kubeconfig::Loaded,
     tls,
 };
+use crate::privileges::read_for_bare;
 
 /// Longest answer that is no success, and line of a watch: an object of the API
 /// has at most 3 MiB.
@@ -51,9 +52,10 @@ pub(super) struct Client {
 
 impl Client {
     /// Reads the credentials; may run their plugin and wait for it. Needs an
-    /// event loop.
+    /// event loop. The calling thread needs no capability.
     pub(super) fn new(credentials: &Credentials) -> Result<Self, KubeError> {
-        let loaded = credentials.load()?;
+        let files = credentials.clone();
+        let loaded = read_for_bare(move || files.load()).map_err(KubeError::Start)??;
         Self::of(loaded).map_err(|problem| KubeError::Server {
             server: credentials.server().to_owned(),
             by: credentials.place(),

@@ -45,8 +45,11 @@ pub(crate) struct Credentials {
 /// Where credentials are read from.
 #[derive(Clone, Debug)]
 enum Place {
-    /// Kubeconfigs of the user's, merged.
-    User(Vec<PathBuf>),
+    /// The kubeconfig that the user has given.
+    Given(PathBuf),
+    /// Kubeconfigs of the user's that were found, merged. Whose they are is not
+    /// known: `sudo -E` and `su` leave another user's environment.
+    Found(Vec<PathBuf>),
     /// This pod's service account.
     Pod { folder: PathBuf, server: String },
     /// The kubelet's.
@@ -113,10 +116,10 @@ impl Credentials {
             None => looked.push(String::from("not in a pod")),
         }
         match kubeconfig {
-            Some(paths) => places.push(Place::User(env::split_paths(&paths).collect())),
+            Some(paths) => places.push(Place::Found(env::split_paths(&paths).collect())),
             None => looked.push(String::from("KUBECONFIG is not set")),
         }
-        places.extend(home.map(|home| Place::User(vec![home.join(".kube/config")])));
+        places.extend(home.map(|home| Place::Found(vec![home.join(".kube/config")])));
         places.extend(KUBELET.map(|path| Place::Kubelet {
             root: root.to_owned(),
             path: PathBuf::from(path),
@@ -187,13 +190,14 @@ impl Place {
                 root: root.to_owned(),
                 path: on_host,
             },
-            _ => Self::User(vec![path.to_owned()]),
+            _ => Self::Given(path.to_owned()),
         }
     }
 
     fn name(&self) -> String {
         match self {
-            Self::User(paths) => {
+            Self::Given(path) => path.display().to_string(),
+            Self::Found(paths) => {
                 let paths: Vec<String> = paths
                     .iter()
                     .map(|path| path.display().to_string())
@@ -207,8 +211,9 @@ impl Place {
 
     fn load(&self) -> Result<Option<Loaded>, KubeError> {
         let (paths, files, plugins) = match self {
-            Self::Pod { folder, server } => return Ok(service_account(folder, server)),
-            Self::User(paths) => (paths.as_slice(), Files::Own, Plugins::Run),
+            Self::Pod { folder, server } => return service_account(folder, server),
+            Self::Given(path) => (std::slice::from_ref(path), Files::Own, Plugins::Run),
+            Self::Found(paths) => (paths.as_slice(), Files::Own, Plugins::RunTrusted),
             Self::Kubelet { root, path } => {
                 let files = Files::host(root).map_err(|source| KubeError::Read {
                     path: root.clone(),

@@ -3,6 +3,7 @@
 
 use std::{error::Error, io, path::PathBuf, time::Duration};
 
+use super::files::Doubt;
 use crate::source::pods::document::name;
 
 /// See the module's documentation.
@@ -78,6 +79,20 @@ pub(crate) enum Flaw {
          kubeconfig that is the user's own (--kubeconfig, KUBECONFIG, ~/.kube/config)"
     )]
     Plugin(String),
+    /// The same, in a file that was found and that others could have written.
+    #[error(
+        "has its credentials from another program ({plugin}), which would run as this user, and \
+         {doubt}; if you trust it, give --kubeconfig {}; or let root own it and its folders, and \
+         nobody else write them", path.display()
+    )]
+    FoundPlugin {
+        /// The program.
+        plugin: String,
+        /// What is wrong with the file.
+        doubt: Doubt,
+        /// The file.
+        path: PathBuf,
+    },
     /// As `Plugin`, by a way that Kubernetes has left.
     #[error("has its credentials from the auth-provider {0}, which node-tracer cannot use")]
     Provider(String),

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     error::{Flaw, KubeError, quoted},
-    files::Files,
+    files::{Doubt, Files},
     plugin::Plugin,
 };
 
@@ -49,18 +49,24 @@ pub(super) struct Identity {
     pub(super) authorization: Option<String>,
 }
 
-/// Whether programs that a kubeconfig names are run.
+/// Whether programs that a kubeconfig names are run, with root's rights as a
+/// rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plugins {
     /// The user gave the kubeconfig.
     Run,
-    /// It was found.
+    /// It was found: if nobody but root, and who runs this, can have written it.
+    RunTrusted,
+    /// It is the kubelet's, below the host's root.
     Refuse,
 }
 
 /// One file, and the folder that its paths are relative to.
 struct Document {
+    path: PathBuf,
     folder: PathBuf,
+    /// Why others could have written it, if they could.
+    doubt: Option<Doubt>,
     content: Value,
 }
 
@@ -72,8 +78,8 @@ impl Kubeconfig {
     pub(super) fn read(paths: &[PathBuf], files: &Files) -> Result<Option<Self>, KubeError> {
         let mut documents = Vec::new();
         for path in paths {
-            let content = match files.read(path) {
-                Ok(content) => content,
+            let (content, doubt) = match files.read_judged(path) {
+                Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(source) => {
                     let path = path.clone();
@@ -85,7 +91,12 @@ impl Kubeconfig {
                 flaw,
             })?;
             let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-            documents.push(Document { folder, content });
+            documents.push(Document {
+                path: path.clone(),
+                folder,
+                doubt,
+                content,
+            });
         }
         Ok((!documents.is_empty()).then_some(Self(documents)))
     }
@@ -97,6 +108,13 @@ impl Kubeconfig {
             let found = list.iter().find(|one| text(one, "name") == Some(name))?;
             Some((found.get(entry)?, document.folder.as_path()))
         })
+    }
+
+    /// A file that others could have written, if there is one. Each of them has
+    /// a say in which program is run.
+    fn doubtful(&self) -> Option<(&Path, &Doubt)> {
+        let mut documents = self.0.iter();
+        documents.find_map(|document| Some((document.path.as_path(), document.doubt.as_ref()?)))
     }
 
     fn current_context(&self) -> Option<&str> {
@@ -171,8 +189,22 @@ pub(super) fn load(
     let (url, server) = address(text(cluster, "server").unwrap_or_default())
         .ok_or_else(|| unusable(Flaw::NoServer))?;
     let plugin = Plugin::of(user, cluster, user_folder);
-    if let Some(plugin) = plugin.as_ref().filter(|_| plugins == Plugins::Refuse) {
-        return Err(unusable(Flaw::Plugin(quoted(plugin.name()))));
+    if let Some(plugin) = &plugin {
+        let name = quoted(plugin.name());
+        match (plugins, kubeconfig.doubtful()) {
+            (Plugins::Refuse, _) => return Err(unusable(Flaw::Plugin(name))),
+            (Plugins::RunTrusted, Some((path, doubt))) => {
+                return Err(KubeError::Unusable {
+                    from: path.display().to_string(),
+                    flaw: Flaw::FoundPlugin {
+                        plugin: name,
+                        doubt: doubt.clone(),
+                        path: path.to_owned(),
+                    },
+                });
+            }
+            (Plugins::Run, _) | (Plugins::RunTrusted, None) => {}
+        }
     }
     if let Some(provider) = user.get("auth-provider") {
         let name = quoted(text(provider, "name").unwrap_or_default());
@@ -263,19 +295,31 @@ pub(super) fn bearer(token: &str) -> String {
 }
 
 /// What a pod's service account amounts to; `None`: it has none.
-pub(super) fn service_account(folder: &Path, url: &str) -> Option<Loaded> {
-    let token = Files::Own.read(&folder.join("token")).ok()?;
-    let (url, server) = address(url)?;
-    Some(Loaded {
+///
+/// # Errors
+/// Its token or its authority cannot be read. Without the latter any server with
+/// a certificate of the system's authorities would be given the token.
+pub(super) fn service_account(folder: &Path, url: &str) -> Result<Option<Loaded>, KubeError> {
+    let token = match read(&folder.join("token"), &Files::Own) {
+        Ok(token) => token,
+        Err(KubeError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let Some((url, server)) = address(url) else {
+        return Ok(None);
+    };
+    Ok(Some(Loaded {
         url,
         server,
-        authority: Files::Own.read(&folder.join("ca.crt")).ok(),
+        authority: Some(read(&folder.join("ca.crt"), &Files::Own)?),
         identity: Identity {
             authorization: Some(bearer(&String::from_utf8_lossy(&token))),
             ..Identity::default()
         },
         ..Loaded::default()
-    })
+    }))
 }
 
 /// How kubelets are called.
@@ -314,7 +358,12 @@ pub(super) fn fuzz(data: &[u8]) {
     match parse(data) {
         Ok(content) => {
             let folder = PathBuf::from("/root/.kube");
-            let all = Kubeconfig(vec![Document { folder, content }]);
+            let all = Kubeconfig(vec![Document {
+                path: folder.join("config"),
+                folder,
+                doubt: None,
+                content,
+            }]);
             let context = all.current_context().unwrap_or_default();
             for (list, entry) in [
                 ("contexts", "context"),

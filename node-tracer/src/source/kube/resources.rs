@@ -2,13 +2,13 @@
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
-    thread,
     time::{Duration, Instant},
 };
 
 use kube::core::params::ListParams;
 
 use super::{Client, Credentials, KubeError, Problem, error::words, failed, on_this_thread};
+use crate::privileges::start_bare;
 
 /// Objects on a page.
 const PAGE: u32 = 200;
@@ -111,10 +111,7 @@ pub(crate) fn list_resource_blocking<T: Send + 'static>(
             listed.map_err(|problem| refused(&asked, resource, problem, timeout))
         }));
     };
-    thread::Builder::new()
-        .name(String::from("ipam-api"))
-        .spawn(ask)
-        .map_err(KubeError::Start)?;
+    start_bare("ipam-api", ask).map_err(KubeError::Start)?;
     match receive.recv_timeout(timeout + Duration::from_millis(20)) {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => Err(error.into()),

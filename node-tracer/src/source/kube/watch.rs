@@ -9,7 +9,6 @@ pub(super) mod retry;
 
 use std::{
     sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
-    thread,
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use tokio::sync::oneshot;
 
 use self::follower::{Follower, Unheard};
 use super::{credentials::Credentials, error::KubeError, on_this_thread};
-use crate::{clock::Timestamp, event::Pod, source::pods::Listing};
+use crate::{clock::Timestamp, event::Pod, privileges::start_bare, source::pods::Listing};
 
 /// What is told ahead of who reads it.
 const AHEAD: usize = 256;
@@ -78,10 +77,7 @@ impl Watch {
                 }
             });
         };
-        thread::Builder::new()
-            .name(String::from("pods"))
-            .spawn(follow)
-            .map_err(KubeError::Start)?;
+        start_bare("pods", follow).map_err(KubeError::Start)?;
         Ok(Self {
             told,
             ended: false,

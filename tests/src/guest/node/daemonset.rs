@@ -146,6 +146,8 @@ fn arguments() -> anyhow::Result<String> {
         .find_map(|line| line.trim().strip_prefix("args: ["));
     let line = line.and_then(|line| line.strip_suffix(']'));
     let arguments = line.context("the manifest has no args")?.replace(',', "");
+    // This container has no folder for signs of life.
+    let arguments = arguments.split(" --heartbeat ").next().unwrap_or_default();
     Ok(format!("{arguments} --pods /host{PODS}"))
 }
 

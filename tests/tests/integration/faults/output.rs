@@ -1,7 +1,10 @@
 //! Outputs that are not read, and disks that are full.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -38,6 +41,78 @@ fn goes_on(recording: &Path) -> anyhow::Result<()> {
         let told = |line: &str| line.contains("netns-created") && line.contains(&name);
         Ok(text.lines().any(told).then_some(()))
     })
+}
+
+/// Starts a trace that records, with this as its standard output.
+fn recording(to: &Path, change: impl FnOnce(&mut Command)) -> anyhow::Result<Child> {
+    let args = ["trace", "-o", "json", "--pods", "none", "--cri", "none"];
+    let mut line = command(&args)?;
+    line.arg("--record").arg(to).stderr(Stdio::piped());
+    change(&mut line);
+    line.spawn().context("start the tracer")
+}
+
+/// Ends it; what it said on stderr.
+fn end(mut child: Child) -> anyhow::Result<String> {
+    // SAFETY: kill takes no pointers.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    let mut said = String::new();
+    let stderr = child.stderr.take().context("no pipe")?;
+    BufReader::new(stderr).read_to_string(&mut said)?;
+    let status = child.wait()?;
+    ensure!(status.code() == Some(0), "{status}: {said}");
+    Ok(said)
+}
+
+pub(super) fn gone_reader() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("run.jsonl");
+    let mut child = recording(&path, |line| {
+        line.stdout(Stdio::piped());
+    })?;
+    let stdout = child.stdout.take().context("no pipe")?;
+    let mut first = String::new();
+    BufReader::new(stdout).read_line(&mut first)?;
+    ensure!(first.contains("coverage"), "{first}");
+    // The reader is gone by now.
+    goes_on(&path)?;
+    goes_on(&path)?;
+    wait::until("the loss to be told", SOON, || {
+        let text = fs::read_to_string(&path)?;
+        Ok(text.contains("\"output-closed\"").then_some(()))
+    })?;
+    let said = end(child)?;
+    ensure!(
+        said.contains("the reader of standard output is gone"),
+        "{said}"
+    );
+    let told = fs::read_to_string(&path)?
+        .matches("\"output-closed\"")
+        .count();
+    ensure!(told == 1, "told {told} times");
+    Ok(())
+}
+
+pub(super) fn no_stdout() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("run.jsonl");
+    let child = recording(&path, |line| {
+        let close = || {
+            // SAFETY: close takes no pointers.
+            match unsafe { libc::close(libc::STDOUT_FILENO) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure makes one system call.
+        unsafe { line.pre_exec(close) };
+    })?;
+    wait::until("the recording", SOON, || Ok(path.exists().then_some(())))?;
+    goes_on(&path)?;
+    let said = end(child)?;
+    ensure!(said.contains("cannot write the output"), "{said}");
+    ensure!(said.contains("did not get to standard output"), "{said}");
+    Ok(())
 }
 
 pub(super) fn stopped_reader() -> anyhow::Result<()> {

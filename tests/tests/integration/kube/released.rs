@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::address_of;
 use super::incident::{check_ghost, stage_of};
-use crate::packaging::released;
+use crate::packaging::{MANIFEST, released};
 
 /// What the DaemonSet's pod is to see of the node.
 const SIGNALS: [&str; 8] = [
@@ -31,8 +31,8 @@ const KUBELET: [&str; 2] = ["--kubeconfig", "/host/etc/kubernetes/kubelet.conf"]
 pub(super) fn found() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let program = released("-linux-musl")?;
-    import(incident.kube(), &released("-image.tar")?)?;
-    let manifest = std::fs::read_to_string(released(".yaml")?)?;
+    let manifest = std::fs::read_to_string(released(MANIFEST)?)?;
+    import(incident.kube(), &released("-image.tar")?, &manifest)?;
     let made = apply(incident.kube(), &manifest)?;
     let set = made.iter().find(|(kind, _)| *kind == "DaemonSet");
     let (_, set) = set.context("no DaemonSet")?;

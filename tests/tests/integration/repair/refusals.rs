@@ -133,7 +133,14 @@ pub(super) fn plans() -> anyhow::Result<()> {
     )?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
     expect_refusal(&stage.apply(&file, &[])?, "can be written by everybody")?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o664))?;
+    expect_refusal(&stage.apply(&file, &[])?, "can be written by its group")?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    // One that nobody ever writes into.
+    let fifo = stage.scratch.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status()?;
+    ensure!(made.success(), "mkfifo: {made}");
+    expect_refusal(&stage.apply(&fifo, &[])?, "is no regular file")?;
     // Not root, whatever else it may do.
     let copy = stage.scratch.path().join("node-tracer");
     fs::copy(node_tracer_tests::tracer::binary()?, &copy)?;

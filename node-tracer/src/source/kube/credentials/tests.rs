@@ -57,6 +57,8 @@ fn the_nearest_credentials_are_taken() {
     assert_eq!(found(full()), "variable");
     std::fs::create_dir_all(at("sa")).unwrap();
     std::fs::write(at("sa/token"), "t\n").unwrap();
+    assert_eq!(found(full()), "variable", "it has no authority");
+    std::fs::write(at("sa/ca.crt"), "c\n").unwrap();
     assert_eq!(found(full()), "[fd00::1]:443");
     assert_eq!(found(environment(folder.path())), "home");
 }
@@ -183,5 +185,68 @@ fn what_the_container_has_is_not_looked_for_on_the_host() {
     match Credentials::find(folder.path(), Some(given)) {
         Ok(found) => assert_ne!(found.server, "host"),
         Err(error) => assert!(error.to_string().contains("/etc/kubernetes/kubelet.conf")),
+    }
+}
+
+#[test]
+fn a_service_account_whose_authority_cannot_be_read_trusts_nobody_instead() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path);
+    std::fs::create_dir_all(at("sa/ca.crt")).unwrap();
+    std::fs::write(at("sa/token"), "t\n").unwrap();
+    let environment = Environment {
+        service: Some(String::from("https://10.96.0.1:443")),
+        ..environment(folder.path())
+    };
+    let error = Credentials::found(folder.path(), environment).unwrap_err();
+    assert!(error.to_string().contains("sa/ca.crt"), "{error}");
+}
+
+#[test]
+fn a_program_is_run_for_a_found_kubeconfig_only_if_no_other_user_can_have_written_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (home, path) = (
+        folder.path().join("home"),
+        folder.path().join("home/.kube/config"),
+    );
+    put(&path, "home", json!({ "exec": { "command": "plugin" } }));
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let found = || {
+        let found = Credentials::found(folder.path(), environment(folder.path()));
+        found.map_err(|error| error.to_string())
+    };
+    mode(&home, 0o755);
+    mode(&home.join(".kube"), 0o755);
+    for (what, bad, good) in [
+        (path.as_path(), 0o664, 0o600),
+        (path.as_path(), 0o606, 0o600),
+        (home.as_path(), 0o775, 0o755),
+        (path.parent().unwrap(), 0o1777, 0o755),
+    ] {
+        mode(what, bad);
+        let error = found().unwrap_err();
+        let advice = format!("give --kubeconfig {}", path.display());
+        assert!(
+            error.contains(&advice) && error.contains("(plugin)"),
+            "{error}"
+        );
+        assert!(
+            Credentials::find(folder.path(), Some(&path)).is_ok(),
+            "given"
+        );
+        mode(what, good);
+    }
+    assert_eq!(found().unwrap().server, "home");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        let error = found().unwrap_err();
+        assert!(error.contains("it belongs to user 65534"), "{error}");
+        // Without a program it is as good as any.
+        put(&path, "home", token());
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        assert_eq!(found().unwrap().server, "home");
     }
 }
