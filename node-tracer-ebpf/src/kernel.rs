@@ -1,16 +1,16 @@
 //! What every probe needs: the globals, reads of kernel memory, and the way
 //! out to the tracer. Nothing here knows a topic.
 
-use core::{ffi::c_void, ptr::read_volatile};
+use core::{arch::asm, ffi::c_void, ptr::read_volatile};
 
 use aya_ebpf::{
     helpers::{bpf_get_current_task, bpf_ktime_get_ns, generated},
     macros::map,
-    maps::{PerCpuArray, RingBuf},
+    maps::{HashMap, PerCpuArray, RingBuf},
 };
 use node_tracer_ebpf::{
     layout::{ABSENT, Layout, Settings},
-    record::{COMM_LEN, Header, Net, Task, lost},
+    record::{COMM_LEN, Header, Net, Owner, Task, lost, owner},
 };
 
 /// Written by the tracer before the programs are loaded.
@@ -35,6 +35,12 @@ static SETTINGS: Settings = Settings {
 /// What happens. The tracer may set another size when it loads the programs.
 #[map]
 pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// Mount namespaces of the host and of runtimes in containers. Only root makes
+/// any, so who is in none of these is in a container, or has left the host's
+/// with privileges of a user namespace.
+#[map]
+static HOMES: HashMap<u32, u32> = HashMap::with_max_entries(64, 0);
 
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(lost::CAUSES, 0);
@@ -197,6 +203,66 @@ pub(crate) fn describe_task(task: u64) -> Task {
         mnt_inum: load(mnt, offset!(mnt_ns_inum)),
         pid_inum: load(pid, offset!(pid_ns_inum)),
         user_level: load(user_ns, offset!(user_ns_level)),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn is_home(mnt_inum: u32) -> bool {
+    HOMES.get_ptr(mnt_inum).is_some()
+}
+
+/// User namespaces in one another; the kernel allows no more.
+const USER_LEVELS: u32 = 33;
+
+/// Who answers for what a task does, which it cannot change: neither by a
+/// namespace that it makes nor by one of the users that it may become.
+#[inline(always)]
+pub(crate) fn owner_of(task: u64, mnt_inum: u32) -> Owner {
+    let cred: u64 = load(task, offset!(task_real_cred));
+    let user_ns: u64 = load(cred, offset!(cred_user_ns));
+    if load::<u32>(user_ns, offset!(user_ns_level)) == 0 {
+        return match is_home(mnt_inum) {
+            true => Owner {
+                kind: owner::USER,
+                id: load(cred, offset!(cred_uid)),
+            },
+            false => Owner {
+                kind: owner::CONTAINER,
+                id: mnt_inum,
+            },
+        };
+    }
+    let mut outermost = user_ns;
+    for _ in 1..USER_LEVELS {
+        if load::<u32>(outermost, offset!(user_ns_level)) <= 1 {
+            break;
+        }
+        outermost = load(outermost, offset!(user_ns_parent));
+    }
+    match load::<u32>(outermost, offset!(user_ns_owner)) {
+        0 => Owner {
+            kind: owner::USER_NAMESPACE,
+            id: (outermost >> 6) as u32,
+        },
+        id => Owner {
+            kind: owner::USER,
+            id,
+        },
+    }
+}
+
+/// Adds to a number that others change at the same time. The target has no
+/// compare-and-swap on all kernels, so core has no atomic additions for it; the
+/// instruction itself is as old as eBPF.
+///
+/// # Safety
+/// `number` must be an aligned value of a map that is changed by atomic
+/// operations only.
+#[inline(always)]
+pub(crate) unsafe fn add(number: *mut i64, difference: i64) {
+    // SAFETY: by this function's own condition.
+    unsafe {
+        asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) number, in(reg) difference);
     }
 }
 

@@ -61,12 +61,18 @@ layout! {
     signal_live,
     /// `signal_struct.group_exit_code`
     signal_group_exit_code,
+    /// `cred.uid`
+    cred_uid,
     /// `cred.euid`
     cred_euid,
     /// `cred.user_ns`
     cred_user_ns,
     /// `user_namespace.level`: 0 is the initial one.
     user_ns_level,
+    /// `user_namespace.parent`
+    user_ns_parent,
+    /// `user_namespace.owner`: who made it.
+    user_ns_owner,
     /// `nsproxy.count`: tasks that share it
     nsproxy_count,
     /// `nsproxy.net_ns`

@@ -15,6 +15,23 @@ pub mod record;
 pub mod map {
     /// Ring buffer with everything that happens ([`record`](crate::record)).
     pub const EVENTS: &str = "EVENTS";
+    /// Ring buffer of untrusted callers' CNI records, so that they displace
+    /// each other only. It wakes nobody.
+    pub const STRANGERS: &str = "STRANGERS";
+    /// What untrusted callers did beyond their budget, by
+    /// [`record::Owner`](crate::record::Owner).
+    pub const CALLERS: &str = "CALLERS";
+    /// Mount namespaces that the host and its runtimes are in, by inode number.
+    pub const HOMES: &str = "HOMES";
+    /// CNI plugins that run, by process ID, with the time of their start.
+    pub const CNI_RUNNING: &str = "CNI_RUNNING";
+    /// The same for untrusted callers.
+    pub const CNI_STRANGERS: &str = "CNI_STRANGERS";
+    /// How many entries of [`BLOCKED`] each crowd has
+    /// ([`record::Blocked::crowd`](crate::record::Blocked)).
+    pub const CROWDS: &str = "CROWDS";
+    /// Arguments that a return probe will want.
+    pub const ARGUMENTS: &str = "ARGUMENTS";
     /// Ring buffer that the namespace walk fills on demand.
     pub const WALK: &str = "WALK";
     /// Per-CPU counters of records that could not be handed over.

@@ -84,8 +84,11 @@ pub mod lost {
     pub const ENV_UNREADABLE: u32 = 3;
     /// A CNI plugin's environment was longer than the programs follow.
     pub const ENV_TRUNCATED: u32 = 4;
+    /// A task that went to sleep in state D has no entry, as its crowd has as
+    /// many as it may. The tracer looks for it by other means.
+    pub const CROWD_FULL: u32 = 5;
     /// How many causes there are.
-    pub const CAUSES: u32 = 5;
+    pub const CAUSES: u32 = 6;
     /// The causes' names in reports, by index.
     pub const NAMES: [&str; CAUSES as usize] = [
         "ring-buffer-full",
@@ -93,6 +96,7 @@ pub mod lost {
         "cni-table-full",
         "cni-environment-unreadable",
         "cni-environment-truncated",
+        "blocked-crowd-full",
     ];
 }
 
@@ -123,6 +127,78 @@ pub struct Header {
     /// When it happened, `CLOCK_MONOTONIC` ns.
     pub time: u64,
 }
+
+/// Who answers for what a task does: what it cannot make more of by itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner {
+    /// One of [`owner`].
+    pub kind: u32,
+    /// A user's number, a mount namespace's inode number, or a part of the
+    /// address of a user namespace.
+    pub id: u32,
+}
+
+/// Kinds of [`Owner`].
+pub mod owner {
+    /// Many that there is no more room to tell apart.
+    pub const OTHERS: u32 = 0;
+    /// A user of the host; also of user namespaces that this user has made.
+    pub const USER: u32 = 1;
+    /// A container: a mount namespace that only root can make.
+    pub const CONTAINER: u32 = 2;
+    /// A container in a user namespace that root has made.
+    pub const USER_NAMESPACE: u32 = 3;
+}
+
+/// Value of [`map::CALLERS`](crate::map::CALLERS). Counts only rise.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Calls that were not handed over one by one.
+    pub withheld: u64,
+    /// When the first of those that were withheld was.
+    pub first: u64,
+    /// When the last was.
+    pub last: u64,
+    /// When the present second of the budget began.
+    pub window: u64,
+    /// Calls handed over in it.
+    pub told: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Who made the last.
+    pub task: Task,
+}
+
+impl Calls {
+    /// Of one who has called nothing yet.
+    pub const NONE: Self = Self {
+        withheld: 0,
+        first: 0,
+        last: 0,
+        window: 0,
+        told: 0,
+        pad: 0,
+        task: Task {
+            tid: 0,
+            tgid: 0,
+            ppid: 0,
+            euid: 0,
+            comm: [0; COMM_LEN],
+            start_boottime: 0,
+            net_inum: 0,
+            mnt_inum: 0,
+            pid_inum: 0,
+            user_level: 0,
+        },
+    };
+}
+
+/// Untrusted calls of one owner that are handed over, a second.
+pub const CALLS_A_SECOND: u32 = 16;
+/// Owners whose calls are counted apart.
+pub const MAX_CALLERS: u32 = 256;
 
 /// A network namespace as the kernel knows it.
 #[repr(C)]
@@ -254,6 +330,10 @@ pub struct UnblockedRecord {
     pub since: u64,
     /// The task that was stuck.
     pub task: Task,
+    /// Whose it is: see [`Blocked::crowd`].
+    pub crowd: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// See [`kind::CNI_EXEC`]. The record ends after `env_len` bytes of `env`.
@@ -266,6 +346,8 @@ pub struct CniExecRecord {
     pub task: Task,
     /// Its parent.
     pub parent: Task,
+    /// Who answers for it.
+    pub owner: Owner,
     /// Path it was started by.
     pub path: [u8; PATH_LEN],
     /// Bytes of `env` that are used.
@@ -323,6 +405,10 @@ pub struct TaskRow {
     /// The CPU that it last ran on, whose clock `exec_start` is by; `u32::MAX`
     /// if not known.
     pub cpu: u32,
+    /// Whose it is: see [`Blocked::crowd`].
+    pub crowd: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// Value of [`map::BLOCKED`](crate::map::BLOCKED), by thread ID.
@@ -333,9 +419,20 @@ pub struct Blocked {
     pub since: u64,
     /// 1 once the tracer has reported it; set by the tracer.
     pub reported: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Whose it is: the index in [`map::CROWDS`](crate::map::CROWDS) at which
+    /// it is counted; 0 for the kernel's and the host's own, which have no
+    /// budget.
+    pub crowd: u32,
 }
+
+/// Crowds that are told apart, and at 0 all of them together.
+pub const CROWDS: u32 = 1024;
+/// Entries of [`map::BLOCKED`](crate::map::BLOCKED).
+pub const MAX_BLOCKED: u32 = 16_384;
+/// Entries that one crowd may have.
+pub const MAX_OF_CROWD: i64 = 512;
+/// Entries that all crowds together may have. The rest is the host's own.
+pub const MAX_OF_CROWDS: i64 = 12_288;
 
 /// Value of [`map::WALK_REQUEST`](crate::map::WALK_REQUEST): what the
 /// iterators are to look at.
@@ -417,11 +514,13 @@ plain! {
     NetnsRecord: 16 + 24 + 56,
     TaskRecord: 16 + 56,
     AddressRecord: 16 + 24 + 16 + 16 + 16 + 8,
-    UnblockedRecord: 16 + 8 + 56,
-    CniExecRecord: 16 + 56 + 56 + PATH_LEN + 8 + ENV_LEN,
+    UnblockedRecord: 16 + 8 + 56 + 8,
+    CniExecRecord: 16 + 56 + 56 + 8 + PATH_LEN + 8 + ENV_LEN,
+    Owner: 8,
+    Calls: 8 + 8 + 8 + 8 + 8 + 56,
     CniExitRecord: 16 + 8 + 8 + 16,
     PageProbe: 8 + 16 + 32 + 8 + 16,
-    TaskRow: 56 + 24 + 16,
+    TaskRow: 56 + 24 + 16 + 8,
     Blocked: 16,
     WalkDevice: 16 + 8 + 16 + 16,
     WalkAddress: 16 + 16 + 8,

@@ -159,6 +159,28 @@ pub(crate) enum What {
         /// How long it slept, ms.
         duration_ms: u64,
     },
+    /// More tasks of one owner have been in uninterruptible sleep for longer
+    /// than the threshold than are told one by one.
+    TasksBlocked {
+        /// Names the owner for as long as the tracer runs.
+        crowd: u32,
+        /// UID of the owner's pod.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pod_uid: Option<String>,
+        /// The user that the first of them runs as.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        /// How many sleep now, besides those that are told one by one.
+        count: u64,
+        /// How many sleep no more that were not told one by one, since the last
+        /// such event.
+        ended: u64,
+        /// Since when the one sleeps that has slept longest.
+        since: Timestamp,
+        /// Those that have slept longest.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        examples: Vec<Task>,
+    },
     /// A CNI plugin has started. Its end is the [`CniCall`](What::CniCall).
     CniStarted {
         /// The call as far as it is known.
@@ -187,6 +209,22 @@ pub(crate) enum What {
         /// Why neither is known, although there should be one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unread: Option<String>,
+    },
+    /// CNI calls of somebody who is not trusted that were not told one by one.
+    UntrustedCalls {
+        /// The user who answers for them; absent for many of different users
+        /// and containers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        /// The plugin of the last of them, for one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<Task>,
+        /// How many.
+        count: u64,
+        /// How many with those that such events have told before.
+        total: u64,
+        /// When the first was; the event's time is that of the last.
+        since: Timestamp,
     },
     /// What a successful CNI ADD or DEL has really done: looked at in the
     /// kernel and in the stores, shortly after the call.
@@ -409,8 +447,10 @@ impl What {
             Self::AddressRemoved { .. } => "address-removed",
             Self::TaskBlocked { .. } => "task-blocked",
             Self::TaskUnblocked { .. } => "task-unblocked",
+            Self::TasksBlocked { .. } => "tasks-blocked",
             Self::CniStarted { .. } => "cni-started",
             Self::CniCall { .. } => "cni-call",
+            Self::UntrustedCalls { .. } => "untrusted-calls",
             Self::CniEffect { .. } => "cni-effect",
             Self::Reservation { .. } => "reservation",
             Self::PodsListed { .. } => "pods-listed",

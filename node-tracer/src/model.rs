@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | network namespaces | [`netns::MAX_NETNS`] | the longest dying one makes room; if none is dying, the new one is left out |
 //! | addresses | [`MAX_ADDRESSES`](crate::event::MAX_ADDRESSES) | the new one is left out, unless its namespace has few |
+//! | crowds of blocked tasks | [`task::MAX_CROWDS`] | the new one is left out |
 //! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
@@ -298,6 +299,24 @@ impl Model {
                 let task = std::slice::from_ref(task);
                 netns.is_some_and(|netns| self.attribute(netns, time, task)) | changed
             }
+            What::TasksBlocked {
+                crowd,
+                pod_uid,
+                uid,
+                count,
+                ended: _,
+                since,
+                examples,
+            } => {
+                let known = task::Crowd {
+                    pod_uid: pod_uid.clone(),
+                    uid: *uid,
+                    count: *count,
+                    since: *since,
+                    examples: examples.clone(),
+                };
+                self.blocked.crowd(*crowd, known)
+            }
             What::TaskUnblocked {
                 task,
                 since: _,
@@ -382,6 +401,8 @@ impl Model {
             What::DeviceWaiting { device, references } => {
                 self.waiting.waits(device, *references, time)
             }
+            // Nobody believes what they say.
+            What::UntrustedCalls { .. } => false,
             What::ClockStepped { .. } | What::Tick => false,
         }
     }

@@ -17,7 +17,8 @@ use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck, wait,
+    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck,
+    wait,
 };
 
 const MARK: &str = "stage-helper";
@@ -90,6 +91,14 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             memory::swell()
         }
         (stuck::ROLE, [file, count]) => stuck::write_in_many(Path::new(file), count.parse()?),
+        (flood::CALLS, [user, count, plugin]) => flood::call(user.parse()?, count.parse()?, plugin),
+        (flood::IMPOSTORS, [count, plugin, cgroups @ ..]) => {
+            flood::pose(count.parse()?, plugin, cgroups)
+        }
+        (flood::VFORK, [user, count]) => flood::wait_for_children(user.parse()?, count.parse()?),
+        (flood::READERS, [user, count, file]) => {
+            flood::read_and_be_killed(user.parse()?, count.parse()?, Path::new(file))
+        }
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {

@@ -47,6 +47,7 @@ pub mod cni;
 pub mod containerd;
 pub mod cri;
 pub mod crowd;
+pub mod flood;
 pub mod freezer;
 pub mod frozen;
 mod fuse;

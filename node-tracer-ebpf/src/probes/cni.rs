@@ -4,34 +4,52 @@
 //! variables lie anywhere in its environment. So each program's environment is
 //! gone through as it is executed, string by string, and what starts with
 //! `CNI_` is kept; a program without `CNI_COMMAND` is no plugin.
+//!
+//! Everybody can execute a program with such variables, as often as they like.
+//! What cannot be a runtime's has a ring, a table and a budget of its own: it
+//! displaces nothing that counts, and what is beyond the budget is counted for
+//! each owner. Whom to trust the tracer decides, with what only it can see.
 
 use core::{ffi::c_void, hint::black_box, ptr::read_volatile};
 
 use aya_ebpf::{
     helpers::{bpf_loop, generated},
     macros::{btf_tracepoint, map},
-    maps::{HashMap, LruHashMap, PerCpuArray},
+    maps::{HashMap, LruHashMap, PerCpuArray, RingBuf},
     programs::BtfTracePointContext,
 };
 use aya_log_ebpf::warn;
 use node_tracer_ebpf::record::{
-    CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, ENV_LEN, PATH_LEN, PIPE_LEN, Task, VAR_LEN, kind,
-    lost, pipe,
+    CALLS_A_SECOND, CNI_EXEC_FIXED, Calls, CniExecRecord, CniExitRecord, ENV_LEN, MAX_CALLERS,
+    Owner, PATH_LEN, PIPE_LEN, Task, VAR_LEN, kind, lost, owner, pipe,
 };
 
 use super::{pipe::take, task::IterTask};
 use crate::kernel::{
-    EVENTS, count_lost, describe_task, emit, header, load, load_text, offset, setting,
+    EVENTS, add, count_lost, describe_task, header, is_home, load, load_text, offset, owner_of,
+    setting,
 };
 
 /// Plugins that run: process ID to the time of their start.
 #[map]
 static CNI_RUNNING: HashMap<u32, u64> = HashMap::with_max_entries(4096, 0);
 
-/// The same for what cannot be the host's own, such as a container's program
-/// with CNI variables. LRU, and apart, so that they crowd out each other only.
+/// The same for untrusted callers, such as a container's program with CNI
+/// variables. LRU, and apart, so that they crowd out each other only.
 #[map]
-static CNI_STRANGERS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(256, 0);
+static CNI_STRANGERS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);
+
+/// Records of untrusted callers. The tracer looks when it is awake anyway.
+#[map]
+static STRANGERS: RingBuf = RingBuf::with_byte_size(1 << 18, 0);
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// What untrusted callers did beyond their budget. Once it is full, those that
+/// are not in it share the entry of [`owner::OTHERS`], which the tracer makes.
+#[map]
+static CALLERS: HashMap<Owner, Calls> = HashMap::with_max_entries(MAX_CALLERS, 0);
+const BPF_NOEXIST: u64 = 1;
+const SECOND: u64 = 1_000_000_000;
 
 /// The record being put together, and as much room again: for one variable
 /// beyond its end, and for a mask in place of a bound (see `executed`).
@@ -156,7 +174,7 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     if search.is_plugin == 0 {
         // A broken end: it may have been a plugin, and that is said, unless it
         // is a container's, which anyone can make.
-        if !is_hosts(&describe_task(task)) {
+        if standing(task, &describe_task(task)) != HOSTS {
             return;
         }
         if search.unreadable != 0 {
@@ -173,37 +191,120 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     record.parent = describe_task(load(task, offset!(task_real_parent)));
     record.path = [0; PATH_LEN];
     load_text(load(ctx.arg(2), offset!(bprm_filename)), &mut record.path);
+    record.owner = owner_of(task, record.task.mnt_inum);
     let tgid = record.task.tgid;
-    let hosts = is_hosts(&record.task);
-    if !hosts {
+    let time = record.header.time;
+    let standing = standing(task, &record.task);
+    if standing == HOSTS {
+        if CNI_RUNNING.insert(tgid, time, 0).is_err() {
+            count_lost(lost::CNI_FULL);
+            warn!(
+                ctx,
+                "no room to follow CNI plugin {}: its end will not be seen", tgid
+            );
+        }
+    } else if !may_be_told(record.owner, &record.task, time) {
+        return;
+    } else if standing == STRANGER {
         // Enough to say who it is; no more of the buffer for a stranger.
         search.kept = search.kept.min(STRANGERS_ENV);
-        let _ = CNI_STRANGERS.insert(tgid, record.header.time, 0);
-    } else if CNI_RUNNING.insert(tgid, record.header.time, 0).is_err() {
-        count_lost(lost::CNI_FULL);
-        warn!(
-            ctx,
-            "no room to follow CNI plugin {}: its end will not be seen", tgid
-        );
     }
     // The verifier loses a comparison's bound when the compiler works on a copy
     // of the number; a mask stays with it.
     let kept = black_box(search.kept & (2 * ENV_LEN as u32 - 1));
     record.env_len = kept;
     record.truncated = search.truncated | search.unreadable;
+    let owner = record.owner;
     let length = CNI_EXEC_FIXED + kept as usize;
     // SAFETY: within the scratch, by the mask.
     let bytes = unsafe { core::slice::from_raw_parts(scratch.cast::<u8>(), length) };
-    if EVENTS.output::<[u8]>(bytes, 0).is_err() {
-        count_lost(lost::EVENTS_FULL);
+    if standing == HOSTS {
+        if EVENTS.output::<[u8]>(bytes, 0).is_err() {
+            count_lost(lost::EVENTS_FULL);
+        }
+    } else if STRANGERS.output::<[u8]>(bytes, BPF_RB_NO_WAKEUP).is_ok() {
+        let _ = CNI_STRANGERS.insert(tgid, time, 0);
+    } else if let Some(calls) = calls_of(owner) {
+        // SAFETY: as in `may_be_told`; the record is as it was filled in above.
+        unsafe { withhold(calls, &(*scratch).record.task, time) };
     }
 }
 
-/// Whether a task may be the host's own: root, and in the host's PID
-/// namespace. The tracer asks more before it trusts.
+/// It cannot be a runtime's plugin: it is nobody's that the host's root has
+/// started.
+const STRANGER: u32 = 0;
+/// It may be the plugin of a runtime in a container, of which nothing is known
+/// yet.
+const UNKNOWN: u32 = 1;
+/// It runs where the host or a known runtime does. The tracer asks more before
+/// it trusts.
+const HOSTS: u32 = 2;
+
+/// How far a task may be what it says.
 #[inline(always)]
-fn is_hosts(task: &Task) -> bool {
-    task.euid == 0 && task.user_level == 0 && task.pid_inum == setting!(host_pid_ns)
+fn standing(address: u64, task: &Task) -> u32 {
+    let cred: u64 = load(address, offset!(task_real_cred));
+    // Of a set-user-ID program the effective user is no merit of the caller.
+    let root = task.euid == 0 && load::<u32>(cred, offset!(cred_uid)) == 0 && task.user_level == 0;
+    if !root || task.pid_inum != setting!(host_pid_ns) {
+        STRANGER
+    } else if is_home(task.mnt_inum) {
+        HOSTS
+    } else {
+        UNKNOWN
+    }
+}
+
+#[inline(always)]
+fn calls_of(who: Owner) -> Option<*mut Calls> {
+    CALLERS.get_ptr_mut(who).or_else(|| {
+        CALLERS.get_ptr_mut(Owner {
+            kind: owner::OTHERS,
+            id: 0,
+        })
+    })
+}
+
+/// Whether an untrusted call is within its owner's budget. If not, it is
+/// counted.
+#[inline(always)]
+fn may_be_told(who: Owner, task: &Task, time: u64) -> bool {
+    if CALLERS.get_ptr(who).is_none() {
+        // Without room, it is one of the others.
+        let _ = CALLERS.insert(who, Calls::NONE, BPF_NOEXIST);
+    }
+    let Some(calls) = calls_of(who) else {
+        return false;
+    };
+    // SAFETY: the map's own value. Two CPUs at the same time can cost each
+    // other a step of the window, and none of the counts.
+    unsafe {
+        if time.wrapping_sub((*calls).window) >= SECOND {
+            (*calls).window = time;
+            (*calls).told = 0;
+        }
+        if (*calls).told < CALLS_A_SECOND {
+            (*calls).told += 1;
+            return true;
+        }
+        withhold(calls, task, time);
+    }
+    false
+}
+
+/// # Safety
+/// `calls` must be a value of [`CALLERS`].
+#[inline(always)]
+unsafe fn withhold(calls: *mut Calls, task: &Task, time: u64) {
+    // SAFETY: by this function's own condition.
+    unsafe {
+        if (*calls).first == 0 {
+            (*calls).first = time;
+        }
+        (*calls).last = time;
+        (*calls).task = *task;
+        add((&raw mut (*calls).withheld).cast(), 1);
+    }
 }
 
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -326,11 +427,14 @@ fn cni_exit(ctx: BtfTracePointContext) -> i32 {
         config_len: 0,
         output_len: 0,
     };
+    // Its descriptors are closed after this.
     if hosts {
-        // Its descriptors are closed after this.
-        emit_with_pipes(task, exit, AT_END);
+        emit_with_pipes(task, exit, AT_END, HOSTS);
+    } else if standing(task, &describe_task(task)) == STRANGER {
+        // If there is no room, the tracer finds it gone.
+        let _ = STRANGERS.output::<CniExitRecord>(&exit, BPF_RB_NO_WAKEUP);
     } else {
-        emit(&exit);
+        emit_with_pipes(task, exit, AT_END, UNKNOWN);
     }
     0
 }
@@ -350,7 +454,7 @@ const AT_END: u32 = 0;
 const BETWEEN: u32 = 1;
 
 #[inline(always)]
-fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32) {
+fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32, standing: u32) {
     let Some(scratch) = PIPES.get_ptr_mut(place) else {
         return;
     };
@@ -372,7 +476,9 @@ fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32) {
         };
         let length = size_of::<CniExitRecord>() + (config_len + output_len) as usize;
         let record = core::slice::from_raw_parts(scratch.cast::<u8>(), length);
-        if EVENTS.output::<[u8]>(record, 0).is_err() {
+        if standing != HOSTS {
+            let _ = STRANGERS.output::<[u8]>(record, BPF_RB_NO_WAKEUP);
+        } else if EVENTS.output::<[u8]>(record, 0).is_err() {
             count_lost(lost::EVENTS_FULL);
         }
     }
@@ -401,7 +507,7 @@ extern "C" fn cni_peek(ctx: *mut c_void) -> i32 {
         tgid,
         ..CniExitRecord::default()
     };
-    emit_with_pipes(task, peek, BETWEEN);
+    emit_with_pipes(task, peek, BETWEEN, HOSTS);
     0
 }
 

@@ -21,7 +21,7 @@ use core::ffi::c_void;
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{btf_tracepoint, fentry, fexit, kprobe, kretprobe, map, raw_tracepoint},
-    maps::{HashMap, LruHashMap},
+    maps::LruHashMap,
     programs::{
         BtfTracePointContext, FEntryContext, FExitContext, ProbeContext, RawTracePointContext,
         RetProbeContext,
@@ -38,9 +38,9 @@ use crate::kernel::{
 };
 
 /// The argument of a function that a kretprobe will want, by thread. A return
-/// that is missed leaves its entry to the thread's next call.
+/// that is missed leaves its entry behind, so the oldest make room.
 #[map]
-pub(crate) static ARGUMENTS: HashMap<u64, u64> = HashMap::with_max_entries(8192, 0);
+pub(crate) static ARGUMENTS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(8192, 0);
 
 #[inline(always)]
 fn report(kind: u32, net: u64) {
@@ -107,6 +107,9 @@ fn netns_destroyed_fentry(ctx: FEntryContext) -> i32 {
 fn netns_create_kprobe(ctx: ProbeContext) -> u32 {
     if ctx.arg::<u64>(0).unwrap_or(0) & CLONE_NEWNET != 0 {
         let _ = ARGUMENTS.insert(bpf_get_current_pid_tgid(), 1, 0);
+    } else {
+        // What a missed return has left is of another call.
+        let _ = ARGUMENTS.remove(bpf_get_current_pid_tgid());
     }
     0
 }

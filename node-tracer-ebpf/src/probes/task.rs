@@ -5,8 +5,13 @@
 //! entry may have passed the threshold, and takes stacks then (`task_rows`):
 //! nothing is sent, and no stack is taken, for the short sleeps of ordinary
 //! disk I/O.
+//!
+//! The table has room for the kernel's threads and the host's own programs
+//! whatever others do: each other user and each container is one of a crowd
+//! that may have so many entries and no more. That one of them was left out is
+//! counted, and has the tracer look at all tasks.
 
-use core::{arch::asm, ffi::c_void, hint::black_box};
+use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     bindings::{seq_file, task_struct},
@@ -17,23 +22,30 @@ use aya_ebpf::{
 };
 use node_tracer_ebpf::{
     layout::ABSENT,
-    record::{Blocked, STACK_FRAMES, TaskRow, UnblockedRecord, WalkRequest, kind, lost},
+    record::{
+        Blocked, CROWDS as MAX_CROWDS, MAX_BLOCKED, MAX_OF_CROWD, MAX_OF_CROWDS, Owner,
+        STACK_FRAMES, TaskRow, UnblockedRecord, WalkRequest, kind, lost, owner,
+    },
 };
 
 use crate::kernel::{
-    TASK_UNINTERRUPTIBLE, count_lost, describe_task, direct, emit, header, load, net_of_task, now,
-    offset, setting,
+    TASK_UNINTERRUPTIBLE, add, count_lost, describe_task, direct, emit, header, is_home, load,
+    net_of_task, now, offset, owner_of, setting,
 };
 
 /// By thread ID. On a full table the stall is counted as lost.
 #[map]
-static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(16384, 0);
+static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(MAX_BLOCKED, 0);
 
 /// How many entries [`BLOCKED`] has. While there are none, which is nearly all
 /// the time, no switch need look at the task that is about to run.
 #[map]
 static ASLEEP: Array<i64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// Entries of each crowd; at 0 those of all crowds.
+#[map]
+static CROWDS: Array<i64> = Array::with_max_entries(MAX_CROWDS, BPF_F_MMAPABLE);
 
 #[map]
 pub(crate) static WALK_REQUEST: Array<WalkRequest> = Array::with_max_entries(1, 0);
@@ -51,20 +63,68 @@ fn is_blocked(state: u32) -> bool {
 }
 
 #[inline(always)]
-fn goes_to_sleep(tid: u32) {
-    let entry = Blocked {
+fn goes_to_sleep(tid: u32, task: u64) {
+    let mut entry = Blocked {
         since: now(),
         reported: 0,
-        pad: 0,
+        crowd: crowd_of(task),
     };
-    if begins(tid, &entry) || BLOCKED.insert(tid, entry, BPF_EXIST).is_ok() {
+    let room = has_room(entry.crowd);
+    if room && begins(tid, &entry) {
         return;
     }
-    // The table is full; or the entry was there, of a sleep whose end was not
-    // seen, and the tracer has struck it out just now.
-    if !begins(tid, &entry) {
-        count_lost(lost::BLOCKED_FULL);
+    // The entry is there, of a sleep whose end was not seen; it stays where it
+    // is counted.
+    if let Some(old) = BLOCKED.get_ptr(tid) {
+        let own = entry.crowd;
+        // SAFETY: the map's own value.
+        entry.crowd = unsafe { (*old).crowd };
+        if BLOCKED.insert(tid, entry, BPF_EXIST).is_ok() {
+            return;
+        }
+        // The tracer has struck it out just now.
+        entry.crowd = own;
+        if room && begins(tid, &entry) {
+            return;
+        }
     }
+    count_lost(match room {
+        true => lost::BLOCKED_FULL,
+        false => lost::CROWD_FULL,
+    });
+}
+
+/// `PF_KTHREAD`
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Where a task is counted: see [`Blocked::crowd`].
+#[inline(always)]
+fn crowd_of(task: u64) -> u32 {
+    if offset!(task_flags) != ABSENT && load::<u32>(task, offset!(task_flags)) & KERNEL_THREAD != 0
+    {
+        return 0;
+    }
+    let nsproxy: u64 = load(task, offset!(task_nsproxy));
+    let mnt: u64 = load(nsproxy, offset!(nsproxy_mnt_ns));
+    let mnt_inum = load(mnt, offset!(mnt_ns_inum));
+    let Owner { kind, id } = owner_of(task, mnt_inum);
+    if kind == owner::USER && id == 0 && is_home(mnt_inum) {
+        return 0;
+    }
+    // Any number that is another's with another owner most of the time.
+    let mixed = (id ^ kind << 30).wrapping_mul(0x9e37_79b1) >> 16;
+    1 + mixed % (MAX_CROWDS - 1)
+}
+
+#[inline(always)]
+fn has_room(crowd: u32) -> bool {
+    // SAFETY: the map's own values; one aligned load each.
+    let entries = |of: u32| {
+        CROWDS
+            .get_ptr(of)
+            .map_or(0, |entries| unsafe { entries.read_volatile() })
+    };
+    crowd == 0 || entries(crowd) < MAX_OF_CROWD && entries(0) < MAX_OF_CROWDS
 }
 
 /// Writes down a task that has no entry.
@@ -74,7 +134,7 @@ fn begins(tid: u32, entry: &Blocked) -> bool {
     if inserted {
         // It cannot run elsewhere before this switch is over, so nobody misses
         // the count.
-        count(1);
+        count(entry.crowd, 1);
     }
     inserted
 }
@@ -82,16 +142,20 @@ fn begins(tid: u32, entry: &Blocked) -> bool {
 const BPF_NOEXIST: u64 = 1;
 const BPF_EXIST: u64 = 2;
 
+/// So many entries more, or fewer.
 #[inline(always)]
-fn count(entries: i64) {
-    if let Some(asleep) = ASLEEP.get_ptr_mut(0) {
-        // The target has no compare-and-swap on all kernels, so core has no
-        // atomic additions for it; the instruction itself is as old as eBPF.
-        // SAFETY: the map's own value, which is aligned and changed by atomic
-        // operations only.
-        unsafe {
-            asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) asleep, in(reg) entries);
+fn count(crowd: u32, entries: i64) {
+    let change = |number: Option<*mut i64>| {
+        if let Some(number) = number {
+            // SAFETY: the map's own value, which is aligned and changed by
+            // atomic operations only.
+            unsafe { add(number, entries) };
         }
+    };
+    change(ASLEEP.get_ptr_mut(0));
+    if crowd != 0 {
+        change(CROWDS.get_ptr_mut(crowd));
+        change(CROWDS.get_ptr_mut(0));
     }
 }
 
@@ -112,19 +176,21 @@ fn sleeps_no_more(tid: u32, task: u64) {
     let Blocked {
         since,
         reported,
-        pad: _,
+        crowd,
     } = unsafe { *entry };
     // Struck out by the tracer, which has told the end then; or busy, and this
     // comes again with the next switch.
     if BLOCKED.remove(tid).is_err() {
         return;
     }
-    count(-1);
+    count(crowd, -1);
     if reported != 0 || now() - since >= setting!(stall_threshold_ns) {
         emit(&UnblockedRecord {
             header: header(kind::TASK_UNBLOCKED),
             since,
             task: describe_task(task),
+            crowd,
+            pad: 0,
         });
     }
 }
@@ -150,7 +216,7 @@ fn task_switch(ctx: BtfTracePointContext) -> i32 {
     // A preempted task stays runnable, whatever state it was about to enter.
     if is_blocked(state) && ctx.arg::<u64>(0) & 0xff == 0 {
         // SAFETY: the context's own pointer.
-        goes_to_sleep(unsafe { direct(prev, offset!(task_pid)) });
+        goes_to_sleep(unsafe { direct(prev, offset!(task_pid)) }, prev as u64);
     }
     if nobody_sleeps() {
         return 0;
@@ -174,7 +240,7 @@ fn task_switch_raw(ctx: RawTracePointContext) -> i32 {
         load(prev, offset!(task_state))
     };
     if is_blocked(state) && ctx.arg::<u64>(0) & 0xff == 0 {
-        goes_to_sleep(load(prev, offset!(task_pid)));
+        goes_to_sleep(load(prev, offset!(task_pid)), prev);
     }
     0
 }
@@ -249,6 +315,8 @@ extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
         } else {
             load(address, offset!(task_cpu))
         },
+        crowd: if blocked { crowd_of(address) } else { 0 },
+        pad: 0,
     };
     const STACK_BYTES: u32 = (STACK_FRAMES * 8) as u32;
     if blocked {

@@ -3,6 +3,11 @@
 //! The source tells of it only then, and the model leaves out who is not stuck,
 //! so this rule judges only how much it matters: it says what the task waits
 //! for, what it keeps, and whether SIGKILL would end it.
+//!
+//! Of one owner only the first few have a finding each; the others are one
+//! ([`crowd`]).
+
+mod crowd;
 
 use super::{
     View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, rtnl, sleeps_in,
@@ -15,13 +20,12 @@ use crate::{
     sleep,
 };
 
-/// One finding a task.
+/// One finding a task, and one for many of one owner.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    view.model
-        .blocked
-        .iter()
-        .map(|blocked| finding(view, blocked))
-        .collect()
+    let (singly, crowds) = crowd::divide(view);
+    let singly = singly.into_iter().map(|blocked| finding(view, blocked));
+    let crowds = crowds.iter().filter_map(|crowd| crowd.finding(view));
+    singly.chain(crowds).collect()
 }
 
 fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {

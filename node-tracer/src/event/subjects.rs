@@ -43,6 +43,9 @@ pub(crate) struct Task {
     /// ID of the container whose cgroup it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container_id: Option<String>,
+    /// The user it runs as, where that is known and not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<u32>,
     /// It is in state D and not stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_stuck: Option<NotStuck>,

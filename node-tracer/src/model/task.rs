@@ -36,11 +36,30 @@ pub(crate) struct Blocked {
     pub(crate) seen: Timestamp,
 }
 
+/// Tasks of one owner that are told as a number.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Crowd {
+    /// UID of the owner's pod.
+    pub(crate) pod_uid: Option<String>,
+    /// The user that the first of them runs as.
+    pub(crate) uid: Option<u32>,
+    /// How many there are besides those of which each is told.
+    pub(crate) count: u64,
+    /// Since when the one sleeps that has slept longest.
+    pub(crate) since: Timestamp,
+    /// Those that have slept longest.
+    pub(crate) examples: Vec<Task>,
+}
+
+/// Crowds at most; a tracer has fewer.
+pub(crate) const MAX_CROWDS: usize = 1_024;
+
 /// All of them, by thread ID: a task that is stuck cannot give its ID away.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTasks {
     by_tid: BTreeMap<u32, Blocked>,
     by_inode: HashMap<u32, BTreeSet<u32>>,
+    crowds: BTreeMap<u32, Crowd>,
     dropped: u64,
 }
 
@@ -62,6 +81,11 @@ impl BlockedTasks {
     /// All, by thread ID.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Blocked> {
         self.by_tid.values()
+    }
+
+    /// Those that are told as a number, by their crowds' own numbers.
+    pub(crate) fn crowds(&self) -> impl Iterator<Item = (u32, &Crowd)> {
+        self.crowds.iter().map(|(number, crowd)| (*number, crowd))
     }
 
     /// The blocked state of a task.
@@ -121,6 +145,20 @@ impl BlockedTasks {
         }
         self.by_tid.insert(tid, blocked);
         true
+    }
+
+    /// What is told of a crowd now.
+    pub(super) fn crowd(&mut self, number: u32, crowd: Crowd) -> bool {
+        if crowd.count == 0 {
+            return self.crowds.remove(&number).is_some();
+        }
+        if self.crowds.len() >= MAX_CROWDS && !self.crowds.contains_key(&number) {
+            self.dropped += crowd.count;
+            return true;
+        }
+        let changed = self.crowds.get(&number) != Some(&crowd);
+        self.crowds.insert(number, crowd);
+        changed
     }
 
     pub(super) fn unblocked(&mut self, task: &Task) -> bool {

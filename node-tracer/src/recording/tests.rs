@@ -177,6 +177,28 @@ fn of_logs() -> Vec<Event> {
                 pod: a_pod(OLD, "a"),
             },
         ),
+        at(
+            3,
+            What::UntrustedCalls {
+                uid: Some(1000),
+                task: Some(task(7, "sh")),
+                count: 19_984,
+                total: 20_000,
+                since: s(2),
+            },
+        ),
+        at(
+            3,
+            What::TasksBlocked {
+                crowd: 7,
+                pod_uid: Some(OLD.into()),
+                uid: Some(1000),
+                count: 2_984,
+                ended: 16,
+                since: s(2),
+                examples: vec![task(7, "sh")],
+            },
+        ),
     ]
 }
 
@@ -302,6 +324,8 @@ fn kind(what: &What) -> usize {
         What::ClockStepped { .. } => 34,
         What::MaxPods { .. } => 35,
         What::PodStarted { .. } => 36,
+        What::UntrustedCalls { .. } => 37,
+        What::TasksBlocked { .. } => 38,
     }
 }
 
@@ -309,7 +333,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..37).collect(), "one of each");
+    assert_eq!(kinds, (0..39).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

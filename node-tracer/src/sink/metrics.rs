@@ -143,6 +143,8 @@ pub(crate) struct Metrics {
     open: HashMap<String, (Rule, Severity, Option<Phase>)>,
     /// Tasks that sleep, by thread ID and start.
     asleep: HashSet<(u32, Option<u64>)>,
+    /// How many more there are of each crowd.
+    crowds: HashMap<u32, u64>,
     plugins: BTreeSet<String>,
     causes: BTreeSet<String>,
 }
@@ -163,6 +165,7 @@ impl Metrics {
             signals: Family::default(),
             open: HashMap::new(),
             asleep: HashSet::new(),
+            crowds: HashMap::new(),
             plugins: BTreeSet::new(),
             causes: BTreeSet::new(),
         };
@@ -293,6 +296,13 @@ impl Metrics {
             }
             What::TaskBlocked { task, .. } => self.sleeps(task, true),
             What::TaskUnblocked { task, .. } => self.sleeps(task, false),
+            What::TasksBlocked { crowd, count, .. } => {
+                match count {
+                    0 => drop(self.crowds.remove(crowd)),
+                    _ => drop(self.crowds.insert(*crowd, *count)),
+                }
+                self.show_blocked();
+            }
             What::EventsLost { cause, count } => {
                 let cause = bounded(&mut self.causes, cause, MAX_NAMES);
                 self.lost.get_or_create(&OfCause { cause }).inc_by(*count);
@@ -320,8 +330,13 @@ impl Metrics {
             true => self.asleep.insert(key),
             false => self.asleep.remove(&key),
         };
-        let count = i64::try_from(self.asleep.len()).unwrap_or(i64::MAX);
-        self.blocked.set(count);
+        self.show_blocked();
+    }
+
+    fn show_blocked(&self) {
+        let counted: u64 = self.crowds.values().sum();
+        let count = i64::try_from(self.asleep.len() as u64 + counted);
+        self.blocked.set(count.unwrap_or(i64::MAX));
     }
 
     fn coverage(&self, items: &[CoverageItem]) {

@@ -8,6 +8,7 @@
 mod asleep;
 mod attached;
 pub(crate) mod btf;
+pub(crate) mod callers;
 pub(crate) mod facts;
 pub(crate) mod inventory;
 mod missed;

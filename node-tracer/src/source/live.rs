@@ -2,7 +2,9 @@
 //! records into events and looks again where a record only says that
 //! something has happened.
 
+mod callers;
 mod cni;
+mod crowds;
 mod holders;
 mod inventory;
 mod nets;
@@ -24,7 +26,9 @@ use std::{
 use node_tracer_ebpf::record::{self, TaskRow};
 
 use self::{
+    callers::Callers,
     cni::CniTable,
+    crowds::Crowds,
     holders::Holders,
     inventory::{Iterators, Polled, Unread},
     nets::NetTable,
@@ -95,6 +99,7 @@ pub(crate) struct Live {
     cni: CniTable,
     /// The process that listens on the runtime's socket, once it was asked.
     listener: Option<u32>,
+    callers: Callers,
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
@@ -109,6 +114,11 @@ pub(crate) struct Live {
     asked: bool,
     /// Stalls, where no hook tells of them.
     polled: Option<Polled>,
+    /// Stalls of many tasks of one owner.
+    crowds: Crowds,
+    /// Tasks that were found asleep and are not in the kernel's table, by thread
+    /// ID: when they had started, and since when they are seen asleep.
+    unfollowed: HashMap<u32, (u64, u64)>,
     /// Stalls that were told and have not ended, by thread ID.
     told: HashMap<u32, Told>,
     /// Sleeps whose beginning nobody saw: since when they were seen, by thread
@@ -136,6 +146,8 @@ struct Due {
     holders: Option<u64>,
     reading: Option<u64>,
     stalls: u64,
+    /// The next look for tasks that the kernel's table has no room for.
+    unfollowed: Option<u64>,
     second: u64,
 }
 
@@ -150,9 +162,8 @@ impl Due {
     }
 
     fn next(&self) -> u64 {
-        let optional = [self.walk, self.holders, self.reading]
-            .into_iter()
-            .flatten();
+        let optional = [self.walk, self.holders, self.reading, self.unfollowed];
+        let optional = optional.into_iter().flatten();
         optional.fold(self.stalls.min(self.second), u64::min)
     }
 }
@@ -186,6 +197,8 @@ impl Live {
     /// time. Bounded: records may go on coming.
     pub(crate) fn finish(&mut self, out: &mut Vec<Event>) {
         self.look_at_nets(out);
+        self.tell_callers(now(), true, out);
+        self.tell_crowds(now(), true, out);
         self.tell_losses(out);
     }
 
@@ -202,11 +215,17 @@ impl Live {
                 self.due.holders_at(time);
             }
             self.tell_losses(out);
+            self.tell_callers(time, false, out);
+            self.tell_crowds(time, false, out);
+            self.look_for_unfollowed(time);
             self.peek(time);
             self.ended_unseen(time, out);
         }
         if time >= self.due.stalls {
             self.look_at_stalls(time, out);
+        }
+        if self.due.unfollowed.is_some_and(|due| time >= due) {
+            self.look_at_unfollowed(time, out);
         }
         if self.due.walk.is_some_and(|due| time >= due) {
             self.look_at_nets(out);
@@ -280,7 +299,7 @@ impl Live {
             .collect();
         let mut changes = Vec::new();
         let mut later = Vec::new();
-        for record in self.fetch() {
+        for record in self.fetch().0 {
             match record {
                 Ok(Record::CleanupStarted(started)) if started.header.time <= end => {
                     self.nets.cleanup_started(started.header.time);

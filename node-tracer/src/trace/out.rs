@@ -298,7 +298,12 @@ fn unwritten(outlet: &Outlet) -> u64 {
 fn drain(outlets: &[Outlet]) {
     thread::scope(|scope| {
         for outlet in outlets {
-            scope.spawn(|| outlet.drain(PATIENCE, LAST_WORDS));
+            let drain = || outlet.drain(PATIENCE, LAST_WORDS);
+            let own = thread::Builder::new().spawn_scoped(scope, drain);
+            if own.is_err() {
+                // Without a thread of its own, one after the other.
+                drain();
+            }
         }
     });
 }

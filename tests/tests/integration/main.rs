@@ -15,6 +15,7 @@ mod explain;
 mod faults;
 mod hostile;
 mod hostile_cni;
+mod hostile_flood;
 mod incident;
 mod journald;
 mod kube;
@@ -66,6 +67,7 @@ fn main() -> std::process::ExitCode {
         incident::TESTS,
         hostile::TESTS,
         hostile_cni::TESTS,
+        hostile_flood::TESTS,
         journald::TESTS,
         scan::TESTS,
         explain::TESTS,

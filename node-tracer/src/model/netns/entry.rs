@@ -235,6 +235,7 @@ fn same_task(a: &Task, b: &Task) -> bool {
         container_id,
         not_stuck,
         kernel_thread: _,
+        uid: _,
     } = a;
     (pid, tid, comm) == (&b.pid, &b.tid, &b.comm)
         && (state, not_stuck) == (&b.state, &b.not_stuck)

@@ -167,8 +167,11 @@ impl Lanes {
                 let text = format!("{count} lost: {cause}");
                 self.node.mark(time, MarkKind::Lost, &text);
             }
+            // Nobody believes what they say.
+            What::UntrustedCalls { .. } => {}
             // Findings tell of these.
-            What::EndpointKept { .. }
+            What::TasksBlocked { .. }
+            | What::EndpointKept { .. }
             | What::FilesystemFull { .. }
             | What::PodStarted { .. }
             | What::AddressAdded { .. }

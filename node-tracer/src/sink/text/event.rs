@@ -77,6 +77,32 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             let text = format!("{}  after {slept}{}", event_task(task), owner(task));
             loud("task-unblocked", text, Style::Plain)
         }
+        What::TasksBlocked {
+            crowd: _,
+            pod_uid,
+            uid,
+            count: tasks,
+            ended,
+            since,
+            examples,
+        } => {
+            let mut text = count(*tasks, "more task");
+            if *tasks > 0 {
+                let slept = length(event.time.since(*since));
+                text += &format!(" for up to {slept}, such as ");
+                let named: Vec<String> = examples.iter().map(event_task).collect();
+                text += &named.join(", ");
+            }
+            if *ended > 0 {
+                text += &format!("  {} no more", grouped(*ended));
+            }
+            match (pod_uid, uid) {
+                (Some(pod), _) => text += &format!("  pod uid {}", Printable(pod)),
+                (None, Some(uid)) => text += &format!("  user {uid}"),
+                (None, None) => {}
+            }
+            loud("tasks-blocked", text, Style::Warning)
+        }
         // The line of the plugin that called it says enough.
         What::CniCall {
             call,
@@ -110,6 +136,26 @@ pub(super) fn line(event: &Event) -> Option<Line> {
                 text += &format!("  {}", Printable(&error.msg));
             }
             loud("cni-call", text, style)
+        }
+        What::UntrustedCalls {
+            uid,
+            task,
+            count: calls,
+            total: _,
+            since,
+        } => {
+            let who = match (uid, task) {
+                (Some(uid), Some(task)) => {
+                    format!("user {uid}, {}{}", event_task(task), owner(task))
+                }
+                _ => String::from("several users or containers"),
+            };
+            let took = length(event.time.since(*since));
+            let text = format!(
+                "{} in {took} by {who}; not trusted",
+                count(*calls, "CNI call")
+            );
+            loud("untrusted-calls", text, Style::Plain)
         }
         // As it should be: nobody would want to read it.
         What::CniEffect { effect } if effect.failures().next().is_none() => None,

@@ -20,12 +20,13 @@ use aya_log::EbpfLogger;
 use node_tracer_ebpf::{
     layout::{Layout, Settings},
     map,
-    record::{Blocked, PageProbe, WalkRequest, lost},
+    record::{Blocked, Calls, Owner, PageProbe, WalkRequest, lost},
 };
 
 use super::{
     asleep::Asleep,
     attached::Wanted,
+    callers::Callers,
     facts::{FactError, Facts},
     missed::{self, Counts, Missed},
     plan::{Attach, AttachKind, Mechanism, Plan, Signal},
@@ -66,6 +67,9 @@ pub(crate) enum LoadError {
     },
 }
 
+/// Records of untrusted callers that are taken at once.
+const STRANGERS: usize = 256;
+
 /// As a global of the object; see [`Layout`].
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -91,11 +95,17 @@ unsafe impl aya::Pod for Value<Blocked> {}
 unsafe impl aya::Pod for Value<WalkRequest> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Value<PageProbe> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Value<Owner> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Value<Calls> {}
 
 /// The loaded programs. They are detached when this is dropped.
 pub(crate) struct Probes {
     pub(super) ebpf: Ebpf,
     events: RingBuf<MapData>,
+    strangers: RingBuf<MapData>,
+    pub(super) callers: Callers,
     pub(super) walk: RingBuf<MapData>,
     pub(super) walk_request: Array<MapData, Value<WalkRequest>>,
     pub(super) pages: Array<MapData, Value<PageProbe>>,
@@ -163,11 +173,16 @@ impl Probes {
         let log = EbpfLogger::init(&mut ebpf).ok();
         let mut probes = Self {
             events: take_map(&mut ebpf, map::EVENTS, RingBuf::try_from)?,
+            strangers: take_map(&mut ebpf, map::STRANGERS, RingBuf::try_from)?,
+            callers: Callers::new(&mut ebpf)?,
             walk: take_map(&mut ebpf, map::WALK, RingBuf::try_from)?,
             walk_request: take_map(&mut ebpf, map::WALK_REQUEST, Array::try_from)?,
             pages: take_map(&mut ebpf, map::PAGES, Array::try_from)?,
             blocked: take_map(&mut ebpf, map::BLOCKED, HashMap::try_from)?,
-            asleep: take_map(&mut ebpf, map::ASLEEP, Asleep::new)?,
+            asleep: {
+                let crowds = take_map(&mut ebpf, map::CROWDS, Ok)?;
+                take_map(&mut ebpf, map::ASLEEP, |all| Asleep::new(all, crowds))?
+            },
             lost: take_map(&mut ebpf, map::LOST, PerCpuArray::try_from)?,
             lost_reported: [0; lost::CAUSES as usize],
             counts: Counts::of(&ebpf),
@@ -190,14 +205,38 @@ impl Probes {
         Ok((probes, plan, warnings))
     }
 
-    /// Hands each waiting record to `each`, at most `limit` of them.
-    pub(crate) fn drain(&mut self, limit: usize, mut each: impl FnMut(&[u8])) {
-        for _ in 0..limit {
-            match self.events.next() {
+    /// Hands each waiting record to `each`, at most `limit` of them. Before
+    /// these some of untrusted callers, so that what runs a plugin comes before
+    /// it. Returns how many there were but for those.
+    pub(crate) fn drain(&mut self, limit: usize, mut each: impl FnMut(&[u8])) -> usize {
+        for _ in 0..STRANGERS {
+            match self.strangers.next() {
                 Some(record) => each(&record),
-                None => return,
+                None => break,
             }
         }
+        for count in 0..limit {
+            match self.events.next() {
+                Some(record) => each(&record),
+                None => return count,
+            }
+        }
+        limit
+    }
+
+    /// How many sleeps there were, since the last call, that the table has no
+    /// entry of as it has enough of their crowd.
+    pub(crate) fn unfollowed(&mut self) -> u64 {
+        self.lost_since(lost::CROWD_FULL)
+    }
+
+    fn lost_since(&mut self, cause: u32) -> u64 {
+        let counts = self.lost.get(&cause, 0);
+        let total = counts.map_or(0, |counts| counts.iter().sum::<u64>());
+        let reported = &mut self.lost_reported[cause as usize];
+        let new = total.saturating_sub(*reported);
+        *reported = total.max(*reported);
+        new
     }
 
     /// What was lost since the last call, by cause; nothing at all, with a
@@ -211,14 +250,12 @@ impl Probes {
             self.missed = missed;
         }
         for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
-            let Ok(counts) = self.lost.get(&index, 0) else {
-                continue;
-            };
-            let total: u64 = counts.iter().sum();
-            let reported = &mut self.lost_reported[index as usize];
-            if total > *reported {
-                new.push((name, total - *reported));
-                *reported = total;
+            // Those are looked for, and not lost.
+            if index != lost::CROWD_FULL {
+                let count = self.lost_since(index);
+                if count > 0 {
+                    new.push((name, count));
+                }
             }
         }
         new
@@ -248,7 +285,7 @@ fn own_pid_ns() -> u32 {
         .unwrap_or(0)
 }
 
-fn take_map<T>(
+pub(super) fn take_map<T>(
     ebpf: &mut Ebpf,
     name: &'static str,
     convert: impl FnOnce(aya::maps::Map) -> Result<T, MapError>,

@@ -2,8 +2,8 @@
 //! an error to be counted, never skipped in silence.
 
 use node_tracer_ebpf::record::{
-    self, AddressRecord, CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, Header, NetnsRecord, Task,
-    TaskRecord, UnblockedRecord, kind,
+    self, AddressRecord, CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, Header, NetnsRecord, Owner,
+    Task, TaskRecord, UnblockedRecord, kind,
 };
 
 /// A record of [`map::EVENTS`](node_tracer_ebpf::map::EVENTS).
@@ -62,6 +62,8 @@ pub(crate) struct CniExec {
     pub(crate) task: Task,
     /// Its parent.
     pub(crate) parent: Task,
+    /// Who answers for it.
+    pub(crate) owner: Owner,
     /// Path it was started by.
     pub(crate) path: Vec<u8>,
     /// `CNI_*` variables, `NAME=value`, each with a NUL at the end.
@@ -126,6 +128,7 @@ fn cni_exec(bytes: &[u8]) -> Option<CniExec> {
     let header: Header = record::read(bytes)?;
     let task = record::read(at(std::mem::offset_of!(CniExecRecord, task))?)?;
     let parent = record::read(at(std::mem::offset_of!(CniExecRecord, parent))?)?;
+    let owner = record::read(at(std::mem::offset_of!(CniExecRecord, owner))?)?;
     let path = std::mem::offset_of!(CniExecRecord, path);
     let path = bytes.get(path..path + record::PATH_LEN)?;
     let number = |offset: usize| -> Option<u32> {
@@ -139,6 +142,7 @@ fn cni_exec(bytes: &[u8]) -> Option<CniExec> {
         time: header.time,
         task,
         parent,
+        owner,
         path: record::text(path).to_vec(),
         env: cni_variables(bytes.get(CNI_EXEC_FIXED..CNI_EXEC_FIXED.checked_add(env_len)?)?),
         truncated: truncated != 0,

@@ -6,9 +6,15 @@
 //! look is due then, or when the oldest entry passes, and a node where
 //! nothing is stuck is looked at once in that time.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use node_tracer_ebpf::{map, record::Blocked};
+use node_tracer_ebpf::{
+    map,
+    record::{Blocked, MAX_BLOCKED},
+};
 
 use super::probes::{ProbeError, Probes, Value};
 
@@ -23,7 +29,7 @@ pub(crate) struct Look {
 }
 
 /// Entries looked at; twice what the table can hold.
-const MAX_ENTRIES: usize = 32_768;
+const MAX_ENTRIES: usize = 2 * MAX_BLOCKED as usize;
 /// Never looks more often, however many tasks are about to pass.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 
@@ -45,13 +51,12 @@ impl Probes {
         // Only if it is still there: a task that has just been woken must not
         // come back as asleep.
         const BPF_EXIST: u64 = 2;
-        if !self.sleeps_since(tid, since) {
+        let Some(entry) = self.sleeping_since(tid, since) else {
             return Ok(());
-        }
+        };
         let entry = Value(Blocked {
-            since,
             reported: 1,
-            pad: 0,
+            ..entry
         });
         match self.blocked.insert(tid, entry, BPF_EXIST) {
             Ok(()) => Ok(()),
@@ -64,17 +69,22 @@ impl Probes {
     }
 
     /// Writes down a task that slept before the programs were attached.
-    pub(crate) fn add_blocked(&mut self, tid: u32, since: u64) -> Result<(), ProbeError> {
+    pub(crate) fn add_blocked(
+        &mut self,
+        tid: u32,
+        since: u64,
+        crowd: u32,
+    ) -> Result<(), ProbeError> {
         const BPF_NOEXIST: u64 = 1;
         let entry = Value(Blocked {
             since,
             reported: 0,
-            pad: 0,
+            crowd,
         });
         let blocked = &mut self.blocked;
         match self
             .asleep
-            .counting(|| blocked.insert(tid, entry, BPF_NOEXIST))
+            .counting(crowd, || blocked.insert(tid, entry, BPF_NOEXIST))
         {
             Ok(()) => Ok(()),
             // Already there: the kernel side has seen it itself.
@@ -89,18 +99,23 @@ impl Probes {
     /// Strikes out a task that sleeps no more without a wake-up being seen;
     /// not if it has gone to sleep anew.
     pub(crate) fn forget_blocked(&mut self, tid: u32, since: u64) {
-        if self.sleeps_since(tid, since) {
+        if let Some(entry) = self.sleeping_since(tid, since) {
             // Gone already is as good.
             if self.blocked.remove(&tid).is_ok() {
-                self.asleep.count(-1);
+                self.asleep.one_less(entry.crowd);
             }
         }
     }
 
-    fn sleeps_since(&self, tid: u32, since: u64) -> bool {
-        self.blocked
-            .get(&tid, 0)
-            .is_ok_and(|Value(entry)| entry.since == since)
+    /// The threads that are in the table.
+    pub(crate) fn followed(&self) -> HashSet<u32> {
+        let entries = self.blocked.keys().take(MAX_ENTRIES);
+        entries.filter_map(Result::ok).collect()
+    }
+
+    fn sleeping_since(&self, tid: u32, since: u64) -> Option<Blocked> {
+        let Value(entry) = self.blocked.get(&tid, 0).ok()?;
+        (entry.since == since).then_some(entry)
     }
 }
 
@@ -126,7 +141,7 @@ fn look(entries: impl Iterator<Item = (u32, Blocked)>, now: u64, threshold: Dura
         Blocked {
             since,
             reported,
-            pad: _,
+            crowd: _,
         },
     ) in entries
     {
@@ -155,7 +170,7 @@ mod tests {
         Blocked {
             since,
             reported: 0,
-            pad: 0,
+            crowd: 0,
         }
     }
 

@@ -1,15 +1,26 @@
 //! The program that a user's kubeconfig has its credentials from (`exec`), by
 //! the protocol of client.authentication.k8s.io.
+//!
+//! It can hang, as can what it starts. No thread waits for it beyond its time,
+//! and while some of its runs hang for good there are no more of them.
 
 use std::{
-    io::Read as _,
+    io::{self, ErrorKind, Read as _},
+    os::unix::process::CommandExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc,
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::{Pid, Signal, kill_process_group},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -20,11 +31,13 @@ use super::{
 /// A program that takes longer waits for somebody to type.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most that it may print.
-const MAX_OUTPUT: u64 = 256 << 10;
+const MAX_OUTPUT: usize = 256 << 10;
 /// What it has printed is there when it ends, or hardly later.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// Runs at the same time, those included that hang.
+const MAX_RUNS: usize = 4;
 
 /// Where a cluster's entry has what is for its plugin.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -81,6 +94,7 @@ impl Plugin {
 
     /// Runs it. It cannot ask anybody anything.
     pub(super) fn run(&self) -> Result<Identity, Problem> {
+        let turn = Turn::take().ok_or_else(|| failed("earlier runs of it hang"))?;
         let mut child = Command::new(&self.command)
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -88,52 +102,113 @@ impl Plugin {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
-            .map_err(|error| Problem::Plugin(error.to_string()))?;
+            .map_err(failed)?;
         let output = output(&mut child);
         if output.is_err() {
-            // It may have ended just now.
-            let _ = child.kill();
+            end(child, turn);
         }
-        let _ = child.wait();
-        identity(&output?).ok_or_else(|| Problem::Plugin(String::from("it prints no credentials")))
+        identity(&output?).ok_or_else(|| failed("it prints no credentials"))
     }
+}
+
+fn failed(why: impl ToString) -> Problem {
+    Problem::Plugin(why.to_string())
+}
+
+/// The right to one run.
+struct Turn;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Those that even SIGKILL does not end, as they hang in the kernel.
+static HANGING: Mutex<Vec<(Child, Turn)>> = Mutex::new(Vec::new());
+
+impl Turn {
+    fn take() -> Option<Self> {
+        let mut hanging = HANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        hanging.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
+        let more = |taken| (taken < MAX_RUNS).then_some(taken + 1);
+        TAKEN.fetch_update(SeqCst, SeqCst, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Ends it, with what it has started.
+fn end(mut child: Child, turn: Turn) {
+    if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+        // They may have ended just now.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let killed = Instant::now();
+    while killed.elapsed() < LAST_WORDS {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        thread::sleep(LOOK);
+    }
+    let mut hanging = HANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    hanging.push((child, turn));
 }
 
 /// What the program prints until it ends.
 fn output(child: &mut Child) -> Result<Vec<u8>, Problem> {
-    let failed = |text: String| Problem::Plugin(text);
-    let Some(stdout) = child.stdout.take() else {
+    let Some(mut stdout) = child.stdout.take() else {
         return Ok(Vec::new());
     };
-    let (send, reader) = mpsc::sync_channel(1);
-    thread::spawn(move || {
-        let mut output = Vec::new();
-        let read = stdout.take(MAX_OUTPUT).read_to_end(&mut output);
-        // Nobody listens any more if it took too long.
-        let _ = send.send(read.map(|_| output));
+    let flags = fcntl_getfl(&stdout).and_then(|flags| {
+        // A read that waited would wait for whoever has the other end.
+        fcntl_setfl(&stdout, flags | OFlags::NONBLOCK)
     });
+    flags.map_err(failed)?;
+    let mut output = Vec::new();
     let started = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if started.elapsed() < PATIENCE => thread::sleep(LOOK),
-            Ok(None) => {
-                return Err(failed(format!(
-                    "it takes more than {} s",
-                    PATIENCE.as_secs()
-                )));
-            }
-            Err(error) => return Err(failed(error.to_string())),
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    loop {
+        let looked = Instant::now();
+        let whole = match read_waiting(&mut stdout, &mut output) {
+            Ok(whole) => whole,
+            Err(_) => return Err(failed("what it prints cannot be read")),
+        };
+        if ended.is_none() {
+            let status = child.try_wait().map_err(failed)?;
+            ended = status.map(|status| (status, looked));
         }
-    };
-    if !status.success() {
-        return Err(failed(status.to_string()));
+        match ended {
+            Some((status, _)) if !status.success() => return Err(failed(status)),
+            Some(_) if whole => return Ok(output),
+            // What it has started can live on, and keep the pipe open.
+            Some((_, at)) if at.elapsed() > LAST_WORDS => {
+                return Err(failed("what it prints cannot be read"));
+            }
+            None if started.elapsed() >= PATIENCE => {
+                let limit = PATIENCE.as_secs();
+                return Err(failed(format!("it takes more than {limit} s")));
+            }
+            _ => thread::sleep(LOOK),
+        }
     }
-    // What it has started can live on, and keep the pipe open.
-    match reader.recv_timeout(LAST_WORDS) {
-        Ok(Ok(output)) => Ok(output),
-        _ => Err(failed(String::from("what it prints cannot be read"))),
+}
+
+/// Takes what is in the pipe. Returns whether that was all there will be.
+fn read_waiting(stdout: &mut ChildStdout, output: &mut Vec<u8>) -> io::Result<bool> {
+    let mut piece = [0; 4096];
+    loop {
+        match stdout.read(&mut piece) {
+            Ok(0) => return Ok(true),
+            Ok(length) if output.len() + length > MAX_OUTPUT => {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            Ok(length) => output.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -246,6 +321,29 @@ mod tests {
         let started = Instant::now();
         assert!(refusal("sleep 40 & exit 0").contains("cannot be read"));
         assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    /// Threads of this process that have this name.
+    fn threads(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|its| its.trim() == name).count()
+    }
+
+    #[test]
+    fn a_plugin_that_leaves_a_process_behind_leaves_no_thread_behind() {
+        let name = "plugin-threads";
+        // What a thread without a name starts has its name, too.
+        let runs = thread::Builder::new()
+            .name(String::from(name))
+            .spawn(move || {
+                for _ in 0..2 {
+                    refusal("sleep 41 & exit 0");
+                }
+                threads(name)
+            });
+        assert_eq!(runs.unwrap().join().unwrap(), 1);
     }
 
     #[test]

@@ -42,7 +42,8 @@ const RUNTIMES: [&str; 13] = [
 const MAX_RUNNING: usize = 4096;
 /// The same for those that are not trusted; beyond, their ends are not told.
 const MAX_STRANGERS: usize = 256;
-/// Programs run by plugins, at once; what those beyond call is not trusted.
+/// Programs run by plugins, at once; what those beyond call is not trusted. Of
+/// plugins that are not trusted, [`MAX_STRANGERS`].
 const MAX_HELPERS: usize = 4096;
 /// Environment values are cut at this length; longer ones are no names.
 const MAX_VALUE: usize = 4096;
@@ -135,6 +136,16 @@ impl CniTable {
         }
     }
 
+    fn has_room_for_helper(&self, trusted: bool) -> bool {
+        let helpers = self.helpers.values();
+        let most = if trusted { MAX_HELPERS } else { MAX_STRANGERS };
+        self.helpers.len() < most
+            || helpers
+                .filter(|it| it.distrust.is_none() == trusted)
+                .count()
+                < most
+    }
+
     /// The plugin that a process is, or runs for: why it is not trusted, if so.
     fn caller(&self, task: &KernelTask) -> Option<Option<String>> {
         let plugin = self.running.get(&task.tgid);
@@ -163,7 +174,7 @@ impl CniTable {
         if !env.finds(&path) {
             // A plugin runs a helper; or a helper becomes another.
             if let Some(distrust) = delegated
-                && self.helpers.len() < MAX_HELPERS
+                && self.has_room_for_helper(distrust.is_none())
             {
                 let helper = Helper {
                     distrust,
@@ -220,6 +231,18 @@ impl CniTable {
         };
         self.running.insert(exec.task.tgid, running);
         Started::Call(Box::new(call))
+    }
+
+    /// Whether a process is a trusted call's plugin, or runs for one.
+    pub(crate) fn believes(&self, pid: u32) -> bool {
+        let plugin = self.running.get(&pid);
+        let helper = self.helpers.get(&pid);
+        plugin.is_some_and(|it| it.call.trusted) || helper.is_some_and(|it| it.distrust.is_none())
+    }
+
+    /// Does not follow a process any longer.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.running.remove(&pid);
     }
 
     /// Writes the namespace at `CNI_NETNS` into a running call.

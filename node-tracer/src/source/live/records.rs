@@ -20,19 +20,19 @@ use crate::{
 impl Live {
     /// Takes waiting records; whether there may be more.
     pub(crate) fn drain(&mut self, out: &mut Vec<Event>) -> bool {
-        let records = self.fetch();
-        let more = records.len() == BATCH;
+        let (records, more) = self.fetch();
         self.take_all(records, out);
         more
     }
 
-    /// At most one batch of waiting records.
-    pub(super) fn fetch(&mut self) -> Vec<Result<Record, DecodeError>> {
+    /// At most one batch of waiting records, and whether there may be more.
+    pub(super) fn fetch(&mut self) -> (Vec<Result<Record, DecodeError>>, bool) {
         let mut records = Vec::new();
-        if let Some(probes) = &mut self.probes {
-            probes.drain(BATCH, |bytes| records.push(Record::decode(bytes)));
-        }
-        records
+        let taken = self.probes.as_mut().map(|probes| {
+            let each = |bytes: &[u8]| records.push(Record::decode(bytes));
+            probes.drain(BATCH, each)
+        });
+        (records, taken == Some(BATCH))
     }
 
     pub(super) fn take_all(
@@ -90,11 +90,11 @@ impl Live {
                 // the end is not told either. One that ended before it was looked
                 // at has slept all the same.
                 let tid = record.task.tid;
+                let time = record.header.time;
                 let told = self.told.remove(&tid).is_some();
                 let harmless = self.not_stuck.remove(&tid) == Some(record.since);
-                if told || !harmless {
-                    let event = self.unblocked(&record.task, record.since, record.header.time);
-                    out.push(event);
+                if told || !harmless && self.crowds.tells_end(record.crowd, time) {
+                    out.extend(self.unblocked(&record.task, record.since, time));
                 }
             }
             Record::OomVictim(victim) => self.oom_victim(&victim, out),
@@ -169,7 +169,9 @@ impl Live {
         let ended = self
             .cni
             .ended_unseen(time, |pid, start| procfs.lives(pid, start));
-        self.drop("cni-end-unseen", ended.len() as u64);
+        // Those of untrusted callers are not followed to their end at all cost.
+        let lost = ended.iter().filter(|ended| ended.call.trusted);
+        self.drop("cni-end-unseen", lost.count() as u64);
         for ended in ended {
             self.cni_ended(ended, time, out);
         }
@@ -206,14 +208,31 @@ impl Live {
                 listens: listener == Some(task.tgid),
             }
         };
-        match self.cni.exec(exec, parent) {
+        let started = self.cni.exec(exec, parent);
+        let pid = exec.task.tgid;
+        if !self.cni.believes(pid)
+            && let Some(probes) = &mut self.probes
+        {
+            probes.is_stranger(pid, exec.time);
+        }
+        match started {
+            Started::Call(call) if !call.trusted => {
+                if !self.callers.admits(exec.owner, &exec.task, exec.time) {
+                    return self.cni.forget(pid);
+                }
+                out.push(Event {
+                    time: self.time(exec.time),
+                    what: What::CniStarted { call: *call },
+                });
+            }
             Started::Call(mut call) => {
-                if exec.truncated && call.trusted {
+                if let Some(probes) = &mut self.probes {
+                    probes.is_home(exec.task.mnt_inum);
+                }
+                if exec.truncated {
                     self.drop("cni-environment-truncated", 1);
                 }
-                if call.trusted
-                    && let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path)
-                {
+                if let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path) {
                     let netns = self.netns_called(inode, exec.time, changes);
                     // It is told before what is done in it.
                     self.tell(std::mem::take(changes), out);

@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::Task as KernelTask;
+use node_tracer_ebpf::record::{MAX_OF_CROWD, MAX_OF_CROWDS, Task as KernelTask};
 
-use super::{Live, MILLISECOND, SECOND, inventory, tasks};
+use super::{Live, MILLISECOND, SECOND, crowds::Left, inventory, tasks};
 use crate::{
     clock::monotonic_now as now,
     event::{Event, NotStuck, What},
     sleep,
     source::{
-        ebpf::inventory::TaskEntry,
+        ebpf::{Probes, inventory::TaskEntry},
         procfs::{Procfs, Stall},
     },
 };
@@ -68,6 +68,29 @@ impl Asked {
     }
 }
 
+/// What the kernel's table has room for, of those that sleep at the start: as
+/// much as its own programs give them later.
+#[derive(Debug, Default)]
+struct Room {
+    of_crowd: HashMap<u32, i64>,
+    of_all: i64,
+}
+
+impl Room {
+    fn takes(&mut self, crowd: u32) -> bool {
+        let own = self.of_crowd.entry(crowd).or_default();
+        if crowd == 0 {
+            return true;
+        }
+        let room = *own < MAX_OF_CROWD && self.of_all < MAX_OF_CROWDS;
+        if room {
+            *own += 1;
+            self.of_all += 1;
+        }
+        room
+    }
+}
+
 impl Live {
     /// Tasks that slept already. When a task last ran is known by the
     /// scheduler's clock.
@@ -85,6 +108,7 @@ impl Live {
             *newest = row.exec_start.max(*newest);
         }
         let threshold = nanos(self.config.stall_threshold);
+        let mut room = Room::default();
         for entry in blocked {
             let tid = entry.row.task.tid;
             let dated = dated.get(&tid);
@@ -105,14 +129,69 @@ impl Live {
             let reported = now().saturating_sub(since) >= threshold;
             match &mut self.polled {
                 Some(polled) => polled.seed(&entry.row, since, reported),
-                None => self.note(|probes| probes.add_blocked(tid, since)),
+                None if room.takes(entry.row.crowd) => {
+                    self.note(|probes| probes.add_blocked(tid, since, entry.row.crowd));
+                }
+                None => {
+                    let start = entry.row.task.start_boottime;
+                    self.unfollowed.insert(tid, (start, since));
+                }
             }
             if reported {
                 if self.polled.is_none() {
                     self.note(|probes| probes.mark_reported(tid, since));
                 }
-                out.push(self.blocked(entry, since));
+                out.extend(self.blocked(entry, since));
             }
+        }
+    }
+
+    /// Has it looked for tasks that the kernel's table has no entry of, if there
+    /// are such: some sleep for long, and most have gone on by then.
+    pub(super) fn look_for_unfollowed(&mut self, time: u64) {
+        let new = self.probes.as_mut().map_or(0, Probes::unfollowed);
+        if (new > 0 || !self.unfollowed.is_empty()) && self.due.unfollowed.is_none() {
+            let pause = nanos(self.config.stall_threshold).max(SECOND);
+            self.due.unfollowed = Some(time + pause);
+        }
+    }
+
+    /// Who is found asleep twice may have run in between: see [`Self::date`].
+    pub(super) fn look_at_unfollowed(&mut self, time: u64, out: &mut Vec<Event>) {
+        self.due.unfollowed = None;
+        let Some(followed) = self.probes.as_ref().map(Probes::followed) else {
+            return;
+        };
+        let outside = match self.list_tasks(true) {
+            Ok(outside) => outside,
+            Err(error) => return self.failed(&error),
+        };
+        let threshold = nanos(self.config.stall_threshold);
+        let before = std::mem::take(&mut self.unfollowed);
+        let mut due = HashMap::new();
+        for entry in outside.iter().filter(|entry| tasks::is_blocked(entry)) {
+            let KernelTask {
+                tid,
+                start_boottime,
+                ..
+            } = entry.row.task;
+            if followed.contains(&tid) || self.told.contains_key(&tid) {
+                continue;
+            }
+            let known = before
+                .get(&tid)
+                .filter(|(start, _)| *start == start_boottime);
+            let since = known.map_or(time, |(_, since)| *since);
+            if time.saturating_sub(since) >= threshold {
+                due.insert(tid, since);
+            }
+            if self.unfollowed.len() < MAX_TOLD {
+                self.unfollowed.insert(tid, (start_boottime, since));
+            }
+        }
+        if !due.is_empty() {
+            self.date(&mut due, threshold);
+            self.tell_stalls(&outside, due, out);
         }
     }
 
@@ -151,8 +230,7 @@ impl Live {
             .map(|polled| polled.look(&outside, &asked.unread, time, threshold));
         let mut look = look.unwrap_or_default();
         for (task, since) in look.awake {
-            let event = self.unblocked(&task, since, time);
-            out.push(event);
+            out.extend(self.unblocked(&task, since, time));
         }
         if !look.due.is_empty() {
             self.date(&mut look.due, threshold);
@@ -213,7 +291,7 @@ impl Live {
                     if self.polled.is_none() {
                         self.note(|probes| probes.mark_reported(tid, since));
                     }
-                    out.push(event);
+                    out.extend(event);
                 }
                 // It stays one for as long as it sleeps.
                 Some((_, Some(NotStuck::Vfork))) if self.polled.is_none() => {
@@ -281,26 +359,30 @@ impl Live {
         for tid in over {
             if let Some(told) = self.told.remove(&tid) {
                 self.forget_blocked(tid, told.since);
-                let event = self.unblocked(&told.task, told.since, now());
-                out.push(event);
+                out.extend(self.unblocked(&told.task, told.since, now()));
             }
         }
     }
 
-    pub(super) fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
-        let owner = self.owners.of(task);
+    /// The end of a stall, unless it was told as one of many.
+    pub(super) fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Option<Event> {
         self.undated.remove(&task.tid);
-        Event {
+        if self.crowds.leaves(task.tid) == Left::Counted {
+            return None;
+        }
+        let owner = self.owners.of(task);
+        Some(Event {
             time: self.time(time),
             what: What::TaskUnblocked {
                 task: tasks::task(task, owner, self.clock),
                 since: self.time(since),
                 duration_ms: time.saturating_sub(since) / MILLISECOND,
             },
-        }
+        })
     }
 
-    fn blocked(&mut self, entry: &TaskEntry, since: u64) -> Event {
+    /// A stall, unless it is told as one of many.
+    fn blocked(&mut self, entry: &TaskEntry, since: u64) -> Option<Event> {
         let row = &entry.row;
         let tid = row.task.tid;
         // Where only looks tell, the first one is when it was first seen.
@@ -315,6 +397,9 @@ impl Live {
                     awake: 0,
                 },
             );
+        }
+        if self.crowds.joins(row.crowd, since, &row.task) {
+            return None;
         }
         let netns = self.netns_of_row(row);
         let owner = match tasks::is_kernel_thread(row) {
@@ -331,10 +416,12 @@ impl Live {
             .ok()
             .flatten()
             .or_else(|| sleep::function(&stack, None).map(str::to_owned));
-        Event {
+        let mut task = tasks::listed(entry, owner, self.clock);
+        task.uid = (row.task.euid != 0).then_some(row.task.euid);
+        Some(Event {
             time: self.time(now()),
             what: What::TaskBlocked {
-                task: tasks::listed(entry, owner, self.clock),
+                task,
                 since: self.time(since),
                 found,
                 netns,
@@ -343,7 +430,7 @@ impl Live {
                 killable: tasks::is_killable(entry, self.iterators.tasks),
                 sigkill_pending: self.procfs.sigkill_pending(tid),
             },
-        }
+        })
     }
 }
 
@@ -380,6 +467,16 @@ mod tests {
         let asked = Asked::for_unlisted(&procfs, list, threads.iter().copied());
         let found = asked.found.iter().map(|entry| entry.row.task.tid);
         (found.collect(), asked.unread.into_iter().collect())
+    }
+
+    #[test]
+    fn who_sleeps_at_the_start_gets_no_more_room_than_later() {
+        let mut room = Room::default();
+        let taken = |room: &mut Room, crowd| (0..600).filter(|_| room.takes(crowd)).count();
+        assert_eq!(taken(&mut room, 7), MAX_OF_CROWD as usize);
+        assert_eq!(taken(&mut room, 0), 600);
+        let others: usize = (8..1_000).map(|crowd| taken(&mut room, crowd)).sum();
+        assert_eq!(others as i64, MAX_OF_CROWDS - MAX_OF_CROWD);
     }
 
     #[test]

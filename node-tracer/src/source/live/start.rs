@@ -7,7 +7,9 @@ use node_tracer_ebpf::record;
 
 use super::{
     Config, Due, Live, MILLISECOND, SECOND,
+    callers::Callers,
     cni::{CniTable, Host},
+    crowds::Crowds,
     holders::Holders,
     inventory::{InventoryError, Iterators, Polled, Unread},
     nets::{self, NetTable, Seen, Trust},
@@ -99,6 +101,9 @@ impl Live {
             nets: NetTable::new(trust),
             cni: CniTable::new(Host::default()),
             listener: None,
+            callers: Callers::default(),
+            crowds: Crowds::default(),
+            unfollowed: HashMap::new(),
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
             symbols,
@@ -123,7 +128,7 @@ impl Live {
             probes,
             plan,
         };
-        let all = live.list_tasks(false).map_err(StartError::Inventory)?;
+        let mut all = live.list_tasks(false).map_err(StartError::Inventory)?;
         let kthreadd = all
             .iter()
             .find(|entry| entry.row.task.tid == 2)
@@ -135,6 +140,17 @@ impl Live {
         let host;
         (live.host_netns, host) = self::host(&live.procfs, &all);
         live.cni = CniTable::new(host);
+        if let Some(probes) = &mut live.probes {
+            probes.is_home(host.mnt_ns);
+        }
+        // When these were listed, the kernel's programs did not know yet where
+        // the host is at home.
+        let of_host = |task: &record::Task| {
+            task.mnt_inum == host.mnt_ns && task.euid == 0 && task.user_level == 0
+        };
+        for entry in all.iter_mut().filter(|entry| of_host(&entry.row.task)) {
+            entry.row.crowd = 0;
+        }
         let mut out = Vec::new();
         live.take_stock(&all, &mut out)?;
         Ok((live, out))

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    os::unix::fs::MetadataExt as _,
     time::{Duration, Instant},
 };
 
@@ -33,6 +34,12 @@ const STACKS: Duration = Duration::from_secs(1);
 
 /// Tasks that are named of those of which it is not known since when they sleep.
 const MAX_NAMED: usize = 5;
+
+/// The user that a task runs as: whose its folder is.
+fn user(procfs: &Procfs, tid: u32) -> Option<u32> {
+    let folder = procfs.folder().join(tid.to_string());
+    Some(folder.metadata().ok()?.uid())
+}
 
 /// Every task that has been in uninterruptible sleep for the threshold.
 pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) -> Stuck {
@@ -101,8 +108,10 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
         if sleep::not_stuck(&stack, wchan.as_deref()).is_some() {
             continue;
         }
+        let mut task = owners.task(entry, clock);
+        task.uid = user(procfs, stall.tid).filter(|uid| *uid != 0);
         let what = What::TaskBlocked {
-            task: owners.task(entry, clock),
+            task,
             since,
             found: !stall.dated,
             netns: entry.netns.map(|inode| Netns {

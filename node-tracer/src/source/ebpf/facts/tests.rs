@@ -23,8 +23,8 @@ const STRUCTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("signal_struct", &["live", "group_exit_code"]),
-    ("cred", &["euid", "user_ns"]),
-    ("user_namespace", &["level"]),
+    ("cred", &["uid", "euid", "user_ns"]),
+    ("user_namespace", &["level", "parent", "owner"]),
     (
         "nsproxy",
         &["count", "net_ns", "mnt_ns", "pid_ns_for_children"],

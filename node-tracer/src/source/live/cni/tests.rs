@@ -1,4 +1,4 @@
-use node_tracer_ebpf::record::CniExitRecord;
+use node_tracer_ebpf::record::{CniExitRecord, Owner};
 
 use super::*;
 
@@ -28,6 +28,7 @@ pub(super) fn exec(pid: u32, parent: KernelTask, path: &str) -> CniExec {
         time: 1_000,
         task: root(pid, "bridge"),
         parent,
+        owner: Owner::default(),
         path: path.as_bytes().to_vec(),
         env: ENV.to_vec(),
         truncated: false,
@@ -245,6 +246,28 @@ fn strangers_do_not_crowd_out_the_hosts_plugins() {
     }
     assert!(call(table.exec(&exec(5, root(4, "containerd"), path), containerd)).trusted);
     assert!(table.exit(&exit(5, 0)).is_some());
+}
+
+#[test]
+fn helpers_of_strangers_do_not_crowd_out_those_of_plugins() {
+    let mut table = CniTable::new(HOST);
+    table.exec(
+        &exec(5, root(4, "sh"), "/opt/cni/bin/bridge"),
+        Parent::default,
+    );
+    for pid in 1000..1000 + MAX_HELPERS as u32 {
+        let helper = exec(pid, root(5, "bridge"), "/usr/sbin/iptables");
+        assert!(matches!(table.exec(&helper, containerd), Started::Nothing));
+    }
+    table.exec(
+        &exec(6, root(4, "containerd"), "/opt/cni/bin/bridge"),
+        containerd,
+    );
+    let wrapped = exec(7, root(6, "bridge"), "/opt/cni/real/bridge");
+    table.exec(&wrapped, containerd);
+    assert!(table.believes(6) && table.believes(7) && !table.believes(5));
+    let inner = exec(8, root(7, "bridge"), "/opt/cni/bin/host-local");
+    assert!(call(table.exec(&inner, || panic!("the parent is known"))).trusted);
 }
 
 #[test]

@@ -1,0 +1,280 @@
+//! Untrusted callers of CNI plugins: whose calls are told one by one, and how
+//! many more there were.
+//!
+//! Nobody believes what they say, but that somebody says it is worth a record.
+//! Everybody can say it without end. So the first few calls of a caller are
+//! told as they are, and the others as a number, once in a while.
+
+use std::collections::HashMap;
+
+use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
+
+use super::{Live, SECOND, tasks};
+use crate::{
+    event::{Event, What},
+    source::ebpf::callers::Withheld,
+};
+
+/// Calls of one caller that are told one by one, in a minute.
+const SINGLY: u32 = 16;
+/// The same of all callers.
+const SINGLY_OF_ALL: u32 = 64;
+/// Callers that are told apart.
+const MAX_CALLERS: usize = 64;
+const MINUTE: u64 = 60 * SECOND;
+/// The first number of a caller is told after this, the others a minute apart.
+const FIRST: u64 = 5 * SECOND;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    by_owner: HashMap<Owner, Caller>,
+    all: Window,
+    /// When the kernel's numbers were last looked at.
+    looked: u64,
+}
+
+/// What is left of a minute's budget.
+#[derive(Debug, Default)]
+struct Window {
+    since: u64,
+    told: u32,
+}
+
+impl Window {
+    fn has_room(&mut self, time: u64, budget: u32) -> bool {
+        if self.told == 0 || time.saturating_sub(self.since) >= MINUTE {
+            (self.since, self.told) = (time, 0);
+        }
+        self.told < budget
+    }
+}
+
+#[derive(Debug, Default)]
+struct Caller {
+    singly: Window,
+    /// Calls that were not told yet.
+    untold: u64,
+    /// When the first and the last of these were.
+    first: u64,
+    last: u64,
+    /// Calls that were told as a number before.
+    before: u64,
+    /// When a number is due.
+    due: Option<u64>,
+    /// When the last was told.
+    told: Option<u64>,
+    /// Who made the last of them.
+    task: KernelTask,
+}
+
+/// Calls of one caller that were not told one by one.
+#[derive(Debug, PartialEq, Eq)]
+struct Number {
+    owner: Owner,
+    task: KernelTask,
+    count: u64,
+    total: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Callers {
+    /// Whether this call is told by itself. If not, it is counted.
+    pub(super) fn admits(&mut self, owner: Owner, task: &KernelTask, time: u64) -> bool {
+        let room = self.all.has_room(time, SINGLY_OF_ALL);
+        let caller = self.caller(owner);
+        if room && caller.singly.has_room(time, SINGLY) {
+            caller.singly.told += 1;
+            self.all.told += 1;
+            return true;
+        }
+        caller.count(1, (time, time), task);
+        false
+    }
+
+    /// Calls that the kernel has only counted.
+    fn withheld(&mut self, withheld: &[Withheld], now: u64) {
+        let looked = std::mem::replace(&mut self.looked, now);
+        for withheld in withheld {
+            self.withheld_of_one(withheld, looked);
+        }
+    }
+
+    fn withheld_of_one(&mut self, withheld: &Withheld, looked: u64) {
+        let Withheld {
+            owner,
+            count,
+            calls,
+        } = withheld;
+        // The first of all is at most the first of these.
+        let first = calls.first.max(looked).min(calls.last);
+        let caller = self.caller(*owner);
+        caller.count(*count, (first, calls.last), &calls.task);
+    }
+
+    fn caller(&mut self, owner: Owner) -> &mut Caller {
+        let others = Owner {
+            kind: owner::OTHERS,
+            id: 0,
+        };
+        let known = self.by_owner.contains_key(&owner) || self.by_owner.len() < MAX_CALLERS;
+        let owner = if known { owner } else { others };
+        self.by_owner.entry(owner).or_default()
+    }
+
+    /// What is to be told now: what is due, or all.
+    fn numbers(&mut self, now: u64, all: bool) -> Vec<Number> {
+        let mut numbers = Vec::new();
+        for (owner, caller) in &mut self.by_owner {
+            if caller.untold == 0 || !(all || caller.due.is_some_and(|due| due <= now)) {
+                continue;
+            }
+            let count = std::mem::take(&mut caller.untold);
+            caller.before += count;
+            (caller.due, caller.told) = (None, Some(now));
+            numbers.push(Number {
+                owner: *owner,
+                task: caller.task,
+                count,
+                total: caller.before,
+                first: caller.first,
+                last: caller.last,
+            });
+        }
+        // Who has been quiet for long makes room for others.
+        self.by_owner.retain(|_, caller| {
+            let last = caller.last.max(caller.singly.since);
+            caller.untold > 0 || last + MINUTE > now
+        });
+        numbers
+    }
+}
+
+impl Caller {
+    fn count(&mut self, count: u64, (first, last): (u64, u64), task: &KernelTask) {
+        if self.untold == 0 {
+            let pause = match self.told {
+                Some(told) => (told + MINUTE).max(last),
+                None => last + FIRST,
+            };
+            (self.first, self.due) = (first, Some(pause));
+        }
+        self.untold += count;
+        (self.last, self.task) = (last, *task);
+    }
+}
+
+impl Live {
+    /// Tells what untrusted callers did that was not told one by one.
+    pub(super) fn tell_callers(&mut self, now: u64, all: bool, out: &mut Vec<Event>) {
+        if let Some(probes) = &mut self.probes {
+            self.callers.withheld(&probes.withheld(now), now);
+        }
+        for number in self.callers.numbers(now, all) {
+            let Number {
+                owner,
+                task,
+                count,
+                total,
+                first,
+                last,
+            } = number;
+            let uid = match owner.kind {
+                owner::OTHERS => None,
+                owner::USER => Some(owner.id),
+                _ => Some(task.euid),
+            };
+            let task = (owner.kind != owner::OTHERS).then(|| {
+                let pod = self.owners.of(&task);
+                tasks::task(&task, pod, self.clock)
+            });
+            out.push(Event {
+                time: self.time(last),
+                what: What::UntrustedCalls {
+                    uid,
+                    task,
+                    count,
+                    total,
+                    since: self.time(first),
+                },
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use node_tracer_ebpf::record::Calls;
+
+    use super::*;
+
+    fn user(id: u32) -> Owner {
+        Owner {
+            kind: owner::USER,
+            id,
+        }
+    }
+
+    fn admitted(callers: &mut Callers, owner: Owner, calls: u64, from: u64) -> usize {
+        let task = KernelTask::default();
+        let times = (0..calls).map(|call| from + call);
+        times
+            .filter(|time| callers.admits(owner, &task, *time))
+            .count()
+    }
+
+    #[test]
+    fn a_flood_is_told_as_a_number_and_each_call_once() {
+        let mut callers = Callers::default();
+        let start = 1_000 * SECOND;
+        let singly = admitted(&mut callers, user(1000), 20_000, start);
+        assert_eq!(singly, SINGLY as usize);
+        let withheld = Withheld {
+            owner: user(1000),
+            count: 5,
+            calls: Calls {
+                last: start + SECOND,
+                ..Calls::NONE
+            },
+        };
+        callers.withheld(&[withheld], start + SECOND);
+        assert_eq!(callers.numbers(start + SECOND, false), [], "not at once");
+        let numbers = callers.numbers(start + 6 * SECOND, false);
+        assert_eq!(numbers.len(), 1);
+        assert_eq!(numbers[0].count, 20_005 - u64::from(SINGLY));
+        assert_eq!(callers.numbers(start + MINUTE, true), [], "told already");
+    }
+
+    #[test]
+    fn numbers_of_one_caller_are_a_minute_apart() {
+        let mut callers = Callers::default();
+        let numbers: usize = (1_000..1_600)
+            .map(|second| {
+                admitted(&mut callers, user(1000), 100, second * SECOND);
+                callers.numbers(second * SECOND + 1_000, false).len()
+            })
+            .sum();
+        assert!((9..=11).contains(&numbers), "{numbers}");
+    }
+
+    #[test]
+    fn one_caller_does_not_silence_another() {
+        let mut callers = Callers::default();
+        admitted(&mut callers, user(1000), 20_000, SECOND);
+        assert_eq!(admitted(&mut callers, user(1001), 1, 2 * SECOND), 1);
+    }
+
+    #[test]
+    fn many_users_are_others() {
+        let mut callers = Callers::default();
+        let singly: usize = (0..10_000)
+            .map(|id| admitted(&mut callers, user(id), 2, SECOND))
+            .sum();
+        assert_eq!(singly, SINGLY_OF_ALL as usize);
+        let numbers = callers.numbers(2 * SECOND, true);
+        assert!(numbers.len() <= MAX_CALLERS + 1, "{}", numbers.len());
+        let told: u64 = numbers.iter().map(|number| number.count).sum();
+        assert_eq!(told, 20_000 - u64::from(SINGLY_OF_ALL));
+    }
+}

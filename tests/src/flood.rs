@@ -1,0 +1,284 @@
+//! Somebody on the node who does one thing without end: an unprivileged user
+//! who plays CNI plugins, a container full of impostors, a user with thousands
+//! of vfork(2) parents. All are real processes, children of one helper.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::cgroup::Cgroup;
+use crate::hangfs::HangFs;
+use crate::{helper, wait};
+
+/// `nobody`, who owns nothing.
+pub const NOBODY: u32 = 65_534;
+
+/// The helper's roles.
+pub(crate) const CALLS: &str = "flood-calls";
+pub(crate) const IMPOSTORS: &str = "flood-impostors";
+pub(crate) const VFORK: &str = "flood-vfork";
+pub(crate) const READERS: &str = "flood-readers";
+
+/// For all of it to have begun.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A flood that has come to its height. Dropping it ends all its processes.
+#[derive(Debug)]
+pub struct Flood {
+    helper: Child,
+}
+
+impl Flood {
+    /// So many executions of a program with CNI variables, one after the other,
+    /// by a user. Back when all are over.
+    pub fn calls(user: u32, count: u32, plugin: &Path) -> anyhow::Result<Self> {
+        let arguments = [
+            user.to_string(),
+            count.to_string(),
+            plugin.display().to_string(),
+        ];
+        Self::start(CALLS, &arguments)
+    }
+
+    /// So many plugins of root's in the host's PID namespace and a pod's
+    /// cgroup, which sleep.
+    pub fn impostors(count: u32, plugin: &Path, pod: &Cgroup) -> anyhow::Result<Self> {
+        let mut arguments = vec![count.to_string(), plugin.display().to_string()];
+        arguments.extend(pod.procs().iter().map(|path| path.display().to_string()));
+        Self::start(IMPOSTORS, &arguments)
+    }
+
+    /// So many processes of a user that wait for their vfork children, which
+    /// sleep, each in state D.
+    pub fn vfork_parents(user: u32, count: u32) -> anyhow::Result<Self> {
+        Self::start(VFORK, &[user.to_string(), count.to_string()])
+    }
+
+    /// So many processes of a user that read the file that hangs and were
+    /// killed, each in state D until the file system is released. To be dropped
+    /// after that.
+    pub fn stuck_readers(user: u32, count: u32, volume: &HangFs) -> anyhow::Result<Self> {
+        let file = volume.file().display().to_string();
+        Self::start(READERS, &[user.to_string(), count.to_string(), file])
+    }
+
+    fn start(role: &str, arguments: &[String]) -> anyhow::Result<Self> {
+        let mut helper = helper::command(None, None, role)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {role}"))?;
+        let stdout = helper.stdout.take().context("no pipe")?;
+        let this = Self { helper };
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            read.map(|_| say.send(line))
+        });
+        let line = said.recv_timeout(LIMIT).unwrap_or_default();
+        anyhow::ensure!(line == "all\n", "{role} has not come to its height");
+        Ok(this)
+    }
+
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.helper.id()
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        drop(self.helper.stdin.take());
+        let ended = || matches!(self.helper.try_wait(), Ok(Some(_)) | Err(_));
+        if !wait::settle(LIMIT, ended) {
+            eprintln!("stage: the flood {} does not end", self.helper.id());
+            // What it has started ends with it.
+            let _ = self.helper.kill();
+            let _ = self.helper.wait();
+        }
+    }
+}
+
+/// A command that anybody can give: a program that seems to be a CNI plugin.
+fn plugin(path: &str) -> Command {
+    let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+    let mut command = Command::new(path);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .env_clear()
+        .env("CNI_COMMAND", "DEL")
+        .env("CNI_CONTAINERID", "stranger")
+        .env("CNI_IFNAME", "eth0")
+        .env("CNI_NETNS", "/run/netns/stranger")
+        .env("CNI_PATH", folder);
+    command
+}
+
+/// Says that all is there, and waits for the end.
+fn until_the_end() -> anyhow::Result<()> {
+    println!("all");
+    std::io::stdin()
+        .read_to_end(&mut Vec::new())
+        .context("stdin")?;
+    Ok(())
+}
+
+/// For good: groups, too.
+fn become_user(user: u32) -> anyhow::Result<()> {
+    // SAFETY: these take numbers, and a null pointer for no groups.
+    let changed = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setgid(user) == 0
+            && libc::setuid(user) == 0
+    };
+    anyhow::ensure!(changed, std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// The helper of [`Flood::calls`].
+pub(crate) fn call(user: u32, count: u32, path: &str) -> anyhow::Result<()> {
+    become_user(user)?;
+    let mut running = Vec::new();
+    for _ in 0..count {
+        running.push(plugin(path).spawn().context("spawn")?);
+        if running.len() >= 8 {
+            running.remove(0).wait()?;
+        }
+    }
+    for mut child in running {
+        child.wait()?;
+    }
+    until_the_end()
+}
+
+/// The helper of [`Flood::impostors`].
+pub(crate) fn pose(count: u32, path: &str, cgroups: &[String]) -> anyhow::Result<()> {
+    for procs in cgroups {
+        std::fs::write(procs, "0").with_context(|| format!("write {procs}"))?;
+    }
+    let mut sleepers = Vec::new();
+    let mut started = Ok(());
+    for _ in 0..count {
+        let mut command = plugin(path);
+        command.arg("100000");
+        // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+        unsafe {
+            command.pre_exec(|| crate::syscall::set_parent_death_signal(libc::SIGKILL));
+        }
+        match command.spawn() {
+            Ok(child) => sleepers.push(child),
+            Err(error) => {
+                started = Err(error);
+                break;
+            }
+        }
+    }
+    let ended = started.context("spawn").and_then(|()| until_the_end());
+    for child in &mut sleepers {
+        child.kill()?;
+    }
+    for mut child in sleepers {
+        child.wait()?;
+    }
+    ended
+}
+
+/// The helper of [`Flood::vfork_parents`]. All end with its group.
+pub(crate) fn wait_for_children(user: u32, count: u32) -> anyhow::Result<()> {
+    become_user(user)?;
+    let parents = Children::fork(count, || vfork_and_wait())?;
+    parents.wait_for('D')?;
+    let ended = until_the_end();
+    parents.kill();
+    ended
+}
+
+/// The helper of [`Flood::stuck_readers`].
+pub(crate) fn read_and_be_killed(user: u32, count: u32, file: &Path) -> anyhow::Result<()> {
+    let readers = Children::fork(count, || {
+        // The folder above it is root's alone.
+        if let Ok(mut file) = std::fs::File::open(file)
+            && become_user(user).is_ok()
+        {
+            let _ = file.read(&mut [0; 16]);
+        }
+    })?;
+    readers.wait_for('S')?;
+    // Those die whose requests the server has not taken yet.
+    std::thread::sleep(Duration::from_secs(1));
+    readers.kill();
+    readers.wait_for('D')?;
+    until_the_end()
+}
+
+/// Children of this process, which has one thread. Dropping it reaps them.
+struct Children(Vec<libc::pid_t>);
+
+impl Children {
+    fn fork(count: u32, child: impl Fn()) -> anyhow::Result<Self> {
+        let mut this = Self(Vec::new());
+        for _ in 0..count {
+            // SAFETY: this process has one thread, so the child may do what it wants.
+            match unsafe { libc::fork() } {
+                -1 => return Err(std::io::Error::last_os_error()).context("fork"),
+                0 => {
+                    child();
+                    std::process::exit(0)
+                }
+                pid => this.0.push(pid),
+            }
+        }
+        Ok(this)
+    }
+
+    fn wait_for(&self, state: char) -> anyhow::Result<()> {
+        wait::until(&format!("all to be in state {state}"), LIMIT, || {
+            let mut states = self
+                .0
+                .iter()
+                .map(|pid| crate::process::state(pid.cast_unsigned()));
+            Ok(states.all(|its| its == Some(state)).then_some(()))
+        })
+    }
+
+    fn kill(&self) {
+        for pid in &self.0 {
+            // SAFETY: kill takes numbers; none of them was waited for yet.
+            unsafe { libc::kill(*pid, libc::SIGKILL) };
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.kill();
+        for pid in &self.0 {
+            // SAFETY: a null pointer says that the status is not wanted.
+            unsafe { libc::waitpid(*pid, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+/// A parent: sleeps until its child has ended, which that does with it.
+fn vfork_and_wait() -> ! {
+    // Without CLONE_VM the child has memory of its own, so that it may do
+    // anything; the parent waits for it all the same.
+    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: as fork(2), by its own number: no stack, and nothing to be told.
+    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if child == 0 {
+        let _ = crate::syscall::set_parent_death_signal(libc::SIGKILL);
+        loop {
+            // SAFETY: pause takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+    std::process::exit(0)
+}
