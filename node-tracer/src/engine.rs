@@ -350,12 +350,15 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id
         || old.addresses != new.addresses
-        || old.detail.address_count.map(|count| 2 * count) <= new.detail.address_count
-            && old.detail.address_count != new.detail.address_count
+        || has_doubled(old.detail.address_count, new.detail.address_count)
         || old.unknown != new.unknown
         || paths(old) != paths(new)
         || identities(old) != identities(new)
         || !claims(new).is_subset(&claims(old))
+}
+
+fn has_doubled(old: Option<u64>, new: Option<u64>) -> bool {
+    new.is_some_and(|new| new >= 2 * old.unwrap_or(1))
 }
 
 /// A holder without what changes by itself.

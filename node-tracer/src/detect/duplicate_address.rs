@@ -122,7 +122,7 @@ const MAX_CLAIMED: usize = 8;
 
 /// One finding for namespaces that share addresses in one network.
 pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
-    let mut groups: BTreeMap<(Vec<Serial>, bool), Vec<(IpAddr, &Conflict<'_>)>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<(IpAddr, &Conflict<'_>)>> = BTreeMap::new();
     for (address, shared) in &view.shared().each {
         for conflict in &shared.conflicts {
             let owners = conflict.owners.iter();

@@ -132,12 +132,11 @@ const LEFT_TO_OTHERS: usize = 16_384;
 /// all namespaces together have `all`. Anybody who may make a namespace can put
 /// any number into it: who has few is not to suffer from who has many.
 pub(crate) fn has_room(own: usize, all: usize) -> bool {
-    let room = match own {
-        ..ADDRESSES_OF_EACH => return true,
-        ..MANY_ADDRESSES => MAX_ADDRESSES,
-        _ => MAX_ADDRESSES - LEFT_TO_OTHERS,
+    let room = match own < MANY_ADDRESSES {
+        true => MAX_ADDRESSES,
+        false => MAX_ADDRESSES - LEFT_TO_OTHERS,
     };
-    all < room
+    own < ADDRESSES_OF_EACH || all < room
 }
 
 /// A pod by name. Two pods of the same name differ in UID.

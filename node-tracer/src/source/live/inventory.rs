@@ -480,9 +480,10 @@ mod tests {
             Way::Mount { path, .. } if path.ends_with("lock") => (true, path.clone()),
             _ => (false, "".into()),
         };
-        let read = move || match wait {
-            true => std::thread::park(),
-            false => {}
+        let read = move || {
+            while wait {
+                std::thread::park();
+            }
         };
         match bounded.run_apart(Duration::from_millis(20), read) {
             Ok(()) => Ok(Snapshot {

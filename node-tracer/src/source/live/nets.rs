@@ -108,8 +108,10 @@ struct Known {
     cut: bool,
     /// It was there at the start, and its addresses have not all been read.
     found: Option<u64>,
-    /// Addresses that it has and that are not kept.
+    /// Addresses that it has and that are not kept, as of the last reading.
     left_out: u64,
+    /// Those of the reading that goes on.
+    refused: u64,
     reported: bool,
     /// A record has announced it, or it was there at the start.
     announced: bool,
@@ -181,7 +183,7 @@ impl NetTable {
             self.read(net, now, &addresses.unwrap_or_default(), out);
             if let Some(known) = self.known.get_mut(&net.address) {
                 known.cut = cut;
-                known.left_out += left_out;
+                known.left_out = std::mem::take(&mut known.refused) + left_out;
                 known.found = known.found.filter(|_| cut);
             }
         }
@@ -207,7 +209,7 @@ impl NetTable {
     pub(crate) fn reads(&mut self, net: Net) {
         if let Some(known) = self.entry(net) {
             known.reading += 1;
-            known.left_out = 0;
+            known.refused = 0;
         }
     }
 
@@ -234,7 +236,7 @@ impl NetTable {
                 continue;
             }
             if !has_room(own, all + own - before) {
-                known.left_out += 1;
+                known.refused += 1;
                 continue;
             }
             known.addresses.insert(address, known.reading);
@@ -276,7 +278,7 @@ impl NetTable {
             return Vec::new();
         };
         known.found = None;
-        known.left_out += passed_over;
+        known.left_out = std::mem::take(&mut known.refused) + passed_over;
         let oldest = known.reading.saturating_sub(readings);
         let gone = known.addresses.take_older(oldest);
         self.addresses -= gone.len();
@@ -376,6 +378,7 @@ impl NetTable {
             cut: false,
             found: None,
             left_out: 0,
+            refused: 0,
             reported: false,
             announced: false,
             first_seen: now,

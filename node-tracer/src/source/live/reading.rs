@@ -58,7 +58,8 @@ struct Reading {
 /// What is told of addresses that are not known.
 #[derive(Debug, Default)]
 struct LeftOut {
-    count: u64,
+    /// The most that there have been; so many are counted.
+    most: u64,
     told: Option<String>,
     not_before: u64,
 }
@@ -238,8 +239,9 @@ impl Live {
     pub(super) fn tell_left_out(&mut self, out: &mut Vec<Event>) {
         let time = now();
         let count = self.nets.left_out();
-        let more = count.saturating_sub(self.readings.left_out.count);
-        self.readings.left_out.count = count;
+        let most = &mut self.readings.left_out.most;
+        let more = count.saturating_sub(*most);
+        *most = count.max(*most);
         self.drop("addresses-left-out", more);
         let too_many = (count > 0).then(|| {
             String::from(

@@ -75,13 +75,14 @@ pub(super) fn gone_reader() -> anyhow::Result<()> {
     BufReader::new(stdout).read_line(&mut first)?;
     ensure!(first.contains("coverage"), "{first}");
     // The reader is gone by now.
-    goes_on(&path)?;
-    goes_on(&path)?;
-    wait::until("the loss to be told", SOON, || {
-        let text = fs::read_to_string(&path)?;
-        Ok(text.contains("\"output-closed\"").then_some(()))
-    })?;
+    let told = goes_on(&path).and_then(|()| goes_on(&path)).and_then(|()| {
+        wait::until("the loss to be told", SOON, || {
+            let text = fs::read_to_string(&path)?;
+            Ok(text.contains("\"output-closed\"").then_some(()))
+        })
+    });
     let said = end(child)?;
+    told.with_context(|| said.clone())?;
     ensure!(
         said.contains("the reader of standard output is gone"),
         "{said}"
@@ -107,9 +108,14 @@ pub(super) fn no_stdout() -> anyhow::Result<()> {
         // SAFETY: the closure makes one system call.
         unsafe { line.pre_exec(close) };
     })?;
-    wait::until("the recording", SOON, || Ok(path.exists().then_some(())))?;
-    goes_on(&path)?;
+    // It watches from then on, whatever else is wrong with it.
+    let watches = wait::until("the recording", SOON, || {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        Ok(text.contains("\"type\":\"coverage\"").then_some(()))
+    });
+    let went_on = watches.and_then(|()| goes_on(&path));
     let said = end(child)?;
+    went_on.with_context(|| said.clone())?;
     ensure!(said.contains("cannot write the output"), "{said}");
     ensure!(said.contains("did not get to standard output"), "{said}");
     Ok(())

@@ -24,7 +24,7 @@ const STRUCTS: &[(&str, &[&str])] = &[
     ),
     ("signal_struct", &["live", "group_exit_code"]),
     ("cred", &["uid", "euid", "user_ns"]),
-    ("user_namespace", &["level", "parent", "owner"]),
+    ("user_namespace", &["parent", "owner", "level"]),
     (
         "nsproxy",
         &["count", "net_ns", "mnt_ns", "pid_ns_for_children"],

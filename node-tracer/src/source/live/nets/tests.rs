@@ -342,6 +342,19 @@ fn what_a_list_lacks_is_read_on_and_was_there_at_the_start() {
 }
 
 #[test]
+fn what_is_left_out_stays_told_while_it_is_read_again() {
+    let (mut table, net) = cut();
+    let mut out = Vec::new();
+    table.reads(net);
+    table.has_read(net, 8, 500, false, &mut out);
+    assert_eq!(table.left_out(), 500);
+    table.reads(net);
+    assert_eq!(table.left_out(), 500);
+    table.has_read(net, 9, 0, false, &mut out);
+    assert_eq!(table.left_out(), 0);
+}
+
+#[test]
 fn a_list_that_is_cut_takes_nothing_away() {
     let (mut table, net) = cut();
     let mut out = Vec::new();

@@ -96,10 +96,10 @@ impl NetTable {
         // lead past every one of them.
         if cut {
             // What is left out of it is counted when all of it is read.
-            let left_out = known.left_out;
+            let refused = known.refused;
             self.read(net, time, &addresses, out);
             if let Some(known) = self.entry(net) {
-                known.left_out = left_out;
+                known.refused = refused;
             }
             return;
         }
