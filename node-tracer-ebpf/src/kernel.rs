@@ -10,7 +10,7 @@ use aya_ebpf::{
 };
 use node_tracer_ebpf::{
     layout::{ABSENT, Layout, Settings},
-    record::{COMM_LEN, Header, Net, Owner, Task, lost, owner},
+    record::{COMM_LEN, Header, Net, NetUser, Owner, Task, lost, owner},
 };
 
 /// Written by the tracer before the programs are loaded.
@@ -169,6 +169,7 @@ pub(crate) fn net_of_task(task: u64) -> u64 {
 
 #[inline(always)]
 pub(crate) fn describe_net(net: u64) -> Net {
+    let user_ns: u64 = load(net, offset!(net_user_ns));
     Net {
         address: net,
         cookie: load(net, offset!(net_cookie)),
@@ -177,6 +178,10 @@ pub(crate) fn describe_net(net: u64) -> Net {
             -1
         } else {
             load(net, offset!(net_refs))
+        },
+        user: NetUser {
+            inum: load(user_ns, offset!(user_ns_inum)),
+            owner: load(user_ns, offset!(user_ns_owner)),
         },
     }
 }

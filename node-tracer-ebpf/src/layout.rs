@@ -69,6 +69,8 @@ layout! {
     cred_user_ns,
     /// `user_namespace.level`: 0 is the initial one.
     user_ns_level,
+    /// `user_namespace.ns.inum`
+    user_ns_inum,
     /// `user_namespace.parent`
     user_ns_parent,
     /// `user_namespace.owner`: who made it.
@@ -90,6 +92,8 @@ layout! {
     /// The reference count whose end is the namespace's end: `net.count`
     /// (5.10), `net.ns.count` (6.1) or `net.ns.__ns_ref` (6.18).
     net_refs,
+    /// `net.user_ns`
+    net_user_ns,
     /// `net.net_cookie`
     net_cookie,
     /// `net.list`

@@ -212,6 +212,18 @@ pub struct Net {
     pub inum: u32,
     /// Reference count; 0 once the last reference is gone; -1 if not read.
     pub refs: i32,
+    /// Whose it is.
+    pub user: NetUser,
+}
+
+/// The user namespace that a network namespace belongs to, for good.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetUser {
+    /// Its inode number; 0 if not read.
+    pub inum: u32,
+    /// Who made it: a user ID in the initial user namespace.
+    pub owner: u32,
 }
 
 /// A task, with the namespaces it is in.
@@ -509,11 +521,12 @@ macro_rules! plain {
 
 plain! {
     Header: 16,
-    Net: 24,
+    NetUser: 8,
+    Net: 32,
     Task: 56,
-    NetnsRecord: 16 + 24 + 56,
+    NetnsRecord: 16 + 32 + 56,
     TaskRecord: 16 + 56,
-    AddressRecord: 16 + 24 + 16 + 16 + 16 + 8,
+    AddressRecord: 16 + 32 + 16 + 16 + 16 + 8,
     UnblockedRecord: 16 + 8 + 56 + 8,
     CniExecRecord: 16 + 56 + 56 + 8 + PATH_LEN + 8 + ENV_LEN,
     Owner: 8,
@@ -556,8 +569,8 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_kernel_side_puts_them() {
-        assert_eq!(core::mem::offset_of!(NetnsRecord, task), 40);
-        assert_eq!(core::mem::offset_of!(AddressRecord, ifindex), 88);
+        assert_eq!(core::mem::offset_of!(NetnsRecord, task), 48);
+        assert_eq!(core::mem::offset_of!(AddressRecord, ifindex), 96);
         assert_eq!(core::mem::offset_of!(CniExecRecord, env), CNI_EXEC_FIXED);
         assert_eq!(core::mem::offset_of!(TaskRow, state), 80);
     }

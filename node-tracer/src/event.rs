@@ -22,7 +22,7 @@ pub(crate) use self::{
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
         ADDRESSES, Address, FdHolder, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
-        ReservationHolder, Task, has_room,
+        ReservationHolder, Task, UserNs, has_room,
     },
 };
 use crate::clock::Timestamp;
@@ -57,6 +57,10 @@ pub(crate) enum What {
         /// The task that made it, where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<Task>,
+        /// The user namespace that it belongs to, if that is not the host's
+        /// and is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user_ns: Option<UserNs>,
     },
     /// A network namespace was there when the tracer first looked.
     NetnsFound {
@@ -64,6 +68,9 @@ pub(crate) enum What {
         netns: Netns,
         /// Whether it is the host's own.
         host: bool,
+        /// As in [`What::NetnsCreated`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user_ns: Option<UserNs>,
     },
     /// The last reference to a network namespace is gone; the kernel will take
     /// it down.

@@ -235,8 +235,16 @@ impl Model {
 
     fn take(&mut self, time: Timestamp, what: &What) -> bool {
         match what {
-            What::NetnsCreated { netns, task: _ } => self.netns.created(*netns, time),
-            What::NetnsFound { netns, host } => self.netns.found(*netns, *host, time),
+            What::NetnsCreated {
+                netns,
+                task: _,
+                user_ns,
+            } => self.netns.created(*netns, time) | self.netns.owned(*netns, *user_ns),
+            What::NetnsFound {
+                netns,
+                host,
+                user_ns,
+            } => self.netns.found(*netns, *host, time) | self.netns.owned(*netns, *user_ns),
             What::NetnsDying { netns, task: _ } => {
                 self.netns_gone(*netns, time) | self.netns.dying(*netns, time)
             }
@@ -362,9 +370,9 @@ impl Model {
                 self.failed.remove(source);
                 // A list from the future would keep all later ones out.
                 let at = (*at).min(time);
-                self.pods.listed(source, at, *made_after, *whole, pods) && self.stand_all()
+                self.pods.listed(source, at, *made_after, *whole, pods) && self.stand_all(time)
             }
-            What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(),
+            What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(time),
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
             What::SourceRecovered { source } => self.failed.remove(source).is_some(),
             What::EventsLost { cause, count } => self.losses.add(cause, *count, time),
@@ -415,6 +423,8 @@ impl Model {
         // A task that sleeps in it is there, even if it is not in this event.
         let stuck = self.blocked.in_netns(entry.id).take(MAX_HOLDERS);
         let tasks = tasks.iter().chain(stuck.map(|blocked| &blocked.task));
+        let tasks =
+            tasks.filter(|task| tie::is_vouched(task, &self.runtime, &self.cni, &self.pods));
         let changed = entry.sandbox.note_tasks(tasks, &self.pods, time);
         changed | entry.sandbox.stand(&self.pods, entry.seen)
     }
@@ -467,9 +477,10 @@ impl Model {
     }
 
     /// Looks every sandbox's pod up again.
-    fn stand_all(&mut self) -> bool {
+    fn stand_all(&mut self, time: Timestamp) -> bool {
         let pods = &self.pods;
         for entry in self.netns.live_mut() {
+            tie::note_late(entry, &self.runtime, &self.cni, pods, time);
             entry.sandbox.stand(pods, entry.seen);
         }
         true

@@ -50,6 +50,13 @@ impl<'a> Cables<'a> {
                 }
             }
         }
+        // Users number devices in their own namespaces as they like: theirs is
+        // the end only where nobody else's can be.
+        for alike in ends.values_mut() {
+            if alike.iter().any(|end| !end.entry.is_strangers()) {
+                alike.retain(|end| !end.entry.is_strangers());
+            }
+        }
         Self { ends }
     }
 
@@ -167,6 +174,18 @@ mod tests {
         assert_eq!(other_end(&story, 31), Some(300));
         story.push(port(200));
         assert_eq!(other_end(&story, 31), None);
+    }
+
+    #[test]
+    fn an_end_that_a_user_imitates_is_still_the_pods() {
+        let port = devices(5, 100, &[veth(31, "veth1", 2)], &[], &[]);
+        let end = |inode| devices(5, inode, &[veth(2, "eth0", 31)], &[], &[]);
+        let mut story = vec![found(1, 100), found(1, 200), port, end(200)];
+        story.extend([of_user(found(1, 300), 1_000), end(300)]);
+        assert_eq!(other_end(&story, 31), Some(200));
+        // The only one is meant, whoever has made it.
+        story.push(devices(6, 200, &[], &[], &[]));
+        assert_eq!(other_end(&story, 31), Some(300));
     }
 
     #[test]

@@ -7,13 +7,17 @@
 //! meet. The addresses by which pods are reached meet always: Kubernetes has
 //! each once. Where that is not known, the finding says so and no more.
 //!
+//! Anybody may make a user namespace, network namespaces in it, and any address
+//! in these. One that neither CNI nor a runtime knows is nobody's rival: that it
+//! has the address of another is told as information, with who made it.
+//!
 //! Left out are addresses on the loopback device (anycast, direct server
 //! return), unless they are a pod's own, and namespaces that a pod made for
 //! itself. A sandbox whose CNI DEL runs is given a moment: some plugins release
 //! the address before they remove it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
     time::Duration,
 };
@@ -25,7 +29,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::PodRef,
+    event::{PodRef, UserNs},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         Model,
@@ -33,6 +37,7 @@ use crate::{
         pods::Standing,
         sandbox::Known,
     },
+    words::after,
 };
 
 /// How long a running CNI DEL excuses a duplicate.
@@ -40,6 +45,9 @@ const DEL_TIME: Duration = Duration::from_secs(10);
 /// How long one that went well does: the plugins of a list are called one after
 /// the other, and only the last leaves nothing behind.
 const BETWEEN_DELS: Duration = Duration::from_millis(500);
+/// Users' own namespaces that are named of those that have one address: there
+/// can be any number.
+const MAX_STRANGERS: usize = 3;
 
 /// A namespace that has an address.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +81,10 @@ pub(crate) struct Shared<'a> {
     /// Those that really have it, earliest first.
     pub(crate) owners: Vec<Owner<'a>>,
     conflicts: Vec<Conflict<'a>>,
+    /// Users' own namespaces that have it, too, and may meet one of the owners:
+    /// some of them, and how many they are.
+    strangers: Vec<Owner<'a>>,
+    stranger_count: usize,
 }
 
 /// Addresses that several namespaces have.
@@ -144,7 +156,10 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         let more = more.sum();
         finding(view, &group, more)
     });
-    found.collect()
+    let strangers = view.shared().each.iter();
+    let strangers =
+        strangers.filter_map(|(address, shared)| strangers_finding(view, *address, shared));
+    found.chain(strangers).collect()
 }
 
 /// See [`View::shared`].
@@ -196,9 +211,19 @@ fn all_named(model: &Model) -> HashSet<IpAddr> {
 }
 
 fn shared<'a>(view: &View<'a>, address: IpAddr) -> Shared<'a> {
-    let owners = owners(view, address);
+    let all = owners(view, address).into_iter();
+    let (mut strangers, owners): (Vec<_>, Vec<_>) =
+        all.partition(|owner| owner.entry.is_strangers());
     let conflicts = conflicts(view, address, &owners);
-    Shared { owners, conflicts }
+    retain_near(view, address, &owners, &mut strangers);
+    let stranger_count = strangers.len();
+    strangers.truncate(MAX_STRANGERS);
+    Shared {
+        owners,
+        conflicts,
+        strangers,
+        stranger_count,
+    }
 }
 
 /// The namespaces that really have an address, earliest first.
@@ -256,10 +281,37 @@ pub(crate) fn unplaced<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEnt
         true => &conflict.doubtful,
         false => &conflict.owners,
     });
+    let strangers = view.shared().values().flat_map(|shared| &shared.strangers);
+    let unread = strangers.filter(|owner| owner.entry.wiring.is_none());
     let entries: BTreeMap<_, _> = doubtful
+        .chain(unread)
         .map(|owner| (owner.entry.serial, owner.entry))
         .collect();
     entries.into_values()
+}
+
+/// Leaves those strangers that meet one of the owners, or may.
+fn retain_near(
+    view: &View<'_>,
+    address: IpAddr,
+    owners: &[Owner<'_>],
+    strangers: &mut Vec<Owner<'_>>,
+) {
+    if strangers.is_empty() {
+        return;
+    }
+    let of_owners: Vec<_> = owners
+        .iter()
+        .map(|owner| links(view, owner, address))
+        .collect();
+    let any = !owners.is_empty();
+    let may_be_anywhere = of_owners.iter().any(Vec::is_empty);
+    let places: HashSet<Place> = of_owners.into_iter().flatten().collect();
+    strangers.retain(|stranger| {
+        let its = links(view, stranger, address);
+        let is_near = its.iter().any(|place| places.contains(place));
+        any && (its.is_empty() || may_be_anywhere || is_near)
+    });
 }
 
 /// Who has an address together with whom.
@@ -366,7 +418,8 @@ pub(crate) fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     })
 }
 
-/// A namespace that a pod made for itself: the API server has other addresses
+/// A namespace that a pod made for itself: another user than root has made its
+/// user namespace; or the API server has other addresses
 /// for the pod; or the runtime or CNI have another namespace for it than this
 /// one, which only a cgroup ties to the pod; or it is cabled to another one of
 /// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
@@ -378,6 +431,9 @@ fn inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
         return false;
     };
+    if entry.is_users() {
+        return true;
+    }
     let ips = model
         .pods
         .pod(uid)
@@ -613,6 +669,85 @@ fn finding<'a>(
             address_count: (count > 1).then_some(count as u64),
             ..Detail::default()
         },
+    })
+}
+
+/// That users have made network namespaces with somebody's address.
+fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> Option<Finding> {
+    let Shared {
+        owners,
+        strangers,
+        stranger_count,
+        ..
+    } = shared;
+    let (owner, first) = (owners.first()?, strangers.first()?);
+    let mut claims = Vec::new();
+    let mut uids = BTreeSet::new();
+    for stranger in strangers {
+        let entry = stranger.entry;
+        let (label, since) = (label(view.model, entry), stranger.since);
+        if let Some(held) = stranger.held {
+            let (held, ifname) = (&held.address, &held.address.ifname);
+            claims.push(evidence(
+                format!("{label} has {held} on {ifname}"),
+                "kernel",
+                since,
+            ));
+        }
+        if let Some(UserNs { inode, uid }) = entry.user_ns {
+            uids.insert(uid);
+            let claim = format!("{label} belongs to user namespace {inode}, made by user {uid}");
+            claims.push(evidence(claim, "kernel", entry.seen));
+        }
+    }
+    let mut unknown = Vec::new();
+    let is_asked = view.model.runtime.lists().next().is_some()
+        || view.model.cni.attachments().next().is_some();
+    if !is_asked {
+        unknown.push(format!(
+            "whether {} is the sandbox of a pod with a user namespace of its own: neither CRI nor \
+             libcni tells",
+            label(view.model, first.entry)
+        ));
+    }
+    if strangers
+        .iter()
+        .any(|stranger| stranger.entry.wiring.is_none())
+    {
+        unknown.push(String::from(
+            "whether anything leads from there to the pod network: its devices have not been read",
+        ));
+    }
+    let users = format!("{} {}", after(uids.len() as u64, "user"), joined(&uids));
+    let whose = match *stranger_count {
+        1 => format!("netns {}, which {users} made", first.entry.id.inode),
+        2..=MAX_STRANGERS => format!("{stranger_count} network namespaces that {users} made"),
+        // A number would be news with each of them.
+        _ => format!("more than {MAX_STRANGERS} network namespaces, first by {users}"),
+    };
+    let user = user(view, owner.entry);
+    Some(Finding {
+        rule: Rule::DuplicateAddress,
+        severity: Severity::Info,
+        id: finding_id(
+            &view.settings.boot_id,
+            Rule::DuplicateAddress,
+            &format!("{address} of users"),
+        ),
+        since: first.since,
+        title: format!("{address}, used by {user}, is also in {whose}"),
+        pod: pod_of(view.model, owner.entry),
+        sandbox_id: owner.entry.sandbox.id.clone(),
+        netns: Some(netns_of(first.entry)),
+        addresses: vec![address],
+        holders: holders_of(view.model, first.entry),
+        evidence: claims,
+        unknown,
+        advice: vec![String::from(
+            "nothing to do for the pod: without root's help nothing that a user makes in a user \
+             namespace is plugged into the pod network",
+        )],
+        detail: Detail::default(),
     })
 }
 

@@ -40,6 +40,7 @@ use crate::{
     event::{NotStuck, Task},
     finding::Finding,
     model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
+    words::counted,
 };
 
 /// What an ordinary deletion may take.
@@ -151,8 +152,10 @@ pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
     let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
     let mut mirrored = BTreeSet::new();
     let sandboxes = view.model.netns.live().filter(|entry| !entry.host);
+    let mut unvouched = 0_usize;
     for entry in sandboxes {
         let Some(pod) = &entry.sandbox.pod else {
+            unvouched += usize::from(entry.tasks.iter().any(|task| task.by_name_alone));
             continue;
         };
         let uid = pod.uid.as_deref();
@@ -174,6 +177,13 @@ pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
         }
     }
     let mut gaps = Vec::new();
+    if unvouched > 0 {
+        gaps.push(format!(
+            "ghost-sandbox: whose {} are: only the names of cgroups say so, and nobody knows \
+             these pods",
+            counted(unvouched, "network namespace")
+        ));
+    }
     if !elsewhere.is_empty() {
         gaps.push(format!(
             "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the pod \

@@ -252,6 +252,7 @@ impl<'a> Orphan<'a> {
         for address in routed {
             claims.push(evidence(format!("{address} is routed to it"), KERNEL, at));
             let with = view.model.netns.with_address(*address);
+            let with = with.filter(|other| !other.is_users());
             for other in with.filter(|other| other.serial != self.entry.serial) {
                 let claim = format!(
                     "{} has {address}: what is sent to it from here goes astray",

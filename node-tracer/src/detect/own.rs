@@ -127,6 +127,7 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     {
         let others = view.model.netns.live();
         let others = others.filter(|other| other.serial != entry.serial && !other.host);
+        let others = others.filter(|other| !other.is_strangers());
         let may_be_pods = |other: &&NetnsEntry| {
             other.sandbox.pod.is_none() || other.sandbox.uid() == sandbox.uid()
         };

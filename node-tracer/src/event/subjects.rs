@@ -17,6 +17,16 @@ pub(crate) struct Netns {
     pub(crate) cookie: Option<u64>,
 }
 
+/// A user namespace. Whoever makes one may make network namespaces in it and
+/// give them any address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct UserNs {
+    /// Inode number.
+    pub(crate) inode: u32,
+    /// The user who made it, as the host numbers users.
+    pub(crate) uid: u32,
+}
+
 /// A task: one thread of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Task {
@@ -46,6 +56,9 @@ pub(crate) struct Task {
     /// The user it runs as, where that is known and not root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) uid: Option<u32>,
+    /// Only the name of that cgroup says so: who has made it could not be read.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) by_name_alone: bool,
     /// It is in state D and not stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_stuck: Option<NotStuck>,

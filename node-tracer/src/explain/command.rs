@@ -75,6 +75,7 @@ fn owned(task: Task, looker: &Looker<'_>) -> Task {
         Some(Owner::Pod(owner)) => Task {
             pod_uid: Some(owner.pod_uid),
             container_id: owner.container_id,
+            by_name_alone: owner.by_name_alone,
             ..task
         },
         _ => task,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     detect::{short_id, task_label},
-    finding::{Holder, Rule},
+    finding::{Holder, Rule, Severity},
     model::netns::NetnsEntry,
 };
 
@@ -93,7 +93,7 @@ pub(super) fn timeline(parts: &Parts<'_>) -> Vec<Moment> {
     }
     for part in parts.findings {
         let finding = &part.finding;
-        if finding.rule == Rule::DuplicateAddress {
+        if finding.rule == Rule::DuplicateAddress && finding.severity > Severity::Info {
             let what = format!(
                 "{} was in use twice",
                 super::words::list(&finding.addresses)

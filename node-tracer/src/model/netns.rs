@@ -22,7 +22,7 @@ pub(crate) use self::entry::{HeldAddress, NetnsEntry, Wiring};
 use self::index::AddressIndex;
 use crate::{
     clock::Timestamp,
-    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, has_room},
+    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, has_room},
 };
 
 /// The source that fails while not all that can lead to a namespace could be
@@ -185,6 +185,17 @@ impl NetnsTable {
         let changed = !known || entry.host != host;
         entry.host |= host;
         changed
+    }
+
+    /// The user namespace that a namespace belongs to, if that is not the host's.
+    pub(super) fn owned(&mut self, netns: Netns, user_ns: Option<UserNs>) -> bool {
+        let serial = self.get(netns).map(|entry| entry.serial);
+        let entry = serial.and_then(|serial| self.entries.get_mut(&serial));
+        let Some(entry) = entry.filter(|entry| entry.user_ns.is_none() && user_ns.is_some()) else {
+            return false;
+        };
+        entry.user_ns = user_ns;
+        true
     }
 
     pub(super) fn dying(&mut self, netns: Netns, time: Timestamp) -> bool {

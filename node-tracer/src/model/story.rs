@@ -7,7 +7,7 @@ use crate::{
     engine::{Engine, Settings},
     event::{
         Address, CniCall, CniError, CniResult, Event, FdHolder, Netns, Pod, PodRef,
-        ReservationHolder, Task, What,
+        ReservationHolder, Task, UserNs, What,
     },
     finding::{Finding, Rule, State},
 };
@@ -86,6 +86,7 @@ pub(crate) fn host(seconds: i64) -> Event {
         What::NetnsFound {
             netns: ns(1),
             host: true,
+            user_ns: None,
         },
     )
 }
@@ -96,6 +97,7 @@ pub(crate) fn found(seconds: i64, inode: u32) -> Event {
         What::NetnsFound {
             netns: ns(inode),
             host: false,
+            user_ns: None,
         },
     )
 }
@@ -106,8 +108,17 @@ pub(crate) fn created(seconds: i64, inode: u32) -> Event {
         What::NetnsCreated {
             netns: ns(inode),
             task: None,
+            user_ns: None,
         },
     )
+}
+
+/// A namespace as one that a user has made in a user namespace.
+pub(crate) fn of_user(mut event: Event, uid: u32) -> Event {
+    if let What::NetnsCreated { user_ns, .. } | What::NetnsFound { user_ns, .. } = &mut event.what {
+        *user_ns = Some(UserNs { inode: 9, uid });
+    }
+    event
 }
 
 pub(crate) fn dying(seconds: i64, inode: u32) -> Event {

@@ -5,7 +5,7 @@
 use super::{attachment::Cni, netns::NetnsEntry, pods::Pods, runtime::Runtime};
 use crate::{
     clock::Timestamp,
-    event::{Attachment, RuntimeSandbox},
+    event::{Attachment, RuntimeSandbox, Task},
 };
 
 /// Fills in what is known of a namespace's sandbox. Returns whether anything
@@ -20,7 +20,7 @@ pub(super) fn tie(
     if entry.host || entry.dying.is_some() {
         return false;
     }
-    let mut changed = false;
+    let mut changed = note_late(entry, runtime, cni, pods, time);
     let found = runtime
         .lists()
         .find_map(|list| Some((list, sandbox(entry, list)?)));
@@ -47,6 +47,40 @@ pub(super) fn tie(
         }
     }
     changed | entry.sandbox.stand(pods, entry.seen)
+}
+
+/// Whether a task is of the pod that its cgroup is named by: kubelet has made that
+/// one, or somebody who knows the pod can be asked.
+pub(super) fn is_vouched(task: &Task, runtime: &Runtime, cni: &Cni, pods: &Pods) -> bool {
+    if !task.by_name_alone {
+        return true;
+    }
+    let by_uid = task.pod_uid.as_deref().is_some_and(|uid| {
+        let mut lists = runtime.lists();
+        pods.pod(uid).is_some()
+            || lists.any(|list| list.of_pod(uid).next().is_some())
+            || cni.of_pod(uid).next().is_some()
+    });
+    let by_container =
+        |id: &String| runtime.of_container(id).is_some() || cni.of_container(id).next().is_some();
+    by_uid || task.container_id.as_ref().is_some_and(by_container)
+}
+
+/// Who can vouch for tasks may be heard of after the tasks.
+pub(super) fn note_late(
+    entry: &mut NetnsEntry,
+    runtime: &Runtime,
+    cni: &Cni,
+    pods: &Pods,
+    time: Timestamp,
+) -> bool {
+    let mut tasks = entry.tasks.iter();
+    if entry.host || tasks.all(|task| !task.by_name_alone) {
+        return false;
+    }
+    let tasks = entry.tasks.iter();
+    let tasks = tasks.filter(|task| is_vouched(task, runtime, cni, pods));
+    entry.sandbox.note_tasks(tasks, pods, time)
 }
 
 fn sandbox<'a>(
@@ -128,7 +162,8 @@ fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
     let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
     let macs = devices.filter_map(|device| device.mac.as_deref());
     let made = macs.flat_map(|mac| cni.with_mac(mac));
-    let made = made.filter(|attachment| has_any(entry, &attachment.ips));
+    // A user gives devices any MAC and any address; a runtime is root.
+    let made = made.filter(|attachment| !entry.is_users() && has_any(entry, &attachment.ips));
     // The latest: an address is given out again and again.
     there
         .chain(same)
@@ -145,7 +180,7 @@ fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::{Model, story::*};
-    use crate::event::{Attachment, Device, Event, RuntimeSandbox, What};
+    use crate::event::{Attachment, Device, Event, RuntimeSandbox, Task, What};
 
     const MAC: &str = "aa:00:00:00:00:02";
 
@@ -202,6 +237,53 @@ mod tests {
             cached(None, Some(MAC)),
         ];
         assert_eq!(sandbox(&other, 100), None);
+    }
+
+    #[test]
+    fn a_device_that_a_user_has_made_is_not_the_one_that_cni_made() {
+        let story = |uid| {
+            let found = of_user(found(40, 100), uid);
+            let all = [
+                found,
+                added(40, 100, 5),
+                devices(100),
+                cached(None, Some(MAC)),
+            ];
+            sandbox(&all, 100)
+        };
+        assert_eq!(story(65_534), None);
+        assert_eq!(
+            story(0).as_deref(),
+            Some("sandbox-old"),
+            "a runtime is root"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_only_the_name_of_a_cgroup_names_is_none() {
+        let named = Task {
+            by_name_alone: true,
+            ..pod_task(9, "app", OLD, "app-old")
+        };
+        let story = [found(40, 100), holders(41, 100, &[named], &[])];
+        let pod_of = |more: &[Event]| {
+            let mut model = Model::default();
+            for event in story.iter().chain(more) {
+                model.apply(event);
+            }
+            let sandbox = &model.netns.get(ns(100)).unwrap().sandbox;
+            sandbox.uid().map(str::to_owned)
+        };
+        assert_eq!(pod_of(&[]), None);
+        assert_eq!(pod_of(&[listed(42, &[pod("b", NEW, &[])])]), None);
+        // Whoever knows it can be heard of later.
+        for more in [
+            listed(42, &[pod("a", OLD, &[])]),
+            cri(42, &[crate::model::story::sandbox("sandbox-old", 200, OLD)]),
+            cached(None, None),
+        ] {
+            assert_eq!(pod_of(&[more]).as_deref(), Some(OLD));
+        }
     }
 
     #[test]

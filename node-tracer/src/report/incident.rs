@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    finding::{Phase, Rule},
+    finding::{Phase, Rule, Severity},
 };
 
 /// One incident.
@@ -106,7 +106,7 @@ impl Incident<'_> {
         for history in &self.findings {
             let finding = &history.worst;
             let is_one = match finding.rule {
-                Rule::DuplicateAddress => true,
+                Rule::DuplicateAddress => finding.severity > Severity::Info,
                 Rule::GhostSandbox => finding.detail.phase == Some(Phase::Conflict),
                 _ => false,
             };

@@ -8,11 +8,16 @@
 //! where this node's kubelet puts it: below the node's root, with nothing above
 //! it that is a container's, a service's or a user's. What is inside those is
 //! another node's (kind, k3d, Kubernetes in a pod), or whatever its owner likes
-//! to write.
+//! to write. Nor is a name enough: who may make cgroups below one (a service or
+//! a user to whom it is delegated) may call them as kubelet does. What they make
+//! is theirs, kubelet's is root's: the owner of a pod's folder, and of those
+//! above it, tells.
 //!
 //! The kernel shows paths from the reader's own cgroup namespace. In a
 //! container with one of its own another pod reads `/../../podUID/ID`: a
 //! [`Place`] says what that is on the node, or that it is not known.
+
+use std::path::PathBuf;
 
 /// Whose cgroup a task is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +30,30 @@ pub(crate) struct CgroupOwner {
     pub(crate) container_id: Option<String>,
     /// The path that says so.
     pub(crate) path: String,
+    /// Nothing but that says so: whose the folders on it are is not known.
+    pub(crate) by_name_alone: bool,
+}
+
+/// The folder that is a pod's by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PodFolder {
+    /// Its hierarchy's controllers: empty for cgroup2.
+    pub(crate) hierarchy: String,
+    /// Its path, from the top of the node's mount.
+    pub(crate) path: Vec<String>,
+    /// How many of its first parts are the folder of the node's own cgroups.
+    pub(crate) node: usize,
+}
+
+/// Who has made a folder, and those above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// The node's own root, for each of them.
+    Node,
+    /// Somebody else, of one of them.
+    Other,
+    /// They cannot be looked at.
+    Unknown,
 }
 
 /// Whose a task is.
@@ -152,13 +181,22 @@ impl Place {
     /// Of several hierarchies cgroup2 counts first, as it is the one that the
     /// runtimes will keep, then those of version 1 in which every runtime puts
     /// its processes, then any. One that cannot be told may be a pod's.
-    pub(crate) fn owner(&self, text: &str) -> Owner {
+    ///
+    /// `maker` is asked about pods' folders. What somebody else than the node
+    /// has made is not a pod's, whatever it is called.
+    pub(crate) fn owner(&self, text: &str, mut maker: impl FnMut(PodFolder) -> Maker) -> Owner {
         let mut owners: Vec<(u8, Owner)> = text
             .lines()
             .filter_map(line)
-            .filter_map(|(rank, name, path)| Some((rank, self.owner_of_path(name, path)?)))
+            .filter_map(|(rank, name, path)| {
+                Some((rank, self.owner_of_path(name, path, &mut maker)?))
+            })
             .collect();
-        owners.sort_by_key(|(rank, _)| *rank);
+        // What more than a name says comes first.
+        owners.sort_by_key(|(rank, owner)| {
+            let by_name_alone = matches!(owner, Owner::Pod(owner) if owner.by_name_alone);
+            (by_name_alone, *rank)
+        });
         let unknown = owners.is_empty() || owners.iter().any(|(_, each)| *each == Owner::Unknown);
         let mut owners = owners.into_iter().map(|(_, owner)| owner);
         match owners.find(|owner| matches!(owner, Owner::Pod(_))) {
@@ -183,7 +221,12 @@ impl Place {
     }
 
     /// `None` for a hierarchy that the node's first process is not in.
-    fn owner_of_path(&self, hierarchy: &str, path: &str) -> Option<Owner> {
+    fn owner_of_path(
+        &self,
+        hierarchy: &str,
+        path: &str,
+        maker: &mut impl FnMut(PodFolder) -> Maker,
+    ) -> Option<Owner> {
         let mut all = self.hierarchies.iter();
         let each = all.find(|each| each.name == hierarchy)?;
         // What version 1 shows of a process that has ended, wherever it was,
@@ -194,25 +237,52 @@ impl Place {
         let Some(parts) = each.absolute(path) else {
             return Some(Owner::Unknown);
         };
-        let below = below(&parts, &each.node).and_then(|below| owner_of_parts(below, path));
-        Some(below.map_or(Owner::NoPod, Owner::Pod))
+        let found = below(&parts, &each.node).and_then(|below| owner_of_parts(below, path));
+        let Some((mut owner, depth)) = found else {
+            return Some(Owner::NoPod);
+        };
+        let node = each.node.len();
+        let folder = parts.iter().take(node + depth);
+        let folder = PodFolder {
+            hierarchy: hierarchy.to_owned(),
+            path: folder.map(|part| (*part).to_owned()).collect(),
+            node,
+        };
+        Some(match maker(folder) {
+            Maker::Node => Owner::Pod(owner),
+            Maker::Other => Owner::NoPod,
+            Maker::Unknown => {
+                owner.by_name_alone = true;
+                Owner::Pod(owner)
+            }
+        })
     }
 
-    /// The owner of a folder of the node's mount of a hierarchy, of which the
-    /// mount's name tells; see [`owner_of_path`].
-    pub(crate) fn owner_of_folder(&self, mount: &str, path: &str) -> Option<CgroupOwner> {
-        let name = |each: &&Hierarchy| match mount {
+    /// The folder of the node's own cgroups in a mount of a hierarchy.
+    pub(crate) fn node_folder(&self, mount: &str) -> Option<PathBuf> {
+        Some(self.mounted(mount)?.node.iter().collect())
+    }
+
+    /// The hierarchy of a mount.
+    fn mounted(&self, mount: &str) -> Option<&Hierarchy> {
+        let is_its = |each: &&Hierarchy| match mount {
             "" | "unified" => each.name.is_empty(),
             mount => each
                 .name
                 .split(',')
                 .any(|name| name.trim_start_matches("name=") == mount),
         };
+        self.hierarchies.iter().find(is_its)
+    }
+
+    /// The owner of a folder of the node's mount of a hierarchy, of which the
+    /// mount's name tells; see [`owner_of_path`].
+    pub(crate) fn owner_of_folder(&self, mount: &str, path: &str) -> Option<CgroupOwner> {
         let (_, parts) = split(path);
-        let node = self.hierarchies.iter().find(name).map(|each| &each.node);
+        let node = self.mounted(mount).map(|each| &each.node);
         // A mount can begin at the node's own folder, too.
         let below = node.and_then(|node| below(&parts, node)).unwrap_or(&parts);
-        owner_of_parts(below, path)
+        owner_of_parts(below, path).map(|(owner, _)| owner)
     }
 }
 
@@ -289,23 +359,35 @@ fn node_root(mut first: Vec<String>) -> Vec<String> {
 /// The owner that one path names, as the node itself has it.
 pub(crate) fn owner_of_path(path: &str) -> Option<CgroupOwner> {
     let (ups, parts) = split(path);
-    (ups == 0).then(|| owner_of_parts(&parts, path))?
+    let (owner, _) = (ups == 0).then(|| owner_of_parts(&parts, path))??;
+    Some(owner)
 }
 
 /// The owner that the parts below the node's root name. Where Kubernetes runs
-/// in a pod of Kubernetes, the outermost pod counts: it is this node's.
-fn owner_of_parts(parts: &[&str], path: &str) -> Option<CgroupOwner> {
+/// in a pod of Kubernetes, the outermost pod counts: it is this node's. Also
+/// told is how many parts lead to the pod's own folder.
+fn owner_of_parts(parts: &[&str], path: &str) -> Option<(CgroupOwner, usize)> {
+    let mut in_kubepods = false;
     for (at, part) in parts.iter().enumerate() {
-        if let Some((pod_uid, container)) = pod_at(&parts[at..]) {
-            return Some(CgroupOwner {
+        let slice = part.split_once(".slice").map(|(slice, _)| slice);
+        // Below kubelet's root there are its own folders alone.
+        if in_kubepods && slice.is_none() {
+            return None;
+        }
+        if let Some((pod_uid, container, depth)) = pod_at(parts, at) {
+            let owner = CgroupOwner {
                 pod_uid,
                 container_id: container.and_then(container_id).map(str::to_owned),
                 path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
-            });
+                by_name_alone: false,
+            };
+            return Some((owner, depth));
         }
         if is_anothers(part) && !is_runtimes(&parts[..=at], parts.get(at + 1)) {
             return None;
         }
+        let last = |slice: &str| slice.rsplit('-').next() == Some("kubepods");
+        in_kubepods |= *part == "kubepods" || slice.is_some_and(last);
     }
     None
 }
@@ -350,32 +432,39 @@ fn is_service(parts: &[&str]) -> bool {
     service.ends_with(".service") && !slices.is_empty() && slices.iter().all(slice)
 }
 
-/// The pod that the path names at its first part, and the part that may name
-/// the container.
-fn pod_at<'a>(parts: &[&'a str]) -> Option<(String, Option<&'a str>)> {
-    if let Some((slice, rest)) = parts[0].split_once(".slice") {
+/// The pod that the path names at one of its parts, the part that may name the
+/// container, and how many parts lead to the pod's folder.
+fn pod_at<'a>(parts: &[&'a str], at: usize) -> Option<(String, Option<&'a str>, usize)> {
+    let (above, parts) = parts.split_at_checked(at)?;
+    if let Some((slice, rest)) = parts.first()?.split_once(".slice") {
         // systemd: the slice's name repeats all its parents, whatever they are.
         let uid = systemd_uid(slice)?;
-        let container = match rest.strip_prefix(':') {
-            // What runc makes of "slice:prefix:id" without the systemd driver.
-            Some(_) => Some(rest),
-            None if rest.is_empty() => parts.get(1).copied(),
-            None => return None,
+        return match rest.strip_prefix(':') {
+            // What runc makes of "slice:prefix:id" without the systemd driver:
+            // the container's folder is the pod's.
+            Some(_) => Some((uid, Some(rest), at + 1)),
+            None if rest.is_empty() && is_below_its_slices(above, slice) => {
+                Some((uid, parts.get(1).copied(), at + 1))
+            }
+            None => None,
         };
-        return Some((uid, container));
     }
     // cgroupfs: kubepods, the class of service unless Guaranteed, the pod.
     let below = match parts {
-        [
-            "kubepods",
-            "burstable" | "besteffort" | "guaranteed",
-            below @ ..,
-        ]
-        | ["kubepods", below @ ..] => below,
+        ["kubepods", "burstable" | "besteffort", below @ ..] | ["kubepods", below @ ..] => below,
         _ => return None,
     };
     let uid = below.first()?.strip_prefix("pod")?;
-    is_uid(uid).then(|| (uid.to_owned(), below.get(1).copied()))
+    let depth = at + parts.len() - below.len() + 1;
+    is_uid(uid).then(|| (uid.to_owned(), below.get(1).copied(), depth))
+}
+
+/// Whether these are the folders above that of a slice: `a.slice/a-b.slice` above
+/// `a-b-c.slice`.
+fn is_below_its_slices(above: &[&str], slice: &str) -> bool {
+    let ends = slice.match_indices('-').map(|(at, _)| &slice[..at]);
+    let names = above.iter().map(|part| part.strip_suffix(".slice"));
+    ends.map(Some).eq(names)
 }
 
 /// The UID in `…kubepods-burstable-pod0123_4567`. A dash in a slice's name
@@ -384,7 +473,7 @@ fn systemd_uid(slice: &str) -> Option<String> {
     let mut levels = slice.rsplit('-');
     let uid = levels.next()?.strip_prefix("pod")?;
     let above = match levels.next()? {
-        "burstable" | "besteffort" | "guaranteed" => levels.next()?,
+        "burstable" | "besteffort" => levels.next()?,
         other => other,
     };
     (above == "kubepods" && is_uid(uid)).then(|| uid.replace('_', "-"))
@@ -413,13 +502,13 @@ fn container_id(part: &str) -> Option<&str> {
 /// What a task shows, seen from a place that is known and from one that is not.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(text: &str) {
-    Place::node().owner(text);
+    Place::node().owner(text, |_| Maker::Unknown);
     for own in [
         None,
         Some(vec![String::from("kubepods"), String::from("pod1")]),
     ] {
         let place = Place::of(text, |_| own.clone());
-        place.owner(text);
+        place.owner(text, |_| Maker::Node);
         place.owner_of_folder("pids", text);
     }
 }
@@ -443,6 +532,11 @@ mod tests {
                 other => other.to_string(),
             })
             .collect()
+    }
+
+    /// All folders are of the node's own making.
+    fn nodes(_: PodFolder) -> Maker {
+        Maker::Node
     }
 
     #[test]
@@ -508,7 +602,7 @@ mod tests {
     fn a_task_of_a_pod_outside_its_containers_has_no_container() {
         for path in [
             "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU.slice",
-            "/kubepods.slice/kubepods-burstable-podU.slice/crio-conmon-I.scope",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU.slice/crio-conmon-I.scope",
             "/kubepods/burstable/podD",
             "/kubepods/burstable/podD/crio-conmon-I",
             "/kubepods/burstable/podD/something",
@@ -581,6 +675,15 @@ mod tests {
             "/user.slice/user-1000.slice/session-1.scope/kubepods/podD/I",
             "/system.slice/web.service/kubepods/podD/I",
             "/system.slice/web.service/x/kubepods-podU.slice:cri-containerd:I",
+            // not where a kubelet's driver puts it
+            "/x/kubepods.slice/kubepods-podU.slice/cri-containerd-I.scope",
+            "/kubepods-podU.slice/cri-containerd-I.scope",
+            "/kubepods.slice/kubepods-burstable-podU.slice/cri-containerd-I.scope",
+            "/kubepods.slice/x.slice/kubepods-podU.slice/cri-containerd-I.scope",
+            "/kubepods.slice/kubepods/podD/I",
+            "/kubepods/x/podD/I",
+            "/kubepods/x/kubepods/podD/I",
+            "/kubepods/guaranteed/podD/I",
             // it is not known what is above it
             "/../podD/I",
             "/../../kubepods/podD/I",
@@ -596,8 +699,69 @@ mod tests {
         assert_eq!(owner_of_path(&path).unwrap().pod_uid, UID);
     }
 
+    #[test]
+    fn what_somebody_else_has_made_is_no_pods_whatever_it_is_called() {
+        let text = expand("9:name=systemd:/kubepods/podD/I\n8:pids:/\n0::/lab/kubepods/podS/I\n");
+        let uid = |v2: Maker, v1: Maker| {
+            let maker = |folder: PodFolder| match folder.hierarchy.as_str() {
+                "" => v2,
+                _ => v1,
+            };
+            match Place::node().owner(&text, maker) {
+                Owner::Pod(owner) => Some((owner.pod_uid, owner.by_name_alone)),
+                Owner::NoPod | Owner::Unknown => None,
+            }
+        };
+        use Maker::{Node, Other, Unknown};
+        let (static_pod, pod) = (STATIC.to_owned(), UID.to_owned());
+        assert_eq!(uid(Node, Node), Some((static_pod.clone(), false)));
+        assert_eq!(uid(Other, Node), Some((pod.clone(), false)));
+        assert_eq!(uid(Unknown, Node), Some((pod.clone(), false)));
+        assert_eq!(uid(Other, Unknown), Some((pod, true)));
+        assert_eq!(uid(Unknown, Unknown), Some((static_pod, true)));
+        assert_eq!(uid(Other, Other), None);
+    }
+
+    #[test]
+    fn the_folder_that_is_asked_about_is_the_pods_own() {
+        for (first, path, expected, node) in [
+            (
+                "/",
+                "/kubepods/burstable/podS/I/x",
+                "/kubepods/burstable/podS",
+                0,
+            ),
+            ("/", "/k3s/kubepods/podS", "/k3s/kubepods/podS", 0),
+            (
+                "/docker/I/init",
+                "/docker/I/kubepods/podS/I",
+                "/docker/I/kubepods/podS",
+                2,
+            ),
+            (
+                "/init.scope",
+                "/kubepods.slice/kubepods-podS.slice/crio-I.scope",
+                "/kubepods.slice/kubepods-podS.slice",
+                0,
+            ),
+            (
+                "/",
+                "/system.slice/containerd.service/kubepods-podS.slice:cri-containerd:I/x",
+                "/system.slice/containerd.service/kubepods-podS.slice:cri-containerd:I",
+                0,
+            ),
+        ] {
+            let mut asked = Vec::new();
+            place(first, None).owner(&expand(&format!("0::{path}\n")), |folder| {
+                asked.push((format!("/{}", folder.path.join("/")), folder.node));
+                Maker::Node
+            });
+            assert_eq!(asked, [(expand(expected), node)], "{path}");
+        }
+    }
+
     fn owner(place: &Place, path: &str) -> Option<Option<String>> {
-        match place.owner(&expand(&format!("0::{path}\n"))) {
+        match place.owner(&expand(&format!("0::{path}\n")), nodes) {
             Owner::Pod(owner) => Some(Some(owner.pod_uid)),
             Owner::NoPod => Some(None),
             Owner::Unknown => None,
@@ -744,22 +908,22 @@ mod tests {
         let task = "9:name=extra:/../pod1\n8:pids:/../pod1\n";
         let place = found_in("pids");
         assert!(place.is_known());
-        assert!(matches!(place.owner(task), Owner::Pod(_)));
+        assert!(matches!(place.owner(task, nodes), Owner::Pod(_)));
         let web = "9:name=extra:/../..\n8:pids:/../../web.service\n";
-        assert_eq!(place.owner(web), Owner::NoPod);
+        assert_eq!(place.owner(web, nodes), Owner::NoPod);
         let place = found_in("name=extra");
         assert!(!place.is_known());
         let other = "9:name=extra:/../..\n8:pids:/../pod1\n";
-        assert_eq!(place.owner(other), Owner::Unknown);
+        assert_eq!(place.owner(other, nodes), Owner::Unknown);
     }
 
     #[test]
     fn a_process_that_has_ended_is_not_taken_for_the_tracers_own_pod() {
         let own = || Some(vec![String::from("kubepods"), String::from("podtracer")]);
         let place = Place::of("8:pids:/../../init.scope\n0::/\n", |_| own());
-        assert_eq!(place.owner("8:pids:/\n0::/\n"), Owner::Unknown);
+        assert_eq!(place.owner("8:pids:/\n0::/\n", nodes), Owner::Unknown);
         assert!(matches!(
-            place.owner("8:pids:/../pod1\n0::/\n"),
+            place.owner("8:pids:/../pod1\n0::/\n", nodes),
             Owner::Pod(_)
         ));
     }
@@ -773,7 +937,7 @@ mod tests {
             line("1:name=systemd", 3),
             line("0:", 4),
         ];
-        let uid = |text: &str| match Place::node().owner(text) {
+        let uid = |text: &str| match Place::node().owner(text, nodes) {
             Owner::Pod(owner) => owner.pod_uid,
             other => panic!("{other:?}"),
         };
@@ -788,9 +952,9 @@ mod tests {
     #[test]
     fn text_that_is_no_cgroup_file_says_nothing() {
         for text in ["", "\n", "0::", "0:", "nonsense", "::::::", "77:new:/\n"] {
-            assert_eq!(Place::node().owner(text), Owner::Unknown, "{text:?}");
+            assert_eq!(Place::node().owner(text, nodes), Owner::Unknown, "{text:?}");
         }
         let text = "0::/\n1:name=systemd:/\n";
-        assert_eq!(Place::node().owner(text), Owner::NoPod);
+        assert_eq!(Place::node().owner(text, nodes), Owner::NoPod);
     }
 }

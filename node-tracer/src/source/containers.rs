@@ -121,14 +121,22 @@ fn walk_cgroups(root: &Root, place: &Place) -> Result<Existing, ContainersError>
 }
 
 /// Walks the hierarchy that is mounted at this name. A cgroup that goes away
-/// meanwhile is none.
+/// meanwhile is none; what is in one that is not root's is its owner's word.
 fn walk(root: &Root, mount: &str, place: &Place) -> Result<Existing, ContainersError> {
     let hierarchy = Path::new(MOUNT).join(mount);
+    let node = place.node_folder(mount).map(|node| hierarchy.join(node));
+    let root_of_node = node.and_then(|node| root.uid(&node));
+    let root_of_node = root_of_node.or_else(|| root.uid(&hierarchy));
     let mut existing = Existing::default();
     let mut left = MAX_CGROUPS;
     let mut waiting = vec![(PathBuf::from("/"), 0)];
     while let Some((path, depth)) = waiting.pop() {
         let folder = hierarchy.join(path.strip_prefix("/").unwrap_or(&path));
+        // It need not be readable either.
+        let uid = root.uid(&folder);
+        if uid.is_some_and(|uid| uid != 0) && uid != root_of_node {
+            continue;
+        }
         let listed = root
             .folder(&folder)
             .and_then(|opened| opened.map(|opened| opened.list(MAX_CGROUPS)).transpose());
@@ -359,6 +367,22 @@ mod tests {
         )
         .unwrap();
         assert_eq!(ids(&root), "abce", "d is of a node in a container");
+    }
+
+    #[test]
+    fn what_a_user_has_made_in_a_delegated_cgroup_is_no_container() {
+        let top = "/sys/fs/cgroup/systemd";
+        let root = node(&[
+            format!("{top}/kubepods/pod{UID}/{}", id('a')),
+            format!("{top}/lab/kubepods/pod{UID}/{}", id('b')),
+        ]);
+        assert_eq!(ids(&root), "ab");
+        let lab = root.path().join("sys/fs/cgroup/systemd/lab");
+        match std::os::unix::fs::chown(lab, Some(65_534), None) {
+            Ok(()) => assert_eq!(ids(&root), "a"),
+            // Without root there is nobody else.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
     }
 
     #[test]

@@ -95,6 +95,9 @@ pub(crate) struct Live {
     clock: KernelClock,
     init_net: u64,
     host_netns: u32,
+    /// Inode number of the user namespace that the host's network namespace
+    /// belongs to; 0 if not known.
+    host_user: u32,
     nets: NetTable,
     cni: CniTable,
     /// The process that listens on the runtime's socket, once it was asked.
@@ -358,6 +361,7 @@ impl Live {
                 cookie: row.net_cookie,
                 inum: row.task.net_inum,
                 refs: -1,
+                user: record::NetUser::default(),
             })
         })
     }

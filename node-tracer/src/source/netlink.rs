@@ -17,7 +17,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::{Address, Device, Neighbour, Netns, Route},
+    event::{Address, Device, Neighbour, Netns, Route, UserNs},
 };
 
 mod decode;
@@ -192,6 +192,8 @@ pub(crate) struct Snapshot {
     /// The namespace's inode: that which was really read, should the path by
     /// now lead to another.
     pub(crate) inode: u32,
+    /// The user namespace that it belongs to; `None` if that cannot be told.
+    pub(crate) user_ns: Option<UserNs>,
     /// Its addresses, except those of loopback devices.
     pub(crate) addresses: Vec<Address>,
     /// There are more.
@@ -212,6 +214,8 @@ pub(crate) struct DatedAddress {
 pub(crate) struct Visit {
     /// The namespace that was really read.
     pub(crate) netns: Netns,
+    /// The user namespace that it belongs to; `None` if that cannot be told.
+    pub(crate) user_ns: Option<UserNs>,
     /// Its addresses, except those of loopback devices.
     pub(crate) addresses: Vec<DatedAddress>,
     /// Its devices by index, except loopback devices.
@@ -243,9 +247,14 @@ pub(crate) fn addresses(
             arrived.store(true, SeqCst);
             lists.addresses()
         };
-        let (netns, contents) = Home::open()?.read(&way, read)?;
+        let Read {
+            netns,
+            user_ns,
+            contents,
+        } = Home::open()?.read(&way, read)?;
         Ok(Snapshot {
             inode: netns.inode,
+            user_ns,
             cut: contents.cut,
             addresses: contents
                 .addresses
@@ -259,6 +268,13 @@ pub(crate) fn addresses(
         Err(source) if has_arrived.load(SeqCst) => Err(NetlinkError::NoAnswer { path, source }),
         Err(source) => Err(NetlinkError::WayHangs { path, source }),
     }
+}
+
+/// What was read of a namespace.
+struct Read {
+    netns: Netns,
+    user_ns: Option<UserNs>,
+    contents: Contents,
 }
 
 /// The network namespace that a thread came from, to which it returns when
@@ -280,7 +296,11 @@ impl Home {
     /// Enters a namespace and reads all of it. The thread stays there until
     /// the next visit, or until this is dropped.
     fn visit(&self, way: &Way) -> Result<Visit, NetlinkError> {
-        let (netns, contents) = self.read(way, Lists::everything)?;
+        let Read {
+            netns,
+            user_ns,
+            contents,
+        } = self.read(way, Lists::everything)?;
         let Contents {
             addresses,
             devices,
@@ -290,6 +310,7 @@ impl Home {
         } = contents;
         Ok(Visit {
             netns,
+            user_ns,
             addresses,
             devices,
             routes,
@@ -302,11 +323,12 @@ impl Home {
         &self,
         way: &Way,
         read: impl FnOnce(&mut Lists) -> Result<Contents, DumpError>,
-    ) -> Result<(Netns, Contents), NetlinkError> {
+    ) -> Result<Read, NetlinkError> {
         let file = way.open().map_err(|source| NetlinkError::Open {
             path: way.path(),
             source,
         })?;
+        let user_ns = user_ns(&file);
         let inode = enter(file).map_err(|source| NetlinkError::Enter {
             path: way.path(),
             source,
@@ -319,7 +341,11 @@ impl Home {
         let mut lists = Lists::open().map_err(|source| failed("socket", source))?;
         let cookie = lists.cookie();
         match read(&mut lists) {
-            Ok(contents) => Ok((Netns { inode, cookie }, contents)),
+            Ok(contents) => Ok(Read {
+                netns: Netns { inode, cookie },
+                user_ns,
+                contents,
+            }),
             Err(DumpError::Io(list, source)) => Err(failed(list.name(), source)),
             Err(DumpError::Format(source)) => Err(NetlinkError::Format {
                 path: way.path(),
@@ -334,6 +360,23 @@ impl Drop for Home {
         // Should this fail, the thread's end does it a moment later.
         let _: io::Result<()> = move_into(&self.0);
     }
+}
+
+/// The user namespace that a network namespace belongs to; `None` if the kernel
+/// does not tell, as of one that is not below the tracer's own.
+fn user_ns(netns: &fs::File) -> Option<UserNs> {
+    // SAFETY: takes no argument, and the descriptor is open.
+    let fd = unsafe { libc::ioctl(netns.as_raw_fd(), libc::NS_GET_USERNS) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the call has just opened it for us, with close-on-exec.
+    let user_ns = unsafe { fs::File::from_raw_fd(fd) };
+    let inode = u32::try_from(user_ns.metadata().ok()?.ino()).ok()?;
+    let mut uid: libc::uid_t = 0;
+    // SAFETY: writes a user ID to where the pointer leads, which outlives the call.
+    let told = unsafe { libc::ioctl(user_ns.as_raw_fd(), libc::NS_GET_OWNER_UID, &raw mut uid) };
+    (told == 0).then_some(UserNs { inode, uid })
 }
 
 /// Moves the thread into a namespace, and returns its inode.

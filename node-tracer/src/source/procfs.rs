@@ -16,6 +16,7 @@
 //! which takes a reference of each namespace where a `readlink` takes none.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs,
     io::{self, Read as _},
@@ -27,7 +28,10 @@ use std::{
 
 use ::procfs::{FromRead as _, ProcError, process::Stat};
 
-use super::{cgroup::Place, root::Root};
+use super::{
+    cgroup::{Maker, Place},
+    root::Root,
+};
 
 pub(crate) use super::cgroup::Owner;
 
@@ -168,9 +172,22 @@ impl Procfs {
             read_file(&proc.join(tid.to_string()).join("cgroup"))
         });
         let mut missed = Missed::default();
+        let texts = answers.each.iter().filter_map(|answer| match answer {
+            Some(Ok(Some(bytes))) => Some(String::from_utf8_lossy(bytes)),
+            _ => None,
+        });
+        let mut folders = BTreeSet::new();
+        for text in texts {
+            place.owner(&text, |folder| {
+                folders.insert(folder);
+                Maker::Unknown
+            });
+        }
+        let makers = self.makers(folders);
         let owner = |answer: Option<Result<Option<Vec<u8>>, ProcfsError>>| match answer {
             Some(Ok(Some(bytes))) => {
-                let owner = place.owner(&String::from_utf8_lossy(&bytes));
+                let maker = |folder| makers.get(&folder).copied().unwrap_or(Maker::Unknown);
+                let owner = place.owner(&String::from_utf8_lossy(&bytes), maker);
                 if owner == Owner::Unknown && !place.is_known() {
                     missed.add(&ProcfsError::Place);
                 }

@@ -213,6 +213,13 @@ impl Root {
         }
     }
 
+    /// Whose a folder is; `None` if there is none, or nobody says.
+    pub(crate) fn uid(&self, path: &Path) -> Option<u32> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let folder = self.open_below(path, flags).ok()?;
+        Some(fstat(&folder).ok()?.st_uid)
+    }
+
     /// Opens a folder whose path has no link in it anywhere: what is changed is
     /// what the path names. `None` if there is none.
     ///

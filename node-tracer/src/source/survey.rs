@@ -28,7 +28,7 @@ use self::{
 };
 use crate::{
     clock::{KernelClock, Timestamp},
-    event::{Event, Netns, What},
+    event::{Event, Netns, UserNs, What},
     fault,
     source::{
         containers,
@@ -207,10 +207,20 @@ impl Survey {
         let time = Timestamp::now();
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
+        let read = visits
+            .iter()
+            .filter_map(|(_, outcome)| outcome.as_ref().ok()?.as_ref());
+        let hosts = read.filter(|visit| host.contains(&visit.netns.inode));
+        let hosts: Vec<UserNs> = hosts.filter_map(|visit| visit.user_ns).collect();
         for (inode, outcome) in visits {
             let host = host.contains(&inode);
             match outcome {
-                Ok(Some(visit)) => {
+                Ok(Some(mut visit)) => {
+                    // Nothing can be told from the host's where that is not known.
+                    let others = |own: &UserNs| {
+                        !hosts.is_empty() && hosts.iter().all(|host| host.inode != own.inode)
+                    };
+                    visit.user_ns = visit.user_ns.filter(others);
                     cookies.insert(inode, visit.netns.cookie);
                     self.tell(time, visit, host, holders);
                 }
@@ -219,7 +229,13 @@ impl Survey {
                     failures.add(inode, &error);
                     let cookie = None;
                     let netns = Netns { inode, cookie };
-                    self.push(time, What::NetnsFound { netns, host });
+                    let user_ns = None;
+                    let found = What::NetnsFound {
+                        netns,
+                        host,
+                        user_ns,
+                    };
+                    self.push(time, found);
                     if !host {
                         self.push(time, holders.event(netns));
                     }
@@ -243,13 +259,19 @@ impl Survey {
     fn tell(&mut self, time: Timestamp, visit: Visit, host: bool, holders: &Holders<'_>) {
         let Visit {
             netns,
+            user_ns,
             addresses,
             devices,
             routes,
             neighbours,
             cut,
         } = visit;
-        self.push(time, What::NetnsFound { netns, host });
+        let found = What::NetnsFound {
+            netns,
+            host,
+            user_ns,
+        };
+        self.push(time, found);
         for DatedAddress { address, made } in addresses {
             let added = What::AddressAdded {
                 netns,

@@ -214,7 +214,9 @@ impl Effects {
     fn see(&mut self, events: &[Event], now: Instant) {
         for Event { what, .. } in events {
             match what {
-                What::NetnsFound { netns, host: true } => {
+                What::NetnsFound {
+                    netns, host: true, ..
+                } => {
                     let (inode, pid) = (netns.inode, 1);
                     self.host.get_or_insert(Host { inode, pid });
                 }

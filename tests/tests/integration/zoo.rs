@@ -24,6 +24,7 @@ mod recording;
 mod sick;
 mod situation;
 mod traced;
+mod users;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -53,6 +54,7 @@ const NODE: &[Need] = &[
     IP,
     Need::Program("unshare", "util-linux"),
     Need::Program("nsenter", "util-linux"),
+    Need::Program("setpriv", "util-linux"),
     Need::Program("busybox", "busybox"),
 ];
 

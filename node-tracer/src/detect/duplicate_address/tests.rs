@@ -159,6 +159,62 @@ fn a_bridge_with_an_address_is_part_of_the_hosts_routing() {
     Node::of(&story).only(5, DUPLICATE, State::Open);
 }
 
+/// A pod, and a namespace of a user who numbers devices so that they look as if
+/// they were plugged into the pod's bridge.
+fn imitated(uid: u32) -> Vec<Event> {
+    let mut story = pair();
+    story[2] = of_user(created(2, 200), uid);
+    let add = call("ADD", "a", 100, OLD, "a");
+    story.extend([calls(4, add.clone()), ended(4, add)]);
+    story
+}
+
+#[test]
+fn what_a_user_has_made_is_nobodys_rival() {
+    let (open, _) = Node::of(&imitated(65_534)).only(5, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Info);
+    assert!(
+        open.title.contains("netns 200, which user 65534 made"),
+        "{}",
+        open.title
+    );
+    assert_eq!(open.pod.unwrap().uid.as_deref(), Some(OLD));
+    // Plugged into nothing, it is worth no word; nor are two such among themselves.
+    let mut story = imitated(65_534);
+    story.push(devices(5, 200, &[device(3, "eth0", "dummy")], &[], &[]));
+    assert_eq!(Node::of(&story).of_rule(6, DUPLICATE), []);
+    let mut story = pair();
+    for (event, inode) in story[1..].iter_mut().zip([100, 200]) {
+        *event = of_user(created(1, inode), 65_534);
+    }
+    assert_eq!(Node::of(&story).of_rule(6, DUPLICATE), []);
+}
+
+#[test]
+fn a_pod_with_a_user_namespace_of_its_own_is_a_rival() {
+    let mut story = imitated(0);
+    let add = call("ADD", "b", 200, NEW, "b");
+    story.extend([calls(4, add.clone()), ended(4, add)]);
+    let (open, _) = Node::of(&story).only(5, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Critical);
+}
+
+#[test]
+fn many_namespaces_of_users_are_one_finding_of_few_words() {
+    let mut story = imitated(1_000);
+    for inode in 300..400 {
+        story.extend([of_user(created(5, inode), inode), added(5, inode, 5)]);
+    }
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert!(
+        open.title
+            .contains("more than 3 network namespaces, first by"),
+        "{}",
+        open.title
+    );
+    assert!(open.title.len() < 200 && open.evidence.len() <= 6);
+}
+
 /// Two pods on two bridges, with what else the host has.
 fn on_two_bridges(more: &[Device], bend: fn(&mut Device)) -> Option<Severity> {
     let mut story = pair();

@@ -233,7 +233,7 @@ impl<'a> Judge<'a> {
             }
         }
         let mut with = model.netns.with_address(reservation.address);
-        if with.any(|entry| entry.dying.is_none()) {
+        if with.any(|entry| entry.dying.is_none() && !entry.is_users()) {
             return Verdict::Live(Proof::Address);
         }
         if !view.passed(reservation.modified.plus(YOUNG)) {

@@ -386,6 +386,7 @@ fn a_namespace_that_was_mistaken_for_dying_is_not_gone() {
     let what = What::NetnsCreated {
         netns: other,
         task: None,
+        user_ns: None,
     };
     story.extend([at(110, what), reserved(111, Some(ID))]);
     assert!(at_end(&story, 500).is_some());

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use super::{Held, Serial};
 use crate::{
     clock::Timestamp,
-    event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task},
+    event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs},
     model::sandbox::Sandbox,
 };
 
@@ -18,6 +18,9 @@ pub(crate) struct NetnsEntry {
     pub(crate) serial: Serial,
     /// It is the host's own.
     pub(crate) host: bool,
+    /// The user namespace that it belongs to, if that is known not to be the
+    /// host's.
+    pub(crate) user_ns: Option<UserNs>,
     /// When it was created, or first heard of.
     pub(crate) seen: Timestamp,
     /// Its creation was seen; otherwise it is older than `seen`.
@@ -168,6 +171,7 @@ impl NetnsEntry {
             id,
             serial,
             host: false,
+            user_ns: None,
             seen,
             created: false,
             dying: None,
@@ -192,6 +196,20 @@ impl NetnsEntry {
             && self.mounts.is_empty()
             && self.fds.is_empty()
             && self.sockets.is_empty()
+    }
+
+    /// Whether it is what a user has made: it belongs to a user namespace other
+    /// than the host's, and nobody who makes pods' namespaces names it. Those of
+    /// pods with a user namespace of their own are named.
+    pub(crate) fn is_strangers(&self) -> bool {
+        let named = self.sandbox.named || self.sandbox.add.is_some();
+        self.user_ns.is_some() && !self.host && !named
+    }
+
+    /// Whether it is that, and another user than root has made it: a runtime is
+    /// root, so that it is no pod's sandbox that nobody remembers either.
+    pub(crate) fn is_users(&self) -> bool {
+        self.is_strangers() && self.user_ns.is_some_and(|user_ns| user_ns.uid != 0)
     }
 
     /// Whether it came into being after a time.
@@ -233,11 +251,13 @@ fn same_task(a: &Task, b: &Task) -> bool {
         started: _,
         pod_uid,
         container_id,
+        by_name_alone,
         not_stuck,
         kernel_thread: _,
         uid: _,
     } = a;
     (pid, tid, comm) == (&b.pid, &b.tid, &b.comm)
+        && *by_name_alone == b.by_name_alone
         && (state, not_stuck) == (&b.state, &b.not_stuck)
         && (start_ticks, pod_uid, container_id) == (&b.start_ticks, &b.pod_uid, &b.container_id)
 }

@@ -14,7 +14,9 @@ impl Lanes {
     pub(in super::super) fn apply(&mut self, event: &Event) {
         let time = event.time;
         match &event.what {
-            What::NetnsFound { netns, host: true } => self.host = Some(*netns),
+            What::NetnsFound {
+                netns, host: true, ..
+            } => self.host = Some(*netns),
             What::NetnsFound { netns, .. } => {
                 self.living(*netns, time);
             }

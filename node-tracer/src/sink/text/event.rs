@@ -36,7 +36,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
     };
     let loud = |kind, text, style| Some(Line { kind, text, style });
     match &event.what {
-        What::NetnsCreated { netns, task } => quiet("netns-created", by(*netns, task.as_ref())),
+        What::NetnsCreated { netns, task, .. } => quiet("netns-created", by(*netns, task.as_ref())),
         What::NetnsDying { netns, task } => quiet("netns-dying", by(*netns, task.as_ref())),
         What::NetnsDestroyed { netns } => quiet("netns-destroyed", place(*netns)),
         What::AddressAdded {

@@ -369,7 +369,9 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         cred_euid: at("cred", "euid"),
         cred_user_ns: at("cred", "user_ns"),
         user_ns_level: at("user_namespace", "level"),
+        user_ns_inum: at("user_namespace", "ns.inum"),
         user_ns_parent: at("user_namespace", "parent"),
+        // A struct around the integer does not move it.
         user_ns_owner: at("user_namespace", "owner"),
         nsproxy_count: at("nsproxy", "count"),
         nsproxy_net_ns: at("nsproxy", "net_ns"),
@@ -381,6 +383,7 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         // The count moved from `net` into `ns_common` in 5.11 and was renamed
         // in 6.18. A struct around the integer does not move it.
         net_refs: first("net", &["ns.__ns_ref", "ns.count", "count"]),
+        net_user_ns: at("net", "user_ns"),
         net_cookie: at("net", "net_cookie"),
         net_list: at("net", "list"),
         net_dev_base_head: at("net", "dev_base_head"),

@@ -342,6 +342,7 @@ mod tests {
     fn listed(numbers: impl IntoIterator<Item = u32>) -> Vec<NetEntry> {
         let entry = |inum: u32| NetEntry {
             net: Net {
+                user: record::NetUser::default(),
                 address: inum.into(),
                 cookie: inum.into(),
                 inum,

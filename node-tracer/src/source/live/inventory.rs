@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{COMM_LEN, Net, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Task as KernelTask, TaskRow};
 
 use super::{
     Live,
@@ -131,6 +131,7 @@ impl Live {
                 cookie: row.net_cookie,
                 inum: row.task.net_inum,
                 refs: -1,
+                user: NetUser::default(),
             };
             let (_, ways) = found.entry(net.inum).or_insert((net, Vec::new()));
             if ways.len() < MAX_WAYS {
@@ -144,6 +145,7 @@ impl Live {
                 cookie: 0,
                 inum: inode,
                 refs: -1,
+                user: NetUser::default(),
             };
             let (_, ways) = found.entry(inode).or_insert((net, Vec::new()));
             for mount in mounts.iter().take(MAX_WAYS) {
@@ -160,8 +162,13 @@ impl Live {
         self.unread.begin(start);
         let mut all = 0;
         let mut nets = Vec::new();
-        for (net, ways) in found {
+        for (mut net, ways) in found {
             let read = self.unread.read(net.inum, &ways, netlink::addresses);
+            let user_ns = read.as_ref().and_then(|snapshot| snapshot.user_ns);
+            net.user = user_ns.map_or(net.user, |user_ns| NetUser {
+                inum: user_ns.inode,
+                owner: user_ns.uid,
+            });
             let cut = read.as_ref().is_some_and(|snapshot| snapshot.cut);
             let mut left_out = u64::from(cut);
             let addresses = read.map(|snapshot| {
@@ -487,6 +494,7 @@ mod tests {
         };
         match bounded.run_apart(Duration::from_millis(20), read) {
             Ok(()) => Ok(Snapshot {
+                user_ns: None,
                 inode: 1,
                 addresses: Vec::new(),
                 cut: false,

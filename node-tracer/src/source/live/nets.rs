@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use node_tracer_ebpf::record::{Net, Task as KernelTask};
+use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
 use self::held::Held;
 use crate::event::{Address, Netns, has_room};
@@ -25,8 +25,8 @@ use crate::event::{Address, Netns, has_room};
 /// What the table concludes. Times are the kernel's, monotonic ns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// Made, by this task where known.
-    Created(Netns, u64, Option<KernelTask>),
+    /// Made, by this task where known; whose it is.
+    Created(Netns, u64, Option<KernelTask>, NetUser),
     /// Last reference gone, dropped by this task where known.
     Dying(Netns, u64, Option<KernelTask>),
     /// Taken down.
@@ -413,13 +413,16 @@ impl NetTable {
     }
 
     /// Whether `net` is the namespace known at its address, and not a later
-    /// one in the same place. A cookie given after creation is taken over.
+    /// one in the same place. What was not told of it before is taken over.
     fn same(known: &mut Known, net: Net) -> bool {
         if known.net.inum != net.inum {
             return false;
         }
         if known.net.cookie == 0 {
             known.net.cookie = net.cookie;
+        }
+        if known.net.user.inum == 0 {
+            known.net.user = net.user;
         }
         net.cookie == 0 || known.net.cookie == net.cookie
     }
@@ -455,7 +458,13 @@ impl NetTable {
         if !known.reported {
             known.reported = true;
             let netns = identity(known.net);
-            out.push(Change::Created(netns, known.first_seen, known.maker));
+            let Known {
+                net,
+                first_seen,
+                maker,
+                ..
+            } = *known;
+            out.push(Change::Created(netns, first_seen, maker, net.user));
         }
     }
 

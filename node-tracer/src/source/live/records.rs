@@ -147,6 +147,7 @@ impl Live {
             task = Task {
                 pod_uid: task.pod_uid,
                 container_id: task.container_id,
+                by_name_alone: task.by_name_alone,
                 ..found.task
             };
         }
@@ -273,9 +274,15 @@ impl Live {
     pub(super) fn tell(&mut self, changes: Vec<Change>, out: &mut Vec<Event>) {
         for change in changes {
             let (time, what) = match change {
-                Change::Created(netns, time, task) => {
+                Change::Created(netns, time, task, user) => {
                     let task = task.map(|task| self.task(&task));
-                    (time, What::NetnsCreated { netns, task })
+                    let user_ns = self.user_ns(user);
+                    let created = What::NetnsCreated {
+                        netns,
+                        task,
+                        user_ns,
+                    };
+                    (time, created)
                 }
                 Change::Dying(netns, time, task) => {
                     let task = task.map(|task| self.task(&task));

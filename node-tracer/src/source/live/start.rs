@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     clock::{KernelClock, monotonic_now as now},
-    event::{Event, What},
+    event::{Event, UserNs, What},
     source::{
         ebpf::{
             Attached,
@@ -111,6 +111,7 @@ impl Live {
             dropped: HashMap::new(),
             due: Due::default(),
             host_netns: 0,
+            host_user: 0,
             init_net: 0,
             polled: polled.then(Polled::default),
             told: HashMap::new(),
@@ -160,6 +161,16 @@ impl Live {
         net.address == self.init_net || net.inum == self.host_netns
     }
 
+    /// The user namespace that a network namespace belongs to, if that is not
+    /// the host's, as far as both are known.
+    pub(super) fn user_ns(&self, user: record::NetUser) -> Option<UserNs> {
+        let is_known = user.inum != 0 && self.host_user != 0;
+        (is_known && user.inum != self.host_user).then_some(UserNs {
+            inode: user.inum,
+            uid: user.owner,
+        })
+    }
+
     fn take_stock(&mut self, all: &[TaskEntry], out: &mut Vec<Event>) -> Result<(), StartError> {
         let start = now();
         let time = self.time(start);
@@ -171,11 +182,20 @@ impl Live {
             }
         }
         let seen = seen.ok_or(StartError::Restless)?.nets;
+        let mut hosts = seen.iter().filter(|seen| self.is_host(&seen.net));
+        self.host_user = hosts
+            .find_map(|host| Some(host.net.user.inum).filter(|inum| *inum != 0))
+            .unwrap_or(0);
         let mut dying = Vec::new();
         for Seen { net, .. } in &seen {
             let netns = nets::identity(*net);
             let host = self.is_host(net);
-            let what = What::NetnsFound { netns, host };
+            let user_ns = self.user_ns(net.user);
+            let what = What::NetnsFound {
+                netns,
+                host,
+                user_ns,
+            };
             out.push(Event { time, what });
             if net.refs == 0 {
                 let what = What::NetnsDying { netns, task: None };

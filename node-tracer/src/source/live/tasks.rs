@@ -149,6 +149,7 @@ pub(crate) fn is_killable(entry: &TaskEntry, iterated: bool) -> Option<bool> {
 
 /// The task of a kernel record. `owner` is that of its process.
 pub(crate) fn task(task: &KernelTask, owner: Option<CgroupOwner>, clock: KernelClock) -> Task {
+    let by_name_alone = owner.as_ref().is_some_and(|owner| owner.by_name_alone);
     let (pod_uid, container_id) = match owner {
         Some(owner) => (Some(owner.pod_uid), owner.container_id),
         None => (None, None),
@@ -162,6 +163,7 @@ pub(crate) fn task(task: &KernelTask, owner: Option<CgroupOwner>, clock: KernelC
         started: (task.start_boottime != 0).then(|| clock.since_boot(task.start_boottime)),
         pod_uid,
         container_id,
+        by_name_alone,
         ..Task::default()
     }
 }

@@ -5,8 +5,13 @@
 //! of what is above it are not shown. They are where the node mounts its
 //! cgroups, below the root: the tracer's own cgroup there is the one that lists
 //! the tracer's process.
+//!
+//! Who has made a pod's cgroup is told there, too: kubelet is root, and whoever
+//! else may make cgroups is not. Where the root has no cgroups mounted, those are
+//! looked at that the node's first process sees.
 
 use std::{
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,12 +21,15 @@ use rustix::fs::FileType;
 
 use super::{Procfs, read_file};
 use crate::source::{
-    cgroup::Place,
+    cgroup::{Maker, Place, PodFolder},
     root::{Entry, Found, Root},
 };
 
 /// Where cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
+
+/// The node's first process.
+const FIRST: u32 = 1;
 
 /// How long the search for the tracer's own cgroup may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,6 +74,26 @@ impl Procfs {
         })
     }
 
+    /// Who has made pods' cgroups.
+    pub(super) fn makers(&self, folders: BTreeSet<PodFolder>) -> HashMap<PodFolder, Maker> {
+        if folders.is_empty() {
+            return HashMap::new();
+        }
+        let roots = [self.root.clone(), self.root_path(FIRST)];
+        let look = move || {
+            let roots: Vec<Root> = roots
+                .iter()
+                .filter_map(|root| Root::open(root).ok())
+                .collect();
+            let each = folders.into_iter().map(|folder| {
+                let found = roots.iter().find_map(|root| maker(root, &folder));
+                (folder, found.unwrap_or(Maker::Unknown))
+            });
+            each.collect()
+        };
+        self.bounded.read(PATIENCE, look).unwrap_or_default()
+    }
+
     fn text(&self, file: &str) -> Option<String> {
         let bytes = self.bounded(self.patience, self.proc.join(file), read_file);
         Some(String::from_utf8_lossy(&bytes.ok()??).into_owned())
@@ -102,6 +130,38 @@ impl Procfs {
             })
         })
     }
+}
+
+/// Who has made a pod's cgroup; `None` if it is not below a root.
+fn maker(root: &Root, folder: &PodFolder) -> Option<Maker> {
+    let PodFolder {
+        hierarchy,
+        path,
+        node,
+    } = folder;
+    let (above, own) = path.split_at_checked(*node)?;
+    // A mount can begin at the folder of the node's own cgroups, too.
+    let above: PathBuf = above.iter().collect();
+    let starts = [above.as_path(), Path::new("")];
+    let mounts = mount(hierarchy);
+    let tops = mounts
+        .iter()
+        .flat_map(|mount| starts.map(|start| mount.join(start)));
+    tops.into_iter().find_map(|top| {
+        // A node that is a user's own has that user for its root.
+        let root_of_node = root.uid(&top)?;
+        let mut folder = top;
+        for part in own {
+            folder.push(part);
+            // What is below another's folder need not be looked at.
+            match root.uid(&folder)? {
+                0 => {}
+                uid if uid == root_of_node => {}
+                _ => return Some(Maker::Other),
+            }
+        }
+        Some(Maker::Node)
+    })
 }
 
 /// Where a hierarchy may be mounted.

@@ -72,6 +72,26 @@ fn the_owner_is_read_from_the_tasks_cgroups() {
     ));
 }
 
+#[test]
+fn a_pods_cgroup_that_somebody_else_than_root_has_made_is_no_pods() {
+    let uid = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
+    let cgroup = format!("/lab/kubepods/pod{uid}");
+    let text = format!("0::{cgroup}/{}\n", "0".repeat(64));
+    let (root, procfs) = fixture(&[("1/cgroup", "0::/\n"), ("7/cgroup", &text)]);
+    let by_name_alone = || match &procfs.task_owners(vec![7])[..] {
+        [Owner::Pod(owner)] => Some(owner.by_name_alone),
+        _ => None,
+    };
+    assert_eq!(by_name_alone(), Some(true), "nobody has made it");
+    let mount = root.path().join("sys/fs/cgroup");
+    fs::create_dir_all(mount.join(&cgroup[1..])).unwrap();
+    assert_eq!(by_name_alone(), Some(false));
+    // Without root there is nobody else.
+    if std::os::unix::fs::chown(mount.join("lab"), Some(65_534), None).is_ok() {
+        assert_eq!(by_name_alone(), None);
+    }
+}
+
 /// As a tracer with a cgroup namespace of its own sees the node, by kubelet's
 /// cgroupfs driver. `own` is the folder that lists the tracer's process.
 fn from_a_container(own: Option<&str>) -> (tempfile::TempDir, Procfs) {

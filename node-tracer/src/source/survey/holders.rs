@@ -110,6 +110,7 @@ impl Owners {
             started: start.map(|ticks| clock.since_boot(ticks.saturating_mul(TICK))),
             pod_uid: owner.map(|owner| owner.pod_uid.clone()),
             container_id: owner.and_then(|owner| owner.container_id.clone()),
+            by_name_alone: owner.is_some_and(|owner| owner.by_name_alone),
             ..entry.task.clone()
         }
     }

@@ -155,7 +155,7 @@ fn a_namespace_that_cannot_be_read_is_told_with_its_holders() {
         matches!(
             events.as_slice(),
             [
-                What::NetnsFound { netns: found, host: false },
+                What::NetnsFound { netns: found, host: false, user_ns: None },
                 What::NetnsHolders { netns: held, task_count: 1, .. },
                 What::TaskBlocked { netns: Some(blocked), .. },
             ] if [found, held, blocked] == [&netns; 3]
@@ -174,6 +174,7 @@ fn a_stuck_task_gets_the_cookie_of_the_namespace_that_was_read() {
     };
     let visit = Visit {
         netns,
+        user_ns: None,
         addresses: Vec::new(),
         devices: Vec::new(),
         routes: Vec::new(),

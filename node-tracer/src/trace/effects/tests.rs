@@ -80,6 +80,7 @@ fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Vis
     };
     Visit {
         netns: ns(inode),
+        user_ns: None,
         addresses: addresses.iter().map(at).collect(),
         devices: devices.to_vec(),
         routes: routed.iter().map(route).collect(),

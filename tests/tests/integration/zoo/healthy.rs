@@ -3,10 +3,19 @@
 use super::situation::{
     Api, BRIDGE, Device, InCri, Listed, Other, Pod, Situation, Source, Task, digits, network,
 };
+use super::users;
 
 /// All rows.
 pub(super) fn rows() -> Vec<Situation> {
-    [nodes(), addresses(), strangers(), ends(), sources()].concat()
+    [
+        nodes(),
+        addresses(),
+        strangers(),
+        ends(),
+        sources(),
+        users::rows(),
+    ]
+    .concat()
 }
 
 fn row(name: &'static str) -> Situation {

@@ -3,6 +3,7 @@
 use super::expect::finds;
 use super::healthy::second;
 use super::situation::{Device, InCri, Other, Pod, Situation, Source, Task};
+use super::users;
 
 /// All rows. Each takes seconds.
 pub(super) fn rows() -> Vec<Situation> {
@@ -39,7 +40,7 @@ pub(super) fn rows() -> Vec<Situation> {
             )
             .other(Other::at("b1", "/var/lib/buildkit/net/cni/0a1b2c"))
     };
-    vec![
+    let own = vec![
         shared("traced: much that is healthy, and a person's namespace that comes and goes")
             .later("ip netns add mine")
             .later("ip -n mine link add v0 type veth peer name v1")
@@ -73,5 +74,6 @@ pub(super) fn rows() -> Vec<Situation> {
             )
             .may("blocked-task")
             .never_advises(&["delete pod", "old"]),
-    ]
+    ];
+    [own, users::traced()].concat()
 }

@@ -393,3 +393,24 @@ fn a_del_whose_end_was_not_seen_has_neither_failed_nor_succeeded() {
         "a log tells no exit status"
     );
 }
+
+#[test]
+fn what_a_user_has_made_hastens_nothing() {
+    let told = |uid: Option<u32>, seconds| {
+        let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+        let made = created(64, 200);
+        story.push(match uid {
+            Some(uid) => of_user(made, uid),
+            None => made,
+        });
+        story.push(added(64, 200, 5));
+        for inode in [100, 200] {
+            story.push(devices(64, inode, &[veth(3, "eth0", 8)], &[], &[]));
+        }
+        story.push(devices(64, 1, &[veth(8, "veth1", 3)], &[], &[]));
+        ghost(&story, seconds).is_some()
+    };
+    assert!(told(None, 65));
+    assert!(!told(Some(1_000), 89));
+    assert!(told(Some(1_000), 90));
+}

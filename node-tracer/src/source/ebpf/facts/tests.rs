@@ -84,6 +84,8 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
     let mut b = Builder::new();
     let int = b.int();
     let entity = b.structure("sched_entity", &[("exec_start", int, 0)]);
+    let inum = members(&[&["inum"], common].concat(), int);
+    let common = b.structure("ns_common", &inum);
     for (name, fields) in STRUCTS {
         let fields: Vec<&str> = fields
             .iter()
@@ -97,14 +99,15 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
             let bits = b.flags("", int, &[("sched_contributes_to_load", 5, 1)]);
             fields.push(("", bits, 64 * fields.len() as u32));
         }
+        if *name == "user_namespace" {
+            fields.push(("ns", common, 64 * 2));
+        }
         b.structure(name, &fields);
     }
-    let inum = members(&[&["inum"], common].concat(), int);
-    let common = b.structure("ns_common", &inum);
     for name in ["mnt_namespace", "pid_namespace"] {
         b.structure(name, &[("ns", common, 64)]);
     }
-    let names = [&["net_cookie", "list", "dev_base_head"], net].concat();
+    let names = [&["net_cookie", "list", "dev_base_head", "user_ns"], net].concat();
     let mut fields = members(&names, int);
     fields.push(("ns", common, 64 * fields.len() as u32));
     b.structure("net", &fields);
@@ -176,10 +179,10 @@ fn a_capable_kernel_has_every_member() {
 #[test]
 fn the_reference_count_is_found_wherever_a_kernel_keeps_it() {
     let count = |common: &[&str], net: &[&str]| layout_of(&kernel(&[], common, net)).net_refs;
-    // 3 members of `net`, then `ns` with `inum` and the count.
-    assert_eq!(count(&["__ns_ref"], &[]), 24 + 8);
-    assert_eq!(count(&["count"], &[]), 24 + 8);
-    assert_eq!(count(&[], &["count"]), 24);
+    // 4 members of `net`, then `ns` with `inum` and the count.
+    assert_eq!(count(&["__ns_ref"], &[]), 32 + 8);
+    assert_eq!(count(&["count"], &[]), 32 + 8);
+    assert_eq!(count(&[], &["count"]), 32);
     assert_eq!(count(&[], &[]), ABSENT);
 }
 

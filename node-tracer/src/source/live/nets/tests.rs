@@ -38,6 +38,7 @@ fn net(address: u64, cookie: u64, inum: u32, refs: i32) -> Net {
         cookie,
         inum,
         refs,
+        user: NetUser::default(),
     }
 }
 
@@ -87,7 +88,15 @@ fn a_namespace_that_was_announced_is_reported_once() {
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
     table.walked_at(vec![seen(net(1, 10, 100, 1))], 90_000_000, &mut out);
     table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
-    assert_eq!(out, [Change::Created(id(10, 100), 5, Some(task(7)))]);
+    assert_eq!(
+        out,
+        [Change::Created(
+            id(10, 100),
+            5,
+            Some(task(7)),
+            NetUser::default()
+        )]
+    );
 }
 
 #[test]
@@ -98,7 +107,15 @@ fn a_namespace_on_the_list_is_given_time_to_be_announced() {
     table.walked_at(vec![seen(net(1, 10, 100, 1))], 1_000_000, &mut out);
     assert_eq!(out, []);
     table.walked_at(vec![seen(net(1, 10, 100, 1))], 70_000_000, &mut out);
-    assert_eq!(out, [Change::Created(id(10, 100), 900_000, Some(task(7)))]);
+    assert_eq!(
+        out,
+        [Change::Created(
+            id(10, 100),
+            900_000,
+            Some(task(7)),
+            NetUser::default()
+        )]
+    );
 }
 
 #[test]
@@ -160,7 +177,7 @@ fn a_successor_at_the_same_place_with_the_same_number_is_another() {
         [
             Change::Dying(id(10, 100), 9, None),
             Change::Destroyed(id(10, 100), 9),
-            Change::Created(id(11, 100), 9, Some(task(7))),
+            Change::Created(id(11, 100), 9, Some(task(7)), NetUser::default()),
         ]
     );
 }
@@ -558,7 +575,10 @@ fn with_hooks_a_lost_creation_is_reported_by_the_list_in_the_end() {
     assert_eq!(out, []);
     let again = table.unannounced().unwrap();
     table.walked_at(vec![seen(net(1, 10, 100, 1))], again, &mut out);
-    assert_eq!(out, [Change::Created(id(10, 100), 1, None)]);
+    assert_eq!(
+        out,
+        [Change::Created(id(10, 100), 1, None, NetUser::default())]
+    );
     assert_eq!(table.unannounced(), None);
 }
 
@@ -599,7 +619,15 @@ fn a_device_made_long_before_is_not_the_namespaces() {
         2 + MAKING + ANNOUNCEMENT_GRACE,
         &mut out,
     );
-    assert_eq!(out, [Change::Created(id(10, 100), 1 + MAKING, None)]);
+    assert_eq!(
+        out,
+        [Change::Created(
+            id(10, 100),
+            1 + MAKING,
+            None,
+            NetUser::default()
+        )]
+    );
 }
 
 #[test]
@@ -613,7 +641,10 @@ fn of_two_tasks_that_make_devices_neither_is_named() {
         3,
         &mut out,
     );
-    assert_eq!(out[0], Change::Created(id(10, 100), 3, None));
+    assert_eq!(
+        out[0],
+        Change::Created(id(10, 100), 3, None, NetUser::default())
+    );
 }
 
 #[test]
@@ -622,7 +653,10 @@ fn a_namespace_that_is_spoken_of_is_reported_at_once() {
     let mut out = Vec::new();
     table.walked_at(vec![seen(net(1, 10, 100, 1))], 3, &mut out);
     assert_eq!(table.claim(100, 4, &mut out), Some(id(10, 100)));
-    assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
+    assert_eq!(
+        out,
+        [Change::Created(id(10, 100), 3, None, NetUser::default())]
+    );
     assert_eq!(table.claim(101, 4, &mut out), None);
 }
 
@@ -633,5 +667,8 @@ fn a_namespace_is_no_younger_than_the_first_word_of_it() {
     // The tracer was late: the plugin was executed at 3.
     table.noticed(net(1, 10, 100, 1), 9, &mut out);
     assert_eq!(table.claim(100, 3, &mut out), Some(id(10, 100)));
-    assert_eq!(out, [Change::Created(id(10, 100), 3, None)]);
+    assert_eq!(
+        out,
+        [Change::Created(id(10, 100), 3, None, NetUser::default())]
+    );
 }

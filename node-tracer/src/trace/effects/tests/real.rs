@@ -79,7 +79,11 @@ fn effects(root: &Path) -> Effects {
         inode: own,
         cookie: None,
     };
-    let host = What::NetnsFound { netns, host: true };
+    let host = What::NetnsFound {
+        netns,
+        host: true,
+        user_ns: None,
+    };
     effects.step(&BTreeSet::new(), &mut vec![at(0, host)]);
     effects
 }
