@@ -29,9 +29,9 @@ use std::{
 
 use self::{
     oracle::Oracle,
-    sources::{Absence, Missing, Source, Teller},
+    sources::{Absence, Missing, OLD_LIST, Source, Teller},
     traced::START,
-    truth::{LOOK, TrueSandbox, Truth},
+    truth::{LOOK, TruePod, TrueSandbox, Truth},
 };
 use crate::{
     clock::Timestamp,
@@ -68,7 +68,7 @@ fn check_node(truth: &Truth, seen: Seen, dice: &mut Dice<'_>) {
         let (truth, why) = smallest(truth.clone(), why, disagrees);
         panic!("{why}\n{truth}");
     }
-    for mut missing in subsets(dice) {
+    for mut missing in subsets(dice).into_iter().flat_map(with_accused) {
         if whole.len() == 1 {
             // The kernel's namespaces and addresses are what a tracer cannot do
             // without.
@@ -96,6 +96,35 @@ fn subsets(dice: &mut Dice<'_>) -> Vec<Missing> {
     let number = 2 + dice.roll(4);
     subsets.push((0..number).map(|_| one(dice)).collect());
     subsets
+}
+
+/// What is missing, and the same of it that has to be named where a ghost or a
+/// duplicate cannot be found.
+fn with_accused(missing: Missing) -> Vec<Missing> {
+    let of = |rule: Rule| {
+        let mut accused = missing.clone();
+        accused.retain(|source, _| is_accused(rule, *source));
+        accused
+    };
+    let mut all = vec![
+        of(Rule::GhostSandbox),
+        of(Rule::DuplicateAddress),
+        missing.clone(),
+    ];
+    all.dedup();
+    all.retain(|missing| !missing.is_empty());
+    all
+}
+
+/// Whether what a rule cannot find without a source makes an exit code, and has to
+/// be said as such. What another one cannot tell is in its own line of the coverage.
+fn is_accused(rule: Rule, source: Source) -> bool {
+    use Source::{Cgroups, Descriptors, Mounts, Pods, Visits};
+    match rule {
+        Rule::GhostSandbox => matches!(source, Pods | Visits | Mounts | Descriptors | Cgroups),
+        Rule::DuplicateAddress => matches!(source, Visits | Mounts | Descriptors | Cgroups),
+        _ => false,
+    }
 }
 
 /// The same with as few pods and other things as show it, too.
@@ -223,25 +252,17 @@ impl Verdicts {
         self.yes(Rule::GhostSandbox, subject).is_some() || undecided()
     }
 
-    /// Whether anything says that a verdict is not known. What a source cannot
-    /// tell is in its own line of the coverage; that ghosts and duplicates could
-    /// not be looked for makes an exit code, and has to be said as such.
+    /// Whether anything says that a verdict is not known, if something has to.
     fn says_unknown(&self, rule: Rule, subject: &Subject, missing: &Missing) -> bool {
         let by_gap = self.gaps.iter().any(|gap| {
             let rules = gap.split_once(':').map_or("", |(rules, _)| rules);
             rules.split(", ").any(|name| name == rule.as_str())
         });
         let pinned = (Rule::PinnedNetns, subject.clone());
-        let matters = match rule {
-            Rule::GhostSandbox | Rule::DuplicateAddress => missing.keys().any(|source| {
-                use Source::{Cgroups, Descriptors, Mounts, Pods, Visits};
-                let of_ghosts = rule == Rule::GhostSandbox && *source == Pods;
-                (of_ghosts || matches!(source, Visits | Mounts | Descriptors | Cgroups))
-                    // That a file is old its owner knows alone.
-                    && missing.get(source) != Some(&Absence::Old)
-            }),
-            _ => false,
-        };
+        let mut sources = missing.iter();
+        // That a file is old its owner knows alone.
+        let matters =
+            sources.all(|(source, absence)| is_accused(rule, *source) && *absence != Absence::Old);
         match self.found.get(&(rule, subject.clone())) {
             Some(verdict) => {
                 verdict.severity >= Severity::Warning || by_gap || !verdict.unknown.is_empty()
@@ -419,8 +440,9 @@ fn broken(
 ) -> Option<String> {
     let mut why = String::new();
     for (place, (whole, less)) in whole.iter().zip(less).enumerate() {
-        compare(whole, less, missing, &mut |rule, subject, what| {
-            if is_so_anyway(truth, rule, subject, missing) {
+        compare(whole, less, missing, &mut |rule, subject, is_less, what| {
+            let is_old = || is_less && is_on_old_list(truth, rule, subject, missing);
+            if is_so_anyway(truth, rule, subject, missing) || is_old() {
                 return;
             }
             let _ = writeln!(why, "look {place}: {} {subject:?}: {what}", rule.as_str());
@@ -454,12 +476,25 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
     }
 }
 
-/// Tells each verdict that the law does not allow.
+/// Whether an old list has the pod whose sandbox is a ghost by a new one: that it
+/// is old its owner knows alone.
+fn is_on_old_list(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing) -> bool {
+    let has = |pod: &TruePod| {
+        let mut its = pod.sandboxes.iter();
+        let is_its = its.any(|sandbox| *subject == Subject::Netns(sandbox.inode));
+        is_its && pod.is_listed(OLD_LIST) && pod.made() <= OLD_LIST
+    };
+    rule == Rule::GhostSandbox
+        && missing.get(&Source::Pods) == Some(&Absence::Old)
+        && truth.pods.iter().any(has)
+}
+
+/// Tells each verdict that the law does not allow, and whether it says less.
 fn compare(
     whole: &Verdicts,
     less: &Verdicts,
     missing: &Missing,
-    tell: &mut dyn FnMut(Rule, &Subject, String),
+    tell: &mut dyn FnMut(Rule, &Subject, bool, String),
 ) {
     for ((rule, subject), found) in &less.found {
         let before = whole.found.get(&(*rule, subject.clone()));
@@ -472,24 +507,24 @@ fn compare(
         let was = before.map_or(Severity::Info, |before| before.severity);
         if found.severity > was && found.severity >= Severity::Warning && !as_ghost {
             let said = format!("{was:?} becomes {:?}: {}", found.severity, found.title);
-            tell(*rule, subject, said);
+            tell(*rule, subject, false, said);
         }
         let Some(before) = before else {
             continue;
         };
         if found.phase > before.phase {
             let said = format!("{:?} becomes {:?}", before.phase, found.phase);
-            tell(*rule, subject, said);
+            tell(*rule, subject, false, said);
         }
         if found.due.is_some() && before.due.is_none() {
             let said = format!("{:?} is due: {}", found.due, found.title);
-            tell(*rule, subject, said);
+            tell(*rule, subject, false, said);
         }
         // That a file of pods is old its owner knows alone.
         let is_old = missing.get(&Source::Pods) == Some(&Absence::Old);
         if !found.deletes.is_subset(&before.deletes) && !is_old {
             let said = format!("deletes {:?}: {}", found.deletes, found.title);
-            tell(*rule, subject, said);
+            tell(*rule, subject, false, said);
         }
     }
     for ((rule, subject), before) in &whole.found {
@@ -501,10 +536,13 @@ fn compare(
             .is_none_or(|found| found.severity < before.severity || found.phase < before.phase);
         if is_less && !less.says_unknown(*rule, subject, missing) {
             let said = match found {
-                Some(found) => format!("becomes {:?} {:?}", found.severity, found.phase),
+                Some(found) => format!(
+                    "becomes {:?} {:?} {:?}",
+                    found.severity, found.phase, found.title
+                ),
                 None => String::from("is gone without a word"),
             };
-            tell(*rule, subject, format!("{said}: {}", before.title));
+            tell(*rule, subject, true, format!("{said}: {}", before.title));
         }
     }
 }

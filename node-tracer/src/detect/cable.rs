@@ -60,6 +60,19 @@ impl<'a> Cables<'a> {
         Self { ends }
     }
 
+    /// Whether a device leads to another namespace than the host's, although it is
+    /// not known to which: by another ID than the devices that do. What CNI stacks
+    /// on others it stacks on the host's.
+    pub(super) fn leads_past_host(&self, entry: &NetnsEntry, device: &Device) -> bool {
+        let stacked = || {
+            let wiring = entry.wiring.as_ref()?;
+            let mut devices = wiring.devices.iter();
+            devices.find(|it| !it.can_be_parent())?.link_nsid
+        };
+        let hosts_id = self.hosts_id(entry, device).or_else(stacked);
+        hosts_id.is_some_and(|id| device.link_nsid != Some(id))
+    }
+
     /// The host's ID in a namespace, as far as another device than this one, of
     /// which only an end on the host can be the other, shows it.
     fn hosts_id(&self, entry: &NetnsEntry, device: &Device) -> Option<i32> {
@@ -209,6 +222,31 @@ mod tests {
         assert_eq!(other_end(&story, 4), Some(200));
         story.push(pod(0));
         assert_eq!(other_end(&story, 4), Some(1));
+    }
+
+    #[test]
+    fn a_device_whose_other_end_is_not_known_leads_past_the_host_by_its_id() {
+        let port = Device {
+            link_nsid: Some(1),
+            ..veth(31, "veth1", 2)
+        };
+        let stacked = Device {
+            kind: Some(String::from("macvlan")),
+            ..veth(3, "eth0", 2)
+        };
+        let past_host = |devices_of_pod: &[Device]| {
+            let pod = devices(5, 100, devices_of_pod, &[], &[]);
+            let hosts = devices(5, 1, &[veth(8, "cali1", 3)], &[], &[]);
+            let node = Node::of(&[host(0), found(1, 100), pod, hosts]);
+            let model = node.0.model();
+            let entry = model.netns.get(ns(100)).unwrap();
+            let device = entry.wiring.as_ref().unwrap().device(31).unwrap();
+            Cables::new(model).leads_past_host(entry, device)
+        };
+        assert!(past_host(&[veth(3, "eth0", 8), port.clone()]));
+        assert!(past_host(&[stacked, port.clone()]));
+        assert!(!past_host(std::slice::from_ref(&port)), "it may lead there");
+        assert!(!past_host(&[veth(3, "eth0", 8), veth(31, "veth1", 2)]));
     }
 
     #[test]

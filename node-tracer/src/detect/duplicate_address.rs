@@ -24,8 +24,8 @@ use std::{
 
 use super::{
     View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_dated, is_routable, joined,
-    kubectl_words, links, links::Link, netns_of, own, pod_of, pod_word, short_id, sleeps_in,
-    stuck_in, task_label, unknown_holder, unread,
+    kubectl_words, leaked_reservation::Judge, links, links::Link, netns_of, own, pod_of, pod_word,
+    short_id, sleeps_in, stuck_in, task_label, unknown_holder,
 };
 use crate::{
     clock::Timestamp,
@@ -614,8 +614,7 @@ fn finding<'a>(
         // Once the ghost is released, the other one has the address to itself.
         (true, true) => {}
         (true, false) => {
-            let mut failures = view.model.failures();
-            let is_sure = unknown.is_empty() && unread(view) == 0 && failures.next().is_none();
+            let is_sure = unknown.is_empty() && are_all(view, address, &owners);
             advice.push(closing_advice(view, address, &owners, is_sure));
         }
         (false, _) => advice.push(String::from(
@@ -749,6 +748,21 @@ fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> O
         )],
         detail: Detail::default(),
     })
+}
+
+/// Whether nobody besides these can have an address: every source has told all
+/// that it knows, and whoever has it anywhere is one of them.
+fn are_all(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>]) -> bool {
+    let model = view.model;
+    let is_owner = |entry: &NetnsEntry| {
+        let mut owners = owners.iter();
+        owners.any(|owner| owner.entry.serial == entry.serial)
+    };
+    let mut with = model.netns.with_address(address);
+    with.all(|entry| entry.dying.is_some() || is_owner(entry))
+        && view.judge().is_some_and(Judge::is_certain)
+        && model.failures().next().is_none()
+        && model.losses.last.is_none()
 }
 
 fn is_pods(owner: &Owner<'_>) -> bool {

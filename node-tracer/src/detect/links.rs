@@ -114,7 +114,11 @@ fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
         Some("veth" | "netkit") => {
             let end = view.cables().other_end(entry, device);
             // Where several could be the other end, none is meant.
-            device.link_nsid.is_some() && end.is_none_or(|end| is_outside(entry, end.entry))
+            let leads_out = match end {
+                Some(end) => is_outside(entry, end.entry),
+                None => !view.cables().leads_past_host(entry, device),
+            };
+            device.link_nsid.is_some() && leads_out
         }
         Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap" | "vlan" | "ipoib") => {
             device.link_nsid.is_some()

@@ -18,7 +18,8 @@
 //! 4. no store that knows says that the address has been given back.
 //!
 //! Without a store that says that it is reserved it is `info`, and so it is
-//! while the runtime lists the sandbox, or may: it calls DEL when it removes it. It is
+//! while the runtime lists the sandbox, or may, also where nobody has asked it: for
+//! [`HOPE`], as it calls DEL when it removes the sandbox. It is
 //! `info`, too, where the store is left over from an earlier CNI, as
 //! [`leaked_reservation`] has it: no pod is given an address out of it; and where
 //! records were lost since the ADD, as the DEL may have been one of them. What
@@ -41,8 +42,8 @@ use std::{
 
 pub(super) use self::reservation::{Stays, stays};
 use super::{
-    View, answering, calls::pod_gone, ghost_sandbox, heard, is_half_heard, is_routable,
-    leaked_reservation, named, own, unfound, unlisted, unread,
+    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, leaked_reservation, named,
+    own, unfound, unlisted, unread,
 };
 use crate::{
     clock::Timestamp,
@@ -209,7 +210,7 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
             let listed = heard(view.model).and_then(|list| list.of_container(case.id));
             // A runtime that does not tell all may have it, unless it has said
             // before that it has not.
-            let may_be = || is_half_heard(view.model) && !case.is_disowned(view);
+            let may_be = || answering(view.model).is_none() && !case.is_disowned(view);
             let may_be = listed.is_some() || may_be();
             match may_be && !view.passed(asked.plus(HOPE)) {
                 true => Severity::Info,

@@ -14,7 +14,7 @@ use std::{
 use super::{View, heard, is_routable, links};
 use crate::{
     clock::Timestamp,
-    event::Address,
+    event::{Address, Device},
     model::{Model, netns::NetnsEntry, sandbox::Known},
 };
 
@@ -114,45 +114,37 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     if entry.host || is_left || sandbox.pod.is_none() {
         return Vec::new();
     }
-    if !is_bare(entry) {
+    if !hides_address(entry) {
         return Vec::new();
     }
-    let called = called_by_sandbox(view.model, entry);
-    let mut named = Vec::new();
-    // The API server means the pod's newest sandbox, by no ID: one that nobody
-    // else calls by any address, and the only one that can have it.
-    if let Some(pod) = sandbox.uid().and_then(|uid| view.model.pods.pod(uid))
-        && !pod.host_network
-        && called.is_empty()
-    {
-        let others = view.model.netns.live();
-        let others = others.filter(|other| other.serial != entry.serial && !other.host);
-        let others = others.filter(|other| !other.is_strangers());
-        let may_be_pods = |other: &&NetnsEntry| {
-            other.sandbox.pod.is_none() || other.sandbox.uid() == sandbox.uid()
-        };
-        let others: Vec<_> = others.filter(may_be_pods).collect();
-        let netns = &view.model.netns;
-        let may_have = |other: &NetnsEntry, address| is_bare(other) || netns.has(other, address);
-        let is_only = |address| !others.iter().any(|other| may_have(other, address));
-        named.extend(pod.ips.iter().copied().filter(|address| is_only(*address)));
+    // The API server names the newest sandbox's, by no ID, which may be another.
+    if !sandbox.named && sandbox.add.is_none() {
+        return Vec::new();
     }
-    if sandbox.named || sandbox.add.is_some() {
-        named.extend(called);
-    }
+    let mut named = called_by_sandbox(view.model, entry);
     named.sort_unstable();
     named.dedup();
-    named.retain(|address| is_routable(*address));
+    let netns = &view.model.netns;
+    named.retain(|address| is_routable(*address) && !netns.has(entry, *address));
     named
 }
 
-/// Whether a pod's own device is there, and no address: what runs in the
-/// namespace may answer for one itself.
-pub(super) fn is_bare(entry: &NetnsEntry) -> bool {
-    let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
-    let mut held = entry.addresses.iter();
-    devices.any(|device| device.name == DEFAULT)
-        && !held.any(|held| is_routable(held.address.address))
+/// Whether a pod's own device is there, and shows no address, nor does the bridge
+/// that it may be a port of: what runs in the namespace may answer for one itself.
+pub(super) fn hides_address(entry: &NetnsEntry) -> bool {
+    let Some(wiring) = &entry.wiring else {
+        return false;
+    };
+    let mut devices = wiring.devices.iter();
+    let Some(device) = devices.find(|device| device.name == DEFAULT) else {
+        return false;
+    };
+    let master = device.master.and_then(|index| wiring.device(index));
+    let shows = |device: &Device| {
+        let mut held = entry.addresses.iter().map(|held| &held.address);
+        held.any(|held| held.ifname == device.name && is_routable(held.address))
+    };
+    !shows(device) && !master.is_some_and(shows)
 }
 
 /// The namespaces that have addresses which the kernel does not show, by

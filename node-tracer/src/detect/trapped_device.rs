@@ -9,7 +9,7 @@
 
 use super::{
     View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
-    pinned_netns, pod_of, stuck_in, way_in,
+    pinned_netns, pod_of, silence, stuck_in, way_in,
 };
 use crate::{
     clock::Timestamp,
@@ -23,8 +23,9 @@ use crate::{
 enum Why {
     /// Its pod is gone: ghost-sandbox tells of it.
     Ghost,
-    /// It is kept for nothing: pinned-netns tells of it.
-    Pinned,
+    /// It is kept for nothing, as far as the runtime was asked: pinned-netns tells
+    /// of it.
+    Pinned { is_certain: bool },
     /// Nothing runs in it.
     Empty,
 }
@@ -65,7 +66,8 @@ fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
     let unused = pinned_netns::unused(view, entry)?;
     let since = unused.since?;
     if pinned_netns::verdict(view, entry).is_some() {
-        return Some((Why::Pinned, since));
+        let is_certain = unused.runtime.is_some();
+        return Some((Why::Pinned { is_certain }, since));
     }
     let runtime = unused.runtime?;
     // A sandbox that is on its way out, of which the runtime does not tell where
@@ -93,7 +95,8 @@ fn finding(
     let whose = label(view.model, entry);
     let state = match why {
         Why::Ghost => "a ghost",
-        Why::Pinned => "kept for nothing",
+        Why::Pinned { is_certain: true } => "kept for nothing",
+        Why::Pinned { is_certain: false } => "perhaps kept for nothing",
         Why::Empty => "empty",
     };
     let held = own::addresses(view, entry);
@@ -105,7 +108,8 @@ fn finding(
         rule: Rule::TrappedDevice,
         severity: match why {
             Why::Ghost => Severity::Critical,
-            Why::Pinned | Why::Empty => Severity::Warning,
+            Why::Pinned { is_certain: false } => Severity::Info,
+            Why::Pinned { is_certain: true } | Why::Empty => Severity::Warning,
         },
         id: finding_id(
             &view.settings.boot_id,
@@ -123,12 +127,24 @@ fn finding(
         addresses,
         holders: holders_of(view.model, entry),
         evidence: claims(entry, wiring, device, why, since),
-        unknown: vec![String::from(
-            "whether the CNI's daemon still counts the device as the old pod's",
-        )],
+        unknown: unknown(view, why),
         advice: advice(view, entry, name, why),
         detail: Detail::default(),
     }
+}
+
+fn unknown(view: &View<'_>, why: Why) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if matches!(why, Why::Pinned { is_certain: false }) {
+        unknown.push(format!(
+            "whether the container runtime has a sandbox of the namespace: {}",
+            silence(view.model)
+        ));
+    }
+    unknown.push(String::from(
+        "whether the CNI's daemon still counts the device as the old pod's",
+    ));
+    unknown
 }
 
 fn claims(
@@ -149,12 +165,12 @@ fn claims(
     let mut claims = vec![evidence(claim, "kernel", wiring.at)];
     let claim = match why {
         Why::Ghost => "the namespace is a ghost: its pod is gone (see the ghost-sandbox finding)",
-        Why::Pinned => "the namespace is kept for nothing (see the pinned-netns finding)",
+        Why::Pinned { .. } => "nothing runs in the namespace (see the pinned-netns finding)",
         Why::Empty => "no task is in the namespace, and the runtime has no sandbox of it",
     };
     let at = match why {
         Why::Ghost => since,
-        Why::Pinned | Why::Empty => entry.held_at.unwrap_or(since),
+        Why::Pinned { .. } | Why::Empty => entry.held_at.unwrap_or(since),
     };
     claims.push(evidence(claim, "tracer", at));
     claims
@@ -166,7 +182,7 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
             "release the namespace as the ghost-sandbox finding says: when it ends, the kernel \
              moves a physical device back to the host's namespace by itself",
         ),
-        Why::Pinned => String::from(
+        Why::Pinned { .. } => String::from(
             "release the namespace as the pinned-netns finding says: when it ends, the kernel \
              moves a physical device back to the host's namespace by itself",
         ),

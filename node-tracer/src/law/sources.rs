@@ -99,7 +99,7 @@ pub(super) enum Absence {
 pub(super) type Missing = BTreeMap<Source, Absence>;
 
 /// When an old list of pods was made.
-const OLD_LIST: i64 = LOOK - 5_000;
+pub(super) const OLD_LIST: i64 = LOOK - 5_000;
 
 /// Where the pod network's store is.
 fn store_path(kind: StoreKind) -> &'static str {
@@ -501,8 +501,10 @@ impl Teller<'_> {
         if pod.inner && sandbox.has_tasks() {
             devices.push(device(30, "docker0", Some("bridge")));
             addresses.push(on([172, 17, 0, 1], "docker0", Some("bridge")));
+            // A namespace has one ID for each other one, and 0 is the host's.
             devices.push(Device {
                 master: Some(30),
+                link_nsid: Some(1),
                 ..story::veth(31, "veth1234567", 2)
             });
         }
@@ -801,10 +803,9 @@ impl Teller<'_> {
             let failure = self.failure(Source::Pods, "pods", time);
             return failure.into_iter().collect();
         }
-        let made = |pod: &TruePod| pod.sandboxes.first().map_or(900, |first| first.made - 5);
         let there = self.truth.pods.iter().filter(|pod| match absence {
             Some(Absence::Half) => pod.is_listed(time) && pod.namespace == "shop",
-            Some(Absence::Old) => pod.is_listed(OLD_LIST) && made(pod) <= OLD_LIST,
+            Some(Absence::Old) => pod.is_listed(OLD_LIST) && pod.made() <= OLD_LIST,
             _ => pod.is_listed(time),
         });
         let pods: Vec<Pod> = there.clone().map(listed_pod).collect();
@@ -815,7 +816,7 @@ impl Teller<'_> {
         {
             *whole = absence.is_none();
             if absence == Some(Absence::Old) {
-                *made_after = Some(s(there.map(made).max().unwrap_or(0)));
+                *made_after = Some(s(there.map(TruePod::made).max().unwrap_or(0)));
             }
         }
         vec![event]

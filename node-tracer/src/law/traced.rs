@@ -49,7 +49,8 @@ impl Truth {
 }
 
 impl TruePod {
-    fn made(&self) -> i64 {
+    /// When it came into the API.
+    pub(super) fn made(&self) -> i64 {
         let first = self.sandboxes.first();
         first.map_or(0, |first| first.made - 5)
     }

@@ -223,14 +223,13 @@ impl Truth {
         truth
     }
 
-    /// An address is reserved for one at a time: for the one who got it last.
+    /// An address is reserved for one at a time: for the one who got it last, or,
+    /// once that is given back, for nobody.
     pub(super) fn give_back(&mut self) {
         let mut given = std::collections::BTreeMap::new();
         for sandbox in self.pods.iter().flat_map(|pod| &pod.sandboxes) {
-            if sandbox.reserved {
-                let last: &mut (i64, u32) = given.entry(sandbox.primary.address).or_default();
-                *last = (*last).max((sandbox.made, sandbox.inode));
-            }
+            let last: &mut (i64, u32) = given.entry(sandbox.primary.address).or_default();
+            *last = (*last).max((sandbox.made, sandbox.inode));
         }
         for sandbox in self.pods.iter_mut().flat_map(|pod| &mut pod.sandboxes) {
             let last = given.get(&sandbox.primary.address);

@@ -33,6 +33,8 @@ pub(crate) struct Answer {
     pub(crate) stores: Vec<PathBuf>,
     /// Since when they have been saying so.
     pub(crate) since: Timestamp,
+    /// They said something else before.
+    pub(crate) is_news: bool,
 }
 
 /// All of them.
@@ -105,6 +107,7 @@ impl Allocations {
                     holder: holder.cloned(),
                     stores,
                     since: time,
+                    is_news: known.answer.is_some(),
                 });
                 changed = true;
             }

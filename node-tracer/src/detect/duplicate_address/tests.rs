@@ -451,6 +451,13 @@ fn an_address_that_the_kernel_does_not_show_is_the_pods_all_the_same() {
     let (open, _) = Node::of(&story).only(7, DUPLICATE, State::Open);
     let doubt = |text: &String| text.contains("no device there has it");
     assert!(open.unknown.iter().any(doubt), "{:?}", open.unknown);
+    // That it has another network's, or one of its own making, changes nothing.
+    let mut net1 = added(6, 100, 77);
+    if let What::AddressAdded { address, .. } = &mut net1.what {
+        address.ifname = String::from("net1");
+    }
+    let (open, _) = Node::of(&[&story[..], &[net1]].concat()).only(7, DUPLICATE, State::Open);
+    assert_eq!(open.addresses, [ip(5)]);
     // What has lost its device has lost the address.
     story.push(devices(6, 100, &[], &[], &[]));
     assert_eq!(Node::of(&story).of_rule(7, DUPLICATE), []);
@@ -458,7 +465,15 @@ fn an_address_that_the_kernel_does_not_show_is_the_pods_all_the_same() {
 
 #[test]
 fn a_pod_is_named_for_deletion_only_if_it_is_known_to_be_the_wrong_one() {
-    let named = |found: bool, made: [Option<i64>; 2], reserved_for: Option<&str>| {
+    let lost = |story: &mut Vec<Event>| {
+        let cause = String::from("ring-full");
+        story.push(at(6, What::EventsLost { cause, count: 1 }));
+    };
+    let nothing = |_: &mut Vec<Event>| {};
+    let named = |found: bool,
+                 made: [Option<i64>; 2],
+                 reserved_for: Option<&str>,
+                 more: &dyn Fn(&mut Vec<Event>)| {
         let mut story = pair();
         let mut times = made.into_iter();
         for event in &mut story {
@@ -487,20 +502,30 @@ fn a_pod_is_named_for_deletion_only_if_it_is_known_to_be_the_wrong_one() {
             }
         }
         story.extend(reserved_for.map(|id| reserved(6, Some(id))));
+        more(&mut story);
         let (open, _) = Node::of(&story).only(7, DUPLICATE, State::Open);
         let advice = open.advice.join(" ");
         advice
             .split_once("delete pod ")
             .map(|(_, words)| words.to_owned())
     };
-    assert_eq!(named(true, [None, None], None), None);
-    assert_eq!(named(true, [Some(-9), Some(-5)], None), None, "a guess");
-    assert_eq!(named(false, [None, None], None), None, "a guess");
+    assert_eq!(named(true, [None, None], None, &nothing), None);
+    assert_eq!(
+        named(true, [Some(-9), Some(-5)], None, &nothing),
+        None,
+        "a guess"
+    );
+    assert_eq!(named(false, [None, None], None, &nothing), None, "a guess");
     let b = Some(String::from("-n shop b"));
-    assert_eq!(named(true, [None, None], Some("sandbox-a")), b);
-    assert_eq!(named(true, [Some(-9), Some(-5)], Some("sandbox-a")), b);
+    assert_eq!(named(true, [None, None], Some("sandbox-a"), &nothing), b);
+    assert_eq!(
+        named(true, [Some(-9), Some(-5)], Some("sandbox-a"), &nothing),
+        b
+    );
+    let a_third = named(true, [None, None], Some("sandbox-a"), &lost);
+    assert_eq!(a_third, None, "what was lost may have told of a third");
     let a = Some(String::from("-n shop a"));
-    assert_eq!(named(false, [None, None], Some("sandbox-b")), a);
+    assert_eq!(named(false, [None, None], Some("sandbox-b"), &nothing), a);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What is not known of a ghost, and therefore not claimed.
 
 use super::{
-    fate::{Case, Fate},
+    fate::{self, Case, Fate},
     ipam::{Giver, Ipam, Outlook},
     telling::Told,
 };
@@ -94,11 +94,14 @@ impl Told<'_, '_> {
             unknown.push(format!(
                 "whether {id:?}, which {address} is reserved for, is this sandbox",
             ));
-        } else if is_reserved && answering(self.view.model).is_none() {
+        } else if is_reserved && fate::pod_of(self.view.model, holder).is_none() {
+            let why = match answering(self.view.model) {
+                Some(_) => String::from("CRI has none of this ID"),
+                None => silence(self.view.model),
+            };
             unknown.push(format!(
                 "whose sandbox {id:?} is, which {address} is reserved for: if another pod's, the \
-                 address is given out already; {}",
-                silence(self.view.model)
+                 address is given out already; {why}"
             ));
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     detect::{View, answering, heard},
     event::{PodRef, ReservationHolder},
     finding::Phase,
-    model::{allocation::Allocation, netns::NetnsEntry},
+    model::{Model, allocation::Allocation, netns::NetnsEntry},
 };
 
 /// What the stores of reservations may take to answer.
@@ -107,16 +107,29 @@ fn fate<'a>(
         Some(holder) if sandbox.id.is_none() && !is_elsewhere(view.model, &holder.container_id) => {
             Fate::Reserved(known)
         }
-        Some(holder) if is_anothers(view, ghost.entry, holder) => Fate::Free(known, answer.since),
-        Some(_) => Fate::Reserved(known),
+        Some(holder) => {
+            let is_anothers = match pod_of(view.model, holder) {
+                // One of another sandbox of the same pod, which is gone, is for
+                // nobody.
+                Some(uid) => sandbox.uid() != Some(uid),
+                // So is that of a sandbox that is long forgotten, of whichever pod;
+                // what is reserved after the pod's end is another's.
+                None => {
+                    let is_new = answer.is_news && answer.since >= ghost.since;
+                    is_new && answering(view.model).is_some()
+                }
+            };
+            match is_anothers {
+                true => Fate::Free(known, answer.since),
+                false => Fate::Reserved(known),
+            }
+        }
     }
 }
 
-/// Whether a reservation is another pod's than a namespace's. One of another
-/// sandbox of the same pod, which is gone, is for nobody. A container of which
-/// nothing tells is another pod's only if the runtime, asked, does not know it.
-fn is_anothers(view: &View<'_>, entry: &NetnsEntry, holder: &ReservationHolder) -> bool {
-    let (model, id) = (view.model, holder.container_id.as_str());
+/// The UID of the pod that a reservation is for, if anything tells.
+pub(super) fn pod_of<'a>(model: &'a Model, holder: &'a ReservationHolder) -> Option<&'a str> {
+    let id = holder.container_id.as_str();
     let called = || {
         let mut calls = model.calls.of_container(id);
         calls.find_map(|call| call.pod.as_ref()?.uid.as_deref())
@@ -131,10 +144,7 @@ fn is_anothers(view: &View<'_>, entry: &NetnsEntry, holder: &ReservationHolder) 
         its.sandbox.uid()
     };
     let stored = || holder.pod.as_ref()?.uid.as_deref();
-    match called().or_else(listed).or_else(inside).or_else(stored) {
-        Some(uid) => entry.sandbox.uid() != Some(uid),
-        None => answering(model).is_some(),
-    }
+    called().or_else(listed).or_else(inside).or_else(stored)
 }
 
 /// How far a ghost has come by an address. What no store tells is not known to

@@ -106,7 +106,7 @@ impl<'a> Judge<'a> {
         let (mut namespaces, mut nameless) = (0, 0);
         for entry in model.netns.live() {
             namespaces += 1;
-            nameless += usize::from(is_nameless(entry));
+            nameless += usize::from(is_nameless(model, entry));
             let sandbox = &entry.sandbox;
             inside.extend(sandbox.id.as_deref());
             inside.extend(sandbox.containers.iter().map(String::as_str));
@@ -341,17 +341,27 @@ fn exists(model: &Model, netns: Netns) -> bool {
 }
 
 /// Whether a namespace is a sandbox's by its mount, or, mounted nowhere, has a pod's
-/// own device, and nothing tells whose, nor its address. One in which no device is left is nobody's any more.
-fn is_nameless(entry: &NetnsEntry) -> bool {
-    let sandbox = &entry.sandbox;
-    let mut tasks = entry.tasks.iter();
-    let is_known = sandbox.id.is_some()
-        || !sandbox.containers.is_empty()
-        || tasks.any(|task| task.container_id.is_some());
-    let mut held = entry.addresses.iter();
-    let has_address = held.any(|held| is_routable(held.address.address));
+/// own device, and nothing tells which sandbox's, nor its address. One in which no
+/// device is left is nobody's any more.
+fn is_nameless(model: &Model, entry: &NetnsEntry) -> bool {
+    let is_sandboxes =
+        || has_sandbox_mount(entry) || (entry.mounts.is_empty() && own::hides_address(entry));
     let devices = entry.wiring.as_ref().map(|wiring| &wiring.devices);
     let is_wired = devices.is_some_and(|devices| !devices.is_empty());
-    let is_sandboxes = has_sandbox_mount(entry) || (entry.mounts.is_empty() && own::is_bare(entry));
-    !entry.host && !is_known && !has_address && is_wired && is_sandboxes
+    let mut held = entry.addresses.iter();
+    let shows_address = held.any(|held| is_routable(held.address.address));
+    let is_hidden = !shows_address || own::hides_address(entry);
+    !entry.host && is_wired && is_hidden && !is_told(model, entry) && is_sandboxes()
+}
+
+/// Whether the sandbox of a namespace is known by its ID, which is that of its
+/// infra container, and not only by a container that it has besides.
+fn is_told(model: &Model, entry: &NetnsEntry) -> bool {
+    let sandbox = &entry.sandbox;
+    let is_reserved_for = |id: &String| {
+        let stores = model.cni.stores();
+        let mut all = stores.flat_map(|listed| &listed.store.reservations);
+        all.any(|each| each.holder.container_id == *id)
+    };
+    sandbox.id.is_some() || sandbox.containers.iter().any(is_reserved_for)
 }

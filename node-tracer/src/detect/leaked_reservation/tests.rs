@@ -523,6 +523,19 @@ fn what_shows_a_sandbox_that_cri_has_forgotten_must_have_been_read() {
     };
     assert_eq!(judged(&sandboxs(SANDBOX_MOUNT)), Some(2));
     assert_eq!(judged(&sandboxs("/run/netns/blue")), None, "a person's");
+    let mut with_net1 = sandboxs(SANDBOX_MOUNT);
+    let mut net1 = added(6, 200, 77);
+    if let What::AddressAdded { address, .. } = &mut net1.what {
+        address.ifname = "net1".into();
+    }
+    with_net1.push(net1);
+    assert_eq!(judged(&with_net1), Some(2), "another network's");
+    let mut with_app = sandboxs(SANDBOX_MOUNT);
+    let app = [pod_task(9, "app", NEW, "app")];
+    with_app[1] = holders(5, 200, &app, &[SANDBOX_MOUNT]);
+    assert_eq!(judged(&with_app), Some(2), "its sandbox's ID is not known");
+    with_app.push(added(6, 200, 77));
+    assert_eq!(judged(&with_app), None, "it has its own");
     let mut known = sandboxs(SANDBOX_MOUNT);
     known.push(cri(7, &[sandbox("other", 200, NEW)]));
     known.push(stored(10, &[(5, "x", -90)]));

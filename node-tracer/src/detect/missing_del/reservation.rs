@@ -48,14 +48,21 @@ pub(in crate::detect) fn stays<'a>(
 ) -> Stays<'a> {
     let model = view.model;
     let answer = |address: &IpAddr| model.allocations.get(*address)?.answer.as_ref();
+    // What a store has given back since it fell silent nobody knows.
+    let silent = |address: &IpAddr| model.allocations.get(*address)?.silent;
+    let mut was_reserved = false;
     for address in ips {
+        let silent = silent(address);
         if let Some((holder, at)) = of_answer(answer(address), id) {
-            return Stays::Reserved {
-                address: *address,
-                holder,
-                kind: store_kind(model, holder),
-                at,
-            };
+            was_reserved = true;
+            if silent.is_none() {
+                return Stays::Reserved {
+                    address: *address,
+                    holder,
+                    kind: store_kind(model, holder),
+                    at,
+                };
+            }
         }
         for (listed, reservation) in model.cni.reservations(*address) {
             let store = &listed.store;
@@ -64,14 +71,20 @@ pub(in crate::detect) fn stays<'a>(
                 same && answer.since > listed.at
             });
             if reservation.holder.container_id == id && !later {
-                return Stays::Reserved {
-                    address: *address,
-                    holder: &reservation.holder,
-                    kind: Some(store.kind),
-                    at: listed.at,
-                };
+                was_reserved = true;
+                if silent.is_none_or(|since| since <= listed.at) {
+                    return Stays::Reserved {
+                        address: *address,
+                        holder: &reservation.holder,
+                        kind: Some(store.kind),
+                        at: listed.at,
+                    };
+                }
             }
         }
+    }
+    if was_reserved {
+        return Stays::Unknown;
     }
     // What ADD gave it is not known, but a store may name it.
     let all = model.cni.stores().filter(|_| ips.is_empty());
@@ -106,8 +119,8 @@ pub(in crate::detect) fn stays<'a>(
     if was_listed || ips.iter().any(would_know) {
         return Stays::Free;
     }
-    let silent = |address: &IpAddr| model.allocations.get(*address).is_none();
-    let waits = !ips.is_empty() && ips.iter().all(silent);
+    let unasked = |address: &IpAddr| model.allocations.get(*address).is_none();
+    let waits = !ips.is_empty() && ips.iter().all(unasked);
     match waits && !view.passed(asked.plus(ANSWER)) {
         true => Stays::NotYet,
         false => Stays::Unknown,

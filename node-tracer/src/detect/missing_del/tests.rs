@@ -23,6 +23,7 @@ fn del(id: &str) -> CniCall {
 fn set_up() -> Vec<Event> {
     vec![
         host(0),
+        cri(0, &[]),
         created(1, 100),
         calls(2, add(ID)),
         added(3, 100, 5),
@@ -62,7 +63,8 @@ fn a_namespace_that_goes_without_del_leaves_its_reservation() {
     let title = "10.0.0.5 stays reserved for it";
     assert!(found.title.ends_with(title), "{}", found.title);
     assert!(said(&found.advice, "flock /var/lib/cni/networks/pods/lock"));
-    assert!(said(&found.unknown, "CRI was not asked"), "{found:#?}");
+    let no_more = "has no such sandbox any more";
+    assert!(found.evidence.iter().any(|e| e.claim.contains(no_more)));
     // The runtime comes back, and takes it back after all.
     node.tell(calls(200, del(ID)));
     node.only(201, MISSING, State::Resolved);
@@ -96,6 +98,23 @@ fn without_a_store_that_would_know_it_is_only_worth_knowing() {
     };
     story.insert(3, ended(3, ipam));
     assert!(at_end(&story, 500).is_none());
+}
+
+#[test]
+fn what_a_store_said_before_it_fell_silent_may_have_changed() {
+    let silence = What::Reservation {
+        address: ip(5),
+        stores: vec![],
+        holder: None,
+    };
+    let mut story = gone();
+    story.insert(5, stored(5, &[(5, ID, 4)]));
+    story.push(reserved(110, Some(ID)));
+    assert_eq!(at_end(&story, 200).unwrap().severity, Severity::Warning);
+    story.push(at(120, silence));
+    assert_eq!(at_end(&story, 200).unwrap().severity, Severity::Info);
+    story.push(stored(130, &[(5, ID, 4)]));
+    assert_eq!(at_end(&story, 200).unwrap().severity, Severity::Warning);
 }
 
 #[test]
@@ -179,6 +198,7 @@ fn a_ghost_is_not_told_twice() {
 fn a_namespace_without_pod_and_without_address_is_told_where_no_ghost_is() {
     let mut story = ghost_story();
     story.extend([removed(63, 100, 5), devices(64, 100, &[], &[], &[])]);
+    story.push(cri(65, &[]));
     let last = ended(4, add(ID));
     story.push(answered(4, add(ID), 5));
     assert_ne!(story.last(), Some(&last));
@@ -196,6 +216,7 @@ fn where_the_namespace_was_never_known_the_pods_end_counts() {
         call
     };
     let mut story = vec![
+        cri(0, &[]),
         calls(2, unseen(add(ID))),
         answered(4, unseen(add(ID)), 5),
         listed(6, &[pod("checkout-x8k2p", OLD, &[ip(5)])]),
@@ -520,6 +541,16 @@ fn a_runtime_that_has_not_told_all_may_have_it_and_a_lost_record_may_be_its_del(
         assert_eq!(severity(some, 160), Some(Severity::Info));
         assert_eq!(severity(some, 701), Some(Severity::Warning), "long enough");
     }
+    let mut unasked = story(&[]);
+    unasked.retain(|event| !matches!(event.what, What::SandboxesListed { .. }));
+    let found = at_end(&unasked, 160).unwrap();
+    assert_eq!(found.severity, Severity::Info);
+    assert!(said(&found.unknown, "CRI was not asked"), "{found:#?}");
+    assert_eq!(
+        at_end(&unasked, 701).unwrap().severity,
+        Severity::Warning,
+        "long enough"
+    );
     let lost = |seconds| {
         let cause = String::from("ring-full");
         at(seconds, What::EventsLost { cause, count: 1 })

@@ -179,10 +179,16 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         ));
     }
     let pod = entry.sandbox.pod.as_ref();
-    if pod.is_some_and(|pod| *pod != PodRef::default()) && ghost_sandbox::is_untold(view, entry) {
-        unknown.push(String::from(
+    let is_known = pod.is_some_and(|pod| *pod != PodRef::default());
+    match pinned.unused.stopped {
+        _ if !ghost_sandbox::is_untold(view, entry) => {}
+        _ if is_known => unknown.push(String::from(
             "whether its pod still exists: no pod list tells",
-        ));
+        )),
+        Some(_) => unknown.push(String::from(
+            "whose it is, and so whether its pod is just being deleted",
+        )),
+        None => {}
     }
     unknown
 }
@@ -197,7 +203,7 @@ fn hidden(entry: &NetnsEntry) -> Option<&'static str> {
              seen to lead out",
         );
     }
-    own::is_bare(entry).then_some(
+    own::hides_address(entry).then_some(
         "whether it still has an address: its pod's device is there and shows none, as with gVisor, \
          and nothing names one",
     )

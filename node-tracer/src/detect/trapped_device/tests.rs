@@ -69,6 +69,18 @@ fn a_device_in_a_namespace_that_is_kept_for_nothing_is_trapped() {
 }
 
 #[test]
+fn a_device_is_not_known_to_be_trapped_while_the_runtime_does_not_tell_all() {
+    let mut story = unused(SANDBOX_MOUNT);
+    story.push(attached(6, &[attachment("sandbox-old", Some(100), 5, 4)]));
+    assert_eq!(trapped(&story).unwrap().severity, Severity::Warning);
+    for silent in [half_of_cri(7, &[]), cri_fails(7)] {
+        let found = trapped(&[&story[..], &[silent]].concat()).unwrap();
+        assert_eq!(found.severity, Severity::Info);
+        assert!(found.unknown[0].contains("CRI"), "{:?}", found.unknown);
+    }
+}
+
+#[test]
 fn a_device_is_told_apart_from_what_programs_make() {
     for bend in [
         |device: &mut Device| device.hardware = None,

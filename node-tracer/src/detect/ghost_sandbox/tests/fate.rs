@@ -157,7 +157,12 @@ fn a_reservation_for_another_container_arms_it() {
     assert!(untold.unknown.iter().any(doubts), "{:?}", untold.unknown);
     let with = |sandboxes: &[RuntimeSandbox]| [&story[..], &[cri(65, sandboxes)]].concat();
     let finding = ghost(&with(&[]), 67).unwrap();
-    assert_eq!(phase(&finding), Phase::Armed, "its own ID is known");
+    assert_eq!(phase(&finding), Phase::Armed, "it was its own before");
+    let mut old = with(&[]);
+    old.retain(|event| event.time == s(64) || !matches!(event.what, What::Reservation { .. }));
+    let finding = ghost(&old, 67).unwrap();
+    assert_eq!(phase(&finding), Phase::Suspected, "of one long forgotten");
+    assert!(finding.unknown.iter().any(doubts), "{:?}", finding.unknown);
     let of = |uid| RuntimeSandbox {
         netns: None,
         ..sandbox("who-knows", 200, uid)
