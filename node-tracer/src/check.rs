@@ -2,6 +2,7 @@
 //! every source once as `scan` would, says what came of it, and leaves again.
 
 use crate::{
+    apart,
     clock::Timestamp,
     config::Config,
     coverage,
@@ -30,6 +31,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     } = Attached::new(proc, &config.wanted())?;
     drop(shown);
     privileges::keep(look);
+    apart::begin();
     for warning in warnings {
         tracing::info!("{warning}");
     }

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::values::{duration, metrics_address, offset};
+use self::values::{duration, metrics_address, offset, size};
 
 // By its path: where this file is included by its own, it has no folder.
 #[path = "cli/values.rs"]
@@ -368,9 +368,20 @@ pub(crate) struct Stall {
 pub(crate) struct Recording {
     /// Write every event to a file, for replay; it must not exist
     ///
-    /// In a folder, to a new file each time, named after the time.
+    /// In a folder, to a new file each time, named after the time. At half of
+    /// --record-limit it goes on in a new file, and FILE.1 is the one before:
+    /// replay FILE.1 FILE reads both.
     #[arg(long = "record", value_name = "FILE", help_heading = HOW)]
     pub(crate) file: Option<PathBuf>,
+    /// How much a recording takes at most, FILE.1 too; what is oldest goes
+    #[arg(
+        long = "record-limit",
+        value_name = "SIZE",
+        default_value = "1G",
+        value_parser = size,
+        help_heading = HOW
+    )]
+    pub(crate) limit: u64,
 }
 
 /// For tests.

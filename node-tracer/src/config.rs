@@ -116,6 +116,8 @@ pub(crate) struct Config {
     pub(crate) duration: Option<Duration>,
     /// Where to record.
     pub(crate) record: Option<PathBuf>,
+    /// How many bytes that may take.
+    pub(crate) record_limit: u64,
     /// Where metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
     /// Where signs of life are given.
@@ -262,6 +264,7 @@ impl Config {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: recording.file.clone(),
+            record_limit: recording.limit,
             metrics: *metrics,
             heartbeat: heartbeat.clone(),
             seal_root: *seal_root,
@@ -286,6 +289,7 @@ impl Config {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: recording.file.clone(),
+            record_limit: recording.limit,
             ..Self::common(common, false)?
         })
     }
@@ -399,6 +403,7 @@ impl Config {
             stall_threshold: DEFAULT_THRESHOLD,
             duration: None,
             record: None,
+            record_limit: 0,
         })
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct View<'a> {
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
     unresolved: OnceCell<Unresolved<'a>>,
+    /// Findings that there are besides those that are told.
+    left_out: Cell<usize>,
 }
 
 impl<'a> View<'a> {
@@ -118,6 +120,7 @@ impl<'a> View<'a> {
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
             unresolved: OnceCell::new(),
+            left_out: Cell::new(0),
         }
     }
 
@@ -236,7 +239,27 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         orphan_veth::detect,
         events_lost::detect,
     ];
-    rules.iter().flat_map(|rule| rule(view)).collect()
+    let mut all = Vec::new();
+    for rule in rules {
+        all.append(&mut rule(view));
+        if all.len() > MAX_FINDINGS {
+            // Always the same ones, so that none comes and goes.
+            all.sort_by(|a: &Finding, b| rank(a).cmp(&rank(b)));
+            let left_out = all.len() - MAX_FINDINGS;
+            view.left_out.set(view.left_out.get() + left_out);
+            all.truncate(MAX_FINDINGS);
+            all.shrink_to_fit();
+        }
+    }
+    all
+}
+
+/// Findings at a time, at most: the worst and the oldest. Each takes some KiB,
+/// twice, and nobody reads more.
+const MAX_FINDINGS: usize = 4_096;
+
+fn rank(finding: &Finding) -> impl Ord {
+    (Reverse(finding.severity), finding.since, &finding.id)
 }
 
 /// Addresses at most whose reservations are asked for because of CNI calls:
@@ -271,7 +294,12 @@ pub(crate) fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
 /// What the rules could not judge, and why.
 pub(crate) fn gaps(view: &View<'_>) -> Vec<String> {
     let rules = [leaked_reservation::gap, orphan_veth::gap];
-    rules.iter().filter_map(|rule| rule(view)).collect()
+    let left_out = Some(view.left_out.get()).filter(|count| *count > 0);
+    let left_out = left_out.map(|count| {
+        format!("{count} more findings: no more than {MAX_FINDINGS}, the worst, are told")
+    });
+    let gaps = rules.iter().filter_map(|rule| rule(view));
+    gaps.chain(left_out).collect()
 }
 
 /// What the runtime itself says, if it answers.

@@ -18,6 +18,7 @@
 //! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
 //! | [`log`], [`fault`], [`progress`], [`terminal`] | what the tool says about itself, what failed, and what it goes on with; to whom |
 //! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
+//! | [`apart`] | threads that may hang, and ending without them |
 //! | [`privileges`] | which of root's powers are used, and giving up the others |
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`repair`] | the one that changes the node, and only if told to |
@@ -31,6 +32,7 @@
     expect(dead_code, unused_imports, reason = "what reads nothing is not called")
 )]
 
+mod apart;
 mod check;
 mod cli;
 mod clock;
@@ -99,17 +101,17 @@ fn main() -> ExitCode {
     privileges::hide_memory();
     progress::begin();
     let code = match run(&cli.command) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(error) => {
             let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
             let line = format!("node-tracer: {}\n", Printable(text));
             let _ = log::Stderr.write_all(line.as_bytes());
-            ExitCode::from(FAILED)
+            FAILED
         }
     };
     log::flush();
-    code
+    apart::exit(code)
 }
 
 fn run(command: &Command) -> anyhow::Result<u8> {
@@ -125,12 +127,14 @@ fn run(command: &Command) -> anyhow::Result<u8> {
                 None => privileges::CapabilitySet::empty(),
             };
             privileges::keep(config.privileges.look() | write);
+            apart::begin();
             let something = scan::run(&config)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Explain(options) => {
             let config = Config::explain(options)?;
             privileges::keep(config.privileges.look());
+            apart::begin();
             let something = explain::command::run(&options.subject, &config)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }

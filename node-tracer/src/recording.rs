@@ -6,9 +6,13 @@
 //! ([`Note`]); in the [`Header`] what findings' IDs are made from. So a replay
 //! gives the same findings with the same IDs. It is readable by the owner
 //! alone.
+//!
+//! One that has reached half of its size limit goes on in a new file with a
+//! header of its own ([`Header::part`]); the newest two are kept.
 
 mod reader;
 mod recorder;
+mod tape;
 
 use std::time::Duration;
 
@@ -17,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::{
     reader::{Line, ReadError, Recording},
     recorder::{Recorder, RecordingError},
+    tape::Opened,
 };
 use crate::{clock::Timestamp, config::Node, detect::Settings, record::CoverageItem};
 
@@ -48,6 +53,13 @@ pub(crate) struct Header {
     /// The version that has written it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
+    /// How many parts were before this one; the run began with the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub(crate) part: u64,
+}
+
+fn is_first(part: &u64) -> bool {
+    *part == 0
 }
 
 /// Commands that record.
@@ -94,7 +106,17 @@ impl Header {
             stall_threshold_ns: u64::try_from(stall_threshold.as_nanos()).ok(),
             command,
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            part: 0,
         }
+    }
+
+    /// Whether another begins the next part of the same recording.
+    pub(crate) fn goes_on_in(&self, other: &Self) -> bool {
+        let next = Self {
+            part: self.part + 1,
+            ..self.clone()
+        };
+        next == *other
     }
 
     /// What the rules were told.

@@ -49,6 +49,7 @@ use self::{
     plan::Plan,
 };
 use crate::{
+    apart,
     clock::Timestamp,
     config::{Config, Making, Repair},
     output,
@@ -79,6 +80,7 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
         _ => privileges::CapabilitySet::empty(),
     };
     privileges::keep(config.privileges.look() | write);
+    apart::begin();
     let mut sinks = output::sinks(config, false)?;
     match (repair, hands) {
         (Repair::Plan(making), _) => plan_for(config, making, &mut sinks),

@@ -42,25 +42,61 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     let tally = Tally::default();
     let _shown = tally.show(&config.files);
     let sinks = || sinks(config, &tally);
+    // One that may go on in the next file.
+    let mut begun: Option<Run> = None;
     for path in &config.files {
-        let told = match Input::open(path, &tally) {
-            Ok(input) if logs::is_recording(input.beginning()) => {
-                // New ones for each: what one run has printed is not what the
-                // next has.
-                sinks().and_then(|sinks| one(input, sinks))
-            }
+        let recording = match Input::open(path, &tally) {
+            Ok(input) if logs::is_recording(input.beginning()) => recording(input),
             Ok(input) => {
                 logs.push(input);
                 continue;
             }
             Err(error) => Err(Failure::Log(error)),
         };
-        match told {
-            Ok(Told::Whole { found }) => something |= found,
-            // There is nobody left to tell.
-            Ok(Told::Unheard { found }) => return Ok(something | found),
-            Err(failure) => failed.note(failure)?,
+        let mut recording = match recording {
+            Ok(recording) => recording,
+            Err(failure) => {
+                failed.note(failure)?;
+                continue;
+            }
+        };
+        let mut run = match begun.take() {
+            Some(mut run) if run.goes_on_in(recording.header()) => {
+                run.next_part();
+                run
+            }
+            before => {
+                if let Some(before) = before {
+                    something |= before.finish()?;
+                }
+                // New sinks for each: what one run has printed is not what the
+                // next has.
+                match sinks() {
+                    Ok(sinks) => begin(&recording, sinks),
+                    Err(failure) => {
+                        failed.note(failure)?;
+                        continue;
+                    }
+                }
+            }
+        };
+        match hear(&mut recording, &mut run) {
+            Ok(()) => {}
+            Err(Failure::Write(error)) => return Err(error.into()),
+            Err(failure) => {
+                something |= run.finish()?;
+                failed.note(failure)?;
+                continue;
+            }
         }
+        // There is nobody left to tell.
+        if run.is_unheard() {
+            return Ok(something | run.found());
+        }
+        begun = Some(run);
+    }
+    if let Some(run) = begun {
+        something |= run.finish()?;
     }
     if !logs.is_empty() {
         let frame = logs::Frame {
@@ -127,7 +163,9 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool
     let _shown = tally.show(&[path.to_owned()]);
     let sink = tally.findings(sink);
     let told = match Input::open(path, &tally) {
-        Ok(input) if logs::is_recording(input.beginning()) => one(input, vec![sink]),
+        Ok(input) if logs::is_recording(input.beginning()) => {
+            recording(input).and_then(|recording| tell(recording, vec![sink]))
+        }
         Ok(input) => logs::run(vec![input], &logs::Frame::default(), vec![sink]),
         Err(error) => Err(Failure::Log(error)),
     };
@@ -182,27 +220,46 @@ impl From<SinkError> for Failure {
     }
 }
 
-fn one(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Told, Failure> {
-    steady::forget_steps();
+type File = Recording<BufReader<Input>>;
+
+fn recording(input: Input) -> Result<File, Failure> {
     let name = input.name().to_owned();
-    let recording = Recording::new(name, BufReader::with_capacity(BUFFER, input))?;
-    tell(recording, sinks)
+    let input = BufReader::with_capacity(BUFFER, input);
+    Ok(Recording::new(name, input)?)
+}
+
+fn begin<R: BufRead>(recording: &Recording<R>, sinks: Vec<Box<dyn Sink>>) -> Run {
+    steady::forget_steps();
+    Run::new(recording.header().clone(), recording.name(), sinks)
 }
 
 fn tell<R: BufRead>(
     mut recording: Recording<R>,
     sinks: Vec<Box<dyn Sink>>,
 ) -> Result<Told, Failure> {
-    let (header, name) = (recording.header().clone(), recording.name().to_owned());
-    let mut run = Run::new(header, &name, sinks);
+    let mut run = begin(&recording, sinks);
+    match hear(&mut recording, &mut run) {
+        Ok(()) if run.is_unheard() => Ok(Told::Unheard { found: run.found() }),
+        Ok(()) => Ok(Told::Whole {
+            found: run.finish()?,
+        }),
+        Err(failure @ Failure::Write(_)) => Err(failure),
+        Err(failure) => {
+            run.finish()?;
+            Err(failure)
+        }
+    }
+}
+
+/// Takes a file in, to its end or until nobody listens. What was read before an
+/// error is to be told all the same.
+fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<(), Failure> {
     loop {
         let line = match recording.next() {
             Ok(Some(line)) => line,
-            Ok(None) => break,
+            Ok(None) => return Ok(()),
             Err(error) => {
-                // What was read by then is told all the same.
                 run.breaks_off();
-                run.finish()?;
                 return Err(error.into());
             }
         };
@@ -214,13 +271,9 @@ fn tell<R: BufRead>(
             Line::Torn => run.torn(),
         }
         if run.is_unheard() {
-            let found = run.found();
-            return Ok(Told::Unheard { found });
+            return Ok(());
         }
     }
-    Ok(Told::Whole {
-        found: run.finish()?,
-    })
 }
 
 /// Where the recorded node's clock was set, so is the one that times are read

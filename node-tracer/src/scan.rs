@@ -29,6 +29,9 @@ use crate::{
 /// Pause between looks of a scan that goes on.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the end waits for the recording's disk.
+const DISK: Duration = Duration::from_secs(2);
+
 /// Pause before a second look.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
@@ -38,8 +41,15 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     let started = Instant::now();
     let mut sinks = output::sinks(config, true)?;
     let recorder = config.record.as_deref().map(|path| {
-        let command = recording::Command::Scan;
-        Recorder::create(path, command, &config.node, config.stall_threshold)
+        let (limit, threshold) = (config.record_limit, config.stall_threshold);
+        let opened = Recorder::open(path)?;
+        Recorder::start(
+            opened,
+            limit,
+            recording::Command::Scan,
+            &config.node,
+            threshold,
+        )
     });
     let mut looker = Looker::new(config)?;
     let mut scan = Scan::new(config, &looker, recorder.transpose()?)?;
@@ -56,7 +66,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     items.extend(config.privileges.missing(config.privileges.look()));
     let node = &config.node.name;
     let now = Timestamp::now();
-    scan.ended(&items, now)?;
+    items.extend(scan.ended(&items, now)?);
     let mut tell = |record: Record<'_>| -> anyhow::Result<()> {
         for sink in &mut sinks {
             output::quietly(Sink::write(sink.as_mut(), &record).map(drop))?;
@@ -216,15 +226,26 @@ impl Scan {
         self.take(looked)
     }
 
-    /// Ends the recording.
-    fn ended(&mut self, items: &[CoverageItem], time: Timestamp) -> anyhow::Result<()> {
+    /// Ends the recording; what it lacks is an item of its own.
+    fn ended(
+        &mut self,
+        items: &[CoverageItem],
+        time: Timestamp,
+    ) -> anyhow::Result<Option<CoverageItem>> {
         let signals = items.to_vec();
         self.note(&Note::Coverage { signals })?;
         self.note(&Note::Ended { time })?;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush()?;
-        }
-        Ok(())
+        let Some(recorder) = &mut self.recorder else {
+            return Ok(None);
+        };
+        let left = recorder.end(DISK)?;
+        let path = recorder.path().display();
+        Ok((left > 0).then(|| CoverageItem {
+            signal: String::from("recording"),
+            mechanism: None,
+            reason: Some(format!("the disk of {path} does not answer")),
+            unknown: vec![format!("{left} lines are not in the recording")],
+        }))
     }
 
     fn note(&mut self, note: &Note) -> anyhow::Result<()> {

@@ -27,6 +27,7 @@ use self::{
     runtime::Runtime, space::Space,
 };
 use crate::{
+    apart,
     config::Config,
     coverage,
     event::Event,
@@ -69,6 +70,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let look = config.privileges.trace(ebpf::use_takes_capability);
     let starter = Starter::start(ATTACH | look | WRITE)?;
     privileges::keep(look);
+    apart::begin();
     log::queue().context("cannot start a thread")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

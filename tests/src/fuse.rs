@@ -1,6 +1,6 @@
 //! The FUSE server behind [`HangFs`](crate::hangfs::HangFs), straight on
 //! /dev/fuse: one folder with one file, `hang`, whose read is taken in and
-//! never answered. Runs in a helper process.
+//! never answered; or nothing at all is answered. Runs in a helper process.
 //!
 //! The reader becomes uninterruptible only when it is killed *after* its
 //! request was taken in, so each one is reported on stdout (`read PID`).
@@ -161,6 +161,12 @@ fn answer(request: &[u8]) -> Option<(u64, Answer)> {
     Some((unique, answer))
 }
 
+/// Whether a request is the first one.
+fn is_init(request: &[u8]) -> bool {
+    let opcode = number(request, 4).map(u32::from_ne_bytes);
+    opcode.map(Request::of) == Some(Request::Init)
+}
+
 fn reply(device: &mut File, unique: u64, error: i32, data: &[u8]) {
     let header = Layout::default()
         .u32(&[16 + data.len() as u32, (-error) as u32])
@@ -182,8 +188,19 @@ pub(crate) fn detach(path: &Path) {
     }
 }
 
-/// Mounts at `mount_point` and serves until stdin is closed.
-pub(crate) fn serve(mount_point: &Path) -> anyhow::Result<()> {
+/// What a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// All but the read of the file.
+    HangingRead,
+    /// Nothing, once it is mounted: requests are taken in, so that no signal
+    /// ends who waits for one.
+    Silent,
+}
+
+/// Mounts at `mount_point`, a folder or a file, and serves until stdin is
+/// closed.
+pub(crate) fn serve(mount_point: &Path, manner: Manner) -> anyhow::Result<()> {
     // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"hangfs".as_ptr()) };
     let mut device = File::options()
@@ -193,8 +210,12 @@ pub(crate) fn serve(mount_point: &Path) -> anyhow::Result<()> {
         .context("open /dev/fuse")?;
     let source = CString::new(own_prefix())?;
     let target = c_path(mount_point)?;
+    let mode = match mount_point.is_dir() {
+        true => libc::S_IFDIR,
+        false => libc::S_IFREG,
+    };
     let options = CString::new(format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+        "fd={},rootmode={mode:o},user_id=0,group_id=0,allow_other",
         device.as_raw_fd()
     ))?;
     // SAFETY: mount reads NUL-terminated strings, which outlive the call.
@@ -212,12 +233,12 @@ pub(crate) fn serve(mount_point: &Path) -> anyhow::Result<()> {
             .with_context(|| format!("mount {}", mount_point.display()));
     }
     println!("ready");
-    let served = answer_all(&mut device);
+    let served = answer_all(&mut device, manner);
     detach(mount_point);
     served
 }
 
-fn answer_all(device: &mut File) -> anyhow::Result<()> {
+fn answer_all(device: &mut File, manner: Manner) -> anyhow::Result<()> {
     let mut buffer = vec![0; 1 << 17];
     loop {
         let wait = |fd| libc::pollfd {
@@ -242,7 +263,11 @@ fn answer_all(device: &mut File) -> anyhow::Result<()> {
             }
             Err(error) => return Err(error).context("read /dev/fuse"),
         };
-        match answer(&buffer[..length]) {
+        let request = &buffer[..length];
+        if manner == Manner::Silent && !is_init(request) {
+            continue;
+        }
+        match answer(request) {
             Some((unique, Answer::Data(data))) => reply(device, unique, 0, &data),
             Some((unique, Answer::Error(error))) => reply(device, unique, error, &[]),
             Some((_, Answer::Hang(pid))) => println!("read {pid}"),

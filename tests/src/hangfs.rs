@@ -15,6 +15,52 @@ use crate::{fuse, helper, wait};
 /// For the server and for a reader, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// A file system that answers nothing, mounted over something: whoever needs an
+/// answer waits in uninterruptible sleep until this is dropped.
+#[derive(Debug)]
+pub struct SilentFs {
+    server: Child,
+    mount_point: PathBuf,
+}
+
+impl SilentFs {
+    /// Covers a file or a folder.
+    pub fn cover(path: &Path) -> anyhow::Result<Self> {
+        let mut server = helper::command(None, None, "fuse-silent")
+            .arg(path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the FUSE server")?;
+        let stdout = server.stdout.take().context("no pipe")?;
+        let this = Self {
+            server,
+            mount_point: path.to_owned(),
+        };
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "the FUSE server says {line:?}");
+        Ok(this)
+    }
+}
+
+impl Drop for SilentFs {
+    fn drop(&mut self) {
+        end(&mut self.server);
+        fuse::detach(&self.mount_point);
+    }
+}
+
+/// Ends a server: its device is closed with it, and the kernel fails all that
+/// is open.
+fn end(server: &mut Child) {
+    drop(server.stdin.take());
+    let ended = |server: &mut Child| matches!(server.try_wait(), Ok(Some(_)) | Err(_));
+    if !wait::settle(Duration::from_secs(3), || ended(server)) {
+        let _ = server.kill();
+        wait::settle(Duration::from_secs(3), || ended(server));
+    }
+}
+
 /// A mounted file system of [`fuse`](crate::hangfs), served by a child process.
 ///
 /// Who reads [`file`](Self::file) and is then killed stays in uninterruptible
@@ -108,14 +154,8 @@ impl HangFs {
         let Some(mut server) = self.server.take() else {
             return;
         };
-        drop(server.stdin.take());
         let _ = signal(&server, libc::SIGCONT);
-        let ended = |server: &mut Child| matches!(server.try_wait(), Ok(Some(_)) | Err(_));
-        if !wait::settle(Duration::from_secs(3), || ended(&mut server)) {
-            // Not fatal for the readers either: the device is closed with it.
-            let _ = server.kill();
-            wait::settle(Duration::from_secs(3), || ended(&mut server));
-        }
+        end(&mut server);
         fuse::detach(&self.mount_point);
     }
 }

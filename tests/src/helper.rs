@@ -43,7 +43,8 @@ pub fn act_if_asked() {
 
 fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
     match (role, args) {
-        ("fuse", [mount_point]) => fuse::serve(Path::new(mount_point)),
+        ("fuse", [at]) => fuse::serve(Path::new(at), fuse::Manner::HangingRead),
+        ("fuse-silent", [at]) => fuse::serve(Path::new(at), fuse::Manner::Silent),
         ("runtime", []) => runtime::serve(),
         ("journald", [folder]) => journald::serve(Path::new(folder)),
         ("containerd", [folder, plugins, network, volumes @ ..]) => {

@@ -29,6 +29,23 @@ pub(super) fn metrics_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Less would hold little more than the start.
+const LEAST_SIZE: u64 = 1 << 20;
+
+/// `512M`, `1G`: bytes, by powers of 1,024.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || String::from("write it like 64M or 1G, at least 1M");
+    let (number, shift) = match text.split_at_checked(text.len().saturating_sub(1)) {
+        Some((number, "M")) => (number, 20),
+        Some((number, "G")) => (number, 30),
+        _ => return Err(wrong()),
+    };
+    let plain = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse::<u64>().ok().filter(|_| plain);
+    let size = number.and_then(|number| number.checked_mul(1 << shift));
+    size.filter(|size| *size >= LEAST_SIZE).ok_or_else(wrong)
+}
+
 /// `+08:00`, `-0330`, `+8`, `Z`: seconds east of UTC.
 pub(super) fn offset(text: &str) -> Result<i32, String> {
     let wrong = || String::from("write it like +08:00, -0330 or Z");
@@ -69,6 +86,25 @@ mod tests {
         assert_eq!(of("[::1]:9464").unwrap(), "[::1]:9464");
         for wrong in ["", "localhost", "70000", "10.0.0.1", "::1:9464:x"] {
             assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_size_has_a_unit_and_is_not_too_small() {
+        assert_eq!(size("1M"), Ok(1 << 20));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for wrong in [
+            "",
+            "M",
+            "0M",
+            "1",
+            "1K",
+            "+1M",
+            "1 M",
+            "1é",
+            "99999999999999G",
+        ] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -2,22 +2,36 @@
 //! told apart from whatever should be. A recording may come from another
 //! machine: it is data and is trusted with nothing.
 
-use std::io::{self, BufRead};
+use std::{
+    borrow::Cow,
+    io::{self, BufRead},
+};
 
 use serde::{Deserialize, de};
 use serde_json::Value;
 
 use super::{Header, KIND, Note};
 use crate::{
-    event::{Event, What},
+    clock::Timestamp,
+    event::{Event, Pod, What},
     record::SCHEMA,
 };
 
 /// The longest first line.
 const MAX_HEADER: usize = 64 << 10;
-/// The longest other line. Lists are the longest: the API server's pods, at
-/// 150,000, would be half of it.
-const MAX_LINE: usize = 128 << 20;
+/// The longest other line. Lists are the longest: twice as many pods as the
+/// model takes.
+const MAX_LINE: usize = 24 << 20;
+/// Below this a line needs no look at what reading it would take.
+const SMALL: usize = 64 << 10;
+/// What reading a line may take.
+const MAX_COST: usize = 160 << 20;
+/// What a value takes at most while the line is read: one that is empty takes
+/// two bytes there, and in memory a place in a list that has grown by halves,
+/// several times, as serde reads an event's kind after its fields.
+const VALUE: usize = 200;
+/// The same in a list of pods, which is read straight into place.
+const POD_VALUE: usize = 100;
 /// What is kept of the buffer after a long line.
 const BUFFER: usize = 1 << 20;
 
@@ -203,30 +217,90 @@ fn header(name: &str, line: &[u8]) -> Result<Header, ReadError> {
     })
 }
 
+/// What kind of line it is.
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow)]
+    event: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "type")]
+    note: Option<Cow<'a, str>>,
+}
+
+/// The one kind of event that can be as long as a cluster is large, to be read
+/// as it comes.
+#[derive(Deserialize)]
+struct Pods {
+    time: Timestamp,
+    source: String,
+    at: Timestamp,
+    #[serde(default)]
+    made_after: Option<Timestamp>,
+    #[serde(default)]
+    whole: bool,
+    pods: Vec<Pod>,
+}
+
+impl From<Pods> for Event {
+    fn from(listed: Pods) -> Self {
+        Self {
+            time: listed.time,
+            what: What::PodsListed {
+                source: listed.source,
+                at: listed.at,
+                made_after: listed.made_after,
+                whole: listed.whole,
+                pods: listed.pods,
+            },
+        }
+    }
+}
+
 /// What a line says, or why that cannot be understood.
 fn parse(line: &[u8]) -> Result<Line, String> {
-    let why = match serde_json::from_slice::<Event>(line) {
-        Ok(event) => return Ok(Line::Event(event)),
-        Err(why) => reason(&why),
-    };
-    let Ok(value) = serde_json::from_slice::<Value>(line) else {
-        return Err(why);
-    };
-    let text = |key: &str| value.get(key).and_then(Value::as_str);
-    match (text("event"), text("type")) {
+    let event = || serde_json::from_slice::<Event>(line);
+    if line.len() <= SMALL
+        && let Ok(event) = event()
+    {
+        return Ok(Line::Event(event));
+    }
+    let kind: Kind<'_> = serde_json::from_slice(line).map_err(|why| reason(&why))?;
+    let is_list = kind.event.as_deref() == Some("pods-listed");
+    let each = if is_list { POD_VALUE } else { VALUE };
+    if values(line).saturating_mul(each) + 2 * line.len() > MAX_COST {
+        return Err(String::from("it holds more than can be read at once"));
+    }
+    let read = match (kind.event.as_deref(), kind.note.as_deref()) {
         (Some(kind), _) if is_unknown::<What>("event", kind) => Ok(Line::Unknown(kind.to_owned())),
-        (Some(_), _) => Err(why),
         (None, Some(kind)) if is_unknown::<Note>("type", kind) => {
             Ok(Line::Unknown(kind.to_owned()))
         }
-        (None, Some(_)) => match Note::deserialize(&value) {
-            Ok(note) => Ok(Line::Note(note)),
-            Err(why) => Err(reason(&why)),
-        },
-        (None, None) => Err(String::from(
-            "it is neither an event nor anything else known",
-        )),
+        (Some(_), _) if is_list => {
+            serde_json::from_slice::<Pods>(line).map(|listed| Line::Event(listed.into()))
+        }
+        (Some(_), _) => event().map(Line::Event),
+        (None, Some(_)) => serde_json::from_slice(line).map(Line::Note),
+        (None, None) => {
+            return Err(String::from(
+                "it is neither an event nor anything else known",
+            ));
+        }
+    };
+    read.map_err(|why| reason(&why))
+}
+
+/// How many values a line has, at most.
+fn values(line: &[u8]) -> usize {
+    let (mut values, mut quoted, mut escaped) = (1, false, false);
+    for byte in line {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => values += 1,
+            _ => {}
+        }
     }
+    values
 }
 
 /// Why, without the line: to JSON's reader each is the first.

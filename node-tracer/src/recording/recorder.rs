@@ -1,17 +1,18 @@
 //! Recordings, written.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::Serialize;
 
-use super::{Command, Header, Note};
-use crate::{config::Node, event::Event};
+use super::{
+    Command, Header, Note,
+    tape::{Batch, Opened, Tape},
+};
+use crate::{config::Node, event::Event, source::procfs::Bounded};
 
 /// A recording cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -22,124 +23,131 @@ pub(crate) struct RecordingError {
     source: io::Error,
 }
 
+pub(super) fn failed(path: &Path, source: io::Error) -> RecordingError {
+    RecordingError {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl RecordingError {
+    /// Whether somebody with more rights could.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.source.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 /// Bytes that are written together.
 const TOGETHER: usize = 64 << 10;
+/// How long a disk may take to make a file.
+const OPEN: Duration = Duration::from_secs(10);
 
-/// A recording being written. Whatever goes wrong, the file ends with a whole
-/// line, unless the process is killed.
+/// A recording being written, by a thread of its own: nobody here waits for
+/// the disk.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     path: PathBuf,
-    file: File,
-    /// Lines that are not in the file yet.
-    waiting: Vec<u8>,
-    /// Bytes in the file: whole lines.
-    length: u64,
+    tape: Tape,
+    /// Lines that nobody was given yet.
+    waiting: Batch,
 }
 
 impl Recorder {
-    /// Begins a recording in a new file; one that exists is left alone. A
-    /// folder gets one of the time: a service that is started again goes on in
-    /// the next.
-    pub(crate) fn create(
-        path: &Path,
+    /// Makes the file of a recording.
+    ///
+    /// # Errors
+    /// See [`Opened::new`]; or the disk does not answer.
+    pub(crate) fn open(path: &Path) -> Result<Opened, RecordingError> {
+        let of = path.to_owned();
+        let opened = Bounded::default().read(OPEN, move || Opened::new(&of));
+        opened.unwrap_or_else(|error| Err(failed(path, io::Error::other(error))))
+    }
+
+    /// Begins a recording of at most so many bytes.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub(crate) fn start(
+        opened: Opened,
+        limit: u64,
         command: Command,
         node: &Node,
         stall_threshold: Duration,
     ) -> Result<Self, RecordingError> {
-        let path = &match path.is_dir() {
-            true => path.join(name(jiff::Timestamp::now())),
-            false => path.to_owned(),
-        };
-        let failed = |source| RecordingError {
-            path: path.to_owned(),
-            source,
-        };
-        // What pods are called and where they ran is nobody else's business.
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path);
-        let mut recorder = Self {
-            path: path.to_owned(),
-            file: file.map_err(failed)?,
-            waiting: Vec::new(),
-            length: 0,
-        };
-        recorder.line(&Header::new(command, node, stall_threshold))?;
-        recorder.flush()?;
-        Ok(recorder)
+        let path = opened.path.clone();
+        let header = Header::new(command, node, stall_threshold);
+        match Tape::start(opened, header, limit) {
+            Ok(tape) => Ok(Self {
+                path,
+                tape,
+                waiting: Batch::default(),
+            }),
+            Err(source) => Err(failed(&path, source)),
+        }
     }
 
     /// Adds an event.
+    ///
+    /// # Errors
+    /// Earlier lines could not be written.
     pub(crate) fn write(&mut self, event: &Event) -> Result<(), RecordingError> {
         self.line(event)
     }
 
     /// Adds what is no event.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub(crate) fn note(&mut self, note: &Note) -> Result<(), RecordingError> {
         self.line(note)
     }
 
-    /// Hands all to the system.
+    /// Hands all over to be written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
-        let (written, result) = write_all(&mut self.file, &self.waiting);
-        let whole = match result {
-            Ok(()) => written,
-            Err(_) => after_newline(&self.waiting[..written]),
-        };
-        self.waiting.clear();
-        self.length += whole as u64;
-        if result.is_err() {
-            // Only if this fails too is the last line torn.
-            let _ = self.file.set_len(self.length);
-        }
-        result.map_err(|source| self.failed(source))
+        let batch = std::mem::take(&mut self.waiting);
+        self.tape.put(batch).map_err(|source| self.failed(source))
+    }
+
+    /// Lines that are not in the recording as the disk was too slow, since the
+    /// last call, and as far as that is over.
+    pub(crate) fn take_lost(&self) -> u64 {
+        self.tape.take_lost()
+    }
+
+    /// Waits until all is written, for so long at most. Returns how many lines
+    /// did not get there.
+    ///
+    /// # Errors
+    /// They could not be written.
+    pub(crate) fn end(&mut self, patience: Duration) -> Result<u64, RecordingError> {
+        self.flush()?;
+        let left = self.tape.end(patience);
+        left.map_err(|source| self.failed(source))
+    }
+
+    /// Its file, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
-        let line = serde_json::to_vec(value);
-        let line = line.map_err(|error| self.failed(io::Error::other(error)))?;
-        self.waiting.extend_from_slice(&line);
-        self.waiting.push(b'\n');
-        match self.waiting.len() < TOGETHER {
+        let Batch { bytes, lines } = &mut self.waiting;
+        let written = serde_json::to_writer(&mut *bytes, value);
+        written.map_err(|error| failed(&self.path, io::Error::other(error)))?;
+        bytes.push(b'\n');
+        *lines += 1;
+        match bytes.len() < TOGETHER {
             true => Ok(()),
             false => self.flush(),
         }
     }
 
     fn failed(&self, source: io::Error) -> RecordingError {
-        RecordingError {
-            path: self.path.clone(),
-            source,
-        }
+        failed(&self.path, source)
     }
-}
-
-/// Of a recording in a folder: names in order are recordings in order.
-fn name(begin: jiff::Timestamp) -> String {
-    begin.strftime("run-%Y%m%dT%H%M%S.%3fZ.jsonl").to_string()
-}
-
-/// Writes, and says how much of it was written also if not all was.
-fn write_all(out: &mut impl Write, data: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < data.len() {
-        match out.write(&data[written..]) {
-            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
-        }
-    }
-    (written, Ok(()))
-}
-
-/// How much of it is whole lines.
-fn after_newline(data: &[u8]) -> usize {
-    let last = data.iter().rposition(|byte| *byte == b'\n');
-    last.map_or(0, |at| at + 1)
 }
 
 #[cfg(test)]
@@ -149,28 +157,34 @@ mod tests {
     use super::*;
     use crate::{clock::Timestamp, event::What};
 
-    fn create(path: &Path) -> Result<Recorder, RecordingError> {
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn create(path: &Path, limit: u64) -> Result<Recorder, RecordingError> {
         let node = Node {
             root: PathBuf::from("/"),
             name: String::from("n"),
             boot_id: String::from("b"),
         };
         let threshold = Duration::from_micros(1_500);
-        Recorder::create(path, Command::Scan, &node, threshold)
+        let opened = Recorder::open(path)?;
+        Recorder::start(opened, limit, Command::Scan, &node, threshold)
+    }
+
+    fn tick(nanos: i64) -> Event {
+        Event {
+            time: Timestamp::from_nanos(nanos),
+            what: What::Tick,
+        }
     }
 
     #[test]
     fn a_recording_is_private_and_reads_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");
-        let mut recorder = create(&path).unwrap();
-        let event = Event {
-            time: Timestamp::from_nanos(1),
-            what: What::Tick,
-        };
-        recorder.write(&event).unwrap();
+        let mut recorder = create(&path, 1 << 20).unwrap();
+        recorder.write(&tick(1)).unwrap();
         recorder.note(&Note::Judged).unwrap();
-        recorder.flush().unwrap();
+        assert_eq!(recorder.end(LONG).unwrap(), 0);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut lines = text.lines();
         let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
@@ -187,7 +201,7 @@ mod tests {
         assert!(settings.surveyed, "a scan visits all namespaces");
         assert_eq!(
             serde_json::from_str::<Event>(lines.next().unwrap()).unwrap(),
-            event
+            tick(1)
         );
         assert_eq!(lines.next(), Some(r#"{"type":"judged"}"#));
         assert_eq!(
@@ -197,22 +211,38 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_written_in_part_are_told_from_whole_ones() {
-        let mut room = [0; 10];
-        let (written, result) = write_all(&mut &mut room[..], b"one\ntwo\nthree\n");
-        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WriteZero);
-        assert_eq!(after_newline(&room[..written]), 8);
-        assert_eq!(after_newline(b"none"), 0);
+    fn at_its_limit_the_newest_half_is_kept_in_parts_with_a_header_each() {
+        const LIMIT: u64 = 64 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let mut recorder = create(&path, LIMIT).unwrap();
+        for n in 0..10_000 {
+            recorder.write(&tick(n)).unwrap();
+        }
+        assert_eq!(recorder.end(LONG).unwrap(), 0);
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let (older, newer) = (read("run.jsonl.1"), read("run.jsonl"));
+        assert!((older.len() + newer.len()) as u64 <= LIMIT);
+        assert!(older.len() as u64 > LIMIT / 4, "{}", older.len());
+        let part = |text: &str| {
+            let line = text.lines().next().unwrap();
+            serde_json::from_str::<Header>(line).unwrap().part
+        };
+        assert!(part(&older) > 0);
+        assert_eq!(part(&newer), part(&older) + 1);
+        let events = older.lines().skip(1).chain(newer.lines().skip(1));
+        let events: Vec<Event> = events
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let first = 10_000 - events.len() as i64;
+        let expected: Vec<Event> = (first..10_000).map(tick).collect();
+        assert_eq!(events, expected);
     }
 
     #[test]
     fn in_a_folder_each_run_has_a_file_of_its_own() {
-        let moment = |text: &str| name(text.parse().unwrap());
-        let first = moment("2026-11-22T09:59:59.9987Z");
-        assert_eq!(first, "run-20261122T095959.998Z.jsonl");
-        assert!(first < moment("2026-11-22T10:00:00Z"));
         let folder = tempfile::tempdir().unwrap();
-        drop(create(folder.path()).unwrap());
+        create(folder.path(), 1 << 20).unwrap().end(LONG).unwrap();
         let mut files = std::fs::read_dir(folder.path()).unwrap();
         let made = files.next().unwrap().unwrap().file_name();
         let made = made.to_string_lossy();
@@ -224,11 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_left_alone() {
+    fn a_file_that_is_there_is_left_alone_and_so_is_one_in_the_older_ones_place() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.jsonl");
-        std::fs::write(&path, "precious").unwrap();
-        assert!(create(&path).is_err());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+        for (there, asked) in [("a", "a"), ("b.1", "b")] {
+            let path = folder.path().join(there);
+            std::fs::write(&path, "precious").unwrap();
+            assert!(create(&folder.path().join(asked), 1 << 20).is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+        }
     }
 }

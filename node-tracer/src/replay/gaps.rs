@@ -24,6 +24,10 @@ pub(super) struct Gaps {
     others: u64,
     /// How it ends, if not with its end.
     end: Option<String>,
+    /// What is before its beginning.
+    begin: Option<String>,
+    /// Changes of findings that were not told.
+    untold: u64,
 }
 
 impl Gaps {
@@ -51,6 +55,24 @@ impl Gaps {
         }
     }
 
+    /// What is there is only a later part of it.
+    pub(super) fn begins(&mut self, name: &str, part: u64) {
+        let how = format!(
+            "it is part {} of a recording that has reached its size limit; the part before it is \
+             FILE.1, to be given first",
+            part + 1
+        );
+        tracing::warn!("{}: {how}", Printable(name));
+        self.begin = Some(format!(
+            "what happened before the recording's beginning: {how}"
+        ));
+    }
+
+    /// There are more changes of findings than are told.
+    pub(super) fn too_many(&mut self) {
+        self.untold += 1;
+    }
+
     /// It ends where it should not. The first reason is the one.
     pub(super) fn ends(&mut self, name: &str, how: &str) {
         if self.end.is_none() {
@@ -62,6 +84,10 @@ impl Gaps {
     /// All of it, for the summary.
     pub(super) fn texts(&self) -> Vec<String> {
         let mut texts = Vec::new();
+        texts.extend(self.begin.clone());
+        if self.untold > 0 {
+            texts.push(format!("{} more changes of findings", self.untold));
+        }
         if self.damaged > 0 {
             let lines = match self.damaged {
                 1 => String::from("a damaged line"),

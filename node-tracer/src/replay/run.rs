@@ -7,7 +7,7 @@ use crate::{
     event::{Event, What},
     finding::{Severity, State},
     looks::Looks,
-    record::{CoverageItem, Record, Summary},
+    record::{Body, CoverageItem, Record, Summary},
     recording::{Command, Header, Note},
     sink::{Sink, SinkError},
     summary,
@@ -15,6 +15,10 @@ use crate::{
 
 /// The cause under which damaged lines are counted.
 const DAMAGED: &str = "recording-damaged";
+
+/// Changes of findings that are told of one recording: who reads more than
+/// these reads none of them, and a recording can be somebody else's.
+const MAX_TOLD: u64 = 16_384;
 
 /// See the module's documentation.
 pub(super) struct Run {
@@ -33,6 +37,8 @@ pub(super) struct Run {
     ended: Option<Timestamp>,
     /// Events came after the last tick, or after the last judgement.
     pending: bool,
+    /// Changes of findings so far.
+    told: u64,
 }
 
 /// When findings are told.
@@ -47,6 +53,10 @@ impl Run {
     /// From its beginning.
     pub(super) fn new(header: Header, name: &str, sinks: Vec<Box<dyn Sink>>) -> Self {
         let settings = header.settings();
+        let mut gaps = Gaps::default();
+        if header.part > 0 {
+            gaps.begins(name, header.part);
+        }
         Self {
             engine: match header.command {
                 Command::Trace => Telling::Stream(Box::new(Engine::of_trace(settings))),
@@ -56,12 +66,23 @@ impl Run {
             sinks,
             items: None,
             covered: false,
-            gaps: Gaps::default(),
+            gaps,
             last: header.time,
             ended: None,
             pending: false,
+            told: 0,
             header,
         }
+    }
+
+    /// Whether another file has the next part of this recording.
+    pub(super) fn goes_on_in(&self, header: &Header) -> bool {
+        self.ended.is_none() && self.header.goes_on_in(header)
+    }
+
+    /// From here on it is the next part.
+    pub(super) fn next_part(&mut self) {
+        self.header.part += 1;
     }
 
     /// Takes in what happened.
@@ -240,6 +261,13 @@ impl Run {
     }
 
     fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
+        if matches!(record.body, Body::Finding { .. }) {
+            self.told += 1;
+            if self.told > MAX_TOLD {
+                self.gaps.too_many();
+                return Ok(());
+            }
+        }
         crate::output::to_listeners(&mut self.sinks, record)
     }
 }

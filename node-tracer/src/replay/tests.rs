@@ -338,3 +338,40 @@ fn whatever_is_in_a_recording_it_is_told_to_its_end() {
         assert!(tell(recording, vec![Box::new(Sheet::default())]).is_ok());
     }
 }
+
+#[test]
+fn the_parts_of_a_recording_are_one_run_and_a_later_part_alone_says_so() {
+    let whole = trace();
+    let folder = tempfile::tempdir().unwrap();
+    let (older, newer) = whole.split_at(whole.len() / 2);
+    let header = |part: u64| {
+        let mut header: Value = serde_json::from_str(&whole[0]).unwrap();
+        header["part"] = part.into();
+        header.to_string()
+    };
+    let write = |name: &str, lines: &[String]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        path
+    };
+    let newer = [&[header(1)], newer].concat();
+    let parts = [write("run.jsonl.1", older), write("run.jsonl", &newer)];
+    let sheet = Sheet::default();
+    let mut run: Option<Run> = None;
+    for path in &parts {
+        let input = Input::open(path, &Tally::default()).unwrap();
+        let mut part = recording(input).unwrap();
+        match &mut run {
+            Some(run) if run.goes_on_in(part.header()) => run.next_part(),
+            Some(_) => panic!("another run"),
+            None => run = Some(begin(&part, vec![Box::new(sheet.clone())])),
+        }
+        hear(&mut part, run.as_mut().unwrap()).unwrap();
+    }
+    assert!(run.unwrap().finish().unwrap());
+    let (_, expected) = told(&whole);
+    let records = sheet.0.take();
+    assert_eq!(findings(&records), findings(&expected));
+    let (_, alone) = told(&newer);
+    assert!(unknown(&alone).contains("part 2"), "{}", unknown(&alone));
+}

@@ -12,17 +12,19 @@ use std::{
     collections::VecDeque,
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 
 use super::SinkError;
-use crate::fault;
+use crate::{apart, fault};
 
 /// Bytes of records that wait, the one that is being written too.
 const ROOM: usize = 4 << 20;
 /// What a record takes besides its bytes.
 const EACH: usize = 64;
+
+/// Of the thread; the memory is given page by page.
+const STACK: usize = 512 << 10;
 
 /// How much it matters that a record is not left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,9 +113,13 @@ impl Outlet {
             less: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        thread::Builder::new()
-            .name(String::from("output"))
-            .spawn(move || while own.write_one(&mut deliver) {})?;
+        apart::spawn(
+            "output",
+            STACK,
+            move || {
+                while own.write_one(&mut deliver) {}
+            },
+        )?;
         Ok(Self(shared))
     }
 

@@ -37,7 +37,7 @@ use self::dump::{Contents, DumpError, Lists};
 pub(crate) use self::rounds::{Target, visit_all};
 use super::{
     procfs::{Bounded, NoAnswer, socket_namespace},
-    root::{Root, is_namespace},
+    root::{Root, namespace},
 };
 use crate::{
     clock::Timestamp,
@@ -174,10 +174,7 @@ impl Way {
 /// to a device that does something when it is opened.
 fn open(path: &Path) -> io::Result<fs::File> {
     let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    if !is_namespace(&place)? {
-        let text = "it is no namespace, or no longer mounted";
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    }
+    namespace::inode_of(&place)?;
     reopen(&place)
 }
 

@@ -17,18 +17,15 @@ use std::{
 };
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, openat2,
-    statat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat,
 };
 
 use crate::clock::Timestamp;
 
 pub(crate) use self::unread::{Unread, UnreadList};
 
+pub(crate) mod namespace;
 mod unread;
-
-/// `NSFS_MAGIC`
-const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// The host's root cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -252,47 +249,6 @@ impl Root {
     pub(crate) fn handle(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open_below(path, OFlags::PATH)
     }
-
-    /// The inode of the namespace that is mounted at a path; `None` also for
-    /// another file, such as a name whose mount is gone. The namespace is not
-    /// entered, and not held for longer than this takes.
-    pub(crate) fn nsfs_inode(&self, path: &Path) -> Option<u32> {
-        let file = self.handle(path).ok()?;
-        if !is_namespace(&file).ok()? {
-            return None;
-        }
-        u32::try_from(fstat(&file).ok()?.st_ino).ok()
-    }
-
-    /// A handle of the namespace that is mounted at a path, found without
-    /// asking a file system that may not answer: a mount point and the folders
-    /// above it are in the kernel's memory for as long as it is mounted.
-    ///
-    /// # Errors
-    /// There is no namespace (`NotFound`), or none that can be reached so.
-    pub(crate) fn namespace(&self, path: &Path) -> io::Result<OwnedFd> {
-        use io::ErrorKind::{InvalidInput, WouldBlock};
-        let file = match self.resolve(path, OFlags::PATH, ResolveFlags::CACHED) {
-            // Linux before 5.12 cannot do it. And what is not in memory is no
-            // mount point, unless a link leads there: what it is instead, only
-            // the file system knows.
-            Err(error) if matches!(error.kind(), InvalidInput | WouldBlock) => self.handle(path)?,
-            result => result?,
-        };
-        if !is_namespace(&file)? {
-            let text = "it is no namespace, or no longer mounted";
-            return Err(io::Error::new(io::ErrorKind::NotFound, text));
-        }
-        Ok(file)
-    }
-}
-
-/// Whether a file is one of a namespace.
-///
-/// # Errors
-/// The system does not say.
-pub(crate) fn is_namespace(file: &OwnedFd) -> io::Result<bool> {
-    Ok(fstatfs(file)?.f_type as u64 == NSFS_MAGIC)
 }
 
 impl From<RootError> for io::Error {

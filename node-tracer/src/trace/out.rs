@@ -17,7 +17,7 @@ use crate::{
     output::{self, Patient},
     privileges::Starter,
     record::{Body, CoverageItem, Record, Summary},
-    recording::{self, Note, Recorder, RecordingError},
+    recording::{self, Note, Opened, Recorder, RecordingError},
     sink::{Outlet, SinkError, Weight, kube_events::KubeEvents, metrics::Metrics},
     summary,
 };
@@ -29,6 +29,8 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 /// does; twice, the second time for the summary.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long it waits for the recording's disk.
+const DISK: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 pub(super) struct Out<'a> {
@@ -60,12 +62,19 @@ impl<'a> Out<'a> {
             }
         }
         let recorder = config.record.clone().map(|path| {
-            let (node, threshold) = (config.node.clone(), config.stall_threshold);
-            let command = recording::Command::Trace;
-            // The folder may be closed to who has given up root's rights.
-            starter.run(move || Recorder::create(&path, command, &node, threshold))
+            let opened = match Recorder::open(&path) {
+                // The folder is closed to who has given up root's rights.
+                Err(error) if error.is_denied() => starter.run(move || Opened::new(&path))?,
+                opened => opened,
+            };
+            anyhow::Ok(Recorder::start(
+                opened?,
+                config.record_limit,
+                recording::Command::Trace,
+                &config.node,
+                config.stall_threshold,
+            )?)
         });
-        let recorder = recorder.transpose()?;
         Ok(Self {
             node: &config.node,
             engine: Engine::of_trace(Settings {
@@ -211,8 +220,11 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Records that an output did not take, once it takes some again.
+    /// Records that an output did not take, or the recording's disk, once it
+    /// takes some again.
     fn tell_lost(&mut self) {
+        let unrecorded = self.recorder.as_ref().map_or(0, Recorder::take_lost);
+        self.lost.push(("recording-slow", unrecorded));
         for outlet in &self.outlets {
             let lost = outlet.take_lost();
             self.lost.push(("output-slow", lost.slow));
@@ -263,17 +275,35 @@ impl<'a> Out<'a> {
         summary
     }
 
+    /// Ends the recording. Returns how many lines did not get there.
+    fn end_recording(&mut self, time: Timestamp) -> u64 {
+        self.record(|recorder| recorder.note(&Note::Ended { time }));
+        let mut left = 0;
+        self.record(|recorder| {
+            left = recorder.end(DISK)?;
+            if left > 0 {
+                let path = recorder.path().display();
+                tracing::warn!("{left} lines did not get to the recording {path}: its disk hangs");
+            }
+            Ok(())
+        });
+        left
+    }
+
     /// Ends in bounded time, whoever does not read.
     pub(super) fn finish(mut self) {
         drain(&self.outlets);
         if let Some(events) = self.kube_events.take() {
             events.finish();
         }
-        let summary = self.summary();
         let now = Timestamp::now();
+        let unrecorded = self.end_recording(now);
+        let mut summary = self.summary();
+        if unrecorded > 0 {
+            let lost = summary.events_lost.entry(String::from("recording-slow"));
+            *lost.or_default() += unrecorded;
+        }
         self.write(&Record::summary(&self.node.name, now, &summary));
-        self.record(|recorder| recorder.note(&Note::Ended { time: now }));
-        self.record(Recorder::flush);
         let before: Vec<u64> = self.outlets.iter().map(unwritten).collect();
         drain(&self.outlets);
         for (outlet, before) in self.outlets.iter().zip(before) {

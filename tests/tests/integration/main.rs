@@ -13,6 +13,7 @@ mod cni;
 mod command_line;
 mod explain;
 mod faults;
+mod hang;
 mod hostile;
 mod hostile_cni;
 mod hostile_flood;
@@ -65,6 +66,7 @@ fn main() -> std::process::ExitCode {
         calico::TESTS,
         terway::TESTS,
         incident::TESTS,
+        hang::TESTS,
         hostile::TESTS,
         hostile_cni::TESTS,
         hostile_flood::TESTS,

@@ -157,3 +157,45 @@ fn a_disk_that_fails_is_no_end() {
     let said = crate::fault::chain(&recording.next().unwrap_err());
     assert!(said.contains("after line 1: input/output error"), "{said}");
 }
+
+#[test]
+fn a_line_that_would_take_more_memory_than_there_may_be_is_damaged_and_the_rest_is_read() {
+    let begin = r#"{"time":"2025-11-21T05:00:00Z","event":"tick","x":["#;
+    let small = format!("{begin}{}[]]}}\n", "[],".repeat(100_000));
+    assert_eq!(lines(&small).len(), 1);
+    assert!(matches!(lines(&small)[0], Line::Event(_)));
+    for filler in ["[],", "0,", r#"{"":0},"#, "[0],"] {
+        let bomb = format!("{begin}{}0]}}\n{small}", filler.repeat(2_000_000));
+        let read = lines(&bomb);
+        let [Line::Damaged { line: 2, why }, Line::Event(_)] = read.as_slice() else {
+            panic!("{filler}: {} lines", read.len());
+        };
+        assert!(why.contains("more than can be read at once"), "{why}");
+    }
+}
+
+#[test]
+fn as_many_pods_as_the_model_takes_are_read() {
+    let pod = r#"{"namespace":"default","name":"checkout-5b7d9c-x8k2p","uids":["0f6a7b1c-3a52-4f0e-9d6e-6f1d8a9b0c1d"],"node":"n1","phase":"Running","ips":["10.0.0.1","fd00::1"]},"#;
+    let pods = pod.repeat(65_536);
+    let pods = pods.trim_end_matches(',');
+    let list = format!(
+        r#"{{"time":"2025-11-21T05:00:00Z","event":"pods-listed","source":"api","at":"2025-11-21T05:00:00Z","pods":[{pods}]}}"#
+    );
+    let read = lines(&format!("{list}\n"));
+    let [Line::Event(event)] = read.as_slice() else {
+        panic!("{read:?}");
+    };
+    let What::PodsListed { pods, .. } = &event.what else {
+        panic!("{}", event.what.name());
+    };
+    assert_eq!(pods.len(), 65_536);
+}
+
+#[test]
+fn a_list_of_pods_is_read_as_every_other_event_is() {
+    let event = listed(5, &[pod("a", OLD, &[ip(5)])]);
+    let mut long = serde_json::to_string(&event).unwrap();
+    long.push_str(&" ".repeat(SMALL));
+    assert_eq!(lines(&(long + "\n")), [Line::Event(event)]);
+}

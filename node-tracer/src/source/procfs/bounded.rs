@@ -12,7 +12,8 @@
 //!   start one costs more than most reads), or has ended
 //!   ([`Bounded::run_apart`]);
 //! * after the time-out the thread is abandoned: its answer, should it ever
-//!   come, is dropped, and nothing waits for the thread, not even exit;
+//!   come, is dropped, and nothing waits for the thread, not even the end of
+//!   the tracer ([`apart`]);
 //! * abandoned threads are counted, and those that end are counted off again.
 //!   While there are [`MAX_ABANDONED`], no further read is started: the answer
 //!   is [`NoAnswer::Refused`] at once. A node on which nothing answers thus
@@ -25,9 +26,10 @@ use std::{
         atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
-    thread,
     time::Duration,
 };
+
+use crate::apart;
 
 /// Threads that may hang at the same time.
 pub(crate) const MAX_ABANDONED: usize = 8;
@@ -85,11 +87,7 @@ impl Reader {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new()
-        .name(String::from("bounded-read"))
-        .stack_size(STACK_SIZE)
-        .spawn(work)
-        .map(drop)
+    apart::spawn("bounded-read", STACK_SIZE, work)
 }
 
 const RUNNING: u8 = 0;
@@ -212,6 +210,8 @@ impl Bounded {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);

@@ -103,12 +103,12 @@ impl Procfs {
     /// own system calls.
     fn has_own_processes(&self) -> bool {
         let path = self.proc.join("self/status");
-        let status = self.bounded(self.patience, path, read_file);
-        let Ok(Some(status)) = status else {
+        // Both by the thread that reads: it may be of another process.
+        let read = |path: &Path| Ok(read_file(path)?.map(|text| (text, std::process::id())));
+        let Ok(Some((status, own))) = self.bounded(self.patience, path, read) else {
             return false;
         };
-        let own = std::process::id().to_string();
-        status_field(&status, "NSpid:").is_some_and(|numbers| numbers == own)
+        status_field(&status, "NSpid:").is_some_and(|numbers| numbers == own.to_string())
     }
 }
 
