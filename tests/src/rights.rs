@@ -201,11 +201,29 @@ pub struct Held {
 /// Their names in /proc/PID/status.
 pub const SETS: [&str; 5] = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"];
 
-/// What each thread of a process holds.
+/// What each thread of the tracer holds, with those of the second process in
+/// which it does what may hang.
 ///
 /// # Errors
 /// /proc does not tell.
 pub fn of_threads(pid: u32) -> anyhow::Result<Vec<Held>> {
+    let mut all = of_process(pid)?;
+    let program = std::fs::read_link(format!("/proc/{pid}/exe"))?;
+    let mut children = String::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        let of_thread = std::fs::read_to_string(thread.path().join("children"));
+        children += &of_thread.unwrap_or_default();
+    }
+    for child in children.split_whitespace() {
+        let is_its = std::fs::read_link(format!("/proc/{child}/exe")).ok();
+        if is_its.as_ref() == Some(&program) {
+            all.extend(of_process(child.parse()?).unwrap_or_default());
+        }
+    }
+    Ok(all)
+}
+
+fn of_process(pid: u32) -> anyhow::Result<Vec<Held>> {
     let folder = format!("/proc/{pid}/task");
     let mut all = Vec::new();
     for entry in std::fs::read_dir(&folder).context(folder)?.flatten() {

@@ -5,6 +5,7 @@
 //! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`]) |
 //! | [`demo`] | stages an incident and shows what the tracer says |
 //! | [`mod@test`] | runs all tests |
+//! | [`siege`] | two users and a container attack for a minute, beside the incident |
 //! | [`mod@bench`] | measures, beside what one would use instead |
 //! | [`mod@fuzz`] | feeds the readers what nobody would write |
 //! | [`mod@dist`] | what is released: static binary, packages, image |
@@ -29,6 +30,7 @@ mod packages;
 mod readme;
 mod run;
 mod setup;
+mod siege;
 mod test;
 mod toolchain;
 mod vm;
@@ -57,6 +59,8 @@ enum Command {
         #[arg(last = true)]
         filter: Vec<String>,
     },
+    /// Let two users and a container attack it, beside the real incident (root)
+    Siege(siege::Siege),
     /// Measure, beside what one would use instead (root)
     Bench(bench::Bench),
     /// Feed what the tool reads from others with what nobody would write
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run().map(|()| ExitCode::SUCCESS),
         Command::Demo => demo::run(),
         Command::Test { filter } => test::run(&filter),
+        Command::Siege(asked) => siege::run(&asked),
         Command::Bench(asked) => bench::run(&asked),
         Command::Fuzz(asked) => fuzz::run(&asked),
         Command::Vm(asked) => vm::run(&asked),

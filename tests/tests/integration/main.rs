@@ -35,6 +35,7 @@ mod repair;
 mod replay;
 mod report;
 mod scan;
+mod siege;
 mod stage;
 mod task;
 mod terway;
@@ -70,6 +71,7 @@ fn main() -> std::process::ExitCode {
         hostile::TESTS,
         hostile_cni::TESTS,
         hostile_flood::TESTS,
+        siege::TESTS,
         journald::TESTS,
         scan::TESTS,
         explain::TESTS,
