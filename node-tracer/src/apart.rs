@@ -43,7 +43,8 @@ const FAILED: c_int = 2;
 
 static GROUP: OnceLock<Group> = OnceLock::new();
 
-type Work = Box<dyn FnOnce() + Send>;
+/// What a thread does.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// A thread that is wanted.
 struct Wanted {

@@ -1,47 +1,63 @@
-//! Programs that look like CNI plugins to who sees only their environment.
+//! CNI calls as fast as they can be made, by runtimes that the tracer believes:
+//! of those that it does not believe it tells but a number.
 
 use std::fs;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 
+use crate::netns::Netns;
+use crate::runtime::Runtime;
 use crate::scratch::Scratch;
-use crate::{helper, stage};
+use crate::stage;
 
 /// A program with a plugin's variables, which are long: each run of it is an
-/// event of more than a KiB. Nobody should believe it: its parent is no
-/// container runtime.
+/// event of more than a KiB. It is called to check, which changes nothing.
 #[derive(Debug)]
 pub struct Calls {
+    /// They make one call at a time.
+    runtimes: [Mutex<Runtime>; 2],
     folder: Scratch,
+    _node: Netns,
 }
 
 impl Calls {
-    /// Puts the program into a folder of its own.
+    /// Puts the program into a folder of its own, and starts who calls it.
     pub fn create() -> anyhow::Result<Self> {
-        let folder = Scratch::create()?;
+        let (folder, node) = (Scratch::create()?, Netns::create()?);
         let source = stage::in_path("true").context("no `true`")?;
         fs::copy(source, folder.path().join("plugin"))?;
-        Ok(Self { folder })
+        let start = |name: &str| {
+            let own = folder.path().join(name);
+            fs::create_dir(&own)?;
+            Runtime::start(&node, &own).map(Mutex::new)
+        };
+        Ok(Self {
+            runtimes: [start("one")?, start("other")?],
+            folder,
+            _node: node,
+        })
     }
 
-    fn call(&self) -> anyhow::Result<()> {
+    fn call(&self, runtime: &Mutex<Runtime>) -> anyhow::Result<()> {
         let long = |letter: &str| letter.repeat(190);
-        let mut command = Command::new(self.folder.path().join("plugin"));
-        command
-            .env_clear()
-            .env("CNI_COMMAND", "ADD")
-            .env("CNI_CONTAINERID", long("c"))
-            .env("CNI_NETNS", format!("/{}", long("n")))
-            .env("CNI_IFNAME", "eth0")
-            .env("CNI_PATH", self.folder.path())
-            .env(
-                "CNI_ARGS",
-                format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", long("s"), long("p")),
-            );
-        let status = helper::spawn_copy(&mut command)?.wait()?;
-        anyhow::ensure!(status.success(), "{status}");
+        let environment = [
+            String::from("CNI_COMMAND=CHECK"),
+            format!("CNI_CONTAINERID={}", long("c")),
+            format!("CNI_NETNS=/{}", long("n")),
+            String::from("CNI_IFNAME=eth0"),
+            format!("CNI_PATH={}", self.folder.path().display()),
+            format!(
+                "CNI_ARGS=K8S_POD_NAMESPACE={};K8S_POD_NAME={}",
+                long("s"),
+                long("p")
+            ),
+        ];
+        let plugin = self.folder.path().join("plugin");
+        let mut runtime = runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = runtime.run_exactly(&plugin, &environment)?;
+        anyhow::ensure!(run.code == Some(0), "{run:?}");
         Ok(())
     }
 
@@ -59,16 +75,17 @@ impl Calls {
 
     /// Two at a time.
     fn both(&self, more: impl Fn() -> bool + Sync) -> anyhow::Result<usize> {
-        let calls = || -> anyhow::Result<usize> {
+        let calls = |runtime| -> anyhow::Result<usize> {
             let mut count = 0;
             while more() {
-                self.call()?;
+                self.call(runtime)?;
                 count += 1;
             }
             Ok(count)
         };
         std::thread::scope(|scope| {
-            let all = [(); 2].map(|()| scope.spawn(calls));
+            let all = self.runtimes.each_ref();
+            let all = all.map(|runtime| scope.spawn(move || calls(runtime)));
             let ends = all.map(|one| match one.join() {
                 Ok(end) => end,
                 Err(_) => Err(anyhow::anyhow!("panicked")),

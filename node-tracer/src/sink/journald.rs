@@ -82,7 +82,7 @@ impl JournaldSink {
             To::Outlet(outlet) => outlet,
             To::Socket(mut socket) => {
                 socket.be_patient();
-                Outlet::start("journald", move |entry| match send(&mut socket, entry) {
+                Outlet::start_here("journald", move |entry| match send(&mut socket, entry) {
                     // Its queue is full: it may be stopped, or very busy.
                     Err(SinkError::Journal { source, .. })
                         if source.kind() == io::ErrorKind::WouldBlock =>

@@ -12,11 +12,15 @@ use std::{
     collections::VecDeque,
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
 use super::SinkError;
-use crate::{apart, fault};
+use crate::{
+    apart::{self, Work},
+    fault,
+};
 
 /// Bytes of records that wait, the one that is being written too.
 const ROOM: usize = 4 << 20;
@@ -97,12 +101,34 @@ impl Outlet {
         name: impl Into<String>,
         deliver: impl FnMut(&[u8]) -> Result<(), SinkError> + Send + 'static,
     ) -> io::Result<Self> {
-        Self::with_room(ROOM, name, deliver)
+        Self::with_room(
+            ROOM,
+            name,
+            |name, stack, work| apart::spawn(name, stack, work),
+            deliver,
+        )
+    }
+
+    /// The same where what is written to cannot hang: by the tracer's own
+    /// process, as which the other end then knows it.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub(crate) fn start_here(
+        name: impl Into<String>,
+        deliver: impl FnMut(&[u8]) -> Result<(), SinkError> + Send + 'static,
+    ) -> io::Result<Self> {
+        let spawn = |name: &'static str, stack, work: Work| {
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.stack_size(stack).spawn(work).map(drop)
+        };
+        Self::with_room(ROOM, name, spawn, deliver)
     }
 
     fn with_room(
         room: usize,
         name: impl Into<String>,
+        spawn: impl FnOnce(&'static str, usize, Work) -> io::Result<()>,
         mut deliver: impl FnMut(&[u8]) -> Result<(), SinkError> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -113,12 +139,10 @@ impl Outlet {
             less: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        apart::spawn(
+        spawn(
             "output",
             STACK,
-            move || {
-                while own.write_one(&mut deliver) {}
-            },
+            Box::new(move || while own.write_one(&mut deliver) {}),
         )?;
         Ok(Self(shared))
     }

@@ -10,8 +10,9 @@ use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding};
 use node_tracer_tests::wait;
 use serde_json::Value;
 
-/// Findings: more than the socket's queue holds.
-const MANY: usize = 40;
+const NAMESPACES: usize = 10;
+/// Findings, one for any two of them: more than the socket's queue holds.
+const MANY: usize = NAMESPACES * (NAMESPACES - 1) / 2;
 /// Their addresses; what is after it counts.
 const NET: &str = "198.18.247.";
 
@@ -23,16 +24,24 @@ fn trace(journald: &Journald) -> anyhow::Result<Tracer> {
     )
 }
 
-/// Two namespaces that have `MANY` addresses in common.
-fn duplicates() -> anyhow::Result<[Netns; 2]> {
-    let pair = [Netns::create()?, Netns::create()?];
-    for netns in &pair {
+/// Namespaces of which any two have an address in common that no other has.
+fn duplicates() -> anyhow::Result<Vec<Netns>> {
+    let all: Vec<Netns> = (0..NAMESPACES)
+        .map(|_| Netns::create())
+        .collect::<Result<_, _>>()?;
+    for netns in &all {
         netns.ip("link add eth0 type veth peer name eth1")?;
-        for last in 1..=MANY {
-            netns.ip(&format!("addr add {NET}{last}/32 dev eth0"))?;
+    }
+    let mut last = 0;
+    for (number, one) in all.iter().enumerate() {
+        for other in &all[..number] {
+            last += 1;
+            for netns in [one, other] {
+                netns.ip(&format!("addr add {NET}{last}/32 dev eth0"))?;
+            }
         }
     }
-    Ok(pair)
+    Ok(all)
 }
 
 fn is_ours(record: &Value) -> bool {
