@@ -427,14 +427,12 @@ fn cni_exit(ctx: BtfTracePointContext) -> i32 {
         config_len: 0,
         output_len: 0,
     };
-    // Its descriptors are closed after this.
     if hosts {
-        emit_with_pipes(task, exit, AT_END, HOSTS);
-    } else if standing(task, &describe_task(task)) == STRANGER {
+        // Its descriptors are closed after this.
+        emit_with_pipes(task, exit, AT_END);
+    } else {
         // If there is no room, the tracer finds it gone.
         let _ = STRANGERS.output::<CniExitRecord>(&exit, BPF_RB_NO_WAKEUP);
-    } else {
-        emit_with_pipes(task, exit, AT_END, UNKNOWN);
     }
     0
 }
@@ -454,7 +452,7 @@ const AT_END: u32 = 0;
 const BETWEEN: u32 = 1;
 
 #[inline(always)]
-fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32, standing: u32) {
+fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32) {
     let Some(scratch) = PIPES.get_ptr_mut(place) else {
         return;
     };
@@ -476,9 +474,7 @@ fn emit_with_pipes(task: u64, exit: CniExitRecord, place: u32, standing: u32) {
         };
         let length = size_of::<CniExitRecord>() + (config_len + output_len) as usize;
         let record = core::slice::from_raw_parts(scratch.cast::<u8>(), length);
-        if standing != HOSTS {
-            let _ = STRANGERS.output::<[u8]>(record, BPF_RB_NO_WAKEUP);
-        } else if EVENTS.output::<[u8]>(record, 0).is_err() {
+        if EVENTS.output::<[u8]>(record, 0).is_err() {
             count_lost(lost::EVENTS_FULL);
         }
     }
@@ -507,7 +503,7 @@ extern "C" fn cni_peek(ctx: *mut c_void) -> i32 {
         tgid,
         ..CniExitRecord::default()
     };
-    emit_with_pipes(task, peek, BETWEEN, HOSTS);
+    emit_with_pipes(task, peek, BETWEEN);
     0
 }
 

@@ -122,6 +122,7 @@ fn has_room(crowd: u32) -> bool {
     let entries = |of: u32| {
         CROWDS
             .get_ptr(of)
+            // SAFETY: the map's own value.
             .map_or(0, |entries| unsafe { entries.read_volatile() })
     };
     crowd == 0 || entries(crowd) < MAX_OF_CROWD && entries(0) < MAX_OF_CROWDS

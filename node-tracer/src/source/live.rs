@@ -179,7 +179,14 @@ impl Live {
 
     /// Believes CNI calls of the process that listens on the runtime's socket.
     pub(crate) fn trust(&mut self, listener: Option<u32>) {
+        if listener == self.listener {
+            return;
+        }
         self.listener = listener;
+        let mounts = listener.and_then(|pid| self.procfs.mount_namespace(pid));
+        if let (Some(inode), Some(probes)) = (mounts, &mut self.probes) {
+            probes.is_home(inode);
+        }
     }
 
     /// Asks for a new look at what holds each namespace.

@@ -207,6 +207,14 @@ impl Procfs {
         (owners, missed)
     }
 
+    /// Inode number of a process's mount namespace.
+    pub(crate) fn mount_namespace(&self, pid: u32) -> Option<u32> {
+        let read = |proc: &Path, pid| read_link(&proc.join(format!("{pid}/ns/mnt")));
+        let mut answers = self.each(vec![pid], self.patience, None, read).each;
+        let link = answers.pop().flatten()?.ok().flatten()?;
+        namespace_inode(link.as_os_str(), "mnt")
+    }
+
     /// Whether a process is a service of the node's first process.
     pub(crate) fn is_service(&self, pid: u32) -> bool {
         let place = self.place();

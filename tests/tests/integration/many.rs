@@ -290,7 +290,7 @@ impl Drop for Covered<'_> {
     fn drop(&mut self) {
         let status = Command::new("umount").arg("-l").arg(self.0).status();
         if !status.as_ref().is_ok_and(|status| status.success()) {
-            eprintln!("stage: umount {}: {status:?}", self.0.display());
+            println!("stage: umount {}: {status:?}", self.0.display());
         }
     }
 }

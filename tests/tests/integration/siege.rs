@@ -302,7 +302,7 @@ fn holds(ended: &Ended, old: &Sandbox, new: &Sandbox) -> anyhow::Result<()> {
         .filter(|record| is_finding(record, "duplicate-address") && record["severity"] != "info");
     for rival in rivals {
         let text = rival.to_string();
-        let of_pods = text.contains(&old.pod.uid) && text.contains(&new.pod.uid);
+        let of_pods = inodes.iter().all(|inode| text.contains(&inode.to_string()));
         ensure!(of_pods, "the two pods are the rivals: {rival}");
     }
     Ok(())
