@@ -264,6 +264,7 @@ fn siege() -> anyhow::Result<()> {
     holds(&ended, &old, &new)?;
     ensure!(peak < MEMORY_KIB, "{peak} KiB");
     ensure!(written < OUTPUT, "{written} bytes");
+    drop(folder);
     incident.clean()
 }
 
