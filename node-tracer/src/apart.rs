@@ -19,11 +19,12 @@
 //! The two share what the C library and the standard library keep for each
 //! thread. That is sound because the host uses none of it any more: it does
 //! nothing but wait, in one system call, for the end of that process. Should
-//! that end come (somebody has killed it), the tracer ends as well.
+//! that be killed, the tracer ends as well; one that was not to be had ends by
+//! itself, and the host goes on to its own end.
 
 use std::{
     io::{self, Write as _},
-    os::fd::{BorrowedFd, RawFd},
+    os::fd::{AsRawFd as _, BorrowedFd, RawFd},
     sync::{
         Mutex, OnceLock, PoisonError,
         mpsc::{self, Receiver, Sender, SyncSender},
@@ -38,7 +39,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 const STACK: usize = 256 << 10;
 /// How long the end waits for files to be closed.
 const CLOSING: Duration = Duration::from_millis(200);
-/// The exit code should that process end before the tracer does.
+/// The exit code should that process be killed before the tracer ends.
 const FAILED: c_int = 2;
 
 static GROUP: OnceLock<Group> = OnceLock::new();
@@ -67,8 +68,11 @@ struct First {
 /// From now on threads that may hang are in a process of their own, with the
 /// privileges that the caller has now.
 pub(crate) fn begin() {
+    if GROUP.get().is_some() {
+        return;
+    }
     match Group::start() {
-        // A second one would only be another process.
+        // Should another thread have been first, this one ends.
         Ok(group) => drop(GROUP.set(group)),
         Err(error) => tracing::debug!("no process for what may hang: {error}"),
     }
@@ -90,14 +94,26 @@ pub(crate) fn spawn(
 }
 
 /// Ends the tracer. Whoever waits for the end of what it writes, or for a lock
-/// that it was started under, waits for no thread that hangs: that one has all
-/// descriptors, too, so they are closed here.
+/// that it was started under, waits for no thread that hangs. That one has all
+/// descriptors, too, also those that keep objects of the node and the eBPF
+/// programs, so all are closed here.
 pub(crate) fn exit(code: u8) -> std::process::ExitCode {
     if GROUP.get().is_none() {
         return code.into();
     }
     // All that matters has been flushed where errors count.
     let _ = io::stdout().flush();
+    // Reads as at an end, and is not to be written: threads go on until the
+    // process ends, and no number may come to mean another file for them.
+    if let Ok((end, _)) = io::pipe() {
+        close_all(end.as_raw_fd());
+    }
+    // SAFETY: it does not return.
+    unsafe { libc::_exit(c_int::from(code)) }
+}
+
+/// Puts this descriptor in the place of all.
+fn close_all(end: RawFd) {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
@@ -105,14 +121,13 @@ pub(crate) fn exit(code: u8) -> std::process::ExitCode {
         .collect();
     let (closed, all_closed) = mpsc::channel();
     for fd in open {
-        if !is_written_file(fd) {
-            close(fd);
+        if is_closed_at_once(fd) {
+            replace(fd, end);
             continue;
         }
-        // That can hang as the writing does.
         let closed = closed.clone();
         let work = move || {
-            close(fd);
+            replace(fd, end);
             drop(closed);
         };
         // What is not closed now is closed with the process.
@@ -121,28 +136,26 @@ pub(crate) fn exit(code: u8) -> std::process::ExitCode {
     drop(closed);
     // Nothing is ever sent: it ends when all have closed theirs.
     let _: Result<(), _> = all_closed.recv_timeout(CLOSING);
-    // SAFETY: it does not return.
-    unsafe { libc::_exit(c_int::from(code)) }
 }
 
-/// Whether a descriptor is of a file that was opened for writing. No server is
-/// asked, and no lock taken that a writer holds.
-fn is_written_file(fd: RawFd) -> bool {
-    // SAFETY: a number that is no open descriptor only fails, and nobody else
-    // closes any.
-    let (flags, file) = unsafe {
-        let flags = libc::fcntl(fd, libc::F_GETFL);
-        (flags, BorrowedFd::borrow_raw(fd))
-    };
+/// Whether no file system has a say when this is closed: it is a pipe, a socket
+/// or nothing that has a name. Others ask their server even after a read. No
+/// server is asked here, and no lock taken that a writer holds.
+fn is_closed_at_once(fd: RawFd) -> bool {
+    // SAFETY: a number that is no open descriptor only fails.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let is_file = statx(file, "", how, StatxFlags::TYPE)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile);
-    is_file && flags & libc::O_ACCMODE != libc::O_RDONLY
+    statx(file, "", how, StatxFlags::TYPE).is_ok_and(|stat| {
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        matches!(kind, FileType::Fifo | FileType::Socket | FileType::Unknown)
+    })
 }
 
-fn close(fd: RawFd) {
-    // SAFETY: the process ends, and nobody else uses descriptors any more.
-    unsafe { libc::close(fd) };
+/// Closes what is there, with something else in its place from before that on.
+fn replace(fd: RawFd, by: RawFd) {
+    // SAFETY: it takes numbers. The process ends, and whoever still uses this
+    // one finds nothing to read, and may not write.
+    unsafe { libc::dup2(by, fd) };
 }
 
 fn start(name: &'static str, stack: usize, work: Work) -> io::Result<()> {
@@ -210,13 +223,19 @@ fn host(first: Box<First>) {
         let _ = first.begun.send(Err(error));
         return;
     }
-    // SAFETY: no pointer is used. The first call returns when that process has
-    // ended, and then there is nothing left to work with.
+    let mut status = libc::SIGKILL;
+    // SAFETY: the status outlives the call, which returns when that process has
+    // ended.
     unsafe {
         let none: *const libc::c_void = std::ptr::null();
-        libc::syscall(libc::SYS_wait4, pid, none, libc::__WALL, none);
-        libc::syscall(libc::SYS_exit_group, FAILED);
+        libc::syscall(libc::SYS_wait4, pid, &raw mut status, libc::__WALL, none);
     }
+    // It was not to be had, or nobody can want anything of it any more.
+    if libc::WIFEXITED(status) {
+        return;
+    }
+    // SAFETY: it takes a number.
+    unsafe { libc::syscall(libc::SYS_exit_group, FAILED) };
 }
 
 /// The first thread of the process.
@@ -276,5 +295,45 @@ mod tests {
         let (pid, _) = all[0];
         assert_ne!(pid, std::process::id());
         assert!(all.iter().all(|one| *one == (pid, true)), "{all:?}");
+    }
+
+    #[test]
+    fn the_tracer_outlives_a_process_that_nobody_wants_anything_of() {
+        let group = Group::start().unwrap();
+        let (sender, answer) = mpsc::channel();
+        let work = move || sender.send(std::process::id()).unwrap();
+        group.spawn("test", 128 << 10, Box::new(work)).unwrap();
+        let folder = format!("/proc/{}", answer.recv().unwrap());
+        drop(group);
+        for _ in 0..2000 {
+            if !std::path::Path::new(&folder).exists() {
+                // Time for the host to do what it should not.
+                thread::sleep(Duration::from_millis(50));
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it has not ended in 20 s");
+    }
+
+    #[test]
+    fn what_a_file_system_may_hold_up_is_not_closed_at_once_even_if_it_was_only_read() {
+        let (end, other) = io::pipe().unwrap();
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        for fd in [end.as_raw_fd(), socket.as_raw_fd(), event.as_raw_fd()] {
+            assert!(is_closed_at_once(fd));
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = std::fs::File::open(file.path()).unwrap();
+        let folder = std::fs::File::open("/").unwrap();
+        for fd in [file.as_raw_fd(), read.as_raw_fd(), folder.as_raw_fd()] {
+            assert!(!is_closed_at_once(fd));
+        }
+        // The number stays taken.
+        drop(other);
+        replace(read.as_raw_fd(), end.as_raw_fd());
+        assert!(is_closed_at_once(read.as_raw_fd()));
+        assert_eq!(io::read_to_string(read).unwrap(), "");
     }
 }

@@ -38,8 +38,9 @@
 
 use std::{
     io,
-    sync::{OnceLock, mpsc},
+    sync::{Arc, LazyLock, OnceLock, mpsc},
     thread,
+    time::Duration,
 };
 
 use rustix::process::DumpableBehavior;
@@ -49,7 +50,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use crate::record::CoverageItem;
+use crate::{apart, record::CoverageItem};
 
 /// What only attaching takes.
 pub(crate) const ATTACH: CapabilitySet = CapabilitySet::BPF
@@ -299,6 +300,14 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Reads for threads that have no capability; see [`read_for_bare`].
 static READER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+/// Each read has one as long as it lasts.
+static READS: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
+/// So many may hang; after that none is tried.
+const MAX_READS: usize = 16;
+/// How long files of credentials may take.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
+/// Of the thread that starts those; the memory is given page by page.
+const READER_STACK: usize = 256 << 10;
 
 /// Starts a thread that has no capability. It is for what others say: answers
 /// of the network and of the runtime, and programs that make credentials.
@@ -335,8 +344,7 @@ fn start_reader() -> io::Result<mpsc::Sender<Job>> {
             }
         }
     };
-    let reader = thread::Builder::new().name(String::from("reader"));
-    reader.spawn(read)?;
+    apart::spawn("reader", READER_STACK, read)?;
     Ok(jobs)
 }
 
@@ -344,21 +352,41 @@ fn start_reader() -> io::Result<mpsc::Sender<Job>> {
 /// may read every file and nothing else, and waits for it.
 ///
 /// # Errors
-/// There is no thread to be had, or it has panicked.
+/// There is no thread to be had, or it has panicked, or does not answer.
 pub(crate) fn read_for_bare<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    read_within(READ_PATIENCE, read)
+}
+
+fn read_within<T: Send + 'static>(
+    patience: Duration,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let Some(reader) = READER.get() else {
         return Ok(read());
     };
+    let reading = Arc::clone(&READS);
+    if Arc::strong_count(&READS) > 1 + MAX_READS {
+        return Err(io::Error::other("earlier reads of credentials still hang"));
+    }
     let (answer, answered) = mpsc::sync_channel(1);
     let job = move || {
+        let _reading = reading;
         // Nobody is left to be told if the caller is gone.
         let _ = answer.send(read());
     };
     let no_answer = || io::Error::other("no thread to read with");
     reader.send(Box::new(job)).map_err(|_| no_answer())?;
-    answered.recv().map_err(|_| no_answer())
+    answered
+        .recv_timeout(patience)
+        .map_err(|error| match error {
+            mpsc::RecvTimeoutError::Disconnected => no_answer(),
+            mpsc::RecvTimeoutError::Timeout => io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the files of the credentials do not answer",
+            ),
+        })
 }
 
 /// The thread that has what only attaching takes. It ends when this is

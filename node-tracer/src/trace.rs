@@ -52,8 +52,6 @@ use crate::{
 
 /// How often files are looked at.
 const POLL: Duration = Duration::from_millis(250);
-/// How long the start waits for a kubeconfig, on a node that has much to do.
-const CREDENTIALS: Duration = Duration::from_secs(10);
 /// So long the first verdict waits for the addresses of namespaces with many.
 const FIRST_READING: Duration = Duration::from_secs(1);
 /// Batches of records taken before timers get a turn.
@@ -236,11 +234,7 @@ fn kube_credentials(config: &Config) -> anyhow::Result<Option<Credentials>> {
     if config.kube_events.is_none() {
         return Ok(None);
     }
-    let _shown = progress::waiting("the kubeconfig");
-    let (root, given) = (config.node.root.clone(), config.kubeconfig.clone());
-    let find = move || Credentials::find(&root, given.as_deref());
-    let found = Bounded::default()
-        .read(CREDENTIALS, find)
+    let found = pods::find_credentials(config)
         .context("--kube-events needs the API server, whose credentials cannot be read")?;
     Ok(Some(found.context("--kube-events needs the API server")?))
 }

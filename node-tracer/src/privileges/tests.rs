@@ -107,3 +107,22 @@ fn a_trace_keeps_the_right_to_read_maps_only_where_it_is_asked_for() {
     let unasked = || -> bool { panic!("it does not matter") };
     assert_eq!(with(ATTACH | LOOK).trace(unasked), LOOK);
 }
+
+#[test]
+fn a_bare_thread_waits_no_longer_for_a_file_that_hangs_and_reads_the_next() {
+    let bare = start_bare("test", || {
+        let (release, wait) = mpsc::channel::<()>();
+        let soon = Duration::from_millis(20);
+        let hangs = read_within(soon, move || wait.recv().is_ok());
+        let next = read_within(Duration::from_secs(20), || 7);
+        drop(release);
+        (hangs, next)
+    });
+    // Who has nothing to give up reads itself, and may hang.
+    if READER.get().is_none() {
+        return;
+    }
+    let (hangs, next) = bare.unwrap().join().unwrap();
+    assert_eq!(hangs.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(next.unwrap(), 7);
+}

@@ -6,15 +6,16 @@
 //!
 //! A recording has a size limit. At half of it the file becomes `FILE.1`, in
 //! place of the one before, and a new one begins with the same first line and
-//! the number of its part: what is newest is kept. Where the file cannot be
-//! renamed, what it holds is given up and it begins anew.
+//! the number of its part: what is newest is kept. Where that cannot be done, as
+//! it may not be renamed or has been moved, the recording ends with what it has:
+//! no file is emptied, and none that is not the recording's own is replaced.
 
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    fs::{self, File, OpenOptions},
-    io::{self, Seek as _, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    fs::{self, File, Metadata, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -123,11 +124,12 @@ impl Tape {
             file: opened.file,
             length: 0,
             half: limit / 2,
+            older: None,
             header,
             left_out: 0,
         };
         apart::spawn("recording", STACK, move || {
-            let mut written = files.begin();
+            let mut written = files.begin(0);
             while written.is_ok() {
                 let Some(batch) = own.next() else {
                     return;
@@ -250,17 +252,41 @@ struct Files {
     length: u64,
     /// As many may there be, and the same in the older one.
     half: u64,
+    /// The older one, once there is one.
+    older: Option<Identity>,
     header: Header,
     /// Lines for which not even a new file has room.
     left_out: u64,
 }
 
+/// Device and inode: which file it is, wherever it has been moved to.
+type Identity = (u64, u64);
+
+fn identity(of: &Metadata) -> Identity {
+    (of.dev(), of.ino())
+}
+
+/// Which file is there, if any.
+fn identity_at(path: &Path) -> io::Result<Option<Identity>> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(identity(&found))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Files {
     /// Writes the first line.
-    fn begin(&mut self) -> io::Result<()> {
+    fn begin(&mut self, part: u64) -> io::Result<()> {
+        self.header.part = part;
+        let line = self.first_line()?;
+        self.add(&line)
+    }
+
+    fn first_line(&self) -> io::Result<Vec<u8>> {
         let mut line = serde_json::to_vec(&self.header).map_err(io::Error::other)?;
         line.push(b'\n');
-        self.add(&line)
+        Ok(line)
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -269,12 +295,13 @@ impl Files {
         }
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             if !self.has_room_for(line) {
+                if !self.would_have_room_for(line)? {
+                    self.left_out += 1;
+                    continue;
+                }
                 self.next_part()?;
             }
-            match self.has_room_for(line) {
-                true => self.add(line)?,
-                false => self.left_out += 1,
-            }
+            self.add(line)?;
         }
         Ok(())
     }
@@ -283,18 +310,38 @@ impl Files {
         self.length + lines.len() as u64 <= self.half
     }
 
+    /// Whether a new file would, whose number has a digit more at most.
+    fn would_have_room_for(&self, line: &[u8]) -> io::Result<bool> {
+        const ONLY_WITH_A_NUMBER: usize = ",\"part\":1".len();
+        let first = self.first_line()?.len() + ONLY_WITH_A_NUMBER;
+        Ok((first + line.len()) as u64 <= self.half)
+    }
+
     fn next_part(&mut self) -> io::Result<()> {
-        let renamed = fs::rename(&self.path, older(&self.path));
-        match renamed.and_then(|()| create(&self.path)) {
-            Ok(file) => self.file = file,
-            Err(_) => {
-                self.file.set_len(0)?;
-                self.file.rewind()?;
-            }
-        }
+        let older = older(&self.path);
+        let named = |what: &str, error: io::Error| {
+            io::Error::new(error.kind(), format!("{what} {}: {error}", older.display()))
+        };
+        self.make_older(&older)
+            .map_err(|error| named("it has reached half of its limit and cannot become", error))?;
+        self.file = create(&self.path)
+            .map_err(|error| named("it cannot begin anew; what was recorded is in", error))?;
         self.length = 0;
-        self.header.part += 1;
-        self.begin()
+        self.begin(self.header.part + 1)
+    }
+
+    /// Moves the file to where the older half is.
+    fn make_older(&mut self, older: &Path) -> io::Result<()> {
+        let own = identity(&self.file.metadata()?);
+        if identity_at(&self.path)? != Some(own) {
+            return Err(io::Error::other("it was moved, or removed"));
+        }
+        if identity_at(older)?.is_some_and(|there| Some(there) != self.older) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        fs::rename(&self.path, older)?;
+        self.older = Some(own);
+        Ok(())
     }
 
     fn add(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -366,5 +413,87 @@ mod tests {
         assert_eq!(tape.0.lock().bytes, ROOM);
         assert_eq!(tape.take_lost(), 0, "there is no room yet");
         assert_eq!(tape.end(Duration::ZERO).unwrap(), 200);
+    }
+
+    fn files(folder: &Path) -> Files {
+        let Opened { path, file } = Opened::new(&folder.join("run")).unwrap();
+        let header = serde_json::json!({
+            "schema": "s", "type": "recording", "time": "2026-11-22T10:00:00Z", "node": "n",
+            "boot_id": "b", "stall_threshold_ms": 1,
+        });
+        let mut files = Files {
+            path,
+            file,
+            length: 0,
+            half: 1000,
+            older: None,
+            header: serde_json::from_value(header).unwrap(),
+            left_out: 0,
+        };
+        files.begin(0).unwrap();
+        files
+    }
+
+    /// Five of them fill a file.
+    fn line(of: u8) -> Vec<u8> {
+        [vec![of; 150], vec![b'\n']].concat()
+    }
+
+    fn fill(files: &mut Files) {
+        while files.has_room_for(&line(b'x')) {
+            files.write(&line(b'x')).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_recording_that_was_moved_away_ends_and_is_kept_and_so_is_what_is_in_its_place() {
+        for replaced in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            let mut files = files(folder.path());
+            fill(&mut files);
+            fs::rename(at("run"), at("saved")).unwrap();
+            if replaced {
+                fs::write(at("run"), "precious").unwrap();
+            }
+            let before = fs::read(at("saved")).unwrap();
+            let error = files.write(&line(b'y')).unwrap_err().to_string();
+            assert!(error.contains("moved"), "{error}");
+            assert_eq!(fs::read(at("saved")).unwrap(), before);
+            let there = fs::read_to_string(at("run")).ok();
+            assert_eq!(there.as_deref(), replaced.then_some("precious"));
+            assert!(!at("run.1").exists());
+        }
+    }
+
+    #[test]
+    fn a_recording_that_cannot_be_renamed_ends_and_says_why_and_nothing_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut files = files(folder.path());
+        fill(&mut files);
+        files.write(&line(b'y')).unwrap();
+        fill(&mut files);
+        fs::rename(at("run.1"), at("saved")).unwrap();
+        fs::write(at("run.1"), "precious").unwrap();
+        let before = fs::read(at("run")).unwrap();
+        let error = files.write(&line(b'z')).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert!(error.to_string().contains("run.1"), "{error}");
+        assert_eq!(fs::read(at("run")).unwrap(), before);
+        assert_eq!(fs::read_to_string(at("run.1")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_line_that_fits_into_no_file_is_counted_and_costs_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = files(folder.path());
+        fill(&mut files);
+        let before = fs::read(folder.path().join("run")).unwrap();
+        let long = [vec![b'y'; 900], vec![b'\n']].concat();
+        files.write(&[long.clone(), long].concat()).unwrap();
+        assert_eq!(files.left_out, 2);
+        assert_eq!(fs::read(folder.path().join("run")).unwrap(), before);
+        assert!(!folder.path().join("run.1").exists());
     }
 }

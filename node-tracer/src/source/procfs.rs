@@ -278,6 +278,14 @@ impl Procfs {
         namespace_inode(link.as_os_str(), "net")
     }
 
+    /// The network namespace of the calling thread, by the proc file system
+    /// that the tracer itself has: there nobody is kept from their own files,
+    /// whatever they may not see of others.
+    pub(crate) fn own_netns() -> Option<u32> {
+        let link = fs::read_link("/proc/thread-self/ns/net").ok()?;
+        namespace_inode(link.as_os_str(), "net")
+    }
+
     /// The kernel function that a task sleeps in; `None` if it does not sleep,
     /// or is gone.
     ///

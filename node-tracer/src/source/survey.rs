@@ -97,7 +97,7 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
     let missed = missed.say(|n| format!("tasks of {n} processes"));
     let hidden = hidden.say(|n| format!("the network namespaces of {n} tasks"));
     found.unread.extend(missed.into_iter().chain(hidden));
-    let host = host::netns(procfs, &tasks, &mut found.unread);
+    let host = host::netns(&tasks, &mut found.unread);
     if !found.nets_whole {
         found.nets_missed.clone_from(&found.unread);
     }

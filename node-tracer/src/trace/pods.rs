@@ -1,7 +1,7 @@
 //! The list of pods while tracing: told when it changes, with the pods that
 //! have gone.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use crate::{
     clock::Timestamp,
@@ -9,15 +9,33 @@ use crate::{
     event::{Event, Pod, What},
     fault,
     model::pods::{deleted, reference},
+    progress,
     source::{
         kube::{self, Credentials, KubeError, Told, Watch},
         pods::{Listing, PodsError, PodsFile},
+        procfs::{Bounded, NoAnswer},
     },
 };
 
 /// How long a trace waits for the API server before it goes on without. It
 /// takes what comes later, too.
 const FIRST_LIST: Duration = Duration::from_secs(2);
+
+/// How long the start waits for a kubeconfig, on a node that has much to do.
+const CREDENTIALS: Duration = Duration::from_secs(10);
+
+/// The credentials for the API server.
+///
+/// # Errors
+/// The files do not answer. Inside: there are none, or they cannot be used.
+pub(super) fn find_credentials(
+    config: &Config,
+) -> Result<Result<Credentials, KubeError>, NoAnswer> {
+    let _shown = progress::waiting("the kubeconfig");
+    let (root, given) = (config.node.root.clone(), config.kubeconfig.clone());
+    let find = move || Credentials::find(&root, given.as_deref());
+    Bounded::default().read(CREDENTIALS, find)
+}
 
 /// See the module's documentation.
 pub(super) struct PodsSource {
@@ -45,7 +63,13 @@ impl PodsSource {
             Pods::Auto => {}
         }
         let given = config.kubeconfig.as_deref();
-        let found = Credentials::find(&config.node.root, given)
+        let found = find_credentials(config)
+            .unwrap_or_else(|error| {
+                Err(KubeError::Read {
+                    path: given.unwrap_or(&config.node.root).to_owned(),
+                    source: io::Error::other(error),
+                })
+            })
             .and_then(|credentials| Self::server(credentials, &config.node.name));
         match found {
             Ok(source) => Ok((source, None)),

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, openat, stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, stat, statx};
 
 /// It would change more than the tracer's container.
 #[derive(Debug, thiserror::Error)]
@@ -31,15 +31,18 @@ pub(super) struct SealError {
 /// These mounts are not of the tracer's container alone.
 pub(super) fn seal(root: &Path) -> Result<(), SealError> {
     let namespace = |path: PathBuf| stat(&path).ok().map(|found| (found.st_dev, found.st_ino));
-    let own = namespace(PathBuf::from("/proc/self/ns/mnt"));
+    let own = namespace(PathBuf::from("/proc/thread-self/ns/mnt"));
     let nodes = namespace(root.join("proc/1/ns/mnt"));
     let sealed = match (own, nodes) {
-        (Some(own), Some(nodes)) if own != nodes && root != Path::new("/") => make_readonly(root),
-        (Some(_), Some(_)) => {
-            return Err(SealError {
-                root: root.to_owned(),
-            });
-        }
+        (Some(own), Some(nodes)) => match is_own_root(root) {
+            Ok(false) if own != nodes => make_readonly(root),
+            Ok(_) => {
+                return Err(SealError {
+                    root: root.to_owned(),
+                });
+            }
+            Err(error) => Err(error),
+        },
         _ => Err(io::Error::other("the mounts of PID 1 are out of reach")),
     };
     if let Err(error) = sealed {
@@ -50,6 +53,21 @@ pub(super) fn seal(root: &Path) -> Result<(), SealError> {
         );
     }
     Ok(())
+}
+
+/// Whether this is what the tracer has at `/`, by whatever path.
+fn is_own_root(root: &Path) -> io::Result<bool> {
+    let place = |path: &Path| {
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let found = statx(CWD, path, AtFlags::empty(), wanted)?;
+        // Linux before 5.8, which seals nothing either.
+        if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        Ok((device, found.stx_ino, found.stx_mnt_id))
+    };
+    Ok(place(root)? == place(Path::new("/"))?)
 }
 
 fn make_readonly(root: &Path) -> io::Result<()> {
@@ -85,12 +103,24 @@ mod tests {
 
     #[test]
     fn the_nodes_own_mounts_are_never_sealed() {
-        let folder = tempfile::tempdir().unwrap();
-        // Where PID 1 is out of reach it is said, and nothing is done.
-        for root in ["/", "/proc/self/root"] {
-            let _ = seal(Path::new(root));
-            std::fs::write(folder.path().join("file"), root).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            return;
         }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        // Should it fail, it fails for this thread alone.
+        let apart = move || {
+            // SAFETY: it takes no pointers; the mounts are this thread's from now on.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+            for root in ["/", "/proc/..", "/proc/thread-self/root"] {
+                // Where PID 1 is out of reach it is said, and nothing is done.
+                let _ = seal(Path::new(root));
+                assert!(is_own_root(Path::new(root)).unwrap());
+                std::fs::write(&file, root).unwrap();
+            }
+            assert!(!is_own_root(Path::new("/proc")).unwrap());
+        };
+        std::thread::spawn(apart).join().unwrap();
     }
 
     #[test]

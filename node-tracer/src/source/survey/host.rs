@@ -6,11 +6,7 @@ use crate::source::procfs::{Procfs, TaskEntry};
 
 /// The namespaces of the kernel's own threads and of process 1: on a node that
 /// is a container itself (kind), only the latter can be seen.
-pub(super) fn netns(
-    procfs: &Procfs,
-    tasks: &[TaskEntry],
-    unread: &mut Vec<String>,
-) -> BTreeSet<u32> {
+pub(super) fn netns(tasks: &[TaskEntry], unread: &mut Vec<String>) -> BTreeSet<u32> {
     let kernel = tasks.iter().filter(|entry| entry.kernel);
     let kernel = kernel.clone().find_map(|entry| entry.netns);
     // Of a namespace of processes that is not the host's.
@@ -25,7 +21,7 @@ pub(super) fn netns(
     if host.is_empty() {
         // Both are guarded even from root. The tracer itself is the best guess
         // that is left: a wrong one takes a pod's namespace for the host's.
-        host.extend(procfs.netns_of(std::process::id()));
+        host.extend(Procfs::own_netns());
         unread.push(String::from(
             "the network namespaces of process 1 and of the kernel's threads: the tracer's own is taken for the host's",
         ));
@@ -35,10 +31,8 @@ pub(super) fn netns(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::{event::Task, source::procfs::Bounded};
+    use crate::event::Task;
 
     fn task(tid: u32, kernel: bool, netns: Option<u32>) -> TaskEntry {
         TaskEntry {
@@ -53,9 +47,8 @@ mod tests {
     }
 
     fn host(tasks: &[TaskEntry]) -> (Vec<u32>, usize) {
-        let procfs = Procfs::new(Path::new("/"), Bounded::default());
         let mut unread = Vec::new();
-        let host = netns(&procfs, tasks, &mut unread);
+        let host = netns(tasks, &mut unread);
         (host.into_iter().collect(), unread.len())
     }
 
