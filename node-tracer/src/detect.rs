@@ -202,6 +202,25 @@ impl<'a> View<'a> {
         self.cables.get_or_init(|| Cables::new(self.model))
     }
 
+    /// Whether what a namespace has proves nothing: nobody names it, and it is a
+    /// user's. Root in a pod can make such, too, with any address; root of the
+    /// node alone can plug one into the host, as a runtime does for a pod with a
+    /// user namespace of its own, which is that pod's also when all have
+    /// forgotten it.
+    pub(crate) fn is_bystander(&self, entry: &NetnsEntry) -> bool {
+        entry.is_strangers() && (entry.is_users() || !self.cables().is_on_host(entry))
+    }
+
+    /// Whether such a namespace may be a pod's all the same: root has made it,
+    /// and for all that is known something leads out of it.
+    pub(crate) fn may_be_pods(&self, entry: &NetnsEntry) -> bool {
+        let leads_out = || {
+            let wiring = entry.wiring.as_ref();
+            wiring.is_none_or(|it| it.devices.iter().any(|device| device.link_nsid.is_some()))
+        };
+        entry.is_strangers() && !entry.is_users() && leads_out()
+    }
+
     /// Host ends that lead nowhere; see [`orphan_veth`].
     fn orphans(&self) -> &Orphans<'a> {
         self.orphans.get_or_init(|| orphan_veth::orphans(self))

@@ -115,6 +115,20 @@ impl<'a> Cables<'a> {
         (end.entry.host || back.all(is_its)).then_some(end)
     }
 
+    /// Whether a cable certainly leads from a namespace to the host: there is an
+    /// end that leads back, and to nothing else that is known.
+    pub(super) fn is_on_host(&self, entry: &NetnsEntry) -> bool {
+        let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
+        devices.any(|device| {
+            let end = self.other_end(entry, device).filter(|end| end.entry.host);
+            device.link_nsid.is_some()
+                && end.is_some_and(|end| {
+                    let mut back = self.others(end.device).iter();
+                    back.all(|back| back.entry.serial == entry.serial)
+                })
+        })
+    }
+
     /// What looks most like the other end of a device. A namespace has one ID for
     /// each other one: where another device is known to lead to the host, this
     /// one leads there by the same ID, and elsewhere by any other.

@@ -9,7 +9,9 @@
 //!
 //! Anybody may make a user namespace, network namespaces in it, and any address
 //! in these. One that neither CNI nor a runtime knows is nobody's rival: that it
-//! has the address of another is told as information, with who made it.
+//! has the address of another is told as information, with who made it. If root
+//! has made it and it is plugged into the host, it is a pod's or a container's,
+//! and a rival.
 //!
 //! Left out are addresses on the loopback device (anycast, direct server
 //! return), unless they are a pod's own, and namespaces that a pod made for
@@ -213,10 +215,11 @@ fn all_named(model: &Model) -> HashSet<IpAddr> {
 fn shared<'a>(view: &View<'a>, address: IpAddr) -> Shared<'a> {
     let all = owners(view, address).into_iter();
     let (mut strangers, owners): (Vec<_>, Vec<_>) =
-        all.partition(|owner| owner.entry.is_strangers());
+        all.partition(|owner| view.is_bystander(owner.entry));
     let conflicts = conflicts(view, address, &owners);
     retain_near(view, address, &owners, &mut strangers);
     let stranger_count = strangers.len();
+    strangers.sort_by_key(|stranger| !view.may_be_pods(stranger.entry));
     strangers.truncate(MAX_STRANGERS);
     Shared {
         owners,
@@ -563,6 +566,8 @@ fn finding<'a>(
     owners.sort_by_key(|owner| !is_left(owner));
     let newest = owners.last()?;
     let pods = owners.iter().filter(|owner| is_pods(owner)).count();
+    let named = owners.iter().filter(|owner| !owner.entry.is_strangers());
+    let named = named.count();
     let with_host = owners.iter().any(|owner| owner.entry.host);
     let ghosts = owners.iter().any(is_left);
     let mut inodes: Vec<u32> = owners.iter().map(|owner| owner.entry.id.inode).collect();
@@ -593,6 +598,13 @@ fn finding<'a>(
         mut unknown,
         mut advice,
     } = said;
+    for owner in owners.iter().filter(|owner| owner.entry.is_strangers()) {
+        unknown.push(format!(
+            "whose {} is: root has made it in a user namespace of its own and plugged it in, and \
+             neither CNI nor a runtime names it",
+            label(view.model, owner.entry)
+        ));
+    }
     for owner in doubtful {
         let label = label(view.model, owner.entry);
         unknown.push(format!(
@@ -630,6 +642,7 @@ fn finding<'a>(
         rule: Rule::DuplicateAddress,
         severity: match (is_certain, pods) {
             (false, _) => Severity::Info,
+            _ if named < 2 => Severity::Warning,
             (true, 2..) => Severity::Critical,
             (true, 1) if with_host || ghosts => Severity::Critical,
             (true, _) => Severity::Warning,
@@ -725,6 +738,8 @@ fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> O
         _ => format!("more than {MAX_STRANGERS} network namespaces, first by {users}"),
     };
     let user = user(view, owner.entry);
+    let mut may_be_pods = strangers.iter();
+    let may_be_pods = may_be_pods.find(|stranger| view.may_be_pods(stranger.entry));
     Some(Finding {
         rule: Rule::DuplicateAddress,
         severity: Severity::Info,
@@ -742,10 +757,17 @@ fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> O
         holders: holders_of(view.model, first.entry),
         evidence: claims,
         unknown,
-        advice: vec![String::from(
-            "nothing to do for the pod: without root's help nothing that a user makes in a user \
-             namespace is plugged into the pod network",
-        )],
+        advice: vec![match may_be_pods {
+            Some(stranger) => format!(
+                "see whose {} is and what its devices lead to before you take anything from it: \
+                 root has made it, as a runtime does for a pod with a user namespace of its own",
+                label(view.model, stranger.entry)
+            ),
+            None => String::from(
+                "nothing to do for the pod: without root's help nothing that a user makes in a \
+                 user namespace is plugged into the pod network",
+            ),
+        }],
         detail: Detail::default(),
     })
 }

@@ -469,7 +469,7 @@ impl<'v, 'a> Living<'v, 'a> {
 
     fn has_address(&self, address: IpAddr) -> bool {
         let mut with = self.view.model.netns.with_address(address);
-        with.any(|entry| entry.dying.is_none() && !entry.is_users())
+        with.any(|entry| entry.dying.is_none() && !self.view.is_bystander(entry))
     }
 }
 

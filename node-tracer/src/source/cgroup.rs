@@ -208,15 +208,29 @@ impl Place {
 
     /// Whether the text of `/proc/TID/cgroup` names a service of the node's first
     /// process: a folder of that name with nothing but slices above it, none of
-    /// them the users' or Kubernetes'. No engine puts a container there.
+    /// them the users' or Kubernetes'. No engine puts a container there. Of the
+    /// hierarchies in which every runtime puts its containers each must say so,
+    /// or end above it: a process can be a container's in one of them and its
+    /// runtime's in another.
     pub(crate) fn is_service(&self, text: &str) -> bool {
-        text.lines().filter_map(line).any(|(rank, name, path)| {
+        let mut all = Vec::new();
+        for (rank, name, path) in text.lines().filter_map(line) {
+            if rank >= ANY {
+                continue;
+            }
             let each = self.hierarchies.iter().find(|each| each.name == name);
-            let parts = each.and_then(|each| Some((each.absolute(path)?, each)));
-            let own = parts
-                .as_ref()
-                .and_then(|(parts, each)| below(parts, &each.node));
-            rank < ANY && own.is_some_and(is_service)
+            let own = each.and_then(|each| {
+                let parts = each.absolute(path)?;
+                below(&parts, &each.node).map(<[&str]>::to_vec)
+            });
+            match own {
+                Some(own) => all.push(own),
+                None => return false,
+            }
+        }
+        let longest = all.iter().max_by_key(|parts| parts.len());
+        longest.is_some_and(|longest| {
+            is_service(longest) && all.iter().all(|parts| longest.starts_with(parts))
         })
     }
 
@@ -370,8 +384,11 @@ fn owner_of_parts(parts: &[&str], path: &str) -> Option<(CgroupOwner, usize)> {
     let mut in_kubepods = false;
     for (at, part) in parts.iter().enumerate() {
         let slice = part.split_once(".slice").map(|(slice, _)| slice);
-        // Below kubelet's root there are its own folders alone.
-        if in_kubepods && slice.is_none() {
+        // Below kubelet's root there are its own folders alone. The root that it
+        // is given can have the name that it gives its own.
+        let is_again =
+            *part == "kubepods" && at.checked_sub(1).is_some_and(|at| parts[at] == *part);
+        if in_kubepods && slice.is_none() && !is_again {
             return None;
         }
         if let Some((pod_uid, container, depth)) = pod_at(parts, at) {
@@ -563,6 +580,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_a_container_in_one_hierarchy_is_no_service_by_another() {
+        let place = Place::node();
+        let runtimes = "0::/system.slice/containerd.service\n";
+        for (others, expected) in [
+            ("", true),
+            ("1:name=systemd:/system.slice/containerd.service\n", true),
+            ("1:name=systemd:/\n2:pids:/system.slice\n", true),
+            ("1:name=systemd:/docker/I\n", false),
+            ("2:pids:/docker/I\n", false),
+            ("2:pids:/default/web\n", false),
+            ("1:name=systemd:/system.slice/kubelet.service\n", false),
+            ("1:name=systemd:/../x\n", false),
+        ] {
+            let text = expand(&(others.to_owned() + runtimes));
+            assert_eq!(place.is_service(&text), expected, "{others}");
+        }
+    }
+
+    #[test]
     fn a_container_of_a_pod_is_known_by_every_form_of_its_path() {
         for path in [
             // systemd driver
@@ -582,6 +618,8 @@ mod tests {
             "/my.slice/my-own.slice/my-own-kubepods.slice/my-own-kubepods-podU.slice/crio-I.scope",
             "/kubelet/kubepods/burstable/podD/I",
             "/k3s/kubepods/besteffort/podD/I",
+            "/kubepods/kubepods/burstable/podD/I",
+            "/kubepods/kubepods/podD/I",
             // cgroupfs driver
             "/kubepods/burstable/podD/I",
             "/kubepods/besteffort/podD/I",
@@ -683,6 +721,7 @@ mod tests {
             "/kubepods.slice/kubepods/podD/I",
             "/kubepods/x/podD/I",
             "/kubepods/x/kubepods/podD/I",
+            "/kubepods/burstable/kubepods/podD/I",
             "/kubepods/guaranteed/podD/I",
             // it is not known what is above it
             "/../podD/I",

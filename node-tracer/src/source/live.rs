@@ -43,7 +43,7 @@ use super::{
         records::Record,
         symbols::Symbols,
     },
-    procfs::Procfs,
+    procfs::{HostUsers, Procfs},
 };
 use crate::{
     clock::{KernelClock, Timestamp, monotonic_now as now},
@@ -95,9 +95,7 @@ pub(crate) struct Live {
     clock: KernelClock,
     init_net: u64,
     host_netns: u32,
-    /// Inode number of the user namespace that the host's network namespace
-    /// belongs to; 0 if not known.
-    host_user: u32,
+    host_users: HostUsers,
     nets: NetTable,
     cni: CniTable,
     /// The process that listens on the runtime's socket, once it was asked.

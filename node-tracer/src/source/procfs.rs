@@ -32,6 +32,7 @@ use super::{
     cgroup::{Maker, Place},
     root::Root,
 };
+use crate::event::UserNs;
 
 pub(crate) use super::cgroup::Owner;
 
@@ -74,6 +75,22 @@ const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Largest file that is read as a whole; the kernel's are far smaller.
 const MAX_FILE: u64 = 256 << 10;
+
+/// The inode number that the kernel gives the initial user namespace, always.
+const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
+
+/// The user namespaces of the node itself: the initial one, in which only root
+/// makes network namespaces, and that of the node's first process, if it is in
+/// another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostUsers([u32; 2]);
+
+impl HostUsers {
+    /// A user namespace, if it is not one of these.
+    pub(crate) fn other(self, user_ns: UserNs) -> Option<UserNs> {
+        (!self.0.contains(&user_ns.inode)).then_some(user_ns)
+    }
+}
 
 /// Why `/proc` gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -284,6 +301,14 @@ impl Procfs {
     pub(crate) fn own_netns() -> Option<u32> {
         let link = fs::read_link("/proc/thread-self/ns/net").ok()?;
         namespace_inode(link.as_os_str(), "net")
+    }
+
+    /// The user namespaces of the node itself.
+    pub(crate) fn host_users(&self) -> HostUsers {
+        let path = self.task_path(1, "ns/user");
+        let link = self.bounded(self.patience, path, read_link).ok().flatten();
+        let first = link.and_then(|link| namespace_inode(link.as_os_str(), "user"));
+        HostUsers([INITIAL_USER_NS, first.unwrap_or(INITIAL_USER_NS)])
     }
 
     /// The kernel function that a task sleeps in; `None` if it does not sleep,

@@ -28,12 +28,12 @@ use self::{
 };
 use crate::{
     clock::{KernelClock, Timestamp},
-    event::{Event, Netns, UserNs, What},
+    event::{Event, Netns, What},
     fault,
     source::{
         containers,
         netlink::{DatedAddress, Target, Visit},
-        procfs::{Bounded, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
+        procfs::{Bounded, HostUsers, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
     },
 };
 
@@ -146,7 +146,8 @@ pub(crate) fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Surve
         owners,
         clock: KernelClock::now(),
     };
-    found.tell_all(visits, &host, &holders, stuck.events);
+    let host = (&host, procfs.host_users());
+    found.tell_all(visits, host, &holders, stuck.events);
     Ok(found)
 }
 
@@ -200,27 +201,18 @@ impl Survey {
     fn tell_all(
         &mut self,
         visits: Visits,
-        host: &BTreeSet<u32>,
+        (host, users): (&BTreeSet<u32>, HostUsers),
         holders: &Holders<'_>,
         mut stuck: Vec<Event>,
     ) {
         let time = Timestamp::now();
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
-        let read = visits
-            .iter()
-            .filter_map(|(_, outcome)| outcome.as_ref().ok()?.as_ref());
-        let hosts = read.filter(|visit| host.contains(&visit.netns.inode));
-        let hosts: Vec<UserNs> = hosts.filter_map(|visit| visit.user_ns).collect();
         for (inode, outcome) in visits {
             let host = host.contains(&inode);
             match outcome {
                 Ok(Some(mut visit)) => {
-                    // Nothing can be told from the host's where that is not known.
-                    let others = |own: &UserNs| {
-                        !hosts.is_empty() && hosts.iter().all(|host| host.inode != own.inode)
-                    };
-                    visit.user_ns = visit.user_ns.filter(others);
+                    visit.user_ns = visit.user_ns.and_then(|user_ns| users.other(user_ns));
                     cookies.insert(inode, visit.netns.cookie);
                     self.tell(time, visit, host, holders);
                 }

@@ -37,7 +37,7 @@ impl<'a> Rival<'a> {
         let model = view.model;
         let with = model.netns.with_address(address);
         let mut entries: Vec<_> = with
-            .filter(|entry| entry.dying.is_none() && !entry.is_users())
+            .filter(|entry| entry.dying.is_none() && !view.is_bystander(entry))
             .filter(|entry| !entry.sandbox.has_container(own))
             .collect();
         entries.sort_by_key(|entry| ghost_sandbox::gone(view, entry).is_none());

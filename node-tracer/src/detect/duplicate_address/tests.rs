@@ -200,6 +200,29 @@ fn a_pod_with_a_user_namespace_of_its_own_is_a_rival() {
 }
 
 #[test]
+fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
+    let (open, _) = Node::of(&imitated(0)).only(5, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Warning);
+    let has = |texts: &[String], word: &str| texts.iter().any(|text| text.contains(word));
+    assert!(has(&open.unknown, "whose netns 200 is"), "{open:?}");
+    assert!(!has(&open.advice, "nothing to do"), "{open:?}");
+    // Where it is not known what it is plugged into, it may be one.
+    let mut story = imitated(0);
+    story.push(devices(5, 200, &[veth(9, "eth0", 99)], &[], &[]));
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Info);
+    assert!(!has(&open.advice, "nothing to do"), "{open:?}");
+    // The cable can be another's.
+    let mut story = imitated(0);
+    story.extend([
+        found(5, 300),
+        devices(5, 300, &[veth(3, "eth0", 201)], &[], &[]),
+    ]);
+    let told = Node::of(&story).of_rule(6, DUPLICATE);
+    assert!(told.iter().all(|(it, _)| it.severity == Severity::Info));
+}
+
+#[test]
 fn many_namespaces_of_users_are_one_finding_of_few_words() {
     let mut story = imitated(1_000);
     for inode in 300..400 {

@@ -65,6 +65,8 @@ pub(crate) enum Doubt {
     Elsewhere,
     /// CNI DEL was called just now; the list may be older.
     GivenBack,
+    /// A namespace that nobody names has the address.
+    Stranger,
 }
 
 impl Doubt {
@@ -76,6 +78,10 @@ impl Doubt {
                 "nothing shows that the container was on this node; all nodes share the store"
             }
             Self::GivenBack => "CNI DEL was called just now; the list may be older",
+            Self::Stranger => {
+                "a network namespace that nobody names has the address: root has made it in a user \
+                 namespace, as for a pod with one of its own, or in a pod"
+            }
         }
     }
 }
@@ -232,14 +238,17 @@ impl<'a> Judge<'a> {
                 return Verdict::Live(Proof::Attachment);
             }
         }
-        let mut with = model.netns.with_address(reservation.address);
-        if with.any(|entry| entry.dying.is_none() && !entry.is_users()) {
+        let with = model.netns.with_address(reservation.address);
+        let with: Vec<&NetnsEntry> = with.filter(|entry| entry.dying.is_none()).collect();
+        if with.iter().any(|entry| !view.is_bystander(entry)) {
             return Verdict::Live(Proof::Address);
         }
         if !view.passed(reservation.modified.plus(YOUNG)) {
             return Verdict::Young;
         }
-        match self.doubt(view, reservation) {
+        let is_strangers = with.iter().any(|entry| view.may_be_pods(entry));
+        let doubt = self.doubt(view, reservation);
+        match doubt.or(is_strangers.then_some(Doubt::Stranger)) {
             Some(doubt) => Verdict::Untold(doubt),
             None => Verdict::Leaked,
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     detect::{View, leaked_reservation},
-    event::{Event, Network, What},
+    event::{Device, Event, Network, What},
     finding::{Finding, Rule, Severity, State},
     model::story::*,
 };
@@ -180,6 +180,36 @@ fn an_empty_file_whose_address_is_in_use_is_no_leak() {
         stored(10, &[(5, "", -90)]),
     ]);
     assert_eq!(leak(&story), None);
+}
+
+#[test]
+fn an_address_that_root_of_a_pod_has_put_anywhere_proves_nothing() {
+    let told = |uid: Option<u32>, devices_of_it: &[Event]| {
+        let made = found(3, 200);
+        let made = uid.map_or(made.clone(), |uid| of_user(made, uid));
+        let mut story = with(vec![made, added(3, 200, 5)]);
+        story.extend_from_slice(devices_of_it);
+        story.push(stored(10, &[(5, "gone", -50), (6, "other", -60)]));
+        leaked(&story)
+    };
+    let eth0 = [veth(3, "eth0", 8)];
+    let closed = [Device {
+        link: None,
+        link_nsid: None,
+        kind: Some("dummy".into()),
+        ..veth(3, "eth0", 8)
+    }];
+    let dummy = [devices(4, 200, &closed, &[], &[])];
+    let cabled = [devices(4, 200, &eth0, &[], &[])];
+    let plugged = [
+        cabled[0].clone(),
+        devices(4, 1, &[veth(8, "cali1", 3)], &[], &[]),
+    ];
+    assert_eq!(told(None, &dummy), [6], "the host's");
+    assert_eq!(told(Some(0), &dummy), [6, 5]);
+    assert_eq!(told(Some(0), &cabled), [6], "it may be a pod's");
+    assert_eq!(told(Some(0), &plugged), [6], "it is");
+    assert_eq!(told(Some(1_000), &plugged), [6, 5]);
 }
 
 #[test]

@@ -49,7 +49,11 @@ impl AddressIndex {
     /// It has the address on one device less.
     pub(super) fn remove(&mut self, address: IpAddr, serial: Serial, place: u64) {
         self.all.remove(&(address, serial, place));
-        if self.with(address).len() < 2 {
+        let mut left = self.range(address).map(|(serial, _)| serial);
+        let first = left.next();
+        let has_one = left.all(|serial| Some(serial) == first);
+        drop(left);
+        if has_one {
             self.shared.remove(&address);
         }
     }

@@ -121,6 +121,9 @@ struct Known {
     listed: u64,
     missing_since: Option<u64>,
     maker: Option<KernelTask>,
+    /// Whose it is was not known when it was reported, and has not been told
+    /// since.
+    learned: bool,
 }
 
 /// See the module's documentation.
@@ -129,6 +132,10 @@ pub(crate) struct NetTable {
     trust: Trust,
     /// By the address of `struct net`, which is unique among the living.
     known: HashMap<u64, Known>,
+    /// Their addresses, by inode number.
+    by_inode: HashMap<u32, u64>,
+    /// Namespaces that were reported before it was known whose they are.
+    learned: Vec<(Netns, NetUser)>,
     /// `cleanup_net` runs since.
     cleanup_since: Option<u64>,
     cleanup_ended: u64,
@@ -149,6 +156,8 @@ impl NetTable {
         Self {
             trust,
             known: HashMap::new(),
+            by_inode: HashMap::new(),
+            learned: Vec::new(),
             cleanup_since: None,
             cleanup_ended: 0,
             queued: None,
@@ -162,6 +171,12 @@ impl NetTable {
     /// Namespaces that could not be kept, since the last call.
     pub(crate) fn take_overflow(&mut self) -> u64 {
         std::mem::take(&mut self.overflow)
+    }
+
+    /// Namespaces that were reported before it was known whose they are, and
+    /// whose they are; each once.
+    pub(crate) fn take_learned(&mut self) -> Vec<(Netns, NetUser)> {
+        std::mem::take(&mut self.learned)
     }
 
     /// Takes in what was there at the start.
@@ -386,8 +401,10 @@ impl NetTable {
             listed: now,
             missing_since: None,
             maker,
+            learned: false,
         };
         let before = self.known.insert(net.address, known);
+        self.by_inode.insert(net.inum, net.address);
         self.addresses -= before.map_or(0, |known| known.addresses.len());
         self.known.get_mut(&net.address)
     }
@@ -396,46 +413,47 @@ impl NetTable {
     /// address that is told now.
     fn entry(&mut self, net: Net) -> Option<&mut Known> {
         let by_number = u64::from(net.inum);
-        if net.address != by_number && !self.known.contains_key(&net.address) {
+        let mut address = net.address;
+        if address != by_number && !self.known.contains_key(&address) {
             if let Some(mut known) = self.known.remove(&by_number) {
-                known.net.address = net.address;
-                self.known.insert(net.address, known);
+                known.net.address = address;
+                self.known.insert(address, known);
+                self.by_inode.insert(net.inum, address);
             }
-        } else if net.address == by_number && !self.known.contains_key(&by_number) {
+        } else if address == by_number && !self.known.contains_key(&by_number) {
             // Listed by number: whoever has it, by whatever address.
-            let address = self.known.values().find(|known| known.net.inum == net.inum);
-            let address = address?.net.address;
-            let known = self.known.get_mut(&address)?;
-            return Self::same(known, net).then_some(known);
+            address = *self.by_inode.get(&net.inum)?;
         }
-        let known = self.known.get_mut(&net.address)?;
-        Self::same(known, net).then_some(known)
+        let known = self.known.get_mut(&address)?;
+        let is_same = Self::same(known, net);
+        if std::mem::take(&mut known.learned) {
+            self.learned.push((identity(known.net), known.net.user));
+        }
+        is_same.then_some(known)
     }
 
     /// Whether `net` is the namespace known at its address, and not a later
     /// one in the same place. What was not told of it before is taken over.
     fn same(known: &mut Known, net: Net) -> bool {
-        if known.net.inum != net.inum {
+        let cookies = (known.net.cookie, net.cookie);
+        let differ = cookies.0 != 0 && cookies.1 != 0 && cookies.0 != cookies.1;
+        if known.net.inum != net.inum || differ {
             return false;
         }
         if known.net.cookie == 0 {
             known.net.cookie = net.cookie;
         }
-        if known.net.user.inum == 0 {
+        if known.net.user.inum == 0 && net.user.inum != 0 {
             known.net.user = net.user;
+            known.learned = known.reported;
         }
-        net.cookie == 0 || known.net.cookie == net.cookie
+        true
     }
 
     /// What was at this address, and at this inode number, has ended unseen.
     fn evict(&mut self, net: Net, now: u64, out: &mut Vec<Change>) {
-        let gone: Vec<u64> = self
-            .known
-            .iter()
-            .filter(|(address, known)| **address == net.address || known.net.inum == net.inum)
-            .map(|(address, _)| *address)
-            .collect();
-        for address in gone {
+        self.end(net.address, now, out);
+        if let Some(&address) = self.by_inode.get(&net.inum) {
             self.end(address, now, out);
         }
     }
@@ -445,6 +463,11 @@ impl NetTable {
             return;
         };
         self.addresses -= known.addresses.len();
+        let inode = known.net.inum;
+        if self.by_inode.get(&inode) == Some(&address) {
+            self.by_inode.remove(&inode);
+        }
+        self.learned.retain(|(netns, _)| netns.inode != inode);
         Self::report(&mut known, out);
         let netns = identity(known.net);
         if !known.dying {

@@ -322,6 +322,19 @@ impl Live {
                 what,
             });
         }
+        for (netns, user) in self.nets.take_learned() {
+            let user_ns = self.user_ns(user);
+            if user_ns.is_some() {
+                let host = netns.inode == self.host_netns;
+                let what = What::NetnsFound {
+                    netns,
+                    host,
+                    user_ns,
+                };
+                let time = self.time(now());
+                out.push(Event { time, what });
+            }
+        }
     }
 
     /// Without a look at its cgroup: the tasks of storms are gone at once.

@@ -111,7 +111,7 @@ impl Live {
             dropped: HashMap::new(),
             due: Due::default(),
             host_netns: 0,
-            host_user: 0,
+            host_users: procfs.host_users(),
             init_net: 0,
             polled: polled.then(Polled::default),
             told: HashMap::new(),
@@ -162,13 +162,13 @@ impl Live {
     }
 
     /// The user namespace that a network namespace belongs to, if that is not
-    /// the host's, as far as both are known.
+    /// the host's and is known.
     pub(super) fn user_ns(&self, user: record::NetUser) -> Option<UserNs> {
-        let is_known = user.inum != 0 && self.host_user != 0;
-        (is_known && user.inum != self.host_user).then_some(UserNs {
+        let user_ns = (user.inum != 0).then_some(UserNs {
             inode: user.inum,
             uid: user.owner,
-        })
+        });
+        self.host_users.other(user_ns?)
     }
 
     fn take_stock(&mut self, all: &[TaskEntry], out: &mut Vec<Event>) -> Result<(), StartError> {
@@ -182,10 +182,6 @@ impl Live {
             }
         }
         let seen = seen.ok_or(StartError::Restless)?.nets;
-        let mut hosts = seen.iter().filter(|seen| self.is_host(&seen.net));
-        self.host_user = hosts
-            .find_map(|host| Some(host.net.user.inum).filter(|inum| *inum != 0))
-            .unwrap_or(0);
         let mut dying = Vec::new();
         for Seen { net, .. } in &seen {
             let netns = nets::identity(*net);

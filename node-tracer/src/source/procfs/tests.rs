@@ -190,3 +190,23 @@ fn the_running_process_finds_itself() {
         exe.file_name().unwrap().to_str()
     );
 }
+
+#[test]
+fn the_initial_user_namespace_is_the_nodes_and_so_is_that_of_its_first_process() {
+    let other = |procfs: &Procfs, inode| {
+        let users = procfs.host_users();
+        users.other(UserNs { inode, uid: 0 }).is_some()
+    };
+    let (root, procfs) = fixture(&[("1/stat", "")]);
+    assert!(!other(&procfs, 0xEFFF_FFFD));
+    assert!(
+        other(&procfs, 4_026_532_999),
+        "not known whose: not the node's"
+    );
+    let path = root.path().join("proc/1/ns/user");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("user:[4026532999]", path).unwrap();
+    assert!(!other(&procfs, 0xEFFF_FFFD));
+    assert!(!other(&procfs, 4_026_532_999));
+    assert!(other(&procfs, 4_026_533_000));
+}

@@ -10,7 +10,7 @@ use std::{
 
 use super::*;
 use crate::{
-    event::{FdHolder, Task},
+    event::{FdHolder, Task, UserNs},
     source::netlink::{NetlinkError, Way},
 };
 
@@ -138,8 +138,24 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         what: blocked,
     };
     let mut found = Survey::default();
-    found.tell_all(vec![(100, failed)], &BTreeSet::new(), &holders, vec![event]);
+    let host = (&BTreeSet::new(), procfs.host_users());
+    found.tell_all(vec![(100, failed)], host, &holders, vec![event]);
     found
+}
+
+fn empty_visit() -> Visit {
+    Visit {
+        netns: Netns {
+            inode: 100,
+            cookie: Some(9),
+        },
+        user_ns: None,
+        addresses: Vec::new(),
+        devices: Vec::new(),
+        routes: Vec::new(),
+        neighbours: Vec::new(),
+        cut: false,
+    }
 }
 
 #[test]
@@ -167,20 +183,25 @@ fn a_namespace_that_cannot_be_read_is_told_with_its_holders() {
 }
 
 #[test]
+fn a_users_namespace_is_told_as_such_where_the_hosts_own_was_not_read() {
+    let user_ns = |inode| {
+        let found = told(Ok(Some(Visit {
+            user_ns: Some(UserNs { inode, uid: 1_000 }),
+            ..empty_visit()
+        })));
+        match found.events[0].what {
+            What::NetnsFound { user_ns, .. } => user_ns.map(|user_ns| user_ns.inode),
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(user_ns(9), Some(9));
+    assert_eq!(user_ns(0xEFFF_FFFD), None);
+}
+
+#[test]
 fn a_stuck_task_gets_the_cookie_of_the_namespace_that_was_read() {
-    let netns = Netns {
-        inode: 100,
-        cookie: Some(9),
-    };
-    let visit = Visit {
-        netns,
-        user_ns: None,
-        addresses: Vec::new(),
-        devices: Vec::new(),
-        routes: Vec::new(),
-        neighbours: Vec::new(),
-        cut: false,
-    };
+    let visit = empty_visit();
+    let netns = visit.netns;
     let found = told(Ok(Some(visit)));
     let last = &found.events.last().unwrap().what;
     assert!(matches!(last, What::TaskBlocked { netns: Some(found), .. } if *found == netns));

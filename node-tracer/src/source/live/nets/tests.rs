@@ -672,3 +672,43 @@ fn a_namespace_is_no_younger_than_the_first_word_of_it() {
         [Change::Created(id(10, 100), 3, None, NetUser::default())]
     );
 }
+
+#[test]
+fn whose_a_namespace_is_is_told_once_it_is_known() {
+    let of_user = |address, cookie| Net {
+        user: NetUser {
+            inum: 9,
+            owner: 1_000,
+        },
+        ..net(address, cookie, 100, 1)
+    };
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    table.created(net(1, 10, 100, 1), 5, task(7), &mut out);
+    assert_eq!(table.take_learned(), []);
+    table.walked_at(vec![seen(of_user(1, 10))], 6, &mut out);
+    let told = (id(10, 100), of_user(1, 10).user);
+    assert_eq!(table.take_learned(), [told]);
+    table.walked_at(vec![seen(of_user(1, 10))], 7, &mut out);
+    assert_eq!(table.take_learned(), [], "once");
+    // Known when it is reported, or of a successor in the same place.
+    table.created(of_user(2, 20), 8, task(7), &mut out);
+    table.created(net(2, 30, 100, 1), 9, task(7), &mut out);
+    table.created(of_user(2, 40), 10, task(7), &mut out);
+    assert_eq!(table.take_learned(), []);
+}
+
+#[test]
+fn of_one_inode_number_there_is_one_namespace_wherever_it_is() {
+    let mut table = NetTable::new(TRACEPOINTS);
+    let mut out = Vec::new();
+    for n in 1..=3 {
+        table.created(net(n, 10 * n, 100, 1), n, task(7), &mut out);
+    }
+    table.created(net(3, 40, 101, 1), 4, task(7), &mut out);
+    assert_eq!((table.known.len(), table.by_inode.len()), (1, 1));
+    let ended = |change: &&Change| matches!(change, Change::Destroyed(..));
+    assert_eq!(out.iter().filter(ended).count(), 3);
+    table.created(net(101, 0, 101, 1), 5, task(7), &mut out);
+    assert_eq!((table.known.len(), table.by_inode.len()), (1, 1));
+}
