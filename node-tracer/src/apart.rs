@@ -19,8 +19,8 @@
 //! The two share what the C library and the standard library keep for each
 //! thread. That is sound because the host uses none of it any more: it does
 //! nothing but wait, in one system call, for the end of that process. Should
-//! that be killed, the tracer ends as well; one that was not to be had ends by
-//! itself, and the host goes on to its own end.
+//! it be killed, the tracer ends as well. Should it end by itself, as it may not
+//! be bound to the tracer, the host ends, and there is no such process.
 
 use std::{
     io::{self, Write as _},
