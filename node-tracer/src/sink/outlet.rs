@@ -101,12 +101,7 @@ impl Outlet {
         name: impl Into<String>,
         deliver: impl FnMut(&[u8]) -> Result<(), SinkError> + Send + 'static,
     ) -> io::Result<Self> {
-        Self::with_room(
-            ROOM,
-            name,
-            |name, stack, work| apart::spawn(name, stack, work),
-            deliver,
-        )
+        Self::with_room(ROOM, name, apart::spawn, deliver)
     }
 
     /// The same where what is written to cannot hang: by the tracer's own

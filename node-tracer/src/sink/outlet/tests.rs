@@ -8,17 +8,12 @@ const SOON: Duration = Duration::from_secs(10);
 fn reader(room: usize) -> (Outlet, Sender<Result<(), SinkError>>, Receiver<String>) {
     let (answer, answers) = mpsc::channel();
     let (record, records) = mpsc::channel();
-    let outlet = Outlet::with_room(
-        room,
-        "the test",
-        |name, stack, work| apart::spawn(name, stack, work),
-        move |data: &[u8]| {
-            record
-                .send(String::from_utf8_lossy(data).into_owned())
-                .map_err(|_| SinkError::Closed)?;
-            answers.recv().unwrap_or(Err(SinkError::Closed))
-        },
-    );
+    let outlet = Outlet::with_room(room, "the test", apart::spawn, move |data: &[u8]| {
+        record
+            .send(String::from_utf8_lossy(data).into_owned())
+            .map_err(|_| SinkError::Closed)?;
+        answers.recv().unwrap_or(Err(SinkError::Closed))
+    });
     (outlet.unwrap(), answer, records)
 }
 

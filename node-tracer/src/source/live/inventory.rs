@@ -488,8 +488,10 @@ mod tests {
             _ => (false, "".into()),
         };
         let read = move || {
-            while wait {
-                std::thread::park();
+            if wait {
+                loop {
+                    std::thread::park();
+                }
             }
         };
         match bounded.run_apart(Duration::from_millis(20), read) {
