@@ -47,10 +47,15 @@ impl Account {
         Ok(this)
     }
 
-    /// Lets it list and watch pods.
+    /// Lets it list and watch pods, and ask whether the node exists, as the
+    /// shipped role does.
     pub fn grant(&self, kube: &Kube) -> anyhow::Result<()> {
         let verbs = ["list", "watch"];
-        let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
+        let rules = json!([
+            { "apiGroups": [""], "resources": ["pods"], "verbs": verbs },
+            // Without it an empty list does not show that the node has no pods.
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] },
+        ]);
         self.allow(kube, NAME, &rules)
     }
 
