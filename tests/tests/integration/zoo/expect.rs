@@ -42,6 +42,7 @@ pub(super) struct Finds {
     about: Vec<&'static str>,
     times: Option<usize>,
     since: Option<String>,
+    at: Option<&'static str>,
     resolved: bool,
 }
 
@@ -55,6 +56,7 @@ pub(super) fn finds(rule: &'static str) -> Finds {
         about: Vec::new(),
         times: None,
         since: None,
+        at: None,
         resolved: false,
     }
 }
@@ -111,6 +113,12 @@ impl Finds {
         self
     }
 
+    /// It is so since then.
+    pub(super) fn at(mut self, start: &'static str) -> Self {
+        self.at = Some(start);
+        self
+    }
+
     /// It is over at the end.
     pub(super) fn resolved(mut self) -> Self {
         self.resolved = true;
@@ -138,6 +146,7 @@ impl Finds {
         finding["rule"] == self.rule
             && severity
             && early
+            && self.at.is_none_or(|start| since.starts_with(start))
             && self.fields.iter().all(field)
             && self.absent.iter().all(|field| finding[field].is_null())
             && self
@@ -159,6 +168,9 @@ impl Finds {
         }
         if let Some(since) = &self.since {
             text.push_str(&format!(" since {since} or before"));
+        }
+        if let Some(at) = self.at {
+            text.push_str(&format!(" since {at}"));
         }
         if self.resolved {
             text.push_str(" resolved");

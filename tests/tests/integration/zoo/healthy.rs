@@ -128,6 +128,11 @@ fn nodes() -> Vec<Situation> {
             .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.2/32")))
             .reserved("10.244.64.9", "", 864_000)
             .recorded("it takes Calico's resources"),
+        routed("Calico: a virtual machine's address outlives the pod that ran it", "calico", Some("calico-ipam"))
+            .pod(Pod::with("shop/a", Device::routed("eth0", "cali0a1b2c3d4e5").ip("10.244.64.1/32")))
+            .shell(&blocks(r#"{"handle_id":"k8s-pod-network.vmi.vms.vm1","secondary":{"node":"worker-1","namespace":"vms","pod":"virt-launcher-vm1","timestamp":"2026-01-01T00:00:00Z"}}"#))
+            .silent("leaked-reservation")
+            .real("Calico's resources are read from the API server"),
         five("the range is full, and so is the node: five pods, and maxPods is five").shell(
             "mkdir -p /var/lib/kubelet; printf 'kind: KubeletConfiguration\nmaxPods: 5\n' > /var/lib/kubelet/config.yaml",
         )
@@ -144,6 +149,16 @@ fn nodes() -> Vec<Situation> {
             }))
             .recorded("it takes its time"),
     ]
+}
+
+/// Writes Calico's block, whose third address has this attribute, to where the
+/// API server has it.
+fn blocks(attribute: &str) -> String {
+    let list = format!(
+        r#"{{"kind":"IPAMBlockList","metadata":{{}},"items":[{{"metadata":{{"name":"10-244-64-0-30"}},"spec":{{"cidr":"10.244.64.0/30","affinity":"host:worker-1","allocations":[null,null,0,null],"attributes":[{attribute}]}}}}]}}"#
+    );
+    let folder = "/run/zoo/api/apis/crd.projectcalico.org/v1";
+    format!("mkdir -p {folder}; printf '%s' '{list}' > {folder}/ipamblocks")
 }
 
 /// A node with a range of five addresses, all of which pods have.

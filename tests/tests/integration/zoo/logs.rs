@@ -53,8 +53,21 @@ fn heads() -> Vec<Text> {
                         CreatePodSandboxError: \\\"Failed to create sandbox for pod: plugin \
                         type=\\\\\\\"bridge\\\\\\\" failed (add): no IP addresses available in \
                         range set\\\"\"";
-    let full = || cause("range-exhausted");
+    let said = || finds("sandbox-create-failed").with("cause", "range-exhausted");
+    let full = || found(said().at("2026-06-12T08:15:01"));
+    let timeless = |name, text: String| {
+        let mut row = row(name, text, found(said()));
+        row.expect.push(Expect::Unknown(&["no time stands there"]));
+        row
+    };
+    const BARE: &str = "Failed to create pod sandbox: plugin type=\"bridge\" failed (add): no IP \
+                        addresses available in range set";
     vec![
+        timeless("a message without any time", BARE.into()),
+        timeless(
+            "a date in a form that nobody knows",
+            format!("am 12. um viertel neun n1 kubelet[1203]: {BARE}"),
+        ),
         row("a line that somebody quotes", format!("> {SAID}"), full()),
         row(
             "the kubelet's name and PID in front",
@@ -250,6 +263,19 @@ fn formats() -> Vec<Text> {
             "failed to find plugin \"bridge\" in path [/opt/cni/bin]",
             cause("cni-not-ready"),
         ),
+        {
+            let mut row = row(
+                "a blocked task that SIGKILL would wake (TASK_KILLABLE)",
+                "[ 241.000001] INFO: task df:77 blocked for more than 120 seconds.\n\
+                 [ 241.000002] Call Trace:\n\
+                 [ 241.000003]  schedule+0x33/0x110\n\
+                 [ 241.000004]  rpc_wait_bit_killable+0x11/0x70\n\
+                 [ 241.000005]  nfs4_call_sync_sequence+0x6d/0xa0\n",
+                found(finds("blocked-task").any().about("df")),
+            );
+            row.expect.push(Expect::Unknown(&["one would wake it"]));
+            row
+        },
         row(
             "a hung task without its first line",
             "[ 900.000001] \"echo 0 > /proc/sys/kernel/hung_task_timeout_secs\" disables this message.\n\
