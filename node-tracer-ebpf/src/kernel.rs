@@ -29,7 +29,9 @@ static SETTINGS: Settings = Settings {
     sys_unshare: 0,
     host_pid_ns: 0,
     contributes_mask: 0,
-    pad: 0,
+    host_user_ns: 0,
+    host_netns: 0,
+    crowd_seed: 0,
 };
 
 /// What happens. The tracer may set another size when it loads the programs.

@@ -67,6 +67,8 @@ layout! {
     cred_euid,
     /// `cred.user_ns`
     cred_user_ns,
+    /// `cred.cap_effective`, 64 bits.
+    cred_cap_effective,
     /// `user_namespace.level`: 0 is the initial one.
     user_ns_level,
     /// `user_namespace.ns.inum`
@@ -224,8 +226,13 @@ pub struct Settings {
     /// the scheduler sets if the task's last sleep was in state D; 0 if the
     /// kernel has no such bit.
     pub contributes_mask: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Inode number of the user namespace of the node's first process.
+    pub host_user_ns: u32,
+    /// Inode number of the network namespace of the node's first process.
+    pub host_netns: u32,
+    /// A random number, so that nobody can choose to share a crowd
+    /// ([`Blocked::crowd`](crate::record::Blocked)) with somebody else.
+    pub crowd_seed: u32,
 }
 
-const _: () = assert!(size_of::<Settings>() == 56);
+const _: () = assert!(size_of::<Settings>() == 64);

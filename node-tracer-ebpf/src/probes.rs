@@ -2,6 +2,7 @@
 //! events and of the tests.
 
 mod address;
+mod budget;
 mod cni;
 mod netns;
 mod notifier;

@@ -87,8 +87,13 @@ pub mod lost {
     /// A task that went to sleep in state D has no entry, as its crowd has as
     /// many as it may. The tracer looks for it by other means.
     pub const CROWD_FULL: u32 = 5;
+    /// A change of a namespace was not told, as its owner has had as many
+    /// records as it may. The tracer looks for it by other means.
+    pub const WITHHELD: u32 = 6;
     /// How many causes there are.
-    pub const CAUSES: u32 = 6;
+    pub const CAUSES: u32 = 7;
+    /// Those that the tracer makes up for.
+    pub const MADE_UP_FOR: [u32; 2] = [CROWD_FULL, WITHHELD];
     /// The causes' names in reports, by index.
     pub const NAMES: [&str; CAUSES as usize] = [
         "ring-buffer-full",
@@ -97,6 +102,7 @@ pub mod lost {
         "cni-environment-unreadable",
         "cni-environment-truncated",
         "blocked-crowd-full",
+        "changes-withheld",
     ];
 }
 
@@ -197,6 +203,9 @@ impl Calls {
 
 /// Untrusted calls of one owner that are handed over, a second.
 pub const CALLS_A_SECOND: u32 = 16;
+/// Records of the changes of one network namespace, or of all that one user
+/// namespace of root's has, that are handed over, a second.
+pub const CHANGES_A_SECOND: u32 = 256;
 /// Owners whose calls are counted apart.
 pub const MAX_CALLERS: u32 = 256;
 

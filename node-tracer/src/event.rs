@@ -233,6 +233,15 @@ pub(crate) enum What {
         /// When the first was; the event's time is that of the last.
         since: Timestamp,
     },
+    /// Network namespaces that users have made in user namespaces of their own,
+    /// and that are not followed, as there are too many.
+    UntrustedNetns {
+        /// The user who has most of them; absent if there are none any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        /// How many there are.
+        count: u64,
+    },
     /// What a successful CNI ADD or DEL has really done: looked at in the
     /// kernel and in the stores, shortly after the call.
     CniEffect {
@@ -458,6 +467,7 @@ impl What {
             Self::CniStarted { .. } => "cni-started",
             Self::CniCall { .. } => "cni-call",
             Self::UntrustedCalls { .. } => "untrusted-calls",
+            Self::UntrustedNetns { .. } => "untrusted-netns",
             Self::CniEffect { .. } => "cni-effect",
             Self::Reservation { .. } => "reservation",
             Self::PodsListed { .. } => "pods-listed",

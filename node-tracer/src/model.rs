@@ -410,7 +410,7 @@ impl Model {
                 self.waiting.waits(device, *references, time)
             }
             // Nobody believes what they say.
-            What::UntrustedCalls { .. } => false,
+            What::UntrustedCalls { .. } | What::UntrustedNetns { .. } => false,
             What::ClockStepped { .. } | What::Tick => false,
         }
     }

@@ -10,15 +10,14 @@ use aya_ebpf::{
     macros::{fentry, fexit, kprobe, kretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
 };
-use node_tracer_ebpf::record::{AddressRecord, kind};
+use node_tracer_ebpf::record::{AddressRecord, Net, kind};
 
-use super::netns::ARGUMENTS;
-use crate::kernel::{describe_net, emit, header, load, load_into, load_text, offset};
+use super::{budget::with_told_address, netns::ARGUMENTS};
+use crate::kernel::{emit, header, load, load_into, load_text, offset};
 
-/// Fills in what an address record says of its device and namespace.
+/// Fills in what an address record says of its device.
 #[inline(always)]
 fn with_device(record: &mut AddressRecord, dev: u64) {
-    record.net = describe_net(load(dev, offset!(dev_net)));
     record.ifindex = load(dev, offset!(dev_ifindex));
     load_into(&mut record.ifname, dev, offset!(dev_name));
     let ops: u64 = load(dev, offset!(dev_link_ops));
@@ -46,9 +45,10 @@ fn with_ipv6(record: &mut AddressRecord, ifa: u64) {
 }
 
 #[inline(always)]
-fn blank(kind: u32) -> AddressRecord {
+fn blank(kind: u32, net: Net) -> AddressRecord {
     AddressRecord {
         header: header(kind),
+        net,
         ..AddressRecord::default()
     }
 }
@@ -57,7 +57,10 @@ fn blank(kind: u32) -> AddressRecord {
 fn ipv4(kind: u32, ifa: u64, in_dev: u64) {
     if ifa != 0 {
         let dev = load(in_dev, offset!(in_dev_dev));
-        let mut record = blank(kind);
+        let Some(net) = with_told_address(load(dev, offset!(dev_net))) else {
+            return;
+        };
+        let mut record = blank(kind, net);
         with_ipv4(&mut record, ifa);
         with_device(&mut record, dev);
         emit(&record);
@@ -70,7 +73,10 @@ fn ipv6(kind: u32, ifa: u64) {
     if ifa != 0 && ifa < u64::MAX - MAX_ERRNO {
         let in6_dev = load(ifa, offset!(ifa6_idev));
         let dev = load(in6_dev, offset!(in6_dev_dev));
-        let mut record = blank(kind);
+        let Some(net) = with_told_address(load(dev, offset!(dev_net))) else {
+            return;
+        };
+        let mut record = blank(kind, net);
         with_ipv6(&mut record, ifa);
         with_device(&mut record, dev);
         emit(&record);

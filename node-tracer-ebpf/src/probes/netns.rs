@@ -32,6 +32,7 @@ use node_tracer_ebpf::{
     record::{NetnsRecord, TaskRecord, kind},
 };
 
+use super::budget::{tells_change_by, tells_namespace};
 use crate::kernel::{
     CLONE_NEWNET, current, describe_net, describe_task, direct, emit, header, load, net_of_task,
     offset, setting,
@@ -44,11 +45,14 @@ pub(crate) static ARGUMENTS: LruHashMap<u64, u64> = LruHashMap::with_max_entries
 
 #[inline(always)]
 fn report(kind: u32, net: u64) {
-    emit(&NetnsRecord {
-        header: header(kind),
-        net: describe_net(net),
-        task: describe_task(current()),
-    });
+    let net = describe_net(net);
+    if tells_namespace(&net) {
+        emit(&NetnsRecord {
+            header: header(kind),
+            net,
+            task: describe_task(current()),
+        });
+    }
 }
 
 /// `struct net *` of a kernel function's result, unless it is an error.
@@ -170,6 +174,9 @@ fn settle(tid: u32, net: u64) -> bool {
 #[inline(always)]
 pub(super) fn device_changed() {
     let task = current();
+    if !tells_change_by(task) {
+        return;
+    }
     let tid = load(task, offset!(task_pid));
     let net = net_of_task(task);
     if !settle(tid, net) {

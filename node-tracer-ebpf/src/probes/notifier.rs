@@ -5,7 +5,7 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use node_tracer_ebpf::record::{TaskRecord, kind};
 
-use super::netns::device_changed;
+use super::{budget::tells_change_by, netns::device_changed};
 use crate::kernel::{current, describe_task, emit, header, setting};
 
 #[btf_tracepoint(function = "notifier_run")]
@@ -13,7 +13,7 @@ fn notified(ctx: BtfTracePointContext) -> i32 {
     let callback: u64 = ctx.arg(0);
     if callback == setting!(inetdev_event) {
         device_changed();
-    } else if callback == setting!(fib_inetaddr_event) {
+    } else if callback == setting!(fib_inetaddr_event) && tells_change_by(current()) {
         emit(&TaskRecord {
             header: header(kind::ADDRESSES_CHANGED),
             task: describe_task(current()),

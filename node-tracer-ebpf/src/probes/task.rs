@@ -111,9 +111,13 @@ fn crowd_of(task: u64) -> u32 {
     if kind == owner::USER && id == 0 && is_home(mnt_inum) {
         return 0;
     }
-    // Any number that is another's with another owner most of the time.
-    let mixed = (id ^ kind << 30).wrapping_mul(0x9e37_79b1) >> 16;
-    1 + mixed % (MAX_CROWDS - 1)
+    // Any number that is another's with another owner most of the time, and
+    // that nobody can tell beforehand.
+    let mut mixed = id ^ kind << 30 ^ setting!(crowd_seed);
+    for factor in [0x85eb_ca6b, 0xc2b2_ae35] {
+        mixed = (mixed ^ mixed >> 16).wrapping_mul(factor);
+    }
+    1 + (mixed ^ mixed >> 16) % (MAX_CROWDS - 1)
 }
 
 #[inline(always)]

@@ -189,6 +189,13 @@ fn of_logs() -> Vec<Event> {
         ),
         at(
             3,
+            What::UntrustedNetns {
+                uid: Some(1000),
+                count: 18_976,
+            },
+        ),
+        at(
+            3,
             What::TasksBlocked {
                 crowd: 7,
                 pod_uid: Some(OLD.into()),
@@ -326,6 +333,7 @@ fn kind(what: &What) -> usize {
         What::PodStarted { .. } => 36,
         What::UntrustedCalls { .. } => 37,
         What::TasksBlocked { .. } => 38,
+        What::UntrustedNetns { .. } => 39,
     }
 }
 
@@ -333,7 +341,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..39).collect(), "one of each");
+    assert_eq!(kinds, (0..40).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

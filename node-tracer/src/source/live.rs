@@ -2,6 +2,7 @@
 //! records into events and looks again where a record only says that
 //! something has happened.
 
+mod budget;
 mod callers;
 mod cni;
 mod crowds;
@@ -13,6 +14,7 @@ mod records;
 mod stalls;
 mod start;
 mod tasks;
+mod user_nets;
 
 #[cfg(fuzzing)]
 pub(crate) use self::cni::fuzz;
@@ -31,10 +33,11 @@ use self::{
     crowds::Crowds,
     holders::Holders,
     inventory::{Iterators, Polled, Unread},
-    nets::NetTable,
+    nets::{NetTable, Seen},
     reading::Readings,
     stalls::Told,
     tasks::Owners,
+    user_nets::UserNets,
 };
 use super::{
     ebpf::{
@@ -82,6 +85,7 @@ const AFTER_WALK: u64 = 10_000_000;
 /// A plugin has read its configuration by then.
 const AFTER_START: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
+const MINUTE: u64 = 60 * SECOND;
 
 /// The source. Kernel programs are attached while it lives.
 pub(crate) struct Live {
@@ -97,6 +101,7 @@ pub(crate) struct Live {
     host_netns: u32,
     host_users: HostUsers,
     nets: NetTable,
+    user_nets: UserNets,
     cni: CniTable,
     /// The process that listens on the runtime's socket, once it was asked.
     listener: Option<u32>,
@@ -223,6 +228,7 @@ impl Live {
                 self.due.holders_at(time);
             }
             self.tell_losses(out);
+            self.look_for_withheld(time);
             self.tell_callers(time, false, out);
             self.tell_crowds(time, false, out);
             self.look_for_unfollowed(time);
@@ -306,6 +312,10 @@ impl Live {
             .map(|seen| (seen.net.address, seen.net.cookie))
             .collect();
         let mut changes = Vec::new();
+        let mut seen = seen;
+        let users = self.take_users(&mut seen.nets);
+        self.user_nets
+            .listed(users, seen.whole, start, &mut changes);
         let mut later = Vec::new();
         for record in self.fetch().0 {
             match record {
@@ -340,6 +350,24 @@ impl Live {
         self.tell_left_out(out);
         let overflow = self.nets.take_overflow();
         self.drop("netns-table-full", overflow);
+        if let Some(others) = self.user_nets.others(end) {
+            let user_nets::Others { count, uid } = others;
+            let what = What::UntrustedNetns { uid, count };
+            let time = self.time(end);
+            out.push(Event { time, what });
+        }
+    }
+
+    /// Takes the namespaces of users' own out of a list, but for those that a
+    /// CNI plugin was called for.
+    fn take_users(&mut self, nets: &mut Vec<Seen>) -> Vec<Seen> {
+        let all = std::mem::take(nets);
+        let (users, others) = all.into_iter().partition(|seen| {
+            let user = seen.net.user;
+            user.owner != 0 && self.user_ns(user).is_some() && !self.nets.has(seen.net)
+        });
+        *nets = others;
+        users
     }
 
     /// Whether the kernel takes namespaces down, if a record of the end of one
@@ -369,6 +397,17 @@ impl Live {
                 user: record::NetUser::default(),
             })
         })
+    }
+
+    /// Looks for the changes that the kernel's programs did not tell, as their
+    /// makers had had as many records as they may.
+    fn look_for_withheld(&mut self, time: u64) {
+        let withheld = self.probes.as_mut().map_or(0, Probes::withheld_changes);
+        if withheld > 0 {
+            self.nets.records_lost(time);
+            self.ask_readings();
+            self.due.walk_at(time);
+        }
     }
 
     fn tell_losses(&mut self, out: &mut Vec<Event>) {

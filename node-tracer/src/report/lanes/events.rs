@@ -170,7 +170,7 @@ impl Lanes {
                 self.node.mark(time, MarkKind::Lost, &text);
             }
             // Nobody believes what they say.
-            What::UntrustedCalls { .. } => {}
+            What::UntrustedCalls { .. } | What::UntrustedNetns { .. } => {}
             // Findings tell of these.
             What::TasksBlocked { .. }
             | What::EndpointKept { .. }

@@ -157,6 +157,12 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             );
             loud("untrusted-calls", text, Style::Plain)
         }
+        What::UntrustedNetns { uid, count: nets } => {
+            let nets = count(*nets, "network namespace");
+            let whose = uid.map_or_else(String::new, |uid| format!(", most of them user {uid}'s"));
+            let text = format!("{nets} of users' own are not followed{whose}");
+            loud("untrusted-netns", text, Style::Plain)
+        }
         // As it should be: nobody would want to read it.
         What::CniEffect { effect } if effect.failures().next().is_none() => None,
         What::CniEffect { effect } => loud("cni-effect", self::effect(effect), Style::Warning),

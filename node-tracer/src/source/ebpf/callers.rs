@@ -25,6 +25,8 @@ const IDLE: u64 = 60_000_000_000;
 #[derive(Debug)]
 pub(super) struct Callers {
     homes: HashMap<MapData, u32, u32>,
+    /// The first of these, the host's.
+    hosts: Option<u32>,
     calls: HashMap<MapData, Value<Owner>, Value<Calls>>,
     running: HashMap<MapData, u32, u64>,
     strangers: HashMap<MapData, u32, u64>,
@@ -48,6 +50,7 @@ impl Callers {
         })?;
         Ok(Self {
             homes: take_map(ebpf, map::HOMES, HashMap::try_from)?,
+            hosts: None,
             calls,
             running: take_map(ebpf, map::CNI_RUNNING, HashMap::try_from)?,
             strangers: take_map(ebpf, map::CNI_STRANGERS, HashMap::try_from)?,
@@ -71,9 +74,20 @@ impl Probes {
     /// What runs in this mount namespace may be a runtime's: its records come
     /// among those that count.
     pub(crate) fn is_home(&mut self, mnt_inum: u32) {
-        if mnt_inum != 0 && self.callers.homes.get(&mnt_inum, 0).is_err() {
-            // Without room, they go on coming among the others.
-            let _ = self.callers.homes.insert(mnt_inum, 1, 0);
+        let Callers { homes, hosts, .. } = &mut self.callers;
+        if mnt_inum == 0 || homes.get(&mnt_inum, 0).is_ok() {
+            return;
+        }
+        let hosts = *hosts.get_or_insert(mnt_inum);
+        if homes.insert(mnt_inum, 1, 0).is_err() {
+            // Runtimes that were started again and again, each in a namespace
+            // of its own. Those that still run are put in again by their next
+            // call, which comes among those of others.
+            let all: Vec<u32> = homes.keys().take(MANY).filter_map(Result::ok).collect();
+            for old in all.iter().filter(|old| **old != hosts) {
+                let _ = homes.remove(old);
+            }
+            let _ = homes.insert(mnt_inum, 1, 0);
         }
     }
 

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -257,7 +259,7 @@ impl Facts {
 
     /// The constants of the programs. An address that is not known is 0, which
     /// no function has.
-    pub(crate) fn settings(&self, stall_threshold: Duration, host_pid_ns: u32) -> Settings {
+    pub(crate) fn settings(&self, stall_threshold: Duration, host: Host) -> Settings {
         Settings {
             cleanup_net: self.cleanup_net.unwrap_or(0),
             fib_inetaddr_event: self.fib_inetaddr_event.unwrap_or(0),
@@ -266,9 +268,39 @@ impl Facts {
             switch_has_state: u32::from(self.switch_has_state == Some(true)),
             state_ignore: STATE_IGNORE,
             sys_unshare: libc::SYS_unshare as u32,
-            host_pid_ns,
+            host_pid_ns: host.pid_ns,
             contributes_mask: self.contributes_mask.unwrap_or(0),
-            pad: 0,
+            host_user_ns: host.user_ns,
+            host_netns: host.netns,
+            // std's maps are seeded by the system's random numbers.
+            crowd_seed: RandomState::new().hash_one(0) as u32,
+        }
+    }
+}
+
+/// Inode numbers of namespaces; 0 if not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Host {
+    /// The tracer's PID namespace.
+    pub(crate) pid_ns: u32,
+    /// The user namespace of the node's first process.
+    pub(crate) user_ns: u32,
+    /// Its network namespace.
+    pub(crate) netns: u32,
+}
+
+impl Host {
+    /// Of the node whose processes are at `proc`.
+    pub(crate) fn read(proc: &Path) -> Self {
+        let inode = |path: &Path| {
+            let inode = fs::metadata(path).map(|link| link.ino());
+            inode.ok().and_then(|inode| u32::try_from(inode).ok())
+        };
+        let of = |path: &Path| inode(path).unwrap_or(0);
+        Self {
+            pid_ns: of(Path::new("/proc/self/ns/pid")),
+            user_ns: of(&proc.join("1/ns/user")),
+            netns: of(&proc.join("1/ns/net")),
         }
     }
 }
@@ -368,6 +400,7 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         cred_uid: at("cred", "uid"),
         cred_euid: at("cred", "euid"),
         cred_user_ns: at("cred", "user_ns"),
+        cred_cap_effective: at("cred", "cap_effective"),
         user_ns_level: at("user_namespace", "level"),
         user_ns_inum: at("user_namespace", "ns.inum"),
         user_ns_parent: at("user_namespace", "parent"),

@@ -3,10 +3,7 @@
 
 use std::{
     io,
-    os::{
-        fd::{AsRawFd, RawFd},
-        unix::fs::MetadataExt as _,
-    },
+    os::fd::{AsRawFd, RawFd},
     path::Path,
 };
 
@@ -27,7 +24,7 @@ use super::{
     asleep::Asleep,
     attached::Wanted,
     callers::Callers,
-    facts::{FactError, Facts},
+    facts::{FactError, Facts, Host},
     missed::{self, Counts, Missed},
     plan::{Attach, AttachKind, Mechanism, Plan, Signal},
 };
@@ -157,7 +154,7 @@ impl Probes {
         loader.btf(None);
         let btf = AyaBtf::from_sys_fs().map_err(LoadError::Btf)?;
         let layout = LayoutGlobal(facts.layout);
-        let settings = SettingsGlobal(facts.settings(stall_threshold, own_pid_ns()));
+        let settings = SettingsGlobal(facts.settings(stall_threshold, Host::read(proc)));
         let mut ebpf = loader
             .btf(Some(&btf))
             .verifier_log_level(verifier_log_level())
@@ -230,6 +227,12 @@ impl Probes {
         self.lost_since(lost::CROWD_FULL)
     }
 
+    /// How many changes of namespaces were not told since the last call, as
+    /// there were too many.
+    pub(crate) fn withheld_changes(&mut self) -> u64 {
+        self.lost_since(lost::WITHHELD)
+    }
+
     fn lost_since(&mut self, cause: u32) -> u64 {
         let counts = self.lost.get(&cause, 0);
         let total = counts.map_or(0, |counts| counts.iter().sum::<u64>());
@@ -250,8 +253,7 @@ impl Probes {
             self.missed = missed;
         }
         for (index, name) in (0..lost::CAUSES).zip(lost::NAMES) {
-            // Those are looked for, and not lost.
-            if index != lost::CROWD_FULL {
+            if !lost::MADE_UP_FOR.contains(&index) {
                 let count = self.lost_since(index);
                 if count > 0 {
                     new.push((name, count));
@@ -274,15 +276,6 @@ impl AsRawFd for Probes {
     fn as_raw_fd(&self) -> RawFd {
         self.events.as_raw_fd()
     }
-}
-
-/// Inode number of the PID namespace that the tracer is in; 0 if not known.
-fn own_pid_ns() -> u32 {
-    let inode = std::fs::metadata("/proc/self/ns/pid").map(|link| link.ino());
-    inode
-        .ok()
-        .and_then(|inode| u32::try_from(inode).ok())
-        .unwrap_or(0)
 }
 
 pub(super) fn take_map<T>(

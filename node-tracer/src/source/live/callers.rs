@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 
-use super::{Live, SECOND, tasks};
+use super::{Live, MINUTE, SECOND, tasks};
 use crate::{
     event::{Event, What},
     source::ebpf::callers::Withheld,
@@ -21,7 +21,6 @@ const SINGLY: u32 = 16;
 const SINGLY_OF_ALL: u32 = 64;
 /// Callers that are told apart.
 const MAX_CALLERS: usize = 64;
-const MINUTE: u64 = 60 * SECOND;
 /// The first number of a caller is told after this, the others a minute apart.
 const FIRST: u64 = 5 * SECOND;
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::Task as KernelTask;
 
-use super::{Live, SECOND, tasks};
+use super::{Live, MINUTE, SECOND, tasks};
 use crate::event::{Event, Task, What};
 
 /// Stalls of one crowd that are told one by one, at the same time.
@@ -24,7 +24,6 @@ const MAX_MEMBERS: usize = 16_384;
 const NAMED: usize = 3;
 /// The number of a crowd is told no more often.
 const PAUSE: u64 = 10 * SECOND;
-const MINUTE: u64 = 60 * SECOND;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

@@ -147,6 +147,7 @@ impl Live {
         let living: HashMap<u32, Netns> = self
             .nets
             .living()
+            .chain(self.user_nets.living())
             .filter(|netns| !self.is_hosts(netns.inode))
             .map(|netns| (netns.inode, netns))
             .collect();
@@ -159,7 +160,10 @@ impl Live {
                 if netns.cookie.is_none() {
                     netns = living.get(&netns.inode).copied().unwrap_or(netns);
                 }
-                by_netns.entry(netns).or_default().push(entry);
+                // Of one that is not followed nothing is told.
+                if let Some(entries) = by_netns.get_mut(&netns) {
+                    entries.push(entry);
+                }
             }
         }
         // One that was told by another name than it was destroyed by stays else.
@@ -201,7 +205,8 @@ impl Live {
                 mounts: mounts.clone(),
                 fds: fds.clone(),
             };
-            if self.holders.told.get(&netns) != Some(&told) {
+            let changed = self.holders.told.get(&netns) != Some(&told);
+            if changed && self.user_nets.tells(netns, start) {
                 self.holders.told.insert(netns, told);
                 let what = What::NetnsHolders {
                     netns,

@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, HashMap};
 use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
 use self::held::Held;
+use super::budget::Budget;
 use crate::event::{Address, Netns, has_room};
 
 /// What the table concludes. Times are the kernel's, monotonic ns.
@@ -95,6 +96,10 @@ const MAX_MAKERS: usize = 64;
 /// A reading of addresses that changed meanwhile can have missed some of them,
 /// but hardly the same ones so often in a row.
 const TORN_READINGS: u32 = 2;
+/// Changes of the addresses of one namespace that are told at once, and in a
+/// minute after that: a pod that is allowed to make any can do so without end.
+const CHANGES_AT_ONCE: u32 = 8_192;
+const CHANGES_A_MINUTE: u32 = 1_024;
 /// Namespaces kept; beyond, new ones are counted as lost.
 const MAX_NETS: usize = 65_536;
 
@@ -124,6 +129,8 @@ struct Known {
     /// Whose it is was not known when it was reported, and has not been told
     /// since.
     learned: bool,
+    /// Changes of its addresses that may be told.
+    budget: Budget,
 }
 
 /// See the module's documentation.
@@ -148,6 +155,8 @@ pub(crate) struct NetTable {
     overflow: u64,
     /// Addresses of all of them.
     addresses: usize,
+    /// The node's own namespace, by inode number: only root changes it.
+    pub(crate) host: u32,
 }
 
 impl NetTable {
@@ -165,6 +174,7 @@ impl NetTable {
             makers: Vec::new(),
             overflow: 0,
             addresses: 0,
+            host: 0,
         }
     }
 
@@ -214,10 +224,20 @@ impl NetTable {
         self.known.values().map(|known| known.left_out).sum()
     }
 
-    /// Namespaces of which the last list had not all addresses.
-    pub(crate) fn cut(&self) -> impl Iterator<Item = Net> {
-        let cut = self.known.values().filter(|known| known.cut);
-        cut.map(|known| known.net)
+    /// Namespaces of which the last list had not all addresses, and that these
+    /// may be told of.
+    pub(crate) fn cut(&mut self, time: u64) -> impl Iterator<Item = Net> {
+        let host = self.host;
+        let all = self.known.values_mut();
+        all.filter_map(move |known| {
+            let told = known.net.inum == host || known.budget.has_room(time);
+            (known.cut && told).then_some(known.net)
+        })
+    }
+
+    /// Whether it is in the table.
+    pub(crate) fn has(&mut self, net: Net) -> bool {
+        self.entry(net).is_some()
     }
 
     /// The addresses of a namespace are about to be read, from the first one.
@@ -256,6 +276,7 @@ impl NetTable {
             }
             known.addresses.insert(address, known.reading);
             let address = address.clone();
+            known.budget.spend(usize::from(known.found.is_none()));
             out.push(match known.found {
                 Some(time) => Change::AddressFound(netns, time, address),
                 None => Change::AddressAdded(netns, time, address),
@@ -296,6 +317,7 @@ impl NetTable {
         known.left_out = std::mem::take(&mut known.refused) + passed_over;
         let oldest = known.reading.saturating_sub(readings);
         let gone = known.addresses.take_older(oldest);
+        known.budget.spend(gone.len());
         self.addresses -= gone.len();
         gone
     }
@@ -402,6 +424,7 @@ impl NetTable {
             missing_since: None,
             maker,
             learned: false,
+            budget: Budget::new(CHANGES_AT_ONCE, CHANGES_A_MINUTE),
         };
         let before = self.known.insert(net.address, known);
         self.by_inode.insert(net.inum, net.address);
@@ -588,20 +611,28 @@ impl NetTable {
         added: bool,
         out: &mut Vec<Change>,
     ) -> bool {
-        let all = self.addresses;
+        let (all, host) = (self.addresses, self.host);
         let Some(known) = self.entry(net) else {
             return false;
         };
         Self::report(known, out);
+        if known.net.inum != host && !known.budget.has_room(time) {
+            // What it has is read when it may be told again.
+            known.cut = true;
+            known.left_out = known.left_out.max(1);
+            return true;
+        }
         let netns = identity(known.net);
         let (before, reading) = (known.addresses.len(), known.reading);
         if !added {
             if known.addresses.remove(&address) {
+                known.budget.spend(1);
                 out.push(Change::AddressRemoved(netns, time, address));
             }
         } else if !known.addresses.mark(&address, reading) {
             if has_room(before, all) {
                 known.addresses.insert(&address, reading);
+                known.budget.spend(1);
                 out.push(Change::AddressAdded(netns, time, address));
             } else {
                 known.left_out += 1;

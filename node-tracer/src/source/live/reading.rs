@@ -132,7 +132,7 @@ impl Live {
     pub(super) fn want_readings(&mut self) {
         let readings = &self.readings;
         let is_under_way = readings.current.is_some() || !readings.queue.is_empty();
-        if is_under_way || self.nets.cut().next().is_none() {
+        if is_under_way || self.nets.cut(now()).next().is_none() {
             return;
         }
         let due = match readings.asked {
@@ -147,7 +147,7 @@ impl Live {
         self.due.reading = None;
         let start = now();
         if self.readings.current.is_none() && self.readings.queue.is_empty() {
-            self.readings.queue = self.nets.cut().collect();
+            self.readings.queue = self.nets.cut(start).collect();
             self.readings.asked = false;
             self.readings.spent = 0;
         }

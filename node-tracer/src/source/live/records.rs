@@ -262,6 +262,8 @@ impl Live {
         let list = self.list_nets(None).ok().flatten();
         let mut seen = list.iter().flat_map(|list| &list.nets);
         if let Some(Seen { net, .. }) = seen.find(|seen| seen.net.inum == inode) {
+            // A user's own, until now.
+            self.user_nets.forget(net);
             self.nets.noticed(*net, start, changes);
         }
         let unknown = Netns {

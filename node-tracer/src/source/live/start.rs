@@ -12,9 +12,10 @@ use super::{
     crowds::Crowds,
     holders::Holders,
     inventory::{InventoryError, Iterators, Polled, Unread},
-    nets::{self, NetTable, Seen, Trust},
+    nets::{self, NetTable, Trust},
     reading::Readings,
     tasks::Owners,
+    user_nets::UserNets,
 };
 use crate::{
     clock::{KernelClock, monotonic_now as now},
@@ -99,6 +100,7 @@ impl Live {
             .any(|program| program.starts_with("task_switch"));
         let mut live = Self {
             nets: NetTable::new(trust),
+            user_nets: UserNets::new(),
             cni: CniTable::new(Host::default()),
             listener: None,
             callers: Callers::default(),
@@ -181,9 +183,12 @@ impl Live {
                 break;
             }
         }
-        let seen = seen.ok_or(StartError::Restless)?.nets;
+        let mut seen = seen.ok_or(StartError::Restless)?.nets;
+        let users = self.take_users(&mut seen);
+        let mut changes = Vec::new();
+        let users = self.user_nets.seed(users, start, &mut changes);
         let mut dying = Vec::new();
-        for Seen { net, .. } in &seen {
+        for net in seen.iter().map(|seen| &seen.net).chain(&users) {
             let netns = nets::identity(*net);
             let host = self.is_host(net);
             let user_ns = self.user_ns(net.user);
@@ -198,7 +203,7 @@ impl Live {
                 dying.push(Event { time, what });
             }
         }
-        let mut changes = Vec::new();
+        self.nets.host = self.host_netns;
         self.nets.seed(seen, start, &mut changes);
         self.tell(changes, out);
         out.append(&mut dying);

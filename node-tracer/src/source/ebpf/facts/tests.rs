@@ -321,13 +321,19 @@ fn where_nothing_can_be_read_nothing_is_known() {
 
 #[test]
 fn unknown_addresses_are_settings_of_zero() {
-    let settings = Facts::UNKNOWN.settings(Duration::from_secs(5), 7);
+    let settings = Facts::UNKNOWN.settings(
+        Duration::from_secs(5),
+        Host {
+            pid_ns: 7,
+            ..Host::default()
+        },
+    );
     assert_eq!(settings.cleanup_net, 0);
     assert_eq!(settings.fib_inetaddr_event, 0);
     assert_eq!(settings.inetdev_event, 0);
     assert_eq!(settings.switch_has_state, 0);
     assert_eq!(settings.stall_threshold_ns, 5_000_000_000);
-    let settings = Facts::capable().settings(Duration::MAX, 7);
+    let settings = Facts::capable().settings(Duration::MAX, Host::default());
     assert_ne!(settings.cleanup_net, 0);
     assert_ne!(settings.fib_inetaddr_event, 0);
     assert_ne!(settings.inetdev_event, 0);

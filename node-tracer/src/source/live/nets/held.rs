@@ -51,6 +51,15 @@ impl Held {
         mark.map(|mark| *mark = reading).is_some()
     }
 
+    /// Whether it is there.
+    pub(super) fn has(&self, address: &Address) -> bool {
+        let key = (address.address, address.prefix);
+        let devices = self.devices.get(address.ifname.as_str());
+        let mut devices = devices.into_iter().flatten();
+        devices
+            .any(|device| device.kind == address.link_kind && device.addresses.contains_key(&key))
+    }
+
     /// Puts in one that is not there.
     pub(super) fn insert(&mut self, address: &Address, reading: u32) {
         if self.device(address).is_none() {

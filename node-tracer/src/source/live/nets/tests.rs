@@ -336,7 +336,7 @@ fn cut() -> (NetTable, Net) {
 #[test]
 fn what_a_list_lacks_is_read_on_and_was_there_at_the_start() {
     let (mut table, net) = cut();
-    assert_eq!(table.cut().collect::<Vec<_>>(), [net]);
+    assert_eq!(table.cut(0).collect::<Vec<_>>(), [net]);
     let mut out = Vec::new();
     table.reads(net);
     table.read(net, 8, &addresses([1, 2]), &mut out);
@@ -711,4 +711,23 @@ fn of_one_inode_number_there_is_one_namespace_wherever_it_is() {
     assert_eq!(out.iter().filter(ended).count(), 3);
     table.created(net(101, 0, 101, 1), 5, task(7), &mut out);
     assert_eq!((table.known.len(), table.by_inode.len()), (1, 1));
+}
+
+#[test]
+fn who_changes_addresses_without_end_is_told_of_within_a_budget() {
+    let mut table = NetTable::new(HOOKS);
+    let net = net(1, 1, 1, 1);
+    let mut told = Vec::new();
+    table.created(net, 1, KernelTask::default(), &mut told);
+    let one = addresses([1]).pop_first().unwrap();
+    let changes = 10 * u64::from(CHANGES_AT_ONCE);
+    for time in 0..changes {
+        assert!(table.address(net, 1 + time, one.clone(), time % 2 == 0, &mut told));
+    }
+    assert!(told.len() <= CHANGES_AT_ONCE as usize + 1, "{}", told.len());
+    assert!(table.left_out() > 0, "what is not known is said");
+    told.clear();
+    let later = 60_000_000_000;
+    assert_eq!(table.cut(changes).count(), 0, "nor is it read");
+    assert_eq!(table.cut(later).collect::<Vec<_>>(), [net]);
 }

@@ -69,7 +69,7 @@ impl NetTable {
             }
             self.makers.clear();
         }
-        let grace = self.grace();
+        let (grace, host) = (self.grace(), self.host);
         let Some(known) = self.entry(net) else {
             return;
         };
@@ -91,6 +91,16 @@ impl NetTable {
         let Some(addresses) = addresses else {
             return;
         };
+        if net.inum != host && !known.budget.has_room(time) {
+            let changes = addresses
+                .iter()
+                .any(|address| !known.addresses.has(address));
+            if changes || addresses.len() != known.addresses.len() {
+                known.cut = true;
+                known.left_out = known.left_out.max(1);
+            }
+            return;
+        }
         known.cut = cut;
         // Also where hooks tell: the kernel has ways to drop an address that
         // lead past every one of them.
