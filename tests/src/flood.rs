@@ -104,6 +104,64 @@ impl Drop for Flood {
     }
 }
 
+/// A namespace in which addresses come and go without end. It ends when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Restless(Child);
+
+impl Restless {
+    /// A user's own; the user makes others all the time. Back when the first
+    /// addresses are there.
+    pub fn user(user: u32) -> anyhow::Result<Self> {
+        let user = user.to_string();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+            .args(["unshare", "--map-root-user"]);
+        Self::start(command, "(while :; do unshare --net true; done) &")
+    }
+
+    /// One that root has made, as a runtime does for a pod that may change
+    /// addresses. Back when the first are there.
+    pub fn pod() -> anyhow::Result<Self> {
+        Self::start(Command::new("unshare"), "")
+    }
+
+    fn start(mut command: Command, meanwhile: &str) -> anyhow::Result<Self> {
+        const COMMANDS: &str = "
+            each() { i=0; while [ $i -lt 2000 ]; do
+                echo addr $1 10.9.$((i / 250)).$((i % 250 + 1))/32 dev eth0; i=$((i + 1))
+            done; }
+            added=$(each add); removed=$(each del)
+            ip link add eth0 type veth peer name p0
+            eval \"$1\"
+            echo \"$added\" | ip -batch - && echo there
+            while :; do echo \"$removed\" | ip -batch -; echo \"$added\" | ip -batch -; done";
+        let mut child = command
+            .args(["--net", "--pid", "--fork", "--kill-child"])
+            .args(["sh", "-c", COMMANDS, "restless", meanwhile])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("setpriv or unshare")?;
+        let stdout = child.stdout.take().context("no pipe")?;
+        let this = Self(child);
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        anyhow::ensure!(line == "there\n", "no addresses can be added");
+        Ok(this)
+    }
+}
+
+impl Drop for Restless {
+    fn drop(&mut self) {
+        // The kernel ends its child with it, and the child's PID namespace.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A command that anybody can give: a program that seems to be a CNI plugin.
 fn plugin(path: &str) -> Command {
     let folder = Path::new(path).parent().unwrap_or(Path::new("/"));

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use aya::maps::{HashMap, Map, MapData, MapInfo};
 use node_tracer_ebpf::{map, record};
 use node_tracer_tests::cgroup::Cgroup;
-use node_tracer_tests::flood::{Flood, NOBODY};
+use node_tracer_tests::flood::{Flood, NOBODY, Restless};
 use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
@@ -18,8 +18,8 @@ use node_tracer_tests::process::{self, PodProcess};
 use node_tracer_tests::runtime::Runtime;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted;
-use node_tracer_tests::stage::Need;
-use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding};
+use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
@@ -43,6 +43,27 @@ pub(crate) const TESTS: &[Test] = &[
         name: "hostile_flood_of_stalls_is_told_as_a_number",
         needs: &[Need::Root, Need::Fuse, Need::Tracer],
         run: stalls,
+    },
+    Test {
+        name: "hostile_flood_of_a_users_namespaces_and_addresses_is_told_within_a_budget",
+        needs: &[
+            Need::Root,
+            IP,
+            Need::Tracer,
+            Need::Program("setpriv", "util-linux"),
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: users_namespaces,
+    },
+    Test {
+        name: "hostile_flood_of_a_pods_addresses_is_told_within_a_budget",
+        needs: &[
+            Need::Root,
+            IP,
+            Need::Tracer,
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: pods_addresses,
     },
     Test {
         name: "hostile_flood_of_missed_returns_leaves_room",
@@ -74,11 +95,12 @@ fn open(tracer: &Tracer, name: &str) -> anyhow::Result<MapData> {
         .with_context(|| format!("map {name}"))
 }
 
+/// But for addresses that are not known, which is said.
 fn nothing_is_lost(ended: &Ended) -> anyhow::Result<()> {
-    let lost = ended
-        .records
-        .iter()
-        .find(|record| is_finding(record, "events-lost") || is_event(record, "events-lost"));
+    let lost = ended.records.iter().find(|record| {
+        let is_told = is_finding(record, "events-lost") || is_event(record, "events-lost");
+        is_told && !record.to_string().contains("addresses-left-out")
+    });
     ensure!(lost.is_none(), "{}", lost.context("none")?);
     Ok(())
 }
@@ -189,6 +211,40 @@ fn calls() -> anyhow::Result<()> {
         last["uid"] == NOBODY && last["task"]["comm"] == "true" && last["since"].is_string(),
         "who, and since when: {last}"
     );
+    Ok(())
+}
+
+fn users_namespaces() -> anyhow::Result<()> {
+    // 29 MB without a budget.
+    changes(|| Restless::user(NOBODY), 1_000_000)
+}
+
+fn pods_addresses() -> anyhow::Result<()> {
+    changes(Restless::pod, 4_000_000)
+}
+
+fn changes(restless: impl FnOnce() -> anyhow::Result<Restless>, most: usize) -> anyhow::Result<()> {
+    let mut node = Node::new()?;
+    let mut tracer = Tracer::trace(&[])?;
+    let restless = restless()?;
+    let begin = Instant::now();
+    let mut ids = Vec::new();
+    while begin.elapsed() < Duration::from_secs(15) {
+        ids.push(node.call()?);
+        let netns = Netns::create()?;
+        let inode = netns.inode();
+        tracer.wait_for("a namespace of root's", SOON, |record| {
+            is_event(record, "netns-created") && netns_of(record) == Some(inode)
+        })?;
+        wait::pause(Duration::from_millis(100))?;
+    }
+    drop(restless);
+    let ended = tracer.stop()?;
+    nothing_is_lost(&ended)?;
+    all_are_believed(&ended, &ids)?;
+    let bytes = length(&ended.records);
+    println!("        {} records, {bytes} bytes", ended.records.len());
+    ensure!(bytes < most, "{bytes} bytes");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::cgroup::Cgroup;
-use node_tracer_tests::flood::{Flood, NOBODY};
+use node_tracer_tests::flood::{Flood, NOBODY, Restless};
 use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::{Incident, Sandbox};
 use node_tracer_tests::pods::Pod;
@@ -211,6 +211,12 @@ fn siege() -> anyhow::Result<()> {
             forgeries(user, &address)
         });
     }
+    attack.add("namespaces and addresses that come and go", || {
+        let restless = Restless::user(NOBODY)?;
+        let waited = wait::pause(Duration::from_secs(2));
+        drop(restless);
+        waited
+    });
     attack.add("connections that ask nothing", move || idle(port));
     let cgroup = Cgroup::create(&Pod::new("shop", "evil-0")?.uid, &container_id()?)?;
     attack.add("a container's impostors", move || {
