@@ -44,7 +44,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     if !possible(stage::INCIDENT) {
         return Ok(ExitCode::from(2));
     }
-    let tracer = cargo::build_tracer(&["--release", "--package", "node-tracer"])?;
+    let tracer = cargo::build_tracer(&["--package", "node-tracer"])?;
 
     wait::catch_signals()?;
     for path in stage::sweep() {
