@@ -35,9 +35,9 @@ use self::common::{
     release_advice, shell_word, sleeps_in, socket_label, unknown_holder,
 };
 pub(crate) use self::common::{
-    holders_of, is_routable, pod_of, pod_word, short_id, stuck_holder, stuck_in, task_holder,
-    task_label,
+    holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder,
 };
+use crate::wording::subjects::{pod_word, short_id, task_label};
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -60,7 +60,7 @@ use crate::{
         netns::{NETNS, NetnsEntry, Serial},
         runtime::{CRI, SandboxList},
     },
-    words::counted,
+    wording::plural::counted,
 };
 
 /// What the rules are told besides the model.

@@ -42,10 +42,11 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    detect::{View, pod_word, stuck_holder, stuck_in, task_holder},
+    detect::{View, stuck_holder, stuck_in, task_holder},
     engine::Engine,
     event::{Netns, Task},
     finding::Holder,
+    wording::subjects::pod_word,
 };
 
 /// What was looked up for one question besides the look at the node.

@@ -74,7 +74,7 @@ mod source;
 mod summary;
 mod terminal;
 mod trace;
-mod words;
+mod wording;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -83,7 +83,7 @@ use clap::Parser as _;
 use crate::{
     cli::{Cli, Command},
     config::Config,
-    sink::escape::Printable,
+    wording::escape::Printable,
 };
 
 /// Nothing of severity warning or above.

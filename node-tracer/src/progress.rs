@@ -36,8 +36,9 @@ use unicode_width::UnicodeWidthChar as _;
 use crate::{
     finding::State,
     record::{Body, Record},
-    sink::{Shown as Written, Sink, SinkError, escape::Printable, text::length},
-    terminal, words,
+    sink::{Shown as Written, Sink, SinkError},
+    terminal,
+    wording::{duration::length, escape::Printable, plural as words},
 };
 
 /// What takes less is not worth a line.

@@ -36,6 +36,7 @@ pub(crate) mod make;
 pub(crate) mod observe;
 pub(crate) mod outcome;
 pub(crate) mod plan;
+mod release;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod undo;
@@ -159,7 +160,7 @@ fn plan_for(config: &Config, making: &Making, sinks: &mut Sinks) -> anyhow::Resu
 
 /// Something looks leaked, and nothing could be planned.
 fn is_withheld_for_all(plan: &Plan) -> bool {
-    let waits = |each: &plan::Withheld| each.reason == judge::Reason::Unknown;
+    let waits = |each: &plan::Withheld| each.reason == plan::Reason::Unknown;
     !plan.refused.is_empty() && plan.withheld.iter().any(waits)
 }
 

@@ -25,8 +25,9 @@ use crate::{
     fault, output,
     progress::Tally,
     recording::{Line, ReadError, Recording},
-    sink::{Sink, SinkError, escape::Printable},
+    sink::{Sink, SinkError},
     source::logs::read::{Input, LogError, LogOptions},
+    wording::escape::Printable,
 };
 
 /// What is read of a recording at a time.

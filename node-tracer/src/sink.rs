@@ -11,7 +11,6 @@ use std::{borrow::Cow, io, path::PathBuf};
 
 use crate::{event::Event, record::Record};
 
-pub(crate) mod escape;
 #[cfg(test)]
 mod golden;
 pub(crate) mod journald;

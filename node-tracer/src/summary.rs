@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     engine::Engine,
     record::{Count, CoverageItem, Summary},
-    words,
+    wording::plural as words,
 };
 
 /// Of a stream: what was open at any time.

@@ -5,6 +5,7 @@ use std::{ffi::OsStr, net::IpAddr, time::Duration};
 use super::{
     View, duplicate_address::label, ghost_sandbox, leaked_reservation::move_away, short_id,
 };
+use crate::wording;
 use crate::{
     clock::Timestamp,
     event::{CniError, PodRef, ReservationHolder, StoreKind},
@@ -34,7 +35,7 @@ fn failure_in(end: &End, length: usize) -> String {
     match (end.signal, &end.error, end.exit_code) {
         (Some(signal), _, _) => format!(
             "was ended by {} after {:.1} s",
-            signal_name(signal),
+            wording::signal::name(signal),
             end.duration_ms / 1_000.0
         ),
         (None, Some(error), _) => format!("failed: {}", said_in(error, length)),
@@ -102,17 +103,6 @@ pub(super) fn pace(first: Timestamp, last: Timestamp, times: u64) -> Option<Stri
         .iter()
         .min_by(|(a, _), (b, _)| distance(*a).total_cmp(&distance(*b)));
     nearest.map(|(_, words)| format!("about every {words}"))
-}
-
-fn signal_name(signal: i32) -> String {
-    match signal {
-        libc::SIGKILL => String::from("SIGKILL"),
-        libc::SIGTERM => String::from("SIGTERM"),
-        libc::SIGSEGV => String::from("SIGSEGV"),
-        libc::SIGABRT => String::from("SIGABRT"),
-        libc::SIGPIPE => String::from("SIGPIPE"),
-        other => format!("signal {other}"),
-    }
 }
 
 /// Since when a pod is known to be gone: it was listed and is not any more, or

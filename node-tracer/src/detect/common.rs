@@ -4,6 +4,7 @@
 use std::{net::IpAddr, path::Path};
 
 use super::stack_hint;
+use crate::wording::subjects::task_label;
 use crate::{
     clock::Timestamp,
     event::{FdHolder, PodRef, Task},
@@ -168,16 +169,6 @@ pub(crate) fn stuck_holder(blocked: &Blocked) -> Holder {
     }
 }
 
-/// `checkout-api (4242)`, with the thread's ID if it is not the first one.
-pub(crate) fn task_label(task: &Task) -> String {
-    let Task { pid, tid, comm, .. } = task;
-    if pid == tid {
-        format!("{comm} ({pid})")
-    } else {
-        format!("{comm} ({pid}, thread {tid})")
-    }
-}
-
 /// `descriptor 7 of cni-daemon (4242)`
 pub(super) fn fd_label(holder: &FdHolder) -> String {
     let FdHolder { pid, fd, comm } = holder;
@@ -228,22 +219,6 @@ pub(super) fn release_advice(blocked: &Blocked) -> Vec<String> {
         .collect()
 }
 
-/// As much of a sandbox's or container's ID as crictl shows.
-pub(crate) fn short_id(id: &str) -> &str {
-    id.char_indices()
-        .nth(13)
-        .and_then(|(end, _)| id.get(..end))
-        .unwrap_or(id)
-}
-
-/// What stands after the word "pod": its name, or else its UID.
-pub(crate) fn pod_word(pod: &PodRef) -> String {
-    match (&pod.name, &pod.uid) {
-        (None, Some(uid)) => uid.clone(),
-        _ => pod.label(),
-    }
-}
-
 /// Names with commas.
 pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
@@ -292,6 +267,7 @@ pub(crate) fn is_routable(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::subjects::{pod_word, short_id};
 
     #[test]
     fn only_addresses_that_are_a_pods_own_count() {

@@ -39,7 +39,7 @@ use crate::{
         pods::Standing,
         sandbox::Known,
     },
-    words::after,
+    wording::plural::after,
 };
 
 /// How long a running CNI DEL excuses a duplicate.

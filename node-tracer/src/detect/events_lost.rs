@@ -8,7 +8,7 @@ use super::{View, evidence};
 use crate::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::Losses,
-    words,
+    wording::plural as words,
 };
 
 /// One finding, as soon as anything is lost.

@@ -40,7 +40,7 @@ use crate::{
     event::{NotStuck, Task},
     finding::Finding,
     model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
-    words::counted,
+    wording::plural::counted,
 };
 
 /// What an ordinary deletion may take.

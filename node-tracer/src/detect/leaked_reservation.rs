@@ -22,7 +22,7 @@ use crate::{
     event::{Reservation, Store, StoreKind},
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
     model::attachment::ListedStore,
-    words::counted,
+    wording::plural::counted,
 };
 
 /// Reservations that are listed one by one.

@@ -35,7 +35,7 @@ use crate::{
     event::Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::netns::{NetnsEntry, Wiring},
-    words::counted,
+    wording::plural::counted,
 };
 
 /// A host's end that leads nowhere.

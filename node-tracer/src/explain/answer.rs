@@ -4,7 +4,7 @@ use super::{
     explanation::{Explanation, Kind, NetnsPart, PodPart, PodState},
     words::{self, holder_name, keeper, list, stuck_holder},
 };
-use crate::{clock::Timestamp, detect::short_id, finding::Holder};
+use crate::{clock::Timestamp, finding::Holder, wording::subjects::short_id};
 
 /// Users of an address that are named.
 const USERS: usize = 4;

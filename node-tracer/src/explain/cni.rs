@@ -13,10 +13,10 @@ use crate::{
         duplicate_address::label,
         ghost_sandbox,
         leaked_reservation::{Judge, Proof, Verdict},
-        short_id,
     },
     event::{Attachment, Reservation, ReservationHolder},
     model::{Model, attachment::ListedStore, calls::AttachmentCalls},
+    wording::subjects::short_id,
 };
 
 /// Reservations of a subject's addresses and for its containers.

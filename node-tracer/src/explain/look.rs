@@ -9,7 +9,7 @@ use crate::{
     engine::Engine,
     event::Network,
     model::{Model, netns::NETNS, runtime::CRI},
-    words::counted,
+    wording::plural::counted,
 };
 
 /// Of each kind of things that could not be read, so many are named.

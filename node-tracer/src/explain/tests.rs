@@ -14,7 +14,8 @@ use crate::{
     },
     model::story::*,
     record::Record,
-    sink::{JsonSink, Sink as _, TextSink, escape::is_hidden},
+    sink::{JsonSink, Sink as _, TextSink},
+    wording::escape::is_hidden,
 };
 
 mod incident;

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    detect::{short_id, task_label},
     finding::{Holder, Rule, Severity},
     model::netns::NetnsEntry,
+    wording::subjects::{short_id, task_label},
 };
 
 /// Tasks of one namespace whose start is told.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::explanation::{NetnsPart, NetnsState, PodState};
-use crate::{clock::Timestamp, detect::pod_word, finding::Holder, sleep};
+use crate::{clock::Timestamp, finding::Holder, sleep, wording::subjects::pod_word};
 
 /// Names with commas.
 pub(super) fn list<T: ToString>(items: &[T]) -> String {

@@ -15,7 +15,8 @@ use crate::{
     event::{Event, What},
     finding::State,
     record::{Body, Record, SCHEMA, Summary},
-    sink::{Shown, Sink, SinkError, TextSink, escape::is_hidden, json},
+    sink::{Shown, Sink, SinkError, TextSink, json},
+    wording::escape::is_hidden,
 };
 
 /// What the story is of.

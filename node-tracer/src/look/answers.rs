@@ -18,7 +18,7 @@ use crate::{
 };
 
 use super::Looked;
-use crate::words::counted;
+use crate::wording::plural::counted;
 
 /// Failures of one kind that are named.
 const NAMED: usize = 4;

@@ -47,7 +47,7 @@ fn step(kind: &str, finding: &Finding) -> ByHand {
         severity: finding.severity,
         finding: finding.id.clone(),
         title: finding.title.clone(),
-        pod: finding.pod.as_ref().map(crate::detect::pod_word),
+        pod: finding.pod.as_ref().map(crate::wording::subjects::pod_word),
         addresses: finding.addresses.clone(),
         holders: finding.holders.clone(),
         steps: finding.advice.clone(),

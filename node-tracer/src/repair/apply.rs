@@ -19,6 +19,7 @@
 
 pub(super) mod hands;
 
+use crate::repair::release::OnDisk as _;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},

@@ -12,15 +12,12 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-
-use super::plan::Withheld;
+use super::plan::{Reason, Withheld};
 use crate::{
     clock::Timestamp,
     detect::{
         View,
         leaked_reservation::{self, Judge, Verdict},
-        short_id,
     },
     event::{Reservation, StoreKind},
     model::{Model, attachment::ListedStore},
@@ -28,39 +25,8 @@ use crate::{
         cni::running::Running,
         hostlocal::{file_name, hand::Exact, parse},
     },
+    wording::subjects::short_id,
 };
-
-/// Why a reservation is left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Reason {
-    /// Something shows that its container, or its address, is in use.
-    Live,
-    /// A CNI plugin runs for its container.
-    PluginRuns,
-    /// A pod has the address by the API server.
-    PodHasIt,
-    /// Another reservation of the same container is in use.
-    CompanionLive,
-    /// It, or what CNI remembers of it, is younger than the grace.
-    Young,
-    /// The looks do not agree, or it is not what was planned any more.
-    Changed,
-    /// Its container's ID is none that a runtime of Kubernetes gives.
-    ForeignId,
-    /// The file is none of host-local's, or cannot be read.
-    Unreadable,
-    /// The file has another name somewhere else.
-    HardLink,
-    /// The file cannot be removed: chattr +i, or a path with links.
-    Fixed,
-    /// No configured network gives the address out.
-    LeftOver,
-    /// The store is another plugin's, or is used by one.
-    OtherIpam,
-    /// A source did not say.
-    Unknown,
-}
 
 /// What one look has seen, as far as releases depend on it.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! A plan as it is read again, and what speaks against carrying it out before
 //! the node is even looked at.
 
+use crate::repair::release::OnDisk as _;
 use std::{
     collections::BTreeSet,
     fs::{File, Metadata},

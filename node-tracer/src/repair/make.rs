@@ -9,9 +9,9 @@ use std::{
 
 use super::{
     advice,
-    judge::{Free, Reason, Verdicts, withheld},
+    judge::{Free, Verdicts, withheld},
     observe::{Depth, Observation},
-    plan::{Plan, Release, RootFolder, StoreSeen, VERSION, Withheld},
+    plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld},
 };
 use crate::{
     clock::{Timestamp, uptime},
@@ -20,7 +20,7 @@ use crate::{
     log, progress,
     source::{hostlocal::hand::Exact, root::Root},
     terminal,
-    words::counted,
+    wording::plural::counted,
 };
 
 /// What of one look the next one is compared with.

@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use super::judge::{self, Reason, Seen, Verdicts, withheld};
+use super::judge::{self, Seen, Verdicts, withheld};
+use super::plan::Reason;
 use crate::{
     clock::Timestamp,
     config::Config,
@@ -36,7 +37,7 @@ use crate::{
         procfs::Bounded,
         root::Root,
     },
-    words::counted,
+    wording::plural::counted,
 };
 
 /// How long reading reservations may take.

@@ -14,11 +14,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::judge::Reason;
 use crate::{
     clock::Timestamp,
     finding::{Evidence, Holder, Rule, Severity},
-    source::hostlocal::{file_name, hand::Exact},
 };
 
 /// The form of plans that this program writes and takes.
@@ -129,6 +127,38 @@ pub(crate) struct Withheld {
     pub(crate) why: String,
 }
 
+/// Why a reservation is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reason {
+    /// Something shows that its container, or its address, is in use.
+    Live,
+    /// A CNI plugin runs for its container.
+    PluginRuns,
+    /// A pod has the address by the API server.
+    PodHasIt,
+    /// Another reservation of the same container is in use.
+    CompanionLive,
+    /// It, or what CNI remembers of it, is younger than the grace.
+    Young,
+    /// The looks do not agree, or it is not what was planned any more.
+    Changed,
+    /// Its container's ID is none that a runtime of Kubernetes gives.
+    ForeignId,
+    /// The file is none of host-local's, or cannot be read.
+    Unreadable,
+    /// The file has another name somewhere else.
+    HardLink,
+    /// The file cannot be removed: chattr +i, or a path with links.
+    Fixed,
+    /// No configured network gives the address out.
+    LeftOver,
+    /// The store is another plugin's, or is used by one.
+    OtherIpam,
+    /// A source did not say.
+    Unknown,
+}
+
 /// A store, as it was at the second look.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -185,57 +215,6 @@ impl Plan {
     }
 }
 
-impl Release {
-    /// The file's name in its store.
-    pub(crate) fn name(&self) -> String {
-        file_name(self.address)
-    }
-
-    /// Whether a file is, to the last byte and with the same inode and times,
-    /// what was looked at.
-    pub(crate) fn is(&self, found: &Exact) -> bool {
-        self.content == found.content
-            && (self.device, self.inode) == (found.device, found.inode)
-            && (self.modified, self.changed) == (found.modified, found.changed)
-    }
-
-    /// What differs, in words.
-    pub(crate) fn difference(&self, found: &Exact) -> &'static str {
-        match () {
-            () if self.content != found.content => "its content has changed",
-            () if (self.device, self.inode) != (found.device, found.inode) => {
-                "it is another file with the same content"
-            }
-            () => "it was written or changed again",
-        }
-    }
-
-    /// What no look can have brought.
-    pub(crate) fn impossible(&self) -> Option<String> {
-        let path = self.path.display();
-        if self.path != self.store.join(self.name()) {
-            return Some(format!(
-                "{path} is not the file of {} in its store",
-                self.address
-            ));
-        }
-        if !is_plain(&self.store) {
-            return Some(format!(
-                "{} is no plain absolute path (.. and . are never in a plan)",
-                self.store.display()
-            ));
-        }
-        if self.size != self.content.len() as u64 {
-            return Some(format!("{path}: size and content do not fit"));
-        }
-        let parsed = crate::source::hostlocal::parse(&self.content);
-        if parsed != Some((self.container_id.clone(), self.ifname.clone())) {
-            return Some(format!("{path}: container and content do not fit"));
-        }
-        None
-    }
-}
-
 /// An absolute path of names alone, as it would be written.
 pub(crate) fn is_plain(path: &Path) -> bool {
     let Some(text) = path.to_str() else {
@@ -265,27 +244,6 @@ pub(crate) mod bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repair::testing::release;
-
-    #[test]
-    fn what_no_look_can_have_brought_is_named() {
-        assert_eq!(release("10.0.0.5").impossible(), None);
-        let edited = |edit: fn(&mut Release)| {
-            let mut release = release("10.0.0.5");
-            edit(&mut release);
-            release.impossible().expect("it is possible")
-        };
-        edited(|it| it.path = PathBuf::from("/etc/passwd"));
-        edited(|it| it.store = PathBuf::from("/etc"));
-        edited(|it| {
-            it.store = PathBuf::from("/var/lib/../../etc");
-            it.path = it.store.join("10.0.0.5");
-        });
-        edited(|it| it.content = b"other\r\neth0".to_vec());
-        edited(|it| it.size += 1);
-        edited(|it| it.container_id = String::from("x"));
-        edited(|it| it.address = "10.0.0.6".parse().unwrap());
-    }
 
     #[test]
     fn a_path_is_plain_or_it_is_not() {
@@ -297,22 +255,5 @@ mod tests {
         ] {
             assert!(!is_plain(Path::new(other)), "{other}");
         }
-    }
-
-    #[test]
-    fn any_difference_of_a_file_is_seen() {
-        let release = release("10.0.0.5");
-        let exact = crate::repair::testing::exact(&release);
-        assert!(release.is(&exact));
-        let differs = |edit: fn(&mut Exact)| {
-            let mut other = exact.clone();
-            edit(&mut other);
-            assert!(!release.is(&other), "{other:?}");
-        };
-        differs(|it| it.content.push(b'\n'));
-        differs(|it| it.inode += 1);
-        differs(|it| it.device += 1);
-        differs(|it| it.modified = it.modified.plus(Duration::from_nanos(1)));
-        differs(|it| it.changed = it.changed.plus(Duration::from_nanos(1)));
     }
 }

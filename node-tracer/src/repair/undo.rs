@@ -16,7 +16,6 @@ use super::{
 use crate::{
     clock::Timestamp,
     config::{Config, Undoing},
-    detect::{pod_word, short_id},
     event::What,
     fault,
     look::Looker,
@@ -28,7 +27,10 @@ use crate::{
         hostlocal::{self, hand::Hand, parse},
         root::Root,
     },
-    words::counted,
+    wording::{
+        plural::counted,
+        subjects::{pod_word, short_id},
+    },
 };
 
 /// Puts back.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sink::escape::Printable;
+use crate::wording::escape::Printable;
 
 /// Damaged lines that are named one by one.
 const NAMED: u64 = 5;

@@ -31,13 +31,14 @@ use crate::{
     finding::Severity,
     output,
     record::{Record, Summary},
-    sink::{Sink, SinkError, escape::Printable},
+    sink::{Sink, SinkError},
     source::logs::{
         block::Block,
         entry::Entry,
         failures, meaning,
         read::{Input, LogError, LogOptions, LogReader},
     },
+    wording::escape::Printable,
 };
 
 /// Hosts of one story; lines of further ones are left out.

@@ -16,8 +16,10 @@ use super::{
 };
 use crate::{
     finding::Severity,
-    sink::text::length,
-    words::{after, counted, total},
+    wording::{
+        duration::length,
+        plural::{after, counted, total},
+    },
 };
 
 /// Findings that are shown.

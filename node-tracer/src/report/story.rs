@@ -12,8 +12,7 @@ pub(super) use self::teller::Teller;
 use super::{history::History, incident::Incident, prose::Prose, sheet::Sheet, shown::Shown};
 use crate::{
     finding::{Phase, Rule, Severity},
-    sink::text::length,
-    words::counted,
+    wording::{duration::length, plural::counted},
 };
 
 /// Incidents that are told in words.

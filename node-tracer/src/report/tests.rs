@@ -183,7 +183,7 @@ fn foreign_text_stays_text() {
     assert!(page.contains("alert(1)"));
     outline(&page);
     assert!(!page.contains("<script") && !page.contains("<b>\\u"));
-    let hidden = |c: char| c != '\n' && crate::sink::escape::is_hidden(c);
+    let hidden = |c: char| c != '\n' && crate::wording::escape::is_hidden(c);
     assert!(!page.contains(hidden));
     assert!(page.contains(r"\u{202e}x\x1b[31m\u{200b}"));
     assert!(page.contains("recording-damaged"));

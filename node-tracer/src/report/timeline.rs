@@ -19,7 +19,10 @@ use super::{
     shown::Shown,
     story::Teller,
 };
-use crate::{clock::Timestamp, detect::short_id, sink::text::length};
+use crate::{
+    clock::Timestamp,
+    wording::{duration::length, subjects::short_id},
+};
 
 /// Lanes that are drawn, and those of a run that has found nothing.
 pub(super) const MAX_LANES: usize = 40;

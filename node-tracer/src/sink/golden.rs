@@ -10,7 +10,8 @@ use std::{fs, path::PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{JsonSink, Sink, TextSink, escape::is_hidden, journald};
+use super::{JsonSink, Sink, TextSink, journald};
+use crate::wording::escape::is_hidden;
 use crate::{
     clock::Timestamp,
     event::Event,

@@ -13,12 +13,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Outlet, Shown, Sink, SinkError, escape::Printable, json};
+use super::{Outlet, Shown, Sink, SinkError, json};
+use crate::wording::escape::Printable;
 use crate::{
     event::PodRef,
     finding::{Finding, Holder, Severity, State},
     record::{Body, CoverageItem, Record, Summary},
-    words,
+    wording::plural as words,
 };
 
 mod catalog;

@@ -9,7 +9,8 @@ use std::io;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
-use super::{Lines, Shown, Sink, SinkError, escape::is_hidden};
+use super::{Lines, Shown, Sink, SinkError};
+use crate::wording::escape::is_hidden;
 use crate::{
     event::{Event, What},
     record::{Body, Record},

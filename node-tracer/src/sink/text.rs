@@ -13,7 +13,8 @@ use self::{
     memory::Memory,
     style::{Painter, Style},
 };
-use super::{Lines, Shown, Sink, SinkError, escape::Printable};
+use super::{Lines, Shown, Sink, SinkError};
+use crate::wording::{duration::length, escape::Printable};
 use crate::{
     clock::Timestamp,
     event::Event,
@@ -27,11 +28,8 @@ mod explanation;
 mod finding;
 mod memory;
 mod repair;
-mod stack;
 mod style;
 mod wrap;
-
-pub(crate) use self::{stack::folded, style::length};
 
 /// Prints records as text.
 pub(crate) struct TextSink<W> {

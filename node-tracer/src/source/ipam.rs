@@ -26,7 +26,7 @@ use crate::{
     event::{Event, Network, Reservation, Store, StoreKind, What},
     fault,
     record::CoverageItem,
-    words::counted,
+    wording::plural::counted,
 };
 
 mod aws;

@@ -9,12 +9,12 @@ use crate::{
         View,
         calls::{owner, store_kind},
         duplicate_address::label,
-        evidence, ghost_sandbox, held_since, holders_of, pod_of, pod_word, short_id, sleeps_in,
-        stuck_in, task_label,
+        evidence, ghost_sandbox, held_since, holders_of, pod_of, sleeps_in, stuck_in,
     },
     event::{ReservationHolder, StoreKind},
     finding::{Evidence, Holder},
     model::netns::NetnsEntry,
+    wording::subjects::{pod_word, short_id, task_label},
 };
 
 /// See the module's documentation.

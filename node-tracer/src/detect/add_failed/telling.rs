@@ -7,11 +7,11 @@ use crate::{
         calls::{failure, pace, short_failure},
         evidence,
         leaked_reservation::Verdict,
-        netns_of, short_id,
+        netns_of,
     },
     event::CniError,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    words::counted,
+    wording::{plural::counted, subjects::short_id},
 };
 
 impl Failed<'_> {

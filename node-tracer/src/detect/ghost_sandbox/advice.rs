@@ -9,11 +9,9 @@ use super::{
     telling::Told,
 };
 use crate::{
-    detect::{
-        duplicate_address::label, fd_label, joined, release_advice, shell_word, short_id,
-        task_label,
-    },
+    detect::{duplicate_address::label, fd_label, joined, release_advice, shell_word},
     finding::Phase,
+    wording::subjects::{short_id, task_label},
 };
 
 impl Told<'_, '_> {

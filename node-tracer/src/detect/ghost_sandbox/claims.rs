@@ -10,10 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    detect::{
-        duplicate_address::label, evidence, fd_label, joined, pod_word, short_id, sleeps_in,
-        socket_label, task_label,
-    },
+    detect::{duplicate_address::label, evidence, fd_label, joined, sleeps_in, socket_label},
     finding::Evidence,
     model::{
         allocation::Answer,
@@ -22,6 +19,7 @@ use crate::{
         runtime::CRI,
         sandbox::{CallEnd, Known},
     },
+    wording::subjects::{pod_word, short_id, task_label},
 };
 
 /// Stuck tasks that are claimed one by one.

@@ -6,9 +6,10 @@ use super::{
     telling::Told,
 };
 use crate::{
-    detect::{answering, joined, short_id, silence, unknown_holder},
+    detect::{answering, joined, silence, unknown_holder},
     event::StoreKind,
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
+    wording::subjects::short_id,
 };
 
 impl Told<'_, '_> {

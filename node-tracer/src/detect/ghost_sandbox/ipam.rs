@@ -10,7 +10,7 @@ use std::{net::IpAddr, path::Path, time::Duration};
 use super::Ghost;
 use crate::{
     clock::Timestamp,
-    detect::{View, short_id},
+    detect::View,
     event::{Pod, PodRef, StoreKind},
     model::{
         allocation::Answer,
@@ -18,6 +18,7 @@ use crate::{
         netns::NetnsEntry,
         pods::Standing,
     },
+    wording::subjects::short_id,
 };
 
 /// Terway: `gcPeriod`; the first run comes within it.

@@ -11,12 +11,12 @@ use super::{
 use crate::{
     clock::Timestamp,
     detect::{
-        View, duplicate_address::label, fd_label, holders_of, joined, netns_of, pod_of, pod_word,
-        short_id, sleeps_in, task_label,
+        View, duplicate_address::label, fd_label, holders_of, joined, netns_of, pod_of, sleeps_in,
     },
     event::PodRef,
     finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
     model::pods::{Standing, reference},
+    wording::subjects::{pod_word, short_id, task_label},
 };
 
 /// What the finding's parts are written from.

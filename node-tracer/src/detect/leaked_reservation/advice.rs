@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::{Leak, TOLD};
 use crate::{
-    detect::{shell_word, short_id},
+    detect::shell_word,
     event::{Reservation, ReservationHolder, StoreKind},
+    wording::subjects::short_id,
 };
 
 /// Where what is moved away goes: outside of every store.

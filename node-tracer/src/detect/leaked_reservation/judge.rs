@@ -10,7 +10,7 @@ use crate::{
     },
     event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
-    words::counted,
+    wording::plural::counted,
 };
 
 /// host-local reserves before the sandbox shows anywhere: what is younger may

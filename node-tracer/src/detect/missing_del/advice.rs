@@ -2,8 +2,9 @@
 
 use super::{Missing, Stays};
 use crate::{
-    detect::{View, calls::give_back, heard, leaked_reservation::is_plain, short_id},
+    detect::{View, calls::give_back, heard, leaked_reservation::is_plain},
     event::StoreKind,
+    wording::subjects::short_id,
 };
 
 /// Commands that are given one by one.

@@ -6,10 +6,11 @@ use std::{net::IpAddr, time::Duration};
 use super::Named;
 use crate::{
     clock::Timestamp,
-    detect::{View, calls::store_kind, evidence, short_id},
+    detect::{View, calls::store_kind, evidence},
     event::{Network, ReservationHolder, StoreKind},
     finding::Evidence,
     model::{Model, allocation::Answer},
+    wording::subjects::short_id,
 };
 
 /// What the stores of reservations may take to answer.

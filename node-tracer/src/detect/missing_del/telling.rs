@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{Case, Gone, Missing, Stays, advice};
 use crate::{
-    detect::{
-        View, evidence, heard, joined, netns_of, pod_word, short_id, silence, unfound, unlisted,
-        unread,
-    },
+    detect::{View, evidence, heard, joined, netns_of, silence, unfound, unlisted, unread},
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
     },
     model::runtime::CRI,
-    words::counted,
+    wording::{
+        plural::counted,
+        subjects::{pod_word, short_id},
+    },
 };
 
 /// Attachments of a network that are claimed one by one.

@@ -7,7 +7,7 @@ use crate::{
         way_in,
     },
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    words::counted,
+    wording::plural::counted,
 };
 
 impl Missing<'_> {

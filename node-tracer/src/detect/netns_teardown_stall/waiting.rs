@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::{HOPELESS, advice, rtnl, waiting as stuck};
 use crate::{
-    detect::{View, evidence, sleeps_in, stuck_holder, task_label},
+    detect::{View, evidence, sleeps_in, stuck_holder},
     finding::{Detail, Finding, Rule, Severity, finding_id},
     model::waiting::Waiting,
+    wording::subjects::task_label,
 };
 
 /// The kernel tells of it once in that time, and for the first time after it.

@@ -4,11 +4,12 @@ use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
         View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, is_routable,
-        joined, netns_of, own, pod_of, pod_word, shell_word, short_id, silence, socket_label,
+        joined, netns_of, own, pod_of, shell_word, silence, socket_label,
     },
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
+    wording::subjects::{pod_word, short_id},
 };
 
 pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {

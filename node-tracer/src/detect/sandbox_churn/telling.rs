@@ -8,10 +8,10 @@ use crate::{
         calls::{failure, pace},
         evidence, heard,
         leaked_reservation::is_plain,
-        short_id,
     },
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{calls::AttachmentCalls, runtime::CRI},
+    wording::subjects::short_id,
 };
 
 /// How a sandbox ended, as CNI calls show it.

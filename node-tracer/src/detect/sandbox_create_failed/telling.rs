@@ -7,11 +7,10 @@ use crate::{
         calls::{clipped, pace},
         evidence, kubectl_words,
         leaked_reservation::is_plain,
-        short_id,
     },
     event::FullFilesystem,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    words::counted,
+    wording::{plural::counted, subjects::short_id},
 };
 
 /// How much of a message is claimed.

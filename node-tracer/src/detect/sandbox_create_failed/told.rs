@@ -3,7 +3,7 @@
 use super::Cause;
 use crate::{
     clock::Timestamp,
-    detect::{calls::failure, task_label},
+    detect::calls::failure,
     event::OomKill,
     model::{
         Model,
@@ -11,6 +11,7 @@ use crate::{
         starts::{Failed, gist},
     },
     phrase::Said,
+    wording::subjects::task_label,
 };
 
 /// See the module's documentation.

@@ -14,13 +14,14 @@ use std::time::Duration;
 use super::{Effect, HARMLESS, UNDECIDED, telling::advice};
 use crate::{
     clock::Timestamp,
-    detect::{View, evidence, joined, pod_word, short_id},
+    detect::{View, evidence, joined},
     event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
         endpoints::Entry,
     },
+    wording::subjects::{pod_word, short_id},
 };
 
 /// What is deleted so long after the last line about a DEL is its work.

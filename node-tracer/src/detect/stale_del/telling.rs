@@ -3,16 +3,14 @@
 use super::{Missed, Reach, Stale, Verdict, WATCH, Why};
 use crate::{
     clock::Timestamp,
-    detect::{
-        evidence, joined, kubectl_words, leaked_reservation::is_plain, named, netns_of, pod_word,
-        short_id,
-    },
+    detect::{evidence, joined, kubectl_words, leaked_reservation::is_plain, named, netns_of},
     event::PodRef,
     finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{Call, PluginCalls},
         lost::{Kind, LONGEST},
     },
+    wording::subjects::{pod_word, short_id},
 };
 
 /// What the newer sandbox had and was not looked at for so long before the DEL

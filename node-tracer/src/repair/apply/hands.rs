@@ -1,6 +1,7 @@
 //! What is done in a store by the thread that may write: opening it, taking its
 //! lock, removing one file.
 
+use crate::repair::release::OnDisk as _;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::{log::Log, node::Node};
 use crate::{
     record::{CoverageItem, Summary},
-    sink::escape::Printable,
     summary,
-    words::counted,
+    wording::{escape::Printable, plural::counted},
 };
 
 /// What no log tells, whatever is in it.

@@ -4,7 +4,7 @@ use super::{Entry, LogError, LogReader, Timestamp};
 use crate::{
     event::{Event, What},
     source::logs::{block::Block, kubectl::Kubectl, read::Seen},
-    words::counted,
+    wording::plural::counted,
 };
 
 /// A log, and what is known of it by now.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::{Call, Lane, Lanes, MarkKind, Serial, Stall, counts};
 use crate::{
     clock::Timestamp,
-    detect::task_label,
     event::{CniCall, CniEffect, Endpoint, Event, PodRef, StartFailure, What},
+    wording::subjects::task_label,
 };
 
 impl Lanes {

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use super::{Lanes, MAX_ADDRESSES, MarkKind, counts};
 use crate::{
     clock::Timestamp,
-    detect::short_id,
     event::{Attachment, Netns, Pod, PodRef, ReservationHolder, RuntimeSandbox, Store},
+    wording::subjects::short_id,
 };
 
 impl Lanes {

@@ -13,9 +13,8 @@ use super::{
     command::with_commands,
 };
 use crate::{
-    detect::short_id,
     finding::{Evidence, Finding, Holder, Phase},
-    sink::text::{folded, length},
+    wording::{duration::length, stack::folded, subjects::short_id},
 };
 
 /// CNI calls in the table, and those of one sandbox.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    detect::{pod_word, short_id},
+    wording::subjects::{pod_word, short_id},
 };
 
 impl Teller<'_> {

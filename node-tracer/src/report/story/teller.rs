@@ -13,7 +13,10 @@ use super::{
     item::{Item, Told, items},
     naming::{list, who},
 };
-use crate::{clock::Timestamp, detect::pod_word, sink::text::length, words::counted};
+use crate::{
+    clock::Timestamp,
+    wording::{duration::length, plural::counted, subjects::pod_word},
+};
 
 /// Sentences from the beginning of an incident, and from its end.
 const FIRST: usize = 24;

@@ -6,7 +6,7 @@ use crate::{
     clock::Timestamp,
     event::PodRef,
     finding::{Finding, Phase, Rule, Severity, State},
-    sink::{escape::Printable, text::length},
+    wording::{duration::length, escape::Printable},
 };
 
 /// Who reports: of this name is also the label to select by.

@@ -2,14 +2,14 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::style::{Style, count, event_task, grouped, length, pod, short_id, task};
+use super::style::{Style, count, event_task, grouped, pod, short_id, task};
+use crate::wording::duration::length;
 use crate::{
     event::{
         Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
         TraceKind, What,
     },
-    sink::escape::Printable,
-    words,
+    wording::{escape::Printable, plural as words},
 };
 
 /// How much of a message is printed; the record has it whole.

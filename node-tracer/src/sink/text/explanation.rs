@@ -6,7 +6,7 @@ use super::style::{Painter, Style, date, grouped, moment};
 use crate::{
     clock::Timestamp,
     explain::{Explanation, FindingPart, Kind},
-    sink::escape::Printable,
+    wording::escape::Printable,
 };
 
 mod namespace;

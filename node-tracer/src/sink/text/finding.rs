@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use super::memory::{Memory, Printed};
-use super::style::{Painter, Style, length, moment, pod, short_id};
+use super::style::{Painter, Style, moment, pod, short_id};
+use crate::wording::duration::length;
 use crate::{
     clock::Timestamp,
     event::PodRef,
     finding::{Finding, Holder, Phase, Rule},
-    sink::escape::Printable,
+    wording::escape::Printable,
 };
 
 /// Width of the time of day and of the space after it.

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use super::stack;
+use crate::wording::stack;
 use crate::{
     clock::Timestamp,
     finding::{Finding, Holder, Phase, Rule, Severity},

@@ -3,17 +3,19 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use super::style::{Painter, Style, grouped, length, moment, short_id};
+use super::style::{Painter, Style, grouped, moment, short_id};
+use crate::wording::duration::length;
 use crate::{
     clock::Timestamp,
     finding::Holder,
     repair::{
-        judge::Reason,
         outcome::{Action, Outcome, Result, Totals},
-        plan::{ByHand, Plan, Release, StoreSeen, Withheld},
+        plan::{ByHand, Plan, Reason, Release, StoreSeen, Withheld},
     },
-    sink::escape::Printable,
-    words::{after, counted},
+    wording::{
+        escape::Printable,
+        plural::{after, counted},
+    },
 };
 
 /// Width of a label and of the space after it.

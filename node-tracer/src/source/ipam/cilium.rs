@@ -12,7 +12,7 @@ use crate::{
         cni::is_name,
         root::{Found, Root, Unread, UnreadList},
     },
-    words::counted,
+    wording::plural::counted,
 };
 
 /// The folder.

@@ -2,17 +2,11 @@
 
 use super::{LISTED, Page};
 use crate::{
-    detect::pod_word,
     event::PodRef,
     explain::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
-    sink::{
-        escape::Printable,
-        text::{
-            stack,
-            style::{Style, count, length, pod, short_id, task},
-        },
-    },
+    sink::text::style::{Style, count, pod, short_id, task},
+    wording::{duration::length, escape::Printable, stack, subjects::pod_word},
 };
 
 /// Holders that are listed; the JSON record has all.

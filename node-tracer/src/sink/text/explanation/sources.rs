@@ -2,10 +2,10 @@
 
 use super::{LISTED, Page};
 use crate::{
-    detect::pod_word,
     event::RuntimeSandbox,
     explain::{CallPart, Explanation, Kind, PodPart, ReservationPart, SandboxPart},
-    sink::{escape::Printable, text::style::short_id},
+    sink::text::style::short_id,
+    wording::{escape::Printable, subjects::pod_word},
 };
 
 impl Page {

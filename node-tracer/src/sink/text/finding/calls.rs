@@ -3,10 +3,8 @@
 use super::Block;
 use crate::{
     finding::{Detail, Effect},
-    sink::{
-        escape::Printable,
-        text::style::{count, short_id},
-    },
+    sink::text::style::{count, short_id},
+    wording::escape::Printable,
 };
 
 impl Block<'_> {

@@ -4,14 +4,11 @@ use super::{Block, LISTED, VALUE};
 use crate::{
     event::NotStuck,
     finding::{Holder, Rule},
-    sink::{
-        escape::Printable,
-        text::{
-            memory::{Memory, Printed},
-            stack,
-            style::{Style, count, moment, short_id, task},
-        },
+    sink::text::{
+        memory::{Memory, Printed},
+        style::{Style, count, moment, short_id, task},
     },
+    wording::{escape::Printable, stack},
 };
 
 impl Block<'_> {

@@ -3,7 +3,8 @@
 use super::{Block, LISTED};
 use crate::{
     finding::{Detail, LeakedReservation},
-    sink::{escape::Printable, text::style::short_id},
+    sink::text::style::short_id,
+    wording::escape::Printable,
 };
 
 impl Block<'_> {

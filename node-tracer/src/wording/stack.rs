@@ -1,6 +1,6 @@
 //! Kernel stacks in one line.
 
-use crate::sink::escape::Printable;
+use crate::wording::escape::Printable;
 
 /// Stack frames that are listed.
 const FRAMES: usize = 6;
