@@ -3,7 +3,6 @@
 
 use crate::{
     apart,
-    clock::Timestamp,
     config::Config,
     coverage,
     look::Looker,
@@ -42,7 +41,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     }
     items.push(config.privileges.coverage(ATTACH | look));
     items.extend(Looker::new(config)?.look()?.items);
-    let record = Record::coverage(&config.node.name, Timestamp::now(), &items);
+    let record = Record::coverage(&config.node.name, crate::sysclock::now(), &items);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(|_| ()))?;
     }

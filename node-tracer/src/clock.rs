@@ -1,8 +1,7 @@
 //! Points in time: RFC 3339 in UTC outside, nanoseconds since 1970 inside.
 //!
 //! Inside, time is [`steady`]: a wall clock that is set changes no duration and
-//! no order. Kernel records carry `CLOCK_MONOTONIC`; [`KernelClock`] converts
-//! them.
+//! no order.
 
 pub(crate) mod steady;
 
@@ -23,13 +22,7 @@ impl Timestamp {
     /// 1970: of what has no time.
     pub(crate) const EPOCH: Self = Self(0);
 
-    /// The present.
-    pub(crate) fn now() -> Self {
-        Self(read(libc::CLOCK_MONOTONIC).saturating_add(steady::anchor()))
-    }
-
-    /// From nanoseconds since 1970.
-    #[cfg(any(test, fuzzing))]
+    /// From steady nanoseconds since 1970.
     pub(crate) fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
@@ -138,78 +131,6 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-fn read(clock: libc::clockid_t) -> i64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec; the clocks asked for here always exist.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec * SECOND + time.tv_nsec
-}
-
-/// The kernel's monotonic clock, ns: the one that its records carry.
-pub(crate) fn monotonic_now() -> u64 {
-    u64::try_from(read(libc::CLOCK_MONOTONIC)).unwrap_or(0)
-}
-
-/// How long the node has been up, suspended or not (`CLOCK_BOOTTIME`): no step
-/// of the wall clock changes it.
-pub(crate) fn uptime() -> Duration {
-    Duration::from_nanos(u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0))
-}
-
-/// Turns the kernel's monotonic clock into [`Timestamp`]s.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelClock {
-    /// Steady time less monotonic, ns.
-    monotonic_offset: i64,
-    /// Steady time less boottime, ns: a machine that is suspended changes it.
-    boottime_offset: i64,
-}
-
-impl KernelClock {
-    /// Measures the offsets now.
-    pub(crate) fn now() -> Self {
-        let anchor = steady::anchor();
-        let suspended = steady::suspended();
-        Self {
-            monotonic_offset: anchor,
-            boottime_offset: anchor - suspended,
-        }
-    }
-
-    /// A kernel time stamp (`bpf_ktime_get_ns`) as a point in time.
-    pub(crate) fn timestamp(self, monotonic_ns: u64) -> Timestamp {
-        Timestamp(
-            i64::try_from(monotonic_ns)
-                .unwrap_or(i64::MAX)
-                .saturating_add(self.monotonic_offset),
-        )
-    }
-
-    /// A time of rtnetlink, in hundredths of a second since boot, as a point in
-    /// time: to about a second, as the kernel's ticks begin a moment after its
-    /// clock. The count has 32 bits, so that it begins anew every 497 days.
-    pub(crate) fn of_jiffies(self, hundredths: u32) -> Timestamp {
-        const NANOS: u64 = 10_000_000;
-        let now = monotonic_now() / NANOS;
-        let age = (now as u32).wrapping_sub(hundredths);
-        // Of what was made while the clock was read.
-        let age = if age > u32::MAX - 1_000 { 0 } else { age };
-        self.timestamp(now.saturating_sub(u64::from(age)) * NANOS)
-    }
-
-    /// A task's start (`CLOCK_BOOTTIME` ns) as a point in time.
-    pub(crate) fn since_boot(self, boottime_ns: u64) -> Timestamp {
-        Timestamp(
-            i64::try_from(boottime_ns)
-                .unwrap_or(i64::MAX)
-                .saturating_add(self.boottime_offset),
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,13 +148,5 @@ mod tests {
     #[test]
     fn text_that_is_no_time_is_refused() {
         assert!(serde_json::from_str::<Timestamp>("\"yesterday\"").is_err());
-    }
-
-    #[test]
-    fn kernel_time_and_the_wall_clock_agree() {
-        let before = Timestamp::now();
-        let kernel = KernelClock::now().timestamp(monotonic_now());
-        let apart = kernel.since(before).max(before.since(kernel));
-        assert!(apart < Duration::from_secs(1), "{apart:?}");
     }
 }

@@ -5,13 +5,11 @@
 //! findings are the same. Here is only what leads from a word to what belongs
 //! to it: [`subject`] reads the word, [`resolve`] finds what it names,
 //! [`related`] follows the relations, and the other modules put what they found
-//! into the record [`explanation`]. Nothing is read and no verdict is made:
+//! into the record [`explanation`](crate::explanation). Nothing is read and no verdict is made:
 //! what was not read is named, and "nobody holds it" is said only if all was.
 
 mod answer;
 mod cni;
-pub(crate) mod command;
-mod explanation;
 mod findings;
 mod index;
 mod look;
@@ -25,16 +23,10 @@ mod tests;
 mod timeline;
 mod words;
 
-pub(crate) use self::{
-    explanation::{
-        CallPart, DevicePart, Explanation, FindingPart, GatewayPart, Kind, NetnsPart, NetnsState,
-        PodPart, PodState, ReservationPart, SandboxPart,
-    },
-    subject::{Asked, SubjectError, parse},
-};
+pub(crate) use self::subject::{Asked, SubjectError, parse};
+use crate::explanation::{Explanation, Subject};
 
 use self::{
-    explanation::Subject,
     index::Index,
     related::Related,
     resolve::{Resolved, Seeds},

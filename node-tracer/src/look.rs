@@ -21,7 +21,6 @@ pub(crate) use self::differences::Differences;
 
 use self::answers::Answers;
 use crate::{
-    clock::Timestamp,
     config::{Config, Cri, Pods},
     event::{Event, Netns, Network, What},
     fault, progress,
@@ -225,7 +224,7 @@ impl<'a> Looker<'a> {
         }
         let procfs = self.procfs.clone();
         let found = self.config.cri == Cri::Auto;
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let patience = self.cri_patience;
         let ask = move || {
             let asked: Vec<_> = endpoints
@@ -289,7 +288,7 @@ impl<'a> Looker<'a> {
     /// with a time of its own: the largest is not to cost the smallest. Returns
     /// the networks.
     fn cni(&self, with_stores: bool, looked: &mut Looked) -> Vec<Network> {
-        let now = Timestamp::now();
+        let now = crate::sysclock::now();
         let mut networks = Vec::new();
         // By itself: the kubelet's folder is often on another disk. Without it
         // the rules say that `maxPods` is not known.
@@ -367,7 +366,7 @@ impl<'a> Looker<'a> {
         };
         let item = answers::of_pods(&self.config.pods, listing.as_ref(), by, failure.as_deref());
         looked.items.push(item);
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let what = match (listing, failure) {
             (Some(listing), _) => What::PodsListed {
                 source: listing.source,

@@ -36,12 +36,14 @@ mod apart;
 mod check;
 mod cli;
 mod clock;
+mod commands;
 mod config;
 mod coverage;
 mod detect;
 mod engine;
 mod event;
 mod explain;
+mod explanation;
 mod fault;
 mod finding;
 #[cfg(fuzzing)]
@@ -72,6 +74,7 @@ mod sink;
 mod sleep;
 mod source;
 mod summary;
+mod sysclock;
 mod terminal;
 mod trace;
 mod wording;
@@ -135,7 +138,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             let config = Config::explain(options)?;
             privileges::keep(config.privileges.look());
             apart::begin();
-            let something = explain::command::run(&options.subject, &config)?;
+            let something = commands::explain::run(&options.subject, &config)?;
             Ok(if something { SOMETHING } else { NOTHING })
         }
         Command::Replay(options) => {

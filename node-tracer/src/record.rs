@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{
     clock::Timestamp,
     event::{Event, What},
-    explain::Explanation,
+    explanation::Explanation,
     finding::{Finding, Rule, Severity, State},
     repair::{
         outcome::{Outcome, Totals},

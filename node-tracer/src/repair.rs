@@ -51,7 +51,6 @@ use self::{
 };
 use crate::{
     apart,
-    clock::Timestamp,
     config::{Config, Making, Repair},
     output,
     privileges::{self, Starter},
@@ -104,7 +103,7 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
 type Sinks = [Box<dyn Sink>];
 
 fn say(config: &Config, sinks: &mut Sinks, outcome: &Outcome) -> anyhow::Result<()> {
-    let record = Record::repair(&config.node.name, Timestamp::now(), outcome);
+    let record = Record::repair(&config.node.name, crate::sysclock::now(), outcome);
     tell(sinks, &record)
 }
 
@@ -116,7 +115,7 @@ fn tell(sinks: &mut Sinks, record: &Record<'_>) -> anyhow::Result<()> {
 }
 
 fn conclude(config: &Config, sinks: &mut Sinks, totals: &Totals) -> anyhow::Result<u8> {
-    let record = Record::repair_summary(&config.node.name, Timestamp::now(), totals);
+    let record = Record::repair_summary(&config.node.name, crate::sysclock::now(), totals);
     tell(sinks, &record)?;
     for sink in sinks {
         output::quietly(sink.flush())?;

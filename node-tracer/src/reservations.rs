@@ -10,7 +10,6 @@ use std::{
 
 use self::others::Others;
 use crate::{
-    clock::Timestamp,
     config::{Config, Pods},
     event::{Event, What},
     fault,
@@ -142,7 +141,7 @@ impl Reservations {
             }
         }
         self.told.retain(|address, _| addresses.contains(address));
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let mut failing = None;
         for address in addresses {
             let asked = match &mut self.stores {

@@ -1,9 +1,7 @@
 //! The answer in one sentence.
 
-use super::{
-    explanation::{Explanation, Kind, NetnsPart, PodPart, PodState},
-    words::{self, holder_name, keeper, list, stuck_holder},
-};
+use super::words::{self, holder_name, keeper, list, stuck_holder};
+use crate::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
 use crate::{clock::Timestamp, finding::Holder, wording::subjects::short_id};
 
 /// Users of an address that are named.
@@ -143,7 +141,7 @@ fn named_by(all: &Explanation) -> String {
         let pod = part.sandbox.pod.label();
         return format!("; {} lists it for sandbox {id} of {pod}", part.source);
     }
-    let given = |call: &&super::explanation::CallPart| {
+    let given = |call: &&CallPart| {
         let ips = call.result.iter().flat_map(|result| &result.ips);
         ips.into_iter().any(|given| given.to_string() == *ip)
     };

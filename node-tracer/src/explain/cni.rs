@@ -2,11 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{
-    explanation::{CallPart, CallResult, ReservationPart, StorePart},
-    index::Index,
-    related::Related,
-};
+use super::{index::Index, related::Related};
+use crate::explanation::{CallPart, CallResult, ReservationPart, StorePart};
 use crate::{
     detect::{
         View,

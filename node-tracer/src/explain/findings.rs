@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{
-    explanation::{FindingPart, NetnsPart},
-    related::Related,
-    resolve::Seeds,
-};
+use super::{related::Related, resolve::Seeds};
+use crate::explanation::{FindingPart, NetnsPart};
 use crate::{
     engine::Engine,
     finding::{Finding, Holder, Rule, Severity, State},

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    explanation::{
-        AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
-        RoutePart,
-    },
-    related::Related,
+use super::related::Related;
+use crate::explanation::{
+    AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
+    RoutePart,
 };
 use crate::{
     detect::{View, ghost_sandbox, holders_of, pod_of},

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    explanation::{PodPart, SandboxPart},
-    related::Related,
-    resolve::Seeds,
-};
+use super::{related::Related, resolve::Seeds};
+use crate::explanation::{PodPart, SandboxPart};
 use crate::{
     clock::Timestamp,
     detect::View,

@@ -8,10 +8,10 @@ use std::{
 
 use super::{
     Hints,
-    explanation::Kind,
     index::Index,
     subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
 };
+use crate::explanation::Kind;
 use crate::{
     event::{FdHolder, Netns, Task},
     model::netns::NetnsEntry,

@@ -4,6 +4,7 @@
 //! explain` writes these anew: read the difference as a reader of the output
 //! would.
 
+use crate::explanation::{Explanation, Kind};
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use super::*;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::{
     cni::call_of,
-    explanation::{
-        CallPart, FindingPart, Moment, NetnsPart, PodPart, ReservationPart, SandboxPart,
-    },
     related::Related,
     words::{holder_name, sleeps},
+};
+use crate::explanation::{
+    CallPart, FindingPart, Moment, NetnsPart, PodPart, ReservationPart, SandboxPart,
 };
 use crate::{
     clock::Timestamp,

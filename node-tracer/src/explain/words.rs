@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::explanation::{NetnsPart, NetnsState, PodState};
+use crate::explanation::{NetnsPart, NetnsState, PodState};
 use crate::{clock::Timestamp, finding::Holder, sleep, wording::subjects::pod_word};
 
 /// Names with commas.

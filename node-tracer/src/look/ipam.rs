@@ -26,7 +26,7 @@ impl Looker<'_> {
     /// Those that are files, each kind with a time of its own.
     pub(super) fn ipam_files(&self, networks: &[Network], looked: &mut Looked) {
         let expected = ipam::expected(networks);
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let mut answers = Vec::new();
         for kind in ipam::FILES {
             let by = expected.get(&kind).cloned();
@@ -53,7 +53,7 @@ impl Looker<'_> {
         if expected.is_empty() {
             return;
         }
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let credentials = self.api_credentials();
         let answers: Vec<Answer> = expected
             .into_keys()

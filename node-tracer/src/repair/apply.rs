@@ -245,7 +245,7 @@ impl<'a> Apply<'a> {
         let node = &self.config.node;
         let folder = match folder {
             Some(folder) => folder.to_owned(),
-            None => node.path(BACKUPS).join(stamp(Timestamp::now())),
+            None => node.path(BACKUPS).join(stamp(crate::sysclock::now())),
         };
         let header = Header::new(node, self.plan.root.clone());
         let mut stores = Vec::new();

@@ -396,7 +396,7 @@ impl Header {
         Self {
             schema: SCHEMA.to_owned(),
             version: VERSION,
-            time: Timestamp::now(),
+            time: crate::sysclock::now(),
             node: node.name.clone(),
             boot_id: node.boot_id.clone(),
             root,

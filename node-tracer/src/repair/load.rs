@@ -19,10 +19,11 @@ use serde_json::Value;
 
 use super::plan::{Plan, VERSION};
 use crate::{
-    clock::{Timestamp, uptime},
+    clock::Timestamp,
     config::{Applying, LEAST_GRACE, Node},
     record::SCHEMA,
     source::root::Root,
+    sysclock::uptime,
 };
 
 /// Largest plan that is read: a /16 full of leaks fits.
@@ -241,7 +242,7 @@ fn check(plan: &Plan, frame: &Frame, node: &Node, applying: &Applying) -> Result
     }
     same_root(&plan.root, node)?;
     possible(plan, applying)?;
-    in_time(plan, Timestamp::now(), uptime())
+    in_time(plan, crate::sysclock::now(), uptime())
 }
 
 /// Whether a root is the one that something was made for.

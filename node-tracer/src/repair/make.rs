@@ -14,11 +14,12 @@ use super::{
     plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld},
 };
 use crate::{
-    clock::{Timestamp, uptime},
+    clock::Timestamp,
     config::{Config, Making},
     finding::{Evidence, Finding, Rule},
     log, progress,
     source::{hostlocal::hand::Exact, root::Root},
+    sysclock::uptime,
     terminal,
     wording::plural::counted,
 };
@@ -53,7 +54,7 @@ fn read(config: &Config, making: &Making, seen: &Observation) -> Before {
 /// Until the grace has passed since the end of the first look.
 fn wait(making: &Making, leaked: usize) {
     let end = Instant::now() + making.grace;
-    let at = Timestamp::now().plus(making.grace);
+    let at = crate::sysclock::now().plus(making.grace);
     // Nobody has to know; whoever waits wants to.
     if !terminal::is_quiet() {
         let _ = writeln!(

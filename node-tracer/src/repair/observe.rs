@@ -103,7 +103,7 @@ impl Observation {
     }
 
     fn once(config: &Config, looker: &mut Looker<'_>, depth: Depth) -> anyhow::Result<Self> {
-        let at = Timestamp::now();
+        let at = crate::sysclock::now();
         let mut scan = Scan::new(config, looker, None)?;
         let procfs = looker.procfs().clone();
         let root = Root::open(&config.node.root)?;
@@ -182,7 +182,7 @@ impl Observation {
     pub(crate) fn verdicts(&self, grace: Duration) -> Verdicts {
         let engine = self.scan.looks.engine();
         // Nothing that depends on the time is asked for but what is old.
-        let view = View::new(engine.model(), engine.settings(), Timestamp::now());
+        let view = View::new(engine.model(), engine.settings(), crate::sysclock::now());
         let unknown = self.unknown();
         judge::judge(Seen {
             view: &view,

@@ -14,7 +14,6 @@ use super::{
     outcome::{Action, Outcome, Result as Became, Totals},
 };
 use crate::{
-    clock::Timestamp,
     config::{Config, Undoing},
     event::What,
     fault,
@@ -101,7 +100,7 @@ type Done = (Outcome, Option<String>);
 fn stores(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let root = Root::open(&config.node.root)?;
     let networks = Configuration::read(&root).networks;
-    let events = hostlocal::look(&root, &networks, Timestamp::now());
+    let events = hostlocal::look(&root, &networks, crate::sysclock::now());
     let paths = events.into_iter().filter_map(|event| match event.what {
         What::StoreListed { store } => Some(store.path),
         _ => None,

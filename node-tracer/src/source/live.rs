@@ -49,8 +49,9 @@ use super::{
     procfs::{HostUsers, Procfs},
 };
 use crate::{
-    clock::{KernelClock, Timestamp, monotonic_now as now},
+    clock::Timestamp,
     event::{Event, Netns, What},
+    sysclock::{KernelClock, monotonic_now as now},
 };
 
 /// What the source is told.
@@ -411,7 +412,7 @@ impl Live {
     }
 
     fn tell_losses(&mut self, out: &mut Vec<Event>) {
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let kernel = self.probes.as_mut().map_or_else(Vec::new, |probes| {
             probes.flush_log();
             probes.lost()

@@ -181,7 +181,7 @@ impl PodsFile {
         }
         let Input::File(path) = &self.input else {
             self.seen = Some(Seen::Stream);
-            return Some(self.read(io::stdin().lock(), Timestamp::now()));
+            return Some(self.read(io::stdin().lock(), crate::sysclock::now()));
         };
         let opened = fs::metadata(path).and_then(|metadata| {
             let seen = Seen::of(&metadata);
@@ -204,7 +204,7 @@ impl PodsFile {
                     }));
                 }
                 let at = metadata.modified().ok().filter(|_| metadata.is_file());
-                Some(self.read(file, at.map_or_else(Timestamp::now, Timestamp::from)))
+                Some(self.read(file, at.map_or_else(crate::sysclock::now, Timestamp::from)))
             }
             Err(source) => {
                 let seen = Seen::Unreadable(source.kind());

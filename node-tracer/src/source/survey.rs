@@ -27,7 +27,7 @@ use self::{
     visits::{Failures, Visits, visit},
 };
 use crate::{
-    clock::{KernelClock, Timestamp},
+    clock::Timestamp,
     event::{Event, Netns, What},
     fault,
     source::{
@@ -35,6 +35,7 @@ use crate::{
         netlink::{DatedAddress, Target, Visit},
         procfs::{Bounded, HostUsers, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
     },
+    sysclock::KernelClock,
 };
 
 mod holders;
@@ -205,7 +206,7 @@ impl Survey {
         holders: &Holders<'_>,
         mut stuck: Vec<Event>,
     ) {
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
         for (inode, outcome) in visits {

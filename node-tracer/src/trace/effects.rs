@@ -39,7 +39,6 @@ use self::{
     worker::{Found, Job, Worker},
 };
 use crate::{
-    clock::Timestamp,
     event::{CniCall, Event, Netns, Trace, What},
     fault,
     record::CoverageItem,
@@ -189,7 +188,7 @@ impl Effects {
         let lost = self.schedule.take_dropped();
         if lost > 0 {
             let cause = NOT_LOOKED.to_owned();
-            let time = Timestamp::now();
+            let time = crate::sysclock::now();
             let what = What::EventsLost { cause, count: lost };
             events.push(Event { time, what });
         }
@@ -387,7 +386,7 @@ impl Effects {
                 self.under_way = None;
                 let source = String::from("cni-effect");
                 let what = What::SourceFailed { source, error };
-                let time = Timestamp::now();
+                let time = crate::sysclock::now();
                 out.push(Event { time, what });
             }
         }

@@ -12,7 +12,6 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
     event::{Event, What},
     source::ebpf::plan::{Mechanism, Plan, Signal},
 };
@@ -80,7 +79,7 @@ impl Hooks {
             },
         };
         Some(Event {
-            time: Timestamp::now(),
+            time: crate::sysclock::now(),
             what,
         })
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    clock::{Timestamp, steady},
+    clock::Timestamp,
     config::{Config, Node},
     engine::{Engine, Settings, Watch},
     event::{Event, What},
@@ -19,7 +19,7 @@ use crate::{
     record::{Body, CoverageItem, Record, Summary},
     recording::{self, Note, Opened, Recorder, RecordingError},
     sink::{Outlet, SinkError, Weight, kube_events::KubeEvents, metrics::Metrics},
-    summary,
+    summary, sysclock,
 };
 
 /// Rules are applied at most this often, and at least once a second.
@@ -109,7 +109,7 @@ impl<'a> Out<'a> {
         let signals = items.to_vec();
         self.record(|recorder| recorder.note(&Note::Coverage { signals }));
         let node = self.node.name.clone();
-        self.write(&Record::coverage(&node, Timestamp::now(), items));
+        self.write(&Record::coverage(&node, sysclock::now(), items));
     }
 
     pub(super) fn take(&mut self, events: impl IntoIterator<Item = Event>) {
@@ -123,7 +123,7 @@ impl<'a> Out<'a> {
     pub(super) fn until_tick(&self) -> Duration {
         let pause = if self.dirty { TICK } else { SLOW_TICK };
         let regular = (self.last_tick + pause).saturating_duration_since(Instant::now());
-        let now = Timestamp::now();
+        let now = sysclock::now();
         // Never more often than TICK, whatever is pending.
         let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
         let pending = self
@@ -139,7 +139,7 @@ impl<'a> Out<'a> {
         self.tell_step();
         self.tell_lost();
         self.one(&Event {
-            time: Timestamp::now(),
+            time: sysclock::now(),
             what: What::Tick,
         });
         self.record(Recorder::flush);
@@ -149,16 +149,16 @@ impl<'a> Out<'a> {
     /// because they have been applied just now.
     pub(super) fn last_tick(&mut self) {
         if let Some(soonest) = self.engine.not_before() {
-            thread::sleep(soonest.since(Timestamp::now()));
+            thread::sleep(soonest.since(sysclock::now()));
         }
         self.tick();
     }
 
     /// Tells that the wall clock was set.
     fn tell_step(&mut self) {
-        if let Some(steady::Step { by_ms, suspended }) = steady::step() {
+        if let Some(sysclock::Step { by_ms, suspended }) = sysclock::step() {
             self.one(&Event {
-                time: Timestamp::now(),
+                time: sysclock::now(),
                 what: What::ClockStepped { by_ms, suspended },
             });
         }
@@ -244,7 +244,7 @@ impl<'a> Out<'a> {
                     count,
                 };
                 self.one(&Event {
-                    time: Timestamp::now(),
+                    time: sysclock::now(),
                     what,
                 });
             }
@@ -296,7 +296,7 @@ impl<'a> Out<'a> {
         if let Some(events) = self.kube_events.take() {
             events.finish();
         }
-        let now = Timestamp::now();
+        let now = sysclock::now();
         let unrecorded = self.end_recording(now);
         let mut summary = self.summary();
         if unrecorded > 0 {

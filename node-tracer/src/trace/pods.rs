@@ -4,7 +4,6 @@
 use std::{io, time::Duration};
 
 use crate::{
-    clock::Timestamp,
     config::{Config, Pods},
     event::{Event, Pod, What},
     fault,
@@ -188,7 +187,7 @@ impl PodsSource {
         if std::mem::take(&mut self.failing) {
             let source = String::from("pods");
             out.push(Event {
-                time: Timestamp::now(),
+                time: crate::sysclock::now(),
                 what: What::SourceRecovered { source },
             });
         }
@@ -198,13 +197,13 @@ impl PodsSource {
         self.failing = true;
         let source = String::from("pods");
         out.push(Event {
-            time: Timestamp::now(),
+            time: crate::sysclock::now(),
             what: What::SourceFailed { source, error },
         });
     }
 
     fn listed(&mut self, listing: Listing, out: &mut Vec<Event>) {
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         for pod in deleted(&self.known, &listing.pods) {
             out.push(Event {
                 time,

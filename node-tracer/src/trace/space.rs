@@ -9,7 +9,6 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
     event::{Event, FullFilesystem, What},
     source::procfs::{Bounded, NoAnswer},
 };
@@ -59,7 +58,7 @@ impl Space {
         self.last = Some(Instant::now());
         let root = self.root.clone();
         let full: Result<Vec<_>, NoAnswer> = self.reads.read(PATIENCE, move || full_ones(&root));
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let full = full.inspect_err(|error| tracing::debug!("file systems: {error}"));
         events.extend(full.unwrap_or_default().into_iter().map(|full| Event {
             time,

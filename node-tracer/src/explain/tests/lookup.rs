@@ -1,6 +1,7 @@
 //! What a word is taken for, and what is said of what is not there.
 
 use super::*;
+use crate::explanation::Kind;
 
 #[test]
 fn a_beginning_of_several_ids_lists_them() {

@@ -147,7 +147,6 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::{
-        clock::Timestamp,
         finding::{Finding, Phase},
         sink::kube_events::tests::ghost,
     };
@@ -160,7 +159,7 @@ mod tests {
     }
 
     fn told(number: usize, phase: Phase, state: State) -> Told {
-        Told::of(Timestamp::now(), &numbered(number, phase), state)
+        Told::of(crate::sysclock::now(), &numbered(number, phase), state)
     }
 
     fn stages(listener: &Listener) -> Vec<&'static str> {
@@ -189,7 +188,7 @@ mod tests {
     #[test]
     fn the_latest_is_told_with_the_time_of_the_first() {
         let (teller, listener) = pair();
-        let first = Timestamp::now();
+        let first = crate::sysclock::now();
         let mut finding = numbered(1, Phase::Armed);
         finding.pod = None;
         teller.tell(Told::of(first, &finding, State::Open));

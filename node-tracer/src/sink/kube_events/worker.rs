@@ -16,7 +16,6 @@ use super::{
     object::trial,
 };
 use crate::{
-    clock::Timestamp,
     fault,
     source::kube::{WriteError, Writer},
 };
@@ -82,7 +81,7 @@ impl Worker {
     /// Who has no rights, or a wrong address, is told now and not at night.
     async fn try_out(&mut self) {
         let node = self.ledger.node().to_owned();
-        let Some(object) = trial(&node, Timestamp::now()) else {
+        let Some(object) = trial(&node, crate::sysclock::now()) else {
             tracing::warn!(
                 "Kubernetes Events: {node:?} cannot be the name of a node; give --node-name as \
                  `kubectl get nodes` has it"
@@ -137,7 +136,7 @@ impl Worker {
                 read.await
             }
             Request::Count(object, count) => {
-                let now = Timestamp::now().to_string();
+                let now = crate::sysclock::now().to_string();
                 let series = json!({ "series": { "count": count, "lastObservedTime": now } });
                 let patched = self.writer.patch(&object.namespace, &object.name, &series);
                 patched.await
@@ -303,7 +302,7 @@ mod tests {
     fn what_was_not_taken_for_long_is_told_once() {
         let said = said(|worker| {
             let start = Instant::now();
-            let told = Told::of(Timestamp::now(), &ghost(), State::Open);
+            let told = Told::of(crate::sysclock::now(), &ghost(), State::Open);
             worker.ledger.take(&told, start);
             for now in [start, start + GIVE_UP] {
                 while let Some((key, due)) = worker.ledger.next(now)
@@ -326,7 +325,7 @@ mod tests {
                 for number in 0..2 * changes::MOST {
                     let mut finding = ghost();
                     finding.id = format!("{number:016x}");
-                    told.tell(Told::of(Timestamp::now(), &finding, State::Open));
+                    told.tell(Told::of(crate::sysclock::now(), &finding, State::Open));
                 }
                 assert!(worker.take(&listener), "{round}");
             }

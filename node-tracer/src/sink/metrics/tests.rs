@@ -1,7 +1,7 @@
 //! What a scraper reads after a story was told.
 
 use super::*;
-use crate::{clock::Timestamp, event::Event, finding::Finding, model::story::*};
+use crate::{event::Event, finding::Finding, model::story::*};
 
 fn count(metrics: &mut Metrics, event: &Event) {
     metrics.count(&Record::event("node-1", event));
@@ -178,7 +178,7 @@ fn mechanisms_are_labels_and_paths_are_not() {
         item("cri", None),
         item("pods", Some("/etc/pods.json")),
     ];
-    metrics.count(&Record::coverage("node-1", Timestamp::now(), &items));
+    metrics.count(&Record::coverage("node-1", crate::sysclock::now(), &items));
     let info = |signal: &str, mechanism: &str| {
         let series =
             format!("node_tracer_signal_info{{signal=\"{signal}\",mechanism=\"{mechanism}\"}}");

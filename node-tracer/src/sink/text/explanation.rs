@@ -5,7 +5,7 @@
 use super::style::{Painter, Style, date, grouped, moment};
 use crate::{
     clock::Timestamp,
-    explain::{Explanation, FindingPart, Kind},
+    explanation::{Explanation, FindingPart, Kind},
     wording::escape::Printable,
 };
 

@@ -301,7 +301,7 @@ pub(super) fn fuzz(data: &[u8]) {
     let path = Path::new("/var/lib/cni/results").join(&*String::from_utf8_lossy(name));
     let content = Content {
         bytes: bytes.to_vec(),
-        modified: Timestamp::now(),
+        modified: crate::sysclock::now(),
     };
     let _ = attachment(&path, &content);
 }

@@ -6,7 +6,6 @@ use std::{
 
 use super::*;
 use crate::{
-    clock::Timestamp,
     event::{Attachment, Event, Netns, Network, PodRef, What},
     source::root::Root,
 };
@@ -27,7 +26,8 @@ fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
 fn config(files: &[(&str, &str)]) -> (Vec<Network>, Vec<String>) {
     let host = host(files);
     let config = Configuration::read(&Root::open(host.path()).unwrap());
-    let What::NetworksListed { networks, unread } = config.event(Timestamp::now()).what else {
+    let What::NetworksListed { networks, unread } = config.event(crate::sysclock::now()).what
+    else {
         panic!("networks");
     };
     (networks, unread)
@@ -238,7 +238,7 @@ fn read_cache(host: &Path) -> (Vec<Attachment>, Vec<String>) {
             cookie: None,
         })
     };
-    let events = attachments(&Root::open(host).unwrap(), &resolve, Timestamp::now());
+    let events = attachments(&Root::open(host).unwrap(), &resolve, crate::sysclock::now());
     match events.as_slice() {
         [
             Event {
@@ -395,5 +395,5 @@ fn a_node_without_cni_is_no_error() {
     assert_eq!(config(&[]), (Vec::new(), Vec::new()));
     let host = host(&[]);
     let root = Root::open(host.path()).unwrap();
-    assert!(attachments(&root, &|_| None, Timestamp::now()).is_empty());
+    assert!(attachments(&root, &|_| None, crate::sysclock::now()).is_empty());
 }

@@ -16,7 +16,6 @@ use std::{
 
 use super::{CriError, Endpoint, Known, Listing, Place, SOURCE, asker::Asker};
 use crate::{
-    clock::Timestamp,
     event::{Event, RuntimeSandbox, What},
     fault,
     source::procfs::Procfs,
@@ -102,7 +101,7 @@ fn watch(
     let mut last = Last::default();
     loop {
         // What is answered may be of any moment since.
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let answer = ask(last.described());
         let pause = match answer {
             // A node without a runtime is not to be searched all the time.

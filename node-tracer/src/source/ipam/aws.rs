@@ -181,7 +181,7 @@ fn allocation(
 pub(super) fn fuzz(data: &[u8]) {
     let content = Content {
         bytes: data.to_vec(),
-        modified: Timestamp::now(),
+        modified: crate::sysclock::now(),
     };
     let _ = store(Path::new("/var/run/aws-node/ipam.json"), &content);
 }

@@ -298,7 +298,7 @@ pub(super) fn ask(
     timeout: Duration,
     before: Option<&Store>,
 ) -> Result<(Store, usize), ResourceError> {
-    let (started, now) = (Instant::now(), Timestamp::now());
+    let (started, now) = (Instant::now(), crate::sysclock::now());
     let mut all = 0;
     let mut list = |resource: Resource, store: &'static str| {
         let nodes = nodes.clone();

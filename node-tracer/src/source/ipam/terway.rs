@@ -258,7 +258,7 @@ pub(super) fn fuzz(data: &[u8]) {
         let _ = store(
             Path::new("/var/lib/cni/terway/ResRelation.db"),
             &db,
-            Timestamp::now(),
+            crate::sysclock::now(),
         );
     }
 }

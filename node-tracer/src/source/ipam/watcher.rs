@@ -23,7 +23,6 @@ pub(crate) use self::api::Api;
 use self::{api::ApiLook, files::FileLook};
 use super::{Answer, IN_API, coverage, expected};
 use crate::{
-    clock::Timestamp,
     event::{Event, StoreKind, What},
     record::CoverageItem,
     source::{
@@ -73,7 +72,7 @@ impl Watcher {
         // One that waits is enough.
         let (soon, hurried) = mpsc::sync_channel(1);
         let mut files = FileLook::new(Arc::clone(&root));
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let (answers, changes) = files.round();
         let in_api: BTreeMap<StoreKind, String> = files
             .expected()
@@ -150,7 +149,7 @@ fn watch_files(mut look: FileLook, sender: &SyncSender<Vec<Event>>, ended: &Rece
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
         // What is found may be of any moment since.
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         let (_, changes) = look.round();
         if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
             return;

@@ -72,7 +72,7 @@ async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
     let mut listed = Listed {
         pods: BTreeMap::new(),
         version: String::new(),
-        at: Timestamp::now(),
+        at: crate::sysclock::now(),
         whole: true,
     };
     loop {

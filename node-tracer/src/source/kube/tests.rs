@@ -4,7 +4,7 @@ use super::{
     server::{Answer, Server, TOKEN, page, status},
     *,
 };
-use crate::{clock::Timestamp, fault};
+use crate::fault;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -26,11 +26,11 @@ fn refusal(server: &Server) -> String {
 #[test]
 fn a_list_is_of_this_node_and_true_for_the_moment_before_it_was_asked_for() {
     let server = Server::listing(Answer::Json(200, page(&["a", "b"], 7, "")));
-    let before = Timestamp::now();
+    let before = crate::sysclock::now();
     let listing = list_blocking(&server.credentials(), "Node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
     assert!(listing.whole);
-    assert!(listing.at >= before && listing.at <= Timestamp::now());
+    assert!(listing.at >= before && listing.at <= crate::sysclock::now());
     // No resourceVersion: the server may not answer out of its cache.
     assert_eq!(
         server.requests(),

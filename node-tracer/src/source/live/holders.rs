@@ -17,9 +17,9 @@ use std::{
 use self::fds::FdSearch;
 use super::{Live, tasks};
 use crate::{
-    clock::monotonic_now as now,
     event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What},
     source::{ebpf::inventory::TaskEntry, procfs::NsfsMount},
+    sysclock::monotonic_now as now,
 };
 
 /// Pause between looks at tasks, ns.

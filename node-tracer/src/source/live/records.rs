@@ -12,9 +12,9 @@ use super::{
     tasks,
 };
 use crate::{
-    clock::monotonic_now as now,
     event::{Address, Event, Netns, OomKill, Task, What},
     source::ebpf::records::{CniExec, DecodeError, Record},
+    sysclock::monotonic_now as now,
 };
 
 impl Live {

@@ -10,13 +10,13 @@ use node_tracer_ebpf::record::{MAX_OF_CROWD, MAX_OF_CROWDS, Task as KernelTask};
 
 use super::{Live, MILLISECOND, SECOND, crowds::Left, inventory, tasks};
 use crate::{
-    clock::monotonic_now as now,
     event::{Event, NotStuck, What},
     sleep,
     source::{
         ebpf::{Probes, inventory::TaskEntry},
         procfs::{Procfs, Stall},
     },
+    sysclock::monotonic_now as now,
 };
 
 /// A stall that was told.

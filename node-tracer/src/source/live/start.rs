@@ -18,7 +18,6 @@ use super::{
     user_nets::UserNets,
 };
 use crate::{
-    clock::{KernelClock, monotonic_now as now},
     event::{Event, UserNs, What},
     source::{
         ebpf::{
@@ -29,6 +28,7 @@ use crate::{
         },
         procfs::Procfs,
     },
+    sysclock::{KernelClock, monotonic_now as now},
 };
 
 /// Why the source cannot start.

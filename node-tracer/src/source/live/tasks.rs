@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
 
 use crate::{
-    clock::KernelClock,
     event::Task,
     source::{
         cgroup::CgroupOwner,
@@ -16,6 +15,7 @@ use crate::{
         },
         procfs::{Owner, Procfs},
     },
+    sysclock::KernelClock,
 };
 
 /// `PF_KTHREAD`

@@ -19,8 +19,8 @@ use super::{
     decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
 };
 use crate::{
-    clock::KernelClock,
     event::{Address, Device, MAX_ADDRESSES, Neighbour, Route},
+    sysclock::KernelClock,
 };
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).

@@ -7,12 +7,12 @@ use std::{
 
 use super::places::Places;
 use crate::{
-    clock::KernelClock,
     event::{MAX_HOLDERS, Netns, Task, What},
     source::{
         cgroup::CgroupOwner,
         procfs::{Missed, Owner, Procfs, TaskEntry},
     },
+    sysclock::KernelClock,
 };
 
 /// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).

@@ -8,10 +8,10 @@ use std::{
 
 use super::{holders::Owners, say_owners};
 use crate::{
-    clock::{KernelClock, Timestamp, monotonic_now},
     event::{Event, Netns, What},
     fault, sleep,
     source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry},
+    sysclock::{KernelClock, monotonic_now},
 };
 
 /// What was found of the tasks in uninterruptible sleep.
@@ -123,7 +123,7 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
             killable: None,
             sigkill_pending: places.sigkill_pending(stall.tid),
         };
-        let time = Timestamp::now();
+        let time = crate::sysclock::now();
         found.events.push(Event { time, what });
     }
     if let Some(error) = failed {

@@ -125,7 +125,7 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
     let (inode, cookie) = (100, None);
     let blocked = What::TaskBlocked {
         task: Task::default(),
-        since: Timestamp::now(),
+        since: crate::sysclock::now(),
         found: false,
         netns: Some(Netns { inode, cookie }),
         wchan: None,
@@ -134,7 +134,7 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         sigkill_pending: None,
     };
     let event = Event {
-        time: Timestamp::now(),
+        time: crate::sysclock::now(),
         what: blocked,
     };
     let mut found = Survey::default();

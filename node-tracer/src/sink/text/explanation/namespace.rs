@@ -3,7 +3,7 @@
 use super::{LISTED, Page};
 use crate::{
     event::PodRef,
-    explain::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
+    explanation::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
     sink::text::style::{Style, count, pod, short_id, task},
     wording::{duration::length, escape::Printable, stack, subjects::pod_word},

@@ -3,7 +3,7 @@
 use super::{LISTED, Page};
 use crate::{
     event::RuntimeSandbox,
-    explain::{CallPart, Explanation, Kind, PodPart, ReservationPart, SandboxPart},
+    explanation::{CallPart, Explanation, Kind, PodPart, ReservationPart, SandboxPart},
     sink::text::style::short_id,
     wording::{escape::Printable, subjects::pod_word},
 };

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     super::{Answer, IN_API, ask, changes::Last, places},
-    Event, Expected, Root, Timestamp, What,
+    Event, Expected, Root, What,
 };
 use crate::{fault, source::kube::Credentials};
 
@@ -71,7 +71,7 @@ impl ApiLook {
     pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, hurried: &Receiver<()>) {
         loop {
             // What is answered may be of any moment since.
-            let time = Timestamp::now();
+            let time = crate::sysclock::now();
             let (changes, size) = self.round();
             if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
                 return;

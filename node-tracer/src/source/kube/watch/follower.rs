@@ -11,7 +11,6 @@ use super::{
     retry::{Retry, random},
 };
 use crate::{
-    clock::Timestamp,
     fault,
     source::kube::{
         client::{Client, Lines},
@@ -199,7 +198,7 @@ impl Follower {
                 }
                 // A static pod's mirror is made anew when that changes.
                 if pod.uids.len() == 1 {
-                    let at = Timestamp::now();
+                    let at = crate::sysclock::now();
                     self.tell(Told::Deleted {
                         pod: Box::new(pod),
                         at,

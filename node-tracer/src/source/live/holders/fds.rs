@@ -9,9 +9,9 @@ use std::{
 
 use super::{super::Live, PAUSE};
 use crate::{
-    clock::monotonic_now as now,
     event::{FdHolder, Netns},
     source::procfs::{FdHolders, Procfs, ProcfsError},
+    sysclock::monotonic_now as now,
 };
 
 /// Pause between walks over all descriptors, ns.

@@ -1,8 +1,7 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use super::{Asked, Hints, explain, parse};
+use crate::explain::{Asked, Hints, explain, parse};
 use crate::{
-    clock::Timestamp,
     config::Config,
     event::{Netns, Task},
     finding::Severity,
@@ -27,7 +26,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
     let mut scan = Scan::new(config, &looker, None)?;
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
-    let now = Timestamp::now();
+    let now = crate::sysclock::now();
     let explanation = explain(&asked, scan.looks.engine(), &hints, now)?;
     let record = Record::explanation(&config.node.name, now, &explanation);
     for sink in &mut sinks {

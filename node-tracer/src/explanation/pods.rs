@@ -79,7 +79,7 @@ pub(crate) struct PodPart {
 
 impl PodPart {
     /// How it is named elsewhere.
-    pub(in crate::explain) fn reference(&self) -> PodRef {
+    pub(crate) fn reference(&self) -> PodRef {
         PodRef {
             namespace: self.namespace.clone(),
             name: self.name.clone(),

@@ -1,0 +1,3 @@
+//! What the subcommands do: the command line in, an exit code out.
+
+pub(crate) mod explain;
