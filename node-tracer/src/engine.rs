@@ -457,5 +457,7 @@ fn gaps(view: &View<'_>) -> Vec<String> {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod orders;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -514,7 +514,7 @@ pub(crate) fn is_false(value: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::*;
+    use crate::testing::*;
 
     #[test]
     fn holders_told_before_there_were_descriptors_are_read_and_written_as_they_were() {

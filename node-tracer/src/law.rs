@@ -39,7 +39,7 @@ use crate::{
     event::{Event, What},
     finding::{Finding, Phase, Rule, Severity},
     looks::Looks,
-    model::story::{any::Dice, s},
+    testing::{generator::Dice, s},
 };
 
 /// When a scan that goes on looks again: every grace is over.

@@ -100,7 +100,8 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::What, model::story::*};
+    use crate::engine::testing::Node;
+    use crate::{event::What, testing::*};
 
     fn looks() -> Looks {
         Looks::new(Node::default().0.settings().clone())

@@ -76,6 +76,8 @@ mod source;
 mod summary;
 mod sysclock;
 mod terminal;
+#[cfg(any(test, fuzzing))]
+mod testing;
 mod trace;
 mod wording;
 

@@ -37,8 +37,6 @@ pub(crate) mod pods;
 pub(crate) mod runtime;
 pub(crate) mod sandbox;
 pub(crate) mod starts;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod story;
 pub(crate) mod task;
 mod tie;
 pub(crate) mod waiting;
@@ -506,7 +504,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{story::*, *};
+    use super::*;
+    use crate::testing::*;
 
     #[test]
     fn a_source_fails_until_it_answers_again() {

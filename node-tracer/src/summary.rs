@@ -92,7 +92,8 @@ fn partly(items: &[CoverageItem]) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::*;
+    use crate::engine::testing::Node;
+    use crate::testing::*;
 
     #[test]
     fn what_was_worse_once_and_is_open_is_not_resolved() {

@@ -223,10 +223,11 @@ fn sigkill(blocked: &Blocked) -> Sigkill {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::testing::Node;
     use crate::{
         event::{Task, What},
         finding::{Holder, Rule, Severity, State},
-        model::story::*,
+        testing::*,
     };
 
     #[test]

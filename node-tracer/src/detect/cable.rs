@@ -159,7 +159,8 @@ impl<'a> Cables<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Event, model::story::*};
+    use crate::engine::testing::Node;
+    use crate::{event::Event, testing::*};
 
     /// Where the other end of a device of namespace 100 is.
     fn other_end(story: &[Event], index: u32) -> Option<u32> {

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_pace_stays_what_it_is_for_a_while() {
-        use crate::model::story::s;
+        use crate::testing::s;
         let of = |last, times| pace(s(0), s(last), times).unwrap();
         assert_eq!(of(22, 3), "about every 10 s");
         assert_eq!(of(110, 11), "about every 10 s");

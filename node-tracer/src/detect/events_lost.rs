@@ -52,10 +52,11 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::testing::Node;
     use crate::{
         event::What,
         finding::{Rule, State},
-        model::story::*,
+        testing::*,
     };
 
     fn lost(seconds: i64, count: u64) -> crate::event::Event {

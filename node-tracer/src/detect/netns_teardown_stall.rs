@@ -172,10 +172,11 @@ fn waiting<'a>(view: &View<'a>) -> (Vec<&'a Blocked>, Vec<&'a Blocked>) {
 mod tests {
     use std::time::Duration;
 
+    use crate::engine::testing::Node;
     use crate::{
         event::{Event, What},
         finding::{Rule, Severity, State},
-        model::story::*,
+        testing::*,
     };
 
     #[test]

@@ -1,13 +1,14 @@
 //! What must be so in whatever order events come: properties, checked with
 //! events of chance by tests, and with a fuzzer's by it.
 
+use crate::engine::testing::Node;
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::{
     event::CniCall,
-    model::story::{
-        any::{Dice, World, of_the_node},
+    testing::{
+        generator::{Dice, World, of_the_node},
         *,
     },
 };

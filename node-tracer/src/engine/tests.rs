@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::story::{any::Dice, *};
+use crate::engine::testing::Node;
+use crate::testing::{generator::Dice, *};
 
 /// The incident with a tick after every event and one each second.
 fn recording() -> Vec<Event> {

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::{
         event::CniCall,
-        model::story::{NEW, answered, call, calls, failed, ip},
+        testing::{NEW, answered, call, calls, failed, ip},
     };
 
     #[test]

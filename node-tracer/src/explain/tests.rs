@@ -8,14 +8,15 @@ use crate::explanation::{Explanation, Kind};
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use super::*;
+use crate::engine::testing::Node;
 use crate::{
     event::{
         Attachment, Device, Event, Neighbour, Network, PodRef, Reservation, Route,
         RuntimeContainer, RuntimeSandbox, Store, What,
     },
-    model::story::*,
     record::Record,
     sink::{JsonSink, Sink as _, TextSink},
+    testing::*,
     wording::escape::is_hidden,
 };
 

@@ -91,7 +91,7 @@ impl PodPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::*;
+    use crate::testing::*;
 
     #[test]
     fn a_sandboxs_lists_are_there_when_they_are_empty() {

@@ -16,10 +16,9 @@ use crate::{
         Address, Attachment, Device, Event, Neighbour, Network, Pod, PodRef, Reservation,
         ReservationHolder, Route, RuntimeContainer, RuntimeSandbox, Store, StoreKind, Task, What,
     },
-    model::{
-        netns::NETNS,
-        story::{self, at, ns, s, task},
-    },
+    model::netns::NETNS,
+    testing as story,
+    testing::{at, ns, s, task},
 };
 
 /// What can be missing.

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     event::{CniCall, Event, Netns, What},
-    model::story::{self, at},
+    testing as story,
+    testing::at,
 };
 
 /// When the tracer is started.

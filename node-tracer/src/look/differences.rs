@@ -124,7 +124,7 @@ impl Differences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::*;
+    use crate::testing::*;
 
     fn look(events: &[Event]) -> Looked {
         let netns = events.iter().filter_map(|event| match &event.what {

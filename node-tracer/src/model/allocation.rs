@@ -118,7 +118,8 @@ impl Allocations {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::story::*, *};
+    use super::*;
+    use crate::testing::*;
 
     #[test]
     fn an_answer_holds_since_it_was_first_given() {

@@ -216,7 +216,8 @@ impl Cni {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::story::*, *};
+    use super::*;
+    use crate::testing::*;
 
     fn attachment(container: &str) -> Attachment {
         Attachment {

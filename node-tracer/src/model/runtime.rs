@@ -252,8 +252,9 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::story::*, *};
+    use super::*;
     use crate::event::{PodRef, RuntimeContainer};
+    use crate::testing::*;
 
     fn sandbox(id: &str, inode: u32, uid: &str) -> RuntimeSandbox {
         RuntimeSandbox {

@@ -344,7 +344,7 @@ impl Sandbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Pod, model::story::*};
+    use crate::{event::Pod, testing::*};
 
     fn note(sandbox: &mut Sandbox, tasks: &[Task], pods: &Pods) -> Option<String> {
         sandbox.note_tasks(tasks.iter(), pods, s(1));

@@ -183,8 +183,9 @@ impl BlockedTasks {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::story::*, *};
+    use super::*;
     use crate::event::NotStuck;
+    use crate::testing::*;
 
     fn blocked(tid: u32, since: i64) -> Blocked {
         Blocked {

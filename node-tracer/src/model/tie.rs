@@ -179,8 +179,9 @@ fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Model, story::*};
+    use super::super::Model;
     use crate::event::{Attachment, Device, Event, RuntimeSandbox, Task, What};
+    use crate::testing::*;
 
     const MAC: &str = "aa:00:00:00:00:02";
 
@@ -279,7 +280,7 @@ mod tests {
         // Whoever knows it can be heard of later.
         for more in [
             listed(42, &[pod("a", OLD, &[])]),
-            cri(42, &[crate::model::story::sandbox("sandbox-old", 200, OLD)]),
+            cri(42, &[crate::testing::sandbox("sandbox-old", 200, OLD)]),
             cached(None, None),
         ] {
             assert_eq!(pod_of(&[more]).as_deref(), Some(OLD));
@@ -311,7 +312,7 @@ mod tests {
         let other = RuntimeSandbox {
             netns: None,
             ips: vec![ip(5)],
-            ..crate::model::story::sandbox("sandbox-other", 100, OLD)
+            ..crate::testing::sandbox("sandbox-other", 100, OLD)
         };
         let seen = [found(40, 100), added(40, 100, 5)];
         let known = [

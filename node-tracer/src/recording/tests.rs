@@ -10,7 +10,7 @@ use crate::{
         CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, FullFilesystem, OomKill,
         RuntimeContainer, StartFailure, Store, StoreKind, Trace, TraceKind, What,
     },
-    model::story::*,
+    testing::*,
 };
 
 /// One event of each kind, with all that it can say.

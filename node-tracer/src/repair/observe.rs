@@ -392,7 +392,8 @@ fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Event, model::story::*};
+    use crate::engine::testing::Node;
+    use crate::{event::Event, testing::*};
 
     fn are_all_read_of(story: &[Event]) -> bool {
         are_all_read(&Node::of(story).0.model().netns)

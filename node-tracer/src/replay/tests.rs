@@ -5,15 +5,16 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::engine::testing::Node;
 use crate::{
     clock::Timestamp,
     event::{Event, What},
     finding::{Finding, State},
     looks::Looks,
-    model::story::*,
     record::{CoverageItem, Record},
     recording::Note,
     sink::Shown,
+    testing::*,
 };
 
 /// Keeps what it is given.

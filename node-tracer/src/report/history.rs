@@ -158,9 +158,10 @@ fn rank(finding: &Finding) -> impl Ord + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::testing::Node;
     use crate::{
         finding::Rule,
-        model::story::{Node, ghost_story, reserved, s, successor},
+        testing::{ghost_story, reserved, s, successor},
     };
 
     /// The incident's ghost over time.

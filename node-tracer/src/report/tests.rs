@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     event::{CniCall, Event, Task, What},
-    model::story::*,
     record::CoverageItem,
     recording::Note,
     replay,
+    testing::*,
 };
 
 /// What a recording of these events makes, with a tick each second.

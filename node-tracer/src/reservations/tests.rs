@@ -7,7 +7,7 @@ use std::{
 use super::*;
 use crate::{
     event::{Reservation, Store, StoreKind},
-    model::story::{ip, reservation, s},
+    testing::{ip, reservation, s},
 };
 
 const TERWAY: &str = "/var/lib/cni/terway/ResRelation.db";

@@ -120,7 +120,7 @@ fn is_full(of: &FullFilesystem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::{NEW, at, call, failed};
+    use crate::testing::{NEW, at, call, failed};
 
     #[test]
     fn only_a_pod_that_fails_makes_it_look_and_not_too_often() {

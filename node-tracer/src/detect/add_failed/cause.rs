@@ -150,7 +150,7 @@ fn text_of(error: &CniError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::story::s;
+    use crate::testing::s;
 
     fn failed(error: CniError) -> End {
         End {

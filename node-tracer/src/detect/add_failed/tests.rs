@@ -1,9 +1,10 @@
 //! Pods that get no network, and why.
 
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, CniResult, Event, What},
     finding::{Finding, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const FAILED: Rule = Rule::AddFailed;

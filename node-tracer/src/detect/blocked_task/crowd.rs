@@ -194,10 +194,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::engine::testing::Node;
     use crate::{
         event::{Event, What},
         finding::State,
-        model::story::*,
+        testing::*,
     };
 
     fn of_user(tid: u32, uid: Option<u32>) -> Event {

@@ -1,9 +1,10 @@
 //! DELs that fail, and how often.
 
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, Event},
     finding::{Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const RETRY: Rule = Rule::DelRetry;

@@ -1,8 +1,9 @@
 use super::{View, is_inner};
+use crate::engine::testing::Node;
 use crate::{
     event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const DUPLICATE: Rule = Rule::DuplicateAddress;

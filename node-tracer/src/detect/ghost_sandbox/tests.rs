@@ -6,10 +6,11 @@ mod untold;
 
 use std::net::Ipv6Addr;
 
+use crate::engine::testing::Node;
 use crate::{
     event::{Event, FdHolder, Pod, RuntimeSandbox, Task, What},
     finding::{Finding, Holder, Phase, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const GHOST: Rule = Rule::GhostSandbox;

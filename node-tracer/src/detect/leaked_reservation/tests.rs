@@ -1,10 +1,11 @@
 //! One container is gone; the others exist, each by another proof.
 
+use crate::engine::testing::Node;
 use crate::{
     detect::{View, leaked_reservation},
     event::{Device, Event, Network, What},
     finding::{Finding, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 mod others;

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, Event, What},
     finding::{Finding, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const MISSING: Rule = Rule::MissingDel;

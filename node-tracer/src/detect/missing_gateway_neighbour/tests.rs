@@ -1,10 +1,11 @@
 //! One pod's gateway, with each state of the entry.
 
+use crate::engine::testing::Node;
 use crate::{
     detect::{View, missing_gateway_neighbour},
     event::{Event, Neighbour, Pod, RuntimeSandbox, Task, What},
     finding::{Finding, Rule, Severity},
-    model::story::*,
+    testing::*,
 };
 
 const NOW: i64 = 1_000;

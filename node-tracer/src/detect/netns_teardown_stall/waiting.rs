@@ -133,10 +133,11 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::testing::Node;
     use crate::{
         event::{Event, What},
         finding::{Rule, Severity, State},
-        model::story::*,
+        testing::*,
     };
 
     const RULE: Rule = Rule::NetnsTeardownStall;

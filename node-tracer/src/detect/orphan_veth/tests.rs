@@ -1,10 +1,11 @@
 //! A host with one veth that leads nowhere, among others that do not.
 
+use crate::engine::testing::Node;
 use crate::{
     detect::{View, orphan_veth},
     event::{Device, Event, Route, What},
     finding::{Finding, Rule, Severity},
-    model::story::*,
+    testing::*,
 };
 
 const NOW: i64 = 1_000;

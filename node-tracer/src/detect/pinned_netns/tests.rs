@@ -1,9 +1,10 @@
 //! A pinned namespace, and everything that looks like one.
 
+use crate::engine::testing::Node;
 use crate::{
     event::{Event, FdHolder, RuntimeSandbox, What},
     finding::{Finding, Holder, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const PINNED: Rule = Rule::PinnedNetns;

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use crate::engine::testing::Node;
 use crate::{
     event::{Event, Network, Range, What},
     finding::{Finding, Rule, Severity},
-    model::story::*,
+    testing::*,
 };
 
 const NOW: i64 = 1_000;

@@ -1,9 +1,10 @@
 //! Pods whose sandboxes do not last, and pods that only look so.
 
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, Event, RuntimeSandbox},
     finding::{Finding, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const CHURN: Rule = Rule::SandboxChurn;

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use super::*;
+use crate::engine::testing::Node;
 use crate::{
     event::{Event, FullFilesystem, OomKill, StartFailure, What},
     finding::{Rule, Severity},
-    model::story::*,
+    testing::*,
 };
 
 const SANDBOX: &str = "5f3c9a1be07d4c2288aa01f6b3d9e4470c1a2b3c4d5e6f708192a3b4c5d6e7f8";

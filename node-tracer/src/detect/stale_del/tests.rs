@@ -6,10 +6,11 @@ mod ordinary;
 mod reach;
 
 use super::*;
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, CniEffect, Device, Event, PodRef, Route, Trace, TraceKind},
     finding::{Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const RULE: Rule = Rule::StaleDel;

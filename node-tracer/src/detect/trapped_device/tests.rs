@@ -1,9 +1,10 @@
 //! Where a device is trapped, and where it is meant to be.
 
+use crate::engine::testing::Node;
 use crate::{
     event::{Device, Event, RuntimeSandbox, What},
     finding::{Finding, Rule, Severity},
-    model::story::*,
+    testing::*,
 };
 
 const NOW: i64 = 1_000;

@@ -3,7 +3,8 @@
 use super::{dels::MAX_DELS, *};
 use crate::{
     event::{Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind},
-    model::{Model, story::*},
+    model::Model,
+    testing::*,
 };
 
 /// Sandbox `new` of pod shop/db-0: 10.0.0.5 in namespace 200, its cable to the

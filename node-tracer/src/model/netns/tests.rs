@@ -1,7 +1,8 @@
 use super::*;
 use crate::{
     event::Event,
-    model::{Model, TABLE_FULL, story::*},
+    model::{Model, TABLE_FULL},
+    testing::*,
 };
 
 fn model(events: &[Event]) -> Model {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::{
     event::{CniCall, Event, Store, StoreKind, What},
-    model::{calls::KEPT, story::*},
+    model::calls::KEPT,
+    testing::*,
 };
 
 /// Long after the calls at its beginning.

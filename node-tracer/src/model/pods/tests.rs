@@ -1,8 +1,5 @@
 use super::*;
-use crate::{
-    event::What,
-    model::{Model, story::*},
-};
+use crate::{event::What, model::Model, testing::*};
 
 fn pods(lists: &[(i64, &[Pod])]) -> Pods {
     let mut pods = Pods::default();

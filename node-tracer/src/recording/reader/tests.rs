@@ -1,7 +1,7 @@
 use std::io::BufReader;
 
 use super::*;
-use crate::model::story::*;
+use crate::testing::*;
 
 const FIRST: &str = r#"{"schema":"node-tracer/1","type":"recording","time":"2025-11-21T05:00:00Z","node":"n","boot_id":"b","stall_threshold_ms":5000}"#;
 

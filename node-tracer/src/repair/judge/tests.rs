@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     detect::Settings,
     event::{Event, What},
-    model::story::*,
     repair::testing::{self, ID},
+    testing::*,
 };
 
 /// When the look began: long after what the stories have reserved.

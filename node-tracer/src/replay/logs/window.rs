@@ -71,7 +71,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::What, model::story::*};
+    use crate::{event::What, testing::*};
 
     fn lost(seconds: i64, count: u64) -> Event {
         let cause = String::from("x");

@@ -1,7 +1,8 @@
 use super::*;
+use crate::engine::testing::Node;
 use crate::{
     event::{Event, What},
-    model::story::*,
+    testing::*,
 };
 
 fn lanes(events: &[Event]) -> Lanes {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     event::{Event, PodRef, What},
-    model::story::*,
+    testing::*,
 };
 
 /// What is told of the worst incident.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{tests::told, *};
 use crate::{
-    model::story::{at, s},
     source::ebpf::plan::Signal,
+    testing::{at, s},
 };
 
 const DASHBOARD: &str = include_str!("../../../packaging/grafana/node-tracer.json");

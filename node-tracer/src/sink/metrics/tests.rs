@@ -1,7 +1,8 @@
 //! What a scraper reads after a story was told.
 
 use super::*;
-use crate::{event::Event, finding::Finding, model::story::*};
+use crate::engine::testing::Node;
+use crate::{event::Event, finding::Finding, testing::*};
 
 fn count(metrics: &mut Metrics, event: &Event) {
     metrics.count(&Record::event("node-1", event));

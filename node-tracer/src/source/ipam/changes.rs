@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{
         event::Reservation,
-        model::story::{ip, reservation, s},
+        testing::{ip, reservation, s},
     };
 
     fn read(path: &str, last: u8) -> Answer {

@@ -13,12 +13,12 @@ use crate::{
     event::{
         CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
     },
-    model::story::*,
     source::{
         hostlocal::Lookup,
         netlink::{DatedAddress, Target, Visit, Way},
         procfs::Bounded,
     },
+    testing::*,
 };
 
 mod judge;

@@ -1,7 +1,8 @@
+use crate::engine::testing::Node;
 use crate::{
     event::{CniCall, CniError, Endpoint, Event, What},
     finding::{Effect, Rule, Severity, State},
-    model::story::*,
+    testing::*,
 };
 
 const RULE: Rule = Rule::StaleDel;

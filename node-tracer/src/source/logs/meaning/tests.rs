@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::*;
 use crate::{
     event::{CniCall, What},
-    model::story::s,
+    testing::s,
 };
 
 const OLD: &str = "5a0f3c2e9b71d4860c1f2e3d4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a6978";
