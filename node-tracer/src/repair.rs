@@ -45,10 +45,8 @@ use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, pa
 
 use anyhow::Context as _;
 
-use self::{
-    outcome::{Outcome, Totals},
-    plan::Plan,
-};
+use crate::repair::outcome::{Outcome, Totals};
+use crate::repair::plan::{Plan, Reason, Withheld};
 use crate::{
     apart,
     config::{Config, Making, Repair},
@@ -159,7 +157,7 @@ fn plan_for(config: &Config, making: &Making, sinks: &mut Sinks) -> anyhow::Resu
 
 /// Something looks leaked, and nothing could be planned.
 fn is_withheld_for_all(plan: &Plan) -> bool {
-    let waits = |each: &plan::Withheld| each.reason == plan::Reason::Unknown;
+    let waits = |each: &Withheld| each.reason == Reason::Unknown;
     !plan.refused.is_empty() && plan.withheld.iter().any(waits)
 }
 

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
-use super::{observe::Observation, plan::ByHand};
+use super::observe::Observation;
 use crate::finding::{Finding, Rule};
+use crate::repair::plan::ByHand;
 
 /// Kinds, in the order in which they are told.
 const KINDS: [(Rule, &str); 9] = [

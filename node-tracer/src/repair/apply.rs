@@ -33,9 +33,9 @@ use super::{
     judge::{self, Verdicts},
     load::{Refusal, load},
     observe::{Depth, Observation},
-    outcome::{Action, Outcome, Result as Became, Totals},
-    plan::{Plan, Release},
 };
+use crate::repair::outcome::{Action, Outcome, Result as Became, Totals};
+use crate::repair::plan::{Plan, Release};
 use crate::{
     clock::Timestamp,
     config::{Applying, Config},

@@ -35,10 +35,8 @@ pub(crate) use self::read::Read;
 #[cfg(fuzzing)]
 pub(crate) use self::read::fuzz;
 pub(crate) use self::read::read;
-use super::{
-    load::others_cannot_write,
-    plan::{Release, RootFolder, bytes},
-};
+use super::load::others_cannot_write;
+use crate::repair::plan::{Release, RootFolder, bytes};
 use crate::{
     clock::Timestamp,
     record::SCHEMA,

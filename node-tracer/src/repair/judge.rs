@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::plan::{Reason, Withheld};
+use crate::repair::plan::{Reason, Withheld};
 use crate::{
     clock::Timestamp,
     detect::{

@@ -17,7 +17,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-use super::plan::{Plan, VERSION};
+use crate::repair::plan::{Plan, VERSION};
 use crate::{
     clock::Timestamp,
     config::{Applying, LEAST_GRACE, Node},

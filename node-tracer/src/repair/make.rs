@@ -11,8 +11,8 @@ use super::{
     advice,
     judge::{Free, Verdicts, withheld},
     observe::{Depth, Observation},
-    plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld},
 };
+use crate::repair::plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld};
 use crate::{
     clock::Timestamp,
     config::{Config, Making},

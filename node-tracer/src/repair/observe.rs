@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::judge::{self, Seen, Verdicts, withheld};
-use super::plan::Reason;
+use crate::repair::plan::Reason;
 use crate::{
     clock::Timestamp,
     config::Config,

@@ -1,6 +1,6 @@
 //! A planned release beside the file that it is about.
 
-use super::plan::{Release, is_plain};
+use crate::repair::plan::{Release, is_plain};
 use crate::source::hostlocal::{file_name, hand::Exact, parse};
 
 /// What a release is by its file.

@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{
-    judge::Free,
-    plan::{Plan, Release, RootFolder, VERSION},
-};
+use super::judge::Free;
+use crate::repair::plan::{Plan, Release, RootFolder, VERSION};
 use crate::{
     clock::Timestamp,
     event::{Reservation, ReservationHolder},

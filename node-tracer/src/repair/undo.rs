@@ -11,8 +11,8 @@ use super::{
     apply::{Tell, hands},
     backup::{self, Saved},
     load::{Refusal, same_root},
-    outcome::{Action, Outcome, Result as Became, Totals},
 };
+use crate::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use crate::{
     config::{Config, Undoing},
     event::What,

@@ -23,7 +23,7 @@ use crate::{
     terminal::COLUMNS,
 };
 
-mod event;
+mod events;
 mod explanation;
 mod finding;
 mod memory;
@@ -125,7 +125,7 @@ impl<W: io::Write> TextSink<W> {
     }
 
     fn event(&self, event: &Event) -> Option<String> {
-        let line = event::line(event)?;
+        let line = events::line(event)?;
         let text = format!("{:<16}  {}", line.kind, line.text);
         Some(format!(
             "{}  {}\n",
@@ -230,7 +230,7 @@ impl<W: io::Write> TextSink<W> {
         text += &match events_lost.values().all(|count| *count == 0) {
             true => "none lost\n".to_owned(),
             false => {
-                let lost = format!("LOST {}", event::losses(events_lost));
+                let lost = format!("LOST {}", events::losses(events_lost));
                 format!(
                     "{}: there may be more\n",
                     self.paint.paint(Style::Warning, lost)

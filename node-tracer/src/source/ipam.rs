@@ -289,18 +289,16 @@ struct Changed {
     time: Option<String>,
 }
 
-impl What {
-    /// A store of which nothing is known was never told of: it is told as one
-    /// that cannot be read.
-    fn unread_store(kind: StoreKind, path: &Path, why: &str) -> Self {
-        let store = Store {
-            path: path.to_owned(),
-            kind,
-            unread: vec![why.to_owned()],
-            ..Store::default()
-        };
-        Self::StoreListed { store }
-    }
+/// A store of which nothing is known was never told of: it is told as one that
+/// cannot be read.
+fn unread_store(kind: StoreKind, path: &Path, why: &str) -> What {
+    let store = Store {
+        path: path.to_owned(),
+        kind,
+        unread: vec![why.to_owned()],
+        ..Store::default()
+    };
+    What::StoreListed { store }
 }
 
 /// Gives what was listed before, and says nothing of its age itself, the time

@@ -141,7 +141,7 @@ async fn describe(
     let mut undescribed = BTreeSet::new();
     for sandbox in sandboxes.values_mut() {
         match known.get(&sandbox.id) {
-            Some(before) if before.ready == sandbox.ready => sandbox.copy_details(before),
+            Some(before) if before.ready == sandbox.ready => copy_details(sandbox, before),
             _ => drop(undescribed.insert(sandbox.id.clone())),
         }
     }
@@ -161,7 +161,7 @@ async fn describe(
             Ok((id, Ok(answer))) => {
                 undescribed.remove(&id);
                 if let Some(sandbox) = sandboxes.get_mut(&id) {
-                    sandbox.set_details(Details::new(&answer));
+                    set_details(sandbox, Details::new(&answer));
                 }
             }
             Ok((id, Err(CallError::NotFound))) => {
@@ -200,29 +200,28 @@ async fn status(
     (id, answer)
 }
 
-impl RuntimeSandbox {
-    fn set_details(&mut self, details: Details) {
-        let Details {
-            pid,
-            netns_path,
-            host_network,
-            ips,
-        } = details;
-        self.pid = pid;
-        self.netns_path = netns_path;
-        self.host_network = host_network;
-        self.ips = ips;
-    }
+fn set_details(sandbox: &mut RuntimeSandbox, details: Details) {
+    let Details {
+        pid,
+        netns_path,
+        host_network,
+        ips,
+    } = details;
+    sandbox.pid = pid;
+    sandbox.netns_path = netns_path;
+    sandbox.host_network = host_network;
+    sandbox.ips = ips;
+}
 
-    /// Takes over what was told earlier.
-    pub(super) fn copy_details(&mut self, before: &Self) {
-        self.set_details(Details {
-            pid: before.pid,
-            netns_path: before.netns_path.clone(),
-            host_network: before.host_network,
-            ips: before.ips.clone(),
-        });
-    }
+/// Takes over what was told earlier.
+pub(super) fn copy_details(sandbox: &mut RuntimeSandbox, before: &RuntimeSandbox) {
+    let details = Details {
+        pid: before.pid,
+        netns_path: before.netns_path.clone(),
+        host_network: before.host_network,
+        ips: before.ips.clone(),
+    };
+    set_details(sandbox, details);
 }
 
 fn sandbox(item: PodSandbox) -> RuntimeSandbox {

@@ -1,6 +1,7 @@
 //! The runtime's sandboxes while tracing: asked for again and again in a
 //! thread beside the tracer, which is told of what has changed.
 
+use super::fetch::copy_details;
 use std::{
     collections::BTreeMap,
     io,
@@ -233,7 +234,7 @@ fn complete(
         let mut sandbox = sandbox.clone();
         if let Some(before) = before.and_then(|before| before.get(&sandbox.id)) {
             if listing.undescribed.contains(&sandbox.id) {
-                sandbox.copy_details(before);
+                copy_details(&mut sandbox, before);
                 sandbox.netns = before.netns;
             }
             if !listing.with_containers {

@@ -62,7 +62,7 @@ impl Last {
                 Err(why) => {
                     let new = Told { kind, store: None };
                     self.stores.insert(answer.path.clone(), new);
-                    changes.push(What::unread_store(kind, &answer.path, why));
+                    changes.push(super::unread_store(kind, &answer.path, why));
                 }
             }
         }
