@@ -2,6 +2,7 @@
 
 use crate::{
     config::Pods,
+    detect::ghost_sandbox,
     record::CoverageItem,
     source::ebpf::plan::{Choice, Mechanism, Plan},
 };
@@ -39,8 +40,19 @@ fn of_choice(choice: &Choice) -> CoverageItem {
     }
 }
 
-/// The pods' item. `source` names the list that was read.
-pub(crate) fn of_pods(pods: &Pods, source: Option<&str>, missing: Option<&str>) -> CoverageItem {
+/// What a list does not tell that shows of no pod that it is gone.
+pub(crate) fn doubted(doubt: Option<&str>) -> Vec<String> {
+    doubt.map(ghost_sandbox::unlisted).into_iter().collect()
+}
+
+/// The pods' item. `source` names the list that was read, `doubt` says why that
+/// one shows of no pod that it is gone.
+pub(crate) fn of_pods(
+    pods: &Pods,
+    source: Option<&str>,
+    missing: Option<&str>,
+    doubt: Option<&str>,
+) -> CoverageItem {
     let reason = match (pods, source) {
         (_, Some(_)) => None,
         (Pods::None, None) => Some(String::from("--pods none")),
@@ -54,7 +66,7 @@ pub(crate) fn of_pods(pods: &Pods, source: Option<&str>, missing: Option<&str>) 
         mechanism: source.map(str::to_owned),
         reason,
         unknown: match source {
-            Some(_) => Vec::new(),
+            Some(_) => doubted(doubt),
             None => vec![String::from(
                 "whether a pod still exists, and so which sandboxes are ghosts",
             )],

@@ -312,7 +312,11 @@ pub(crate) fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
 
 /// What the rules could not judge, and why.
 pub(crate) fn gaps(view: &View<'_>) -> Vec<String> {
-    let rules = [leaked_reservation::gap, orphan_veth::gap];
+    let rules = [
+        duplicate_address::gap,
+        leaked_reservation::gap,
+        orphan_veth::gap,
+    ];
     let left_out = Some(view.left_out.get()).filter(|count| *count > 0);
     let left_out = left_out.map(|count| {
         format!("{count} more findings: no more than {MAX_FINDINGS}, the worst, are told")

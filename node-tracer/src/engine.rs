@@ -18,12 +18,19 @@ use crate::{
     event::{Event, Netns, What},
     finding::{Finding, Holder, Rule, Severity, State},
     model::{Model, OWNERS},
+    wording,
 };
 
 pub(crate) use crate::detect::Settings;
 
 /// A finding is told at most once in this time, unless it gets worse or ends.
 const UPDATES: Duration = Duration::from_secs(1);
+/// In a stream, what a user does at will is not over before it has been absent
+/// for so long: it can come and go without end.
+const ABSENCE: Duration = Duration::from_secs(60);
+/// Users who are told of at a time; with that, one with many IDs is told of no
+/// more often.
+const MAX_USERS: usize = 4;
 /// So many findings may be evaluated again after one millisecond each.
 const FINDINGS_PER_MS: usize = 16;
 /// As many reservations, and attachments that were called for: each evaluation
@@ -48,6 +55,8 @@ pub(crate) struct Engine {
     pause: Option<Timestamp>,
     /// See [`View::patient`].
     patience: Duration,
+    /// See [`ABSENCE`].
+    absence: Duration,
     /// The last tick's time.
     ticked: Option<Timestamp>,
     watch: Watch,
@@ -56,7 +65,7 @@ pub(crate) struct Engine {
 }
 
 /// A finding that is not over.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     /// As it was told last.
     told: Finding,
@@ -64,6 +73,8 @@ struct Open {
     told_at: Timestamp,
     /// As it is.
     latest: Finding,
+    /// When it was last found.
+    found_at: Timestamp,
     /// The worst it has been.
     worst: Severity,
 }
@@ -111,7 +122,10 @@ impl Engine {
 
     /// The same for a tracer, which may run for long.
     pub(crate) fn of_trace(settings: Settings) -> Self {
-        Self::with(settings, Model::forgetting())
+        Self {
+            absence: ABSENCE,
+            ..Self::with(settings, Model::forgetting())
+        }
     }
 
     fn with(settings: Settings, model: Model) -> Self {
@@ -123,6 +137,7 @@ impl Engine {
             next: None,
             pause: None,
             patience: Duration::ZERO,
+            absence: Duration::ZERO,
             ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
@@ -229,6 +244,7 @@ impl Engine {
         self.pause = None;
         for open in self.open.values_mut() {
             open.told_at = open.told_at.min(now);
+            open.found_at = open.found_at.min(now);
         }
     }
 
@@ -257,6 +273,9 @@ impl Engine {
     fn compare(&mut self, findings: Vec<Finding>, now: Timestamp) -> Vec<(Finding, State)> {
         let mut told = Vec::new();
         let mut before = std::mem::take(&mut self.open);
+        let of_users = before.values().filter(|open| is_of_users(&open.latest));
+        let mut users = of_users.count();
+        let mut left_out = 0;
         for finding in findings {
             if self.open.contains_key(&finding.id) {
                 continue;
@@ -271,6 +290,13 @@ impl Engine {
                 _ => finding,
             };
             let Some(mut open) = known else {
+                if is_of_users(&finding) {
+                    if users >= MAX_USERS {
+                        left_out += 1;
+                        continue;
+                    }
+                    users += 1;
+                }
                 *counts.entry(finding.severity).or_default() += 1;
                 told.push((finding.clone(), State::Open));
                 let open = Open {
@@ -278,6 +304,7 @@ impl Engine {
                     told_at: now,
                     worst: finding.severity,
                     latest: finding,
+                    found_at: now,
                 };
                 self.open.insert(open.latest.id.clone(), open);
                 continue;
@@ -297,8 +324,25 @@ impl Engine {
                 self.next = Some(self.next.map_or(again, |next| next.min(again)));
             }
             open.latest = finding;
+            open.found_at = now;
             self.open.insert(open.latest.id.clone(), open);
         }
+        if left_out > 0 {
+            self.gaps.push(format!(
+                "duplicate-address: {} with others' addresses in namespaces of their own: no more \
+                 than {MAX_USERS} are told of at a time",
+                wording::plural::counted(left_out, "more user")
+            ));
+        }
+        before.retain(|id, open| {
+            let over = open.found_at.plus(self.absence);
+            let is_over = now >= over || !is_of_users(&open.latest);
+            if !is_over {
+                self.next = Some(self.next.map_or(over, |next| next.min(over)));
+                self.open.insert(id.clone(), open.clone());
+            }
+            is_over
+        });
         told.sort_by_key(|(finding, _)| order(finding));
         let mut over: Vec<Finding> = before.into_values().map(|open| open.latest).collect();
         over.sort_by_key(order);
@@ -325,6 +369,11 @@ fn is_dated_by_looks(rule: Rule) -> bool {
     matches!(rule, Rule::OrphanVeth | Rule::MissingGatewayNeighbour)
 }
 
+/// Whether a user can make it come, change and go at will.
+fn is_of_users(finding: &Finding) -> bool {
+    !finding.detail.users.is_empty()
+}
+
 /// Whether a change is told at once.
 fn is_urgent(old: &Finding, new: &Finding) -> bool {
     let detail = |finding: &Finding| (finding.detail.phase, finding.detail.effect);
@@ -334,6 +383,10 @@ fn is_urgent(old: &Finding, new: &Finding) -> bool {
 /// Whether a change is worth telling. That time has passed is not, nor that
 /// something is not so any more without changing the verdict.
 fn is_news(old: &Finding, new: &Finding) -> bool {
+    let has_doubled = has_doubled(old.detail.address_count, new.detail.address_count);
+    if is_of_users(new) {
+        return is_urgent(old, new) || has_doubled;
+    }
     let claims = |finding: &Finding| -> BTreeSet<(String, String)> {
         let claims = finding.evidence.iter();
         claims
@@ -350,7 +403,7 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || old.pod != new.pod
         || old.sandbox_id != new.sandbox_id
         || old.addresses != new.addresses
-        || has_doubled(old.detail.address_count, new.detail.address_count)
+        || has_doubled
         || old.unknown != new.unknown
         || paths(old) != paths(new)
         || identities(old) != identities(new)
@@ -437,13 +490,6 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
              left over shows in 30 s (node-tracer scan --duration 40s waits for that)",
             duplicate_address::label(view.model, entry),
-        ));
-    }
-    let unjudged = view.shared().unjudged();
-    if unjudged > 0 {
-        gaps.push(format!(
-            "duplicate-address: too many addresses are in several network namespaces: {unjudged} \
-             that nothing calls a pod's were not looked at"
         ));
     }
     if let Some(why) = detect::blindness(view) {

@@ -272,6 +272,10 @@ pub(crate) enum What {
         /// The source vouches that every pod of this node is on it.
         #[serde(default, skip_serializing_if = "is_false")]
         whole: bool,
+        /// Why it shows of no pod that it is gone, where that is known: which
+        /// right is missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        doubt: Option<String>,
         /// The pods.
         pods: Vec<Pod>,
     },

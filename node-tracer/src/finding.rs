@@ -254,6 +254,10 @@ pub(crate) struct Detail {
     /// duplicate-address: how many addresses they share, if more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) address_count: Option<u64>,
+    /// duplicate-address: users whose own namespaces have the addresses, and take
+    /// nothing from anybody; the first few of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) users: Vec<u32>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<std::collections::BTreeMap<String, u64>>,

@@ -29,7 +29,7 @@ use crate::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
         kube, kubelet,
-        pods::{Listing, PodsFile},
+        pods::{Listing, PodsError, PodsReader},
         procfs::{Bounded, NoAnswer, Procfs},
         root::Root,
         survey,
@@ -40,6 +40,10 @@ use crate::{
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How long CNI's files may take.
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
+
+/// How long nothing may come of the list of pods that was given: without it
+/// hardly anything is certain.
+const LIST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the kubelet's files may take: they matter little.
 const KUBELET_PATIENCE: Duration = Duration::from_millis(500);
@@ -67,7 +71,7 @@ pub(crate) struct Looker<'a> {
     config: &'a Config,
     procfs: Procfs,
     root: Arc<Root>,
-    pods: Option<PodsFile>,
+    pods: Option<PodsReader>,
     cri_patience: Duration,
 }
 
@@ -85,7 +89,7 @@ impl<'a> Looker<'a> {
             procfs: Procfs::new(&config.node.root, Bounded::default()),
             root: Arc::new(Root::open(&config.node.root)?),
             pods: match &config.pods {
-                Pods::File(path) => Some(PodsFile::new(path)),
+                Pods::File(path) => Some(PodsReader::new(path)),
                 Pods::Auto | Pods::None => None,
             },
             cri_patience: CRI_PATIENCE,
@@ -121,7 +125,13 @@ impl<'a> Looker<'a> {
     /// the credentials that were given cannot be used.
     pub(crate) fn look(&mut self) -> anyhow::Result<Looked> {
         let started = Instant::now();
-        let first = self.pods.as_mut().and_then(PodsFile::poll).transpose()?;
+        let first = self.pods.as_mut();
+        let first = first.and_then(|file| file.wait(LIST_PATIENCE));
+        let (first, hangs) = match first.transpose() {
+            Ok(first) => (first, None),
+            Err(error @ PodsError::Hangs { .. }) => (None, Some(fault::chain(&error))),
+            Err(error) => return Err(error.into()),
+        };
         let mut looked = Looked::default();
         answers::owners(&self.procfs, &mut looked);
         let shims = {
@@ -149,6 +159,10 @@ impl<'a> Looker<'a> {
         drop(shown);
         let _shown = progress::waiting("the API server");
         self.ipam_api(&networks, started, &mut looked);
+        let listed = match hangs {
+            Some(reason) => Listed::Not(reason),
+            None => listed,
+        };
         self.pods(first, listed, &mut looked);
         Ok(looked)
     }
@@ -252,15 +266,15 @@ impl<'a> Looker<'a> {
         let credentials = match credentials(self.config, &self.procfs) {
             Ok(Ok(credentials)) => credentials,
             Ok(Err(error)) if given => return Err(error.into()),
-            Ok(Err(error)) => return Ok(Listed::NoCredentials(fault::chain(&error))),
-            Err(error) => return Ok(Listed::NoCredentials(fault::chain(&error))),
+            Ok(Err(error)) => return Ok(Listed::Not(fault::chain(&error))),
+            Err(error) => return Ok(Listed::Not(fault::chain(&error))),
         };
         let node = self.config.node.name.clone();
         let place = credentials.place();
         let ask = move || kube::list_blocking(&credentials, &node, API_PATIENCE);
         match thread::Builder::new().name(String::from("pods")).spawn(ask) {
             Ok(thread) => Ok(Listed::Thread(thread, place)),
-            Err(error) => Ok(Listed::NoCredentials(format!("no thread to ask: {error}"))),
+            Err(error) => Ok(Listed::Not(format!("no thread to ask: {error}"))),
         }
     }
 
@@ -353,7 +367,7 @@ impl<'a> Looker<'a> {
     fn pods(&self, first: Option<Listing>, listed: Listed, looked: &mut Looked) {
         let (listing, by, failure) = match listed {
             Listed::NotAsked => (first, None, None),
-            Listed::NoCredentials(reason) => (None, None, Some(reason)),
+            Listed::Not(reason) => (None, None, Some(reason)),
             Listed::Thread(thread, place) => match thread.join() {
                 Ok(Ok(listing)) => (Some(listing), Some(place), None),
                 Ok(Err(error)) => (None, None, Some(fault::chain(&error))),
@@ -373,6 +387,7 @@ impl<'a> Looker<'a> {
                 at: listing.at,
                 made_after: listing.made_after,
                 whole: listing.whole,
+                doubt: listing.doubt,
                 pods: listing.pods,
             },
             (None, Some(error)) => What::SourceFailed {
@@ -421,7 +436,8 @@ enum Asked {
 /// The API server, being asked.
 enum Listed {
     NotAsked,
-    NoCredentials(String),
+    /// Why it is not, or why the file that was given is not read.
+    Not(String),
     /// With the place of the credentials.
     Thread(thread::JoinHandle<Result<Listing, kube::KubeError>>, String),
 }

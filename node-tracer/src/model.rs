@@ -362,13 +362,18 @@ impl Model {
                 at,
                 made_after,
                 whole,
+                doubt,
                 pods,
             } => {
                 self.failed.remove(SHARED);
                 self.failed.remove(source);
                 // A list from the future would keep all later ones out.
                 let at = (*at).min(time);
-                self.pods.listed(source, at, *made_after, *whole, pods) && self.stand_all(time)
+                let is_new = self.pods.listed(source, at, *made_after, *whole, pods);
+                if is_new {
+                    self.pods.doubted(doubt.as_deref());
+                }
+                is_new && self.stand_all(time)
             }
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(time),
             What::SourceFailed { source, error } => self.source_failed(source, error, time),

@@ -18,7 +18,7 @@ use crate::{
 /// One sink for each output; a `stream` keeps its preliminaries short.
 ///
 /// # Errors
-/// journald was asked for and is not there.
+/// journald was asked for and is not there, or standard output and is closed.
 pub(crate) fn sinks(config: &Config, stream: bool) -> Result<Vec<Box<dyn Sink>>, SinkError> {
     sinks_of(&config.outputs, &config.node.root, stream)
 }
@@ -26,7 +26,7 @@ pub(crate) fn sinks(config: &Config, stream: bool) -> Result<Vec<Box<dyn Sink>>,
 /// The same for outputs alone; journald's is below the host's root.
 ///
 /// # Errors
-/// journald was asked for and is not there.
+/// As there.
 pub(crate) fn sinks_of(
     outputs: &[Output],
     root: &Path,
@@ -34,6 +34,9 @@ pub(crate) fn sinks_of(
 ) -> Result<Vec<Box<dyn Sink>>, SinkError> {
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     for output in outputs {
+        if matches!(output, Output::Text | Output::Json) {
+            has_stdout()?;
+        }
         sinks.push(match output {
             Output::Text if stream => {
                 let quiet = terminal::is_quiet();
@@ -45,6 +48,18 @@ pub(crate) fn sinks_of(
         });
     }
     Ok(sinks)
+}
+
+/// Whether there is a standard output: what writes there once and ends would
+/// otherwise end as if somebody had read it.
+///
+/// # Errors
+/// The process was started without one.
+pub(crate) fn has_stdout() -> Result<(), SinkError> {
+    match stdout::is_missing() {
+        true => Err(SinkError::Missing),
+        false => Ok(()),
+    }
 }
 
 /// A sink that keeps nobody waiting, and the queue that it puts into. Text and

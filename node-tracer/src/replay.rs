@@ -82,17 +82,15 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             }
         };
         match hear(&mut recording, &mut run) {
-            Ok(()) => {}
+            Ok(Heard::Whole) => {}
+            // There is nobody left to tell.
+            Ok(Heard::Part) => return unheard(something | run.found()),
             Err(Failure::Write(error)) => return Err(error.into()),
             Err(failure) => {
                 something |= run.finish()?;
                 failed.note(failure)?;
                 continue;
             }
-        }
-        // There is nobody left to tell.
-        if run.is_unheard() {
-            return Ok(something | run.found());
         }
         begun = Some(run);
     }
@@ -108,12 +106,24 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             node_name: config.node_name.clone(),
         };
         match sinks().and_then(|sinks| logs::run(logs, &frame, sinks)) {
-            Ok(Told::Whole { found } | Told::Unheard { found }) => something |= found,
+            Ok(Told::Whole { found }) => something |= found,
+            Ok(Told::Unheard { found }) => return unheard(something | found),
             Err(failure) => failed.note(failure)?,
         }
     }
     failed.end(config.files.len())?;
     Ok(something)
+}
+
+/// The end of a run whose readers have gone. Something was found or, as the rest
+/// is not read, nobody knows: that is not the same as nothing.
+fn unheard(found: bool) -> anyhow::Result<bool> {
+    anyhow::ensure!(
+        found,
+        "the reader of the output has gone before all was read, and nothing was found until then; \
+         for the exit code alone: >/dev/null"
+    );
+    Ok(true)
 }
 
 /// What is found is counted on its way to the first of them.
@@ -240,8 +250,8 @@ fn tell<R: BufRead>(
 ) -> Result<Told, Failure> {
     let mut run = begin(&recording, sinks);
     match hear(&mut recording, &mut run) {
-        Ok(()) if run.is_unheard() => Ok(Told::Unheard { found: run.found() }),
-        Ok(()) => Ok(Told::Whole {
+        Ok(Heard::Part) => Ok(Told::Unheard { found: run.found() }),
+        Ok(Heard::Whole) => Ok(Told::Whole {
             found: run.finish()?,
         }),
         Err(failure @ Failure::Write(_)) => Err(failure),
@@ -252,13 +262,20 @@ fn tell<R: BufRead>(
     }
 }
 
+/// How much of a file was taken in.
+enum Heard {
+    Whole,
+    /// Until nobody listened.
+    Part,
+}
+
 /// Takes a file in, to its end or until nobody listens. What was read before an
 /// error is to be told all the same.
-fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<(), Failure> {
+fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<Heard, Failure> {
     loop {
         let line = match recording.next() {
             Ok(Some(line)) => line,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(Heard::Whole),
             Err(error) => {
                 run.breaks_off();
                 return Err(error.into());
@@ -272,7 +289,7 @@ fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<(), F
             Line::Torn => run.torn(),
         }
         if run.is_unheard() {
-            return Ok(());
+            return Ok(Heard::Part);
         }
     }
 }

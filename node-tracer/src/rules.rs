@@ -50,6 +50,7 @@ pub(crate) fn run(rule: Option<&str>) -> anyhow::Result<()> {
         Some(rule) => page(rule)?.to_owned(),
         None => list(),
     };
+    crate::output::has_stdout()?;
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(crate::output::quietly(written.map_err(SinkError::from))?)

@@ -56,6 +56,11 @@ pub(crate) enum SinkError {
     /// nothing is left to do.
     #[error("the reader of the output is gone")]
     Closed,
+    /// There is no standard output.
+    #[error(
+        "standard output is closed, so nothing can be told; for the exit code alone: >/dev/null"
+    )]
+    Missing,
     /// It is not read fast enough, and no more can wait.
     #[error("the output is not read, or too slowly")]
     Slow,

@@ -53,10 +53,10 @@ pub(crate) fn status(engine: &Engine) -> String {
 /// Of looks: what is open at the end; with what sources could not tell.
 pub(crate) fn of_looks(engine: &Engine, items: &[CoverageItem], took: Duration) -> Summary {
     let summary = open(engine, took);
-    let gaps = engine.gaps().iter().cloned();
+    let gaps = engine.gaps();
     Summary {
         worst_seen: summary.worst_open,
-        unknown: gaps.chain(partly(items)).collect(),
+        unknown: gaps.iter().cloned().chain(partly(items, gaps)).collect(),
         ..summary
     }
 }
@@ -79,12 +79,12 @@ fn open(engine: &Engine, took: Duration) -> Summary {
     summary
 }
 
-/// What sources that were seen could not tell; those that were not are named
-/// before anything else.
-fn partly(items: &[CoverageItem]) -> impl Iterator<Item = String> {
+/// What sources that were seen could not tell, besides what has been said; those
+/// that were not are named before anything else.
+fn partly(items: &[CoverageItem], said: &[String]) -> impl Iterator<Item = String> {
     let seen = items.iter().filter(|item| item.mechanism.is_some());
     seen.flat_map(|item| {
-        let unknown = item.unknown.iter();
+        let unknown = item.unknown.iter().filter(|it| !said.contains(it));
         unknown.map(|unknown| format!("{}: {unknown}", item.signal))
     })
 }

@@ -313,6 +313,7 @@ pub(crate) fn listed(seconds: i64, pods: &[Pod]) -> Event {
             at: s(seconds),
             made_after: None,
             whole: false,
+            doubt: None,
             pods: pods.to_vec(),
         },
     )

@@ -127,8 +127,14 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut hooks = Hooks::of(live.plan());
     let mut items = coverage::of_plan(live.plan());
     items.extend(config.privileges.missing(ATTACH | config.privileges.look()));
-    let pods_item = coverage::of_pods(&config.pods, pods.name().as_deref(), no_server.as_deref());
-    items.push(pods_item);
+    let source = pods.name();
+    let (source, no_server) = (source.as_deref(), no_server.as_deref());
+    items.push(coverage::of_pods(
+        &config.pods,
+        source,
+        no_server,
+        pods.doubt(),
+    ));
     items.extend(reservations.coverage());
     items.extend(looked.items);
     items.push(runtime.coverage());

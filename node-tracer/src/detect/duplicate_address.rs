@@ -9,7 +9,7 @@
 //!
 //! Anybody may make a user namespace, network namespaces in it, and any address
 //! in these. One that neither CNI nor a runtime knows is nobody's rival: that it
-//! has the address of another is told as information, with who made it. If root
+//! has addresses of others is told as information, once for each user. If root
 //! has made it and it is plugged into the host, it is a pod's or a container's,
 //! and a rival.
 //!
@@ -39,7 +39,6 @@ use crate::{
         pods::Standing,
         sandbox::Known,
     },
-    wording::plural::after,
 };
 
 /// How long a running CNI DEL excuses a duplicate.
@@ -47,8 +46,8 @@ const DEL_TIME: Duration = Duration::from_secs(10);
 /// How long one that went well does: the plugins of a list are called one after
 /// the other, and only the last leaves nothing behind.
 const BETWEEN_DELS: Duration = Duration::from_millis(500);
-/// Users' own namespaces that are named of those that have one address: there
-/// can be any number.
+/// Users who are told one by one of those with namespaces of their own, and
+/// namespaces of one that are named: there can be any number.
 const MAX_STRANGERS: usize = 3;
 
 /// A namespace that has an address.
@@ -84,9 +83,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) owners: Vec<Owner<'a>>,
     conflicts: Vec<Conflict<'a>>,
     /// Users' own namespaces that have it, too, and may meet one of the owners:
-    /// some of them, and how many they are.
+    /// one of each user, and of no more users than show that they are many.
     strangers: Vec<Owner<'a>>,
-    stranger_count: usize,
 }
 
 /// Addresses that several namespaces have.
@@ -99,6 +97,8 @@ pub(crate) struct AllShared<'a> {
     /// Addresses that were not looked at, of namespaces of which no other one
     /// was.
     unjudged: usize,
+    /// How many of those each namespace has.
+    unjudged_of: HashMap<Serial, usize>,
 }
 
 impl Conflict<'_> {
@@ -118,18 +118,13 @@ impl<'a> AllShared<'a> {
     pub(crate) fn len(&self) -> usize {
         self.each.len()
     }
-
-    /// How many were not, and nothing is told of the namespaces that have them.
-    pub(crate) fn unjudged(&self) -> usize {
-        self.unjudged
-    }
 }
 
 /// Addresses of the same namespaces that are looked at one by one; who has one
 /// in common can have thousands. What something calls a pod's is always looked
 /// at.
 const MAX_OF_ONE: usize = 32;
-/// The same of all namespaces together.
+/// The same of all namespaces together, in turns.
 const MAX_JUDGED: usize = 2_048;
 /// Addresses besides the first that a finding makes claims of.
 const MAX_CLAIMED: usize = 8;
@@ -158,31 +153,35 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
         let more = more.sum();
         finding(view, &group, more)
     });
-    let strangers = view.shared().each.iter();
-    let strangers =
-        strangers.filter_map(|(address, shared)| strangers_finding(view, *address, shared));
-    found.chain(strangers).collect()
+    found.chain(strangers_findings(view)).collect()
 }
 
 /// See [`View::shared`].
 pub(super) fn all_shared<'a>(view: &View<'a>) -> AllShared<'a> {
     let netns = &view.model.netns;
     let mut all = AllShared::default();
-    let mut judged: HashMap<Vec<Serial>, usize> = HashMap::new();
-    let mut named = None;
+    let mut by_owners: BTreeMap<Vec<Serial>, Vec<IpAddr>> = BTreeMap::new();
+    let mut count = 0;
     for address in netns.shared().filter(|address| is_routable(*address)) {
-        let serials = netns.owners(address);
-        let of_these = judged.get(&serials).copied().unwrap_or_default();
-        if (of_these >= MAX_OF_ONE || all.each.len() >= MAX_JUDGED)
-            && !named
-                .get_or_insert_with(|| all_named(view.model))
-                .contains(&address)
-        {
-            *all.more.entry(serials).or_default() += 1;
-            continue;
+        let addresses = by_owners.entry(netns.owners(address)).or_default();
+        addresses.push(address);
+        count += 1;
+    }
+    let mut groups = by_owners.values();
+    if count > MAX_JUDGED || groups.any(|addresses| addresses.len() > MAX_OF_ONE) {
+        let named = all_named(view.model);
+        let addresses = by_owners.values().flatten();
+        let addresses = addresses.filter(|address| named.contains(address));
+        all.each
+            .extend(addresses.map(|address| (*address, shared(view, *address))));
+    }
+    let most = all.each.len() + MAX_JUDGED;
+    for address in in_turns(view, &by_owners) {
+        if all.each.len() >= most {
+            break;
         }
-        *judged.entry(serials).or_default() += 1;
-        all.each.insert(address, shared(view, address));
+        let entry = all.each.entry(address);
+        entry.or_insert_with(|| shared(view, address));
     }
     for (address, entries) in view.unseen() {
         let is_shared = entries.len() > 1 || !netns.owners(*address).is_empty();
@@ -190,10 +189,84 @@ pub(super) fn all_shared<'a>(view: &View<'a>) -> AllShared<'a> {
             all.each.insert(*address, shared(view, *address));
         }
     }
-    let without = all.more.iter();
-    let without = without.filter(|(serials, _)| !judged.contains_key(*serials));
-    all.unjudged = without.map(|(_, count)| count).sum();
+    for (serials, addresses) in by_owners {
+        let is_left = |address: &&IpAddr| !all.each.contains_key(*address);
+        let left = addresses.iter().filter(is_left).count();
+        if left == addresses.len() {
+            all.unjudged += left;
+            for serial in serials {
+                *all.unjudged_of.entry(serial).or_default() += left;
+            }
+        } else if left > 0 {
+            all.more.insert(serials, left);
+        }
+    }
     all
+}
+
+/// Who has a share in what is looked at.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Party<'a> {
+    Pod(&'a str),
+    Namespace(Serial),
+    /// All users' own namespaces.
+    Strangers,
+}
+
+/// Addresses in the order in which they are looked at: one of each party after
+/// the other, so that nobody's many hide another's few; of one party, one of
+/// each set of namespaces after the other.
+fn in_turns(
+    view: &View<'_>,
+    by_owners: &BTreeMap<Vec<Serial>, Vec<IpAddr>>,
+) -> impl Iterator<Item = IpAddr> + use<> {
+    let mut shares: BTreeMap<Party<'_>, Vec<(usize, IpAddr)>> = BTreeMap::new();
+    for addresses in by_owners.values() {
+        let owners = addresses.first().into_iter();
+        let owners = owners.flat_map(|first| view.model.netns.with_address(*first));
+        let parties: BTreeSet<Party<'_>> = owners
+            .map(|entry| match entry.sandbox.uid() {
+                _ if entry.is_strangers() => Party::Strangers,
+                Some(uid) => Party::Pod(uid),
+                None => Party::Namespace(entry.serial),
+            })
+            .collect();
+        for party in parties {
+            let share = shares.entry(party).or_default();
+            share.extend(addresses.iter().copied().take(MAX_OF_ONE).enumerate());
+        }
+    }
+    let mut shares: Vec<_> = shares.into_values().collect();
+    // Should there be more parties than can have a turn.
+    shares.sort_by_key(Vec::len);
+    let mut turns = Vec::new();
+    for (place, mut share) in shares.into_iter().enumerate() {
+        share.sort_unstable();
+        let addresses = share.into_iter().enumerate();
+        turns.extend(addresses.map(|(turn, (_, address))| (turn, place, address)));
+    }
+    turns.sort_unstable();
+    turns.into_iter().map(|(_, _, address)| address)
+}
+
+/// What was not looked at, and who has most of it.
+pub(crate) fn gap(view: &View<'_>) -> Option<String> {
+    let AllShared {
+        unjudged,
+        unjudged_of,
+        ..
+    } = view.shared();
+    if *unjudged == 0 {
+        return None;
+    }
+    let of = |entry: &NetnsEntry| unjudged_of.get(&entry.serial).copied();
+    let most = view.model.netns.live().max_by_key(|entry| of(entry));
+    let most = most.map(|entry| format!(", most of them in {}", label(view.model, entry)));
+    Some(format!(
+        "duplicate-address: too many addresses are in several network namespaces: {unjudged} that \
+         nothing calls a pod's were not looked at{}",
+        most.unwrap_or_default()
+    ))
 }
 
 /// Addresses that anything but the kernel calls somebody's.
@@ -218,14 +291,14 @@ fn shared<'a>(view: &View<'a>, address: IpAddr) -> Shared<'a> {
         all.partition(|owner| view.is_bystander(owner.entry));
     let conflicts = conflicts(view, address, &owners);
     retain_near(view, address, &owners, &mut strangers);
-    let stranger_count = strangers.len();
     strangers.sort_by_key(|stranger| !view.may_be_pods(stranger.entry));
-    strangers.truncate(MAX_STRANGERS);
+    let mut users = HashSet::new();
+    strangers.retain(|stranger| users.insert(stranger.entry.user_ns.map(|its| its.uid)));
+    strangers.truncate(MAX_STRANGERS + 1);
     Shared {
         owners,
         conflicts,
         strangers,
-        stranger_count,
     }
 }
 
@@ -684,30 +757,76 @@ fn finding<'a>(
     })
 }
 
-/// That users have made network namespaces with somebody's address.
-fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> Option<Finding> {
-    let Shared {
-        owners,
-        strangers,
-        stranger_count,
-        ..
-    } = shared;
-    let (owner, first) = (owners.first()?, strangers.first()?);
+/// An address of a user's own namespace that another namespace has.
+struct Imitated<'a, 'b> {
+    address: IpAddr,
+    owner: &'b Owner<'a>,
+    stranger: &'b Owner<'a>,
+}
+
+/// That users have made network namespaces with others' addresses: one finding
+/// for each user, however many addresses these are, and one for all users if
+/// they are many.
+fn strangers_findings(view: &View<'_>) -> Vec<Finding> {
+    let mut by_user: BTreeMap<u32, Vec<Imitated<'_, '_>>> = BTreeMap::new();
+    for (address, shared) in &view.shared().each {
+        let Some(owner) = shared.owners.first() else {
+            continue;
+        };
+        for stranger in &shared.strangers {
+            let uid = stranger.entry.user_ns.map_or(0, |its| its.uid);
+            by_user.entry(uid).or_default().push(Imitated {
+                address: *address,
+                owner,
+                stranger,
+            });
+        }
+    }
+    if by_user.len() > MAX_STRANGERS {
+        let users: Vec<u32> = by_user.keys().copied().collect();
+        let all = by_user.into_values().flatten().collect();
+        return strangers_finding(view, &users, all).into_iter().collect();
+    }
+    let each = by_user.into_iter();
+    each.filter_map(|(user, all)| strangers_finding(view, &[user], all))
+        .collect()
+}
+
+fn strangers_finding(
+    view: &View<'_>,
+    users: &[u32],
+    mut all: Vec<Imitated<'_, '_>>,
+) -> Option<Finding> {
+    all.sort_by_key(|it| (it.stranger.since, it.address, it.stranger.entry.serial));
+    let Imitated {
+        address,
+        owner,
+        stranger: first,
+    } = all.first()?;
+    let mut seen = HashSet::new();
+    let addresses: Vec<IpAddr> = all.iter().map(|it| it.address).collect();
+    let addresses: Vec<IpAddr> = addresses
+        .into_iter()
+        .filter(|it| seen.insert(*it))
+        .collect();
+    let netns = &view.model.netns;
+    let owners: HashSet<Vec<Serial>> = addresses.iter().map(|it| netns.owners(*it)).collect();
+    let more = owners.iter().filter_map(|it| view.shared().more.get(it));
+    let count = addresses.len() + more.sum::<usize>();
+    let mut known = HashSet::new();
+    let mut strangers: Vec<&Owner<'_>> = all.iter().map(|it| it.stranger).collect();
+    strangers.retain(|stranger| known.insert(stranger.entry.serial));
+
     let mut claims = Vec::new();
-    let mut uids = BTreeSet::new();
-    for stranger in strangers {
+    for stranger in strangers.iter().take(MAX_STRANGERS) {
         let entry = stranger.entry;
-        let (label, since) = (label(view.model, entry), stranger.since);
+        let label = label(view.model, entry);
         if let Some(held) = stranger.held {
             let (held, ifname) = (&held.address, &held.address.ifname);
-            claims.push(evidence(
-                format!("{label} has {held} on {ifname}"),
-                "kernel",
-                since,
-            ));
+            let claim = format!("{label} has {held} on {ifname}");
+            claims.push(evidence(claim, "kernel", stranger.since));
         }
         if let Some(UserNs { inode, uid }) = entry.user_ns {
-            uids.insert(uid);
             let claim = format!("{label} belongs to user namespace {inode}, made by user {uid}");
             claims.push(evidence(claim, "kernel", entry.seen));
         }
@@ -730,30 +849,38 @@ fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> O
             "whether anything leads from there to the pod network: its devices have not been read",
         ));
     }
-    let users = format!("{} {}", after(uids.len() as u64, "user"), joined(&uids));
-    let whose = match *stranger_count {
-        1 => format!("netns {}, which {users} made", first.entry.id.inode),
-        2..=MAX_STRANGERS => format!("{stranger_count} network namespaces that {users} made"),
-        // A number would be news with each of them.
-        _ => format!("more than {MAX_STRANGERS} network namespaces, first by {users}"),
+    let whose = match (users, strangers.len()) {
+        ([user], 1) => format!("netns {}, which user {user} made", first.entry.id.inode),
+        ([user], _) => format!("network namespaces that user {user} made"),
+        _ => format!("network namespaces of more than {MAX_STRANGERS} users"),
     };
     let user = user(view, owner.entry);
+    let mut others = all.iter().map(|it| it.owner.entry.serial);
+    let others = match others.any(|serial| serial != owner.entry.serial) {
+        true => " and others",
+        false => "",
+    };
+    let title = match count - 1 {
+        0 => format!("{address}, used by {user}, is also in {whose}"),
+        more => format!("{address} and {more} more, used by {user}{others}, are also in {whose}"),
+    };
+    let users: Vec<u32> = users.iter().copied().take(MAX_STRANGERS).collect();
+    let subject = match users.as_slice() {
+        [user] => format!("user {user}"),
+        _ => String::from("users"),
+    };
     let mut may_be_pods = strangers.iter();
     let may_be_pods = may_be_pods.find(|stranger| view.may_be_pods(stranger.entry));
     Some(Finding {
         rule: Rule::DuplicateAddress,
         severity: Severity::Info,
-        id: finding_id(
-            &view.settings.boot_id,
-            Rule::DuplicateAddress,
-            &format!("{address} of users"),
-        ),
+        id: finding_id(&view.settings.boot_id, Rule::DuplicateAddress, &subject),
         since: first.since,
-        title: format!("{address}, used by {user}, is also in {whose}"),
+        title,
         pod: pod_of(view.model, owner.entry),
         sandbox_id: owner.entry.sandbox.id.clone(),
         netns: Some(netns_of(first.entry)),
-        addresses: vec![address],
+        addresses: addresses.into_iter().take(own::MAX_LISTED).collect(),
         holders: holders_of(view.model, first.entry),
         evidence: claims,
         unknown,
@@ -768,7 +895,11 @@ fn strangers_finding(view: &View<'_>, address: IpAddr, shared: &Shared<'_>) -> O
                  user namespace is plugged into the pod network",
             ),
         }],
-        detail: Detail::default(),
+        detail: Detail {
+            address_count: (count > 1).then_some(count as u64),
+            users,
+            ..Detail::default()
+        },
     })
 }
 

@@ -147,6 +147,11 @@ pub(super) fn is_untold(view: &View<'_>, entry: &NetnsEntry) -> bool {
     }
 }
 
+/// What a list does not show that need not have all of the node's pods, and why.
+pub(crate) fn unlisted(doubt: &str) -> String {
+    format!("ghost-sandbox: whether pods that are not on the list still exist: {doubt}")
+}
+
 /// What the list does not show of pods that it lacks.
 pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
     let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
@@ -176,7 +181,9 @@ pub(crate) fn uncovered(view: &View<'_>) -> Vec<String> {
             _ => {}
         }
     }
-    let mut gaps = Vec::new();
+    let list = view.model.pods.list();
+    let doubt = list.and_then(|list| list.doubt.as_deref());
+    let mut gaps: Vec<String> = doubt.map(unlisted).into_iter().collect();
     if unvouched > 0 {
         gaps.push(format!(
             "ghost-sandbox: whose {} are: only the names of cgroups say so, and nobody knows \

@@ -1,6 +1,7 @@
 //! What sources answered, as events and as coverage: one item each, with what
 //! is unknown where one did not answer.
 
+use crate::coverage;
 use crate::{
     clock::Timestamp,
     config::Pods,
@@ -364,7 +365,7 @@ pub(super) fn of_pods(
         format!("{}{by} ({pods})", listing.source)
     });
     let unknown = match &mechanism {
-        Some(_) => Vec::new(),
+        Some(_) => coverage::doubted(listing.and_then(|listing| listing.doubt.as_deref())),
         None => vec![String::from(
             "whether a pod still exists, and so which sandboxes are left over",
         )],

@@ -41,6 +41,8 @@ pub(crate) struct List {
     pub(crate) vouched: bool,
     /// It was kept whole; only then it proves that a pod is not there.
     whole: bool,
+    /// Why it shows of no pod that it is gone.
+    pub(crate) doubt: Option<String>,
     pods: Vec<Pod>,
     by_uid: HashMap<String, usize>,
 }
@@ -186,6 +188,7 @@ impl Pods {
             namespaces,
             vouched,
             whole,
+            doubt: None,
             pods,
             by_uid,
         };
@@ -211,6 +214,13 @@ impl Pods {
             }
         }
         true
+    }
+
+    /// Why the list in force shows of no pod that it is gone.
+    pub(super) fn doubted(&mut self, doubt: Option<&str>) {
+        if let Some(list) = &mut self.list {
+            list.doubt = doubt.map(str::to_owned);
+        }
     }
 
     pub(super) fn deleted(&mut self, pod: &PodRef, time: Timestamp) -> bool {

@@ -41,6 +41,11 @@ extern "C" fn look() {
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
+/// Whether there was no standard output when the process was started.
+pub(super) fn is_missing() -> bool {
+    MISSING.load(Relaxed)
+}
+
 /// What a pipe's room is counted in.
 const PAGE: usize = 4096;
 /// Pauses between looks at a full pipe.
@@ -60,7 +65,7 @@ impl Stdout {
     pub(super) fn new() -> io::Result<Self> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?.into();
         Ok(Self {
-            missing: MISSING.load(Relaxed),
+            missing: is_missing(),
             ..Self::of(stdout)
         })
     }

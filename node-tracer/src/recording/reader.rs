@@ -237,6 +237,8 @@ struct Pods {
     made_after: Option<Timestamp>,
     #[serde(default)]
     whole: bool,
+    #[serde(default)]
+    doubt: Option<String>,
     pods: Vec<Pod>,
 }
 
@@ -249,6 +251,7 @@ impl From<Pods> for Event {
                 at: listed.at,
                 made_after: listed.made_after,
                 whole: listed.whole,
+                doubt: listed.doubt,
                 pods: listed.pods,
             },
         }

@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::sink::SinkError;
+
 /// The page cannot be written. Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
@@ -26,6 +28,9 @@ pub(crate) enum FileError {
         #[source]
         source: io::Error,
     },
+    /// There is none.
+    #[error(transparent)]
+    NoStdout(#[from] SinkError),
     /// The pipe.
     #[error("cannot write the report to standard output")]
     Stdout(#[source] io::Error),
@@ -41,7 +46,9 @@ pub(super) struct Out<'a> {
 impl<'a> Out<'a> {
     /// Looks whether it can go there, before a long recording is read.
     pub(super) fn new(path: &'a Path, force: bool) -> Result<Self, FileError> {
-        if path != Path::new("-") {
+        if path == Path::new("-") {
+            crate::output::has_stdout()?;
+        } else {
             match fs::symlink_metadata(path) {
                 Ok(found) if found.is_dir() => return Err(FileError::Other(path.to_owned())),
                 Ok(_) if !force => return Err(FileError::Exists(path.to_owned())),

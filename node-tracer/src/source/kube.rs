@@ -94,11 +94,14 @@ pub(crate) fn list_blocking(
 }
 
 fn listing(listed: &Listed) -> Listing {
+    // A node that has had a pod since is one.
+    let doubt = listed.doubt.clone().filter(|_| listed.pods.is_empty());
     Listing {
         source: SOURCE.to_owned(),
         at: listed.at,
         made_after: None,
-        whole: listed.whole,
+        whole: doubt.is_none(),
+        doubt,
         pods: listed.pods.values().cloned().collect(),
     }
 }

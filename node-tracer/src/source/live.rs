@@ -2,6 +2,7 @@
 //! records into events and looks again where a record only says that
 //! something has happened.
 
+mod allowance;
 mod budget;
 mod callers;
 mod cni;
@@ -86,7 +87,6 @@ const AFTER_WALK: u64 = 10_000_000;
 /// A plugin has read its configuration by then.
 const AFTER_START: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
-const MINUTE: u64 = 60 * SECOND;
 
 /// The source. Kernel programs are attached while it lives.
 pub(crate) struct Live {

@@ -19,6 +19,8 @@ use std::{
     io::{self, BufReader, Read},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use crate::{clock::Timestamp, event::Pod};
@@ -26,6 +28,11 @@ use crate::{clock::Timestamp, event::Pod};
 pub(crate) mod document;
 pub(crate) mod object;
 mod parse;
+mod reader;
+
+pub(crate) use reader::PodsReader;
+
+use reader::{Counted, Progress};
 
 /// Largest list that is read. A pod takes 5 to 15 kB.
 pub(crate) const MAX_SIZE: u64 = 512 << 20;
@@ -47,6 +54,17 @@ pub(crate) enum PodsError {
         /// The system's answer.
         #[source]
         source: io::Error,
+    },
+    /// Nothing comes of it.
+    #[error(
+        "the list of pods {from} does not answer (nothing for {} s): its disk or file server hangs; \
+         it is read when it answers", after.as_secs_f32()
+    )]
+    Hangs {
+        /// The file, or standard input.
+        from: String,
+        /// How long was waited.
+        after: Duration,
     },
     /// There is nothing in it.
     #[error(
@@ -106,14 +124,17 @@ pub(crate) struct Listing {
     /// Every pod of this node is on it, as far as the server goes. A file may
     /// be of one namespace, or of another cluster.
     pub(crate) whole: bool,
+    /// Why it shows of no pod that it is gone, and how to mend that.
+    pub(crate) doubt: Option<String>,
     /// The pods, each once.
     pub(crate) pods: Vec<Pod>,
 }
 
 /// A list of pods in a file, or on standard input.
 #[derive(Debug)]
-pub(crate) struct PodsFile {
+struct PodsFile {
     input: Input,
+    progress: Arc<Progress>,
     /// What was there the last time.
     seen: Option<Seen>,
 }
@@ -154,16 +175,23 @@ impl Seen {
 
 impl PodsFile {
     /// A list in a file; `-` is standard input.
-    pub(crate) fn new(path: &Path) -> Self {
+    fn new(path: &Path) -> Self {
         let input = match path.to_str() {
             Some("-") => Input::Stdin,
             _ => Input::File(path.to_owned()),
         };
-        Self { input, seen: None }
+        let progress = Arc::new(Progress::default());
+        let is_stdin = matches!(input, Input::Stdin);
+        progress.is_stream.store(is_stdin, Relaxed);
+        Self {
+            input,
+            progress,
+            seen: None,
+        }
     }
 
     /// Where the list is from.
-    pub(crate) fn source(&self) -> String {
+    fn source(&self) -> String {
         match &self.input {
             Input::File(path) => path.display().to_string(),
             Input::Stdin => STDIN.to_owned(),
@@ -175,7 +203,7 @@ impl PodsFile {
     /// their end. After an error the earlier list is the best there is.
     ///
     /// Blocks as long as the file system does.
-    pub(crate) fn poll(&mut self) -> Option<Result<Listing, PodsError>> {
+    fn poll(&mut self) -> Option<Result<Listing, PodsError>> {
         if self.seen == Some(Seen::Stream) {
             return None;
         }
@@ -185,6 +213,8 @@ impl PodsFile {
         };
         let opened = fs::metadata(path).and_then(|metadata| {
             let seen = Seen::of(&metadata);
+            let is_stream = seen == Seen::Stream;
+            self.progress.is_stream.store(is_stream, Relaxed);
             if self.seen == Some(seen) {
                 return Ok(None);
             }
@@ -216,8 +246,17 @@ impl PodsFile {
         }
     }
 
+    /// The same, although it may not have changed.
+    fn poll_again(&mut self, again: bool) -> Option<Result<Listing, PodsError>> {
+        if again && self.seen != Some(Seen::Stream) {
+            self.seen = None;
+        }
+        self.poll()
+    }
+
     fn read(&self, input: impl Read, at: Timestamp) -> Result<Listing, PodsError> {
         let source = self.source();
+        let input = Counted(input, &self.progress);
         let parsed = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
         let newest = match parsed.has_list {
             true => parsed.newest,
@@ -228,6 +267,12 @@ impl PodsFile {
             at,
             made_after: newest.map(|newest| newest.min(at)),
             whole: false,
+            doubt: parsed.pods.is_empty().then(|| {
+                String::from(
+                    "the list has no pod at all; it may be of another cluster; make it with: \
+                     kubectl get pods -A -o json",
+                )
+            }),
             pods: parsed.pods,
         })
     }
@@ -262,7 +307,7 @@ mod tests {
         assert!(file.poll().is_none());
 
         fs::write(&path, list("one")).unwrap();
-        let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_763_704_512, 5);
+        let time = std::time::UNIX_EPOCH + Duration::new(1_763_704_512, 5);
         File::options()
             .write(true)
             .open(&path)

@@ -11,7 +11,7 @@ use crate::{
     progress,
     source::{
         kube::{self, Credentials, KubeError, Told, Watch},
-        pods::{Listing, PodsError, PodsFile},
+        pods::{Listing, PodsError, PodsReader},
         procfs::{Bounded, NoAnswer},
     },
 };
@@ -40,12 +40,13 @@ pub(super) fn find_credentials(
 pub(super) struct PodsSource {
     from: From,
     known: Vec<Pod>,
+    doubt: Option<String>,
     failing: bool,
 }
 
 enum From {
     Nowhere,
-    File(PodsFile),
+    File(PodsReader),
     Server(Watch),
 }
 
@@ -57,7 +58,7 @@ impl PodsSource {
     /// The credentials that were given cannot be used.
     pub(super) fn find(config: &Config) -> Result<(Self, Option<String>), KubeError> {
         match &config.pods {
-            Pods::File(path) => return Ok((Self::of(From::File(PodsFile::new(path))), None)),
+            Pods::File(path) => return Ok((Self::of(From::File(PodsReader::new(path))), None)),
             Pods::None => return Ok((Self::of(From::Nowhere), None)),
             Pods::Auto => {}
         }
@@ -86,6 +87,7 @@ impl PodsSource {
         Self {
             from,
             known: Vec::new(),
+            doubt: None,
             failing: false,
         }
     }
@@ -94,22 +96,30 @@ impl PodsSource {
     pub(super) fn name(&self) -> Option<String> {
         match &self.from {
             From::Nowhere => None,
-            From::File(file) => Some(file.source()),
+            From::File(file) => Some(file.source().to_owned()),
             From::Server(_) => Some(kube::SOURCE.to_owned()),
         }
     }
 
+    /// Why the last list shows of no pod that it is gone.
+    pub(super) fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
+    }
+
     /// The first list. A file that cannot be read is the user's mistake; a
-    /// server that does not answer may do so later.
+    /// server that does not answer may do so later, and so may a file that hangs.
     pub(super) fn first(&mut self) -> Result<Vec<Event>, PodsError> {
         let mut events = Vec::new();
         match &mut self.from {
             From::Nowhere => {}
-            From::File(file) => {
-                if let Some(listing) = file.poll().transpose()? {
-                    self.listed(listing, &mut events);
+            From::File(file) => match file.wait(FIRST_LIST) {
+                None => {}
+                Some(Ok(listing)) => self.listed(listing, &mut events),
+                Some(Err(error @ PodsError::Hangs { .. })) => {
+                    self.failed(fault::chain(&error), &mut events);
                 }
-            }
+                Some(Err(error)) => return Err(error),
+            },
             From::Server(watch) => match watch.wait(FIRST_LIST) {
                 Some(told) => {
                     self.told(told, &mut events);
@@ -211,11 +221,13 @@ impl PodsSource {
             });
         }
         self.known.clone_from(&listing.pods);
+        self.doubt.clone_from(&listing.doubt);
         let what = What::PodsListed {
             source: listing.source,
             at: listing.at,
             made_after: listing.made_after,
             whole: listing.whole,
+            doubt: listing.doubt,
             pods: listing.pods,
         };
         out.push(Event { time, what });

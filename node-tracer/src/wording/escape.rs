@@ -13,33 +13,57 @@ use std::fmt::{self, Display, Write};
 /// `\u{202e}`.
 ///
 /// A backslash stays one: unit and device names hold `\x2d`, and an engineer
-/// copies them. The exact text is in the JSON record.
+/// copies them. What is longer than anybody reads is cut, and said to be. The
+/// exact text is in the JSON record.
 pub(crate) struct Printable<T>(pub(crate) T);
+
+/// Bytes of one text that are shown, before they are escaped.
+const MOST: usize = 8 << 10;
 
 impl<T: Display> Display for Printable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaper(f), "{}", self.0)
+        let mut escaper = Escaper {
+            out: f,
+            room: MOST,
+            cut: 0,
+        };
+        write!(escaper, "{}", self.0)?;
+        match escaper.cut {
+            0 => Ok(()),
+            cut => write!(f, "... (cut: {cut} more bytes)"),
+        }
     }
 }
 
-/// Passes text on, escaped.
-struct Escaper<'a, 'b>(&'a mut fmt::Formatter<'b>);
+/// Passes text on, escaped, as far as there is room.
+struct Escaper<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    room: usize,
+    /// Bytes that there was no room for.
+    cut: usize,
+}
 
 impl Write for Escaper<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text;
+        let fits = match self.cut {
+            0 => text.floor_char_boundary(self.room),
+            _ => 0,
+        };
+        self.room -= fits;
+        self.cut += text.len() - fits;
+        let mut rest = &text[..fits];
         while let Some((at, c)) = rest.char_indices().find(|&(_, c)| is_hidden(c)) {
-            self.0.write_str(&rest[..at])?;
+            self.out.write_str(&rest[..at])?;
             match c {
-                '\n' => self.0.write_str("\\n")?,
-                '\r' => self.0.write_str("\\r")?,
-                '\t' => self.0.write_str("\\t")?,
-                '\0'..='\u{ff}' => write!(self.0, "\\x{:02x}", u32::from(c))?,
-                _ => write!(self.0, "\\u{{{:x}}}", u32::from(c))?,
+                '\n' => self.out.write_str("\\n")?,
+                '\r' => self.out.write_str("\\r")?,
+                '\t' => self.out.write_str("\\t")?,
+                '\0'..='\u{ff}' => write!(self.out, "\\x{:02x}", u32::from(c))?,
+                _ => write!(self.out, "\\u{{{:x}}}", u32::from(c))?,
             }
             rest = &rest[at + c.len_utf8()..];
         }
-        self.0.write_str(rest)
+        self.out.write_str(rest)
     }
 }
 
@@ -81,6 +105,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_longer_than_anybody_reads_is_cut_and_said_to_be() {
+        let fits = "x".repeat(MOST);
+        assert_eq!(shown(&fits), fits);
+        let long = format!("{}\u{202e}{}", "x".repeat(MOST - 1), "y".repeat(24 << 20));
+        let text = shown(&long);
+        assert!(text.len() < MOST + 100, "{}", text.len());
+        let cut = (24 << 20) + 3;
+        assert!(text.ends_with(&format!("xx... (cut: {cut} more bytes)")));
+        // Of what is put together of parts none slips through.
+        let parts = Printable(format_args!("{long} {}", "z")).to_string();
+        assert!(!parts.contains("yy") && !parts.contains('z'));
+    }
+
+    #[test]
     fn a_terminal_sees_no_command() {
         assert_eq!(shown("\x1b]0;owned\x07"), r"\x1b]0;owned\x07");
         assert_eq!(shown("\x1b[2J\x1b[H"), r"\x1b[2J\x1b[H");
@@ -112,8 +150,11 @@ mod tests {
 
     #[test]
     fn no_output_holds_a_hidden_character() {
-        let all: String = (0..=0x10_ffff_u32).filter_map(char::from_u32).collect();
-        assert!(!shown(&all).chars().any(is_hidden));
+        let all: Vec<char> = (0..=0x10_ffff_u32).filter_map(char::from_u32).collect();
+        for some in all.chunks(MOST / 4) {
+            let some: String = some.iter().collect();
+            assert!(!shown(&some).chars().any(is_hidden));
+        }
     }
 
     #[test]

@@ -25,6 +25,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: unknown_command,
     },
     Test {
+        name: "without_a_standard_output_nothing_is_done",
+        needs: &[Need::Tracer],
+        run: no_stdout,
+    },
+    Test {
         name: "bad_durations_are_refused",
         needs: &[Need::Tracer],
         run: bad_durations,
@@ -147,6 +152,34 @@ pub(crate) fn refused(output: &Output, words: &[&str]) -> anyhow::Result<()> {
         "stdout: {}",
         String::from_utf8_lossy(&output.stdout)
     );
+    Ok(())
+}
+
+/// `node-tracer scan >&-`: what is found would be told to nobody.
+fn no_stdout() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let log = folder.path().join("kubelet.log");
+    fs::write(
+        &log,
+        "I1121 05:00:00.000000 1 kubelet.go:1] \"SyncLoop ADD\"\n",
+    )?;
+    let log = log.display().to_string();
+    let scan = ["scan", "--pods", "none", "--cri", "none"];
+    let commands: [&[&str]; 4] = [
+        &scan,
+        &["explain", "10.0.0.1"],
+        &["explain-rule"],
+        &["replay", &log],
+    ];
+    for arguments in commands {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#"exec "$0" "$@" >&-"#]).arg(binary()?);
+        let output = shell.args(arguments).stderr(Stdio::piped()).output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        ensure!(code == Some(2), "{arguments:?}: {code:?}, {stderr}");
+        ensure!(stderr.contains("standard output is closed"), "{stderr}");
+    }
     Ok(())
 }
 

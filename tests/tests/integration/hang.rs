@@ -37,6 +37,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: ends,
     },
     Test {
+        name: "hang_of_the_list_of_pods_keeps_scan_explain_and_trace_from_nothing",
+        needs: NEEDS,
+        run: pods_file,
+    },
+    Test {
         name: "hang_of_a_recording_stops_neither_the_trace_nor_its_end",
         needs: FROZEN,
         run: recording,
@@ -123,6 +128,33 @@ fn ends() -> anyhow::Result<()> {
         ensure!(look.ended.code.is_some(), "{:?}", look.ended.signal);
         ensure!(!look.ended.records.is_empty(), "{}", look.ended.stderr);
     }
+    Ok(())
+}
+
+fn pods_file() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let _hang = SilentFs::cover(folder.path())?;
+    let pods = folder.path().join("pods.json").display().to_string();
+    let options = ["--cri", "none", "--pods", &pods];
+    for subcommand in [&["scan"][..], &["explain", "10.99.7.5"]] {
+        let line = [&subcommand[1..], &options[..]].concat();
+        let look = look::on_host(subcommand[0], &line)?;
+        ensure!(look.elapsed < ENOUGH, "it took {:?}", look.elapsed);
+        let told = serde_json::to_string(&look.ended.records)?;
+        ensure!(told.contains("its disk or file server hangs"), "{told}");
+    }
+    let mut tracer = Tracer::trace(&["--pods", &pods])?;
+    let netns = Netns::create()?;
+    tracer.wait_for("the namespace", ENOUGH, |record| {
+        record["event"] == "netns-created" && record["netns"]["inode"] == netns.inode()
+    })?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    let mut records = ended.records.iter();
+    ensure!(
+        records.any(|it| it["event"] == "source-failed" && it.to_string().contains("hangs")),
+        "that it hangs is not told"
+    );
     Ok(())
 }
 

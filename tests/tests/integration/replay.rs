@@ -32,6 +32,11 @@ const INCIDENT: &[Need] = &[
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
+        name: "replay_whose_reader_goes_away_does_not_claim_that_there_was_nothing",
+        needs: &[Need::Tracer],
+        run: reader_goes_away,
+    },
+    Test {
         name: "replay_of_a_trace_says_what_it_said",
         needs: INCIDENT,
         run: of_trace,
@@ -316,5 +321,37 @@ fn refuses() -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stdout).contains("summary"),
         "{stderr}"
     );
+    Ok(())
+}
+
+/// `node-tracer replay | head`: what was not read may have had anything.
+fn reader_goes_away() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let path = folder.path().join("recording");
+    let mut lines = String::from(
+        r#"{"schema":"node-tracer/1","type":"recording","time":"2025-11-21T05:00:00Z","node":"n","boot_id":"b","stall_threshold_ms":1}"#,
+    );
+    lines.push('\n');
+    for inode in 0..5_000 {
+        lines.push_str(&format!(
+            r#"{{"time":"2025-11-21T05:00:01Z","event":"netns-created","netns":{{"inode":{inode}}}}}"#
+        ));
+        lines.push('\n');
+    }
+    fs::write(&path, lines)?;
+    let run = |stdout: Stdio| -> anyhow::Result<(Option<i32>, String)> {
+        let mut command = command(&["replay", "-o", "json"])?;
+        let output = command.arg(&path).stdout(stdout).stderr(Stdio::piped());
+        let output = output.spawn()?.wait_with_output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((output.status.code(), stderr))
+    };
+    let (all, _) = run(Stdio::null())?;
+    ensure!(all == Some(0), "read whole: {all:?}");
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let (cut, stderr) = run(writer.into())?;
+    ensure!(cut == Some(2), "{cut:?}: {stderr}");
+    ensure!(stderr.contains("before all was read"), "{stderr}");
     Ok(())
 }

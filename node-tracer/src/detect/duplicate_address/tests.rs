@@ -1,5 +1,6 @@
 use super::{View, is_inner};
 use crate::engine::testing::Node;
+use crate::finding::Finding;
 use crate::{
     event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
     finding::{Holder, Rule, Severity, State},
@@ -232,11 +233,98 @@ fn many_namespaces_of_users_are_one_finding_of_few_words() {
     let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
     assert!(
         open.title
-            .contains("more than 3 network namespaces, first by"),
+            .contains("in network namespaces of more than 3 users"),
         "{}",
         open.title
     );
     assert!(open.title.len() < 200 && open.evidence.len() <= 6);
+}
+
+/// What a trace tells of users' namespaces in three minutes in which something
+/// happens each second.
+fn told_of_users(mut node: Node, each: impl Fn(i64) -> Vec<Event>) -> Vec<State> {
+    let mut told = Vec::new();
+    for second in 6..186 {
+        for event in each(second) {
+            node.tell(event);
+        }
+        let of_users = node.of_rule(second, DUPLICATE).into_iter();
+        told.extend(of_users.map(|(_, state)| state));
+    }
+    told
+}
+
+#[test]
+fn a_user_who_takes_and_leaves_many_addresses_of_pods_is_told_a_few_times() {
+    let mut story = imitated(1_000);
+    story.extend((10..250).map(|last| added(5, 100, last)));
+    let flapping = told_of_users(Node::of(&story), |second| {
+        let all = 10..250;
+        match second % 2 {
+            0 => all.map(|last| added(second, 200, last)).collect(),
+            _ => all.map(|last| removed(second, 200, last)).collect(),
+        }
+    });
+    assert!(flapping.len() <= 9, "{}", flapping.len());
+    let gone = |second| match second {
+        6 => vec![removed(6, 200, 5)],
+        _ => Vec::new(),
+    };
+    let once = told_of_users(Node::of(&imitated(1_000)), gone);
+    assert_eq!(once, [], "gone before it was looked at");
+    let mut node = Node::of(&imitated(1_000));
+    node.only(5, DUPLICATE, State::Open);
+    assert_eq!(told_of_users(node, gone), [State::Resolved]);
+}
+
+#[test]
+fn each_of_a_few_users_is_told_and_one_with_ever_new_ids_is_not_told_without_end() {
+    let mut story = imitated(1_000);
+    story.extend([of_user(created(4, 300), 1_001), added(4, 300, 5)]);
+    let mut node = Node::of(&story);
+    let told = node.of_rule(5, DUPLICATE);
+    assert_eq!(told.len(), 2, "{told:?}");
+    let ever_new = told_of_users(Node::of(&imitated(1_000)), |second| {
+        let inode = 1_000 + second as u32;
+        let mut events = vec![
+            of_user(created(second, inode), inode),
+            added(second, inode, 5),
+        ];
+        events.extend((second > 6).then(|| destroyed(second, inode - 1)));
+        events
+    });
+    let opened = ever_new.iter().filter(|state| **state == State::Open);
+    assert!((2..=16).contains(&opened.count()), "{ever_new:?}");
+}
+
+#[test]
+fn who_shares_very_many_addresses_hides_no_address_of_others() {
+    let mut story = pair();
+    let shared = |inode, number: u32| {
+        let mut event = added(4, inode, 0);
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            address.address = std::net::Ipv4Addr::from_bits(0x0a01_0000 + number).into();
+        }
+        event
+    };
+    // Any two of them share one, so that no two sets of owners are the same.
+    story.extend((300..370).map(|inode| created(4, inode)));
+    let mut number = 0;
+    for one in 300..370 {
+        for other in one + 1..370 {
+            story.extend([shared(one, number), shared(other, number)]);
+            number += 1;
+        }
+    }
+    // A greater one of two others.
+    story.extend([removed(4, 100, 5), removed(4, 200, 5)]);
+    story.extend([shared(100, 1 << 16), shared(200, 1 << 16)]);
+    let mut node = Node::of(&story);
+    let told = node.of_rule(5, DUPLICATE);
+    let is_it = |finding: &Finding| finding.title.starts_with("10.2.0.0 is used twice");
+    assert!(told.iter().any(|(finding, _)| is_it(finding)));
+    let gap = |gap: &&String| gap.contains("addresses are in several") && gap.contains("netns 3");
+    assert_eq!(node.0.gaps().iter().filter(gap).count(), 1);
 }
 
 /// Two pods on two bridges, with what else the host has.

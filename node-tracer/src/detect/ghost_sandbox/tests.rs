@@ -105,6 +105,7 @@ fn a_list_between_the_tasks_start_and_the_tracers_counts() {
             at: s(-100),
             made_after: None,
             whole: false,
+            doubt: None,
             pods,
         };
         let story = [host(0), found(0, 100), added(0, 100, 5), at(0, list)];

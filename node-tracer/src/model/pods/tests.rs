@@ -126,6 +126,7 @@ fn a_list_from_the_future_does_not_keep_later_ones_out() {
         at,
         made_after: None,
         whole: false,
+        doubt: None,
         pods: pods.to_vec(),
     };
     model.apply(&at(10, list(s(9_999), &[])));

@@ -260,3 +260,39 @@ fn what_was_not_taken_counts_as_not_printed() {
     assert!(text.contains("one") && text.contains("stuck"), "{text}");
     assert_eq!(sink.memory.len(), 1);
 }
+
+#[test]
+fn no_text_of_others_makes_a_record_long() {
+    let mut sink = TextSink::new(Vec::new(), false);
+    let now = time("2025-11-21T06:00:00Z");
+    let long = "x".repeat(24 << 20);
+    let what = What::SourceFailed {
+        source: long.clone(),
+        error: long.clone(),
+    };
+    let event = Event { time: now, what };
+    let text = printed(&mut sink, &Record::event("n", &event));
+    assert!(text.len() < 64 << 10, "{}", text.len());
+    assert!(text.contains("(cut: "));
+    let mut long_finding = finding("1", &[&long]);
+    long_finding.title.clone_from(&long);
+    long_finding.advice = vec![long.clone()];
+    long_finding.evidence = vec![crate::finding::Evidence {
+        claim: long.clone(),
+        source: long.clone(),
+        at: now,
+    }];
+    long_finding.detail.error = serde_json::from_value(serde_json::json!({ "msg": long })).ok();
+    for state in [State::Open, State::Updated, State::Resolved] {
+        let text = printed(&mut sink, &Record::finding("n", now, &long_finding, state));
+        assert!(text.len() < 128 << 10, "{}", text.len());
+    }
+    let items = [CoverageItem {
+        signal: long.clone(),
+        mechanism: Some(long.clone()),
+        reason: Some(long.clone()),
+        unknown: vec![long],
+    }];
+    let text = printed(&mut sink, &Record::coverage("n", now, &items));
+    assert!(text.len() < 128 << 10, "{}", text.len());
+}

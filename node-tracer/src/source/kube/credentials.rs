@@ -13,7 +13,7 @@ use std::{
 use super::{
     error::KubeError,
     files::Files,
-    kubeconfig::{Kubeconfig, Loaded, Plugins, load, service_account},
+    kubeconfig::{Kubeconfig, Loaded, Origin, load, service_account},
 };
 use crate::fault;
 
@@ -210,20 +210,20 @@ impl Place {
     }
 
     fn load(&self) -> Result<Option<Loaded>, KubeError> {
-        let (paths, files, plugins) = match self {
+        let (paths, files, origin) = match self {
             Self::Pod { folder, server } => return service_account(folder, server),
-            Self::Given(path) => (std::slice::from_ref(path), Files::Own, Plugins::Run),
-            Self::Found(paths) => (paths.as_slice(), Files::Own, Plugins::RunTrusted),
+            Self::Given(path) => (std::slice::from_ref(path), Files::Own, Origin::Given),
+            Self::Found(paths) => (paths.as_slice(), Files::Own, Origin::Found),
             Self::Kubelet { root, path } => {
                 let files = Files::host(root).map_err(|source| KubeError::Read {
                     path: root.clone(),
                     source,
                 })?;
-                (std::slice::from_ref(path), files, Plugins::Refuse)
+                (std::slice::from_ref(path), files, Origin::Kubelet)
             }
         };
         let kubeconfig = Kubeconfig::read(paths, &files)?;
-        let load = |kubeconfig| load(&kubeconfig, &self.name(), &files, plugins);
+        let load = |kubeconfig| load(&kubeconfig, &self.name(), &files, origin);
         kubeconfig.map(load).transpose()
     }
 }

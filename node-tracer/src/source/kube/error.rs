@@ -79,15 +79,14 @@ pub(crate) enum Flaw {
          kubeconfig that is the user's own (--kubeconfig, KUBECONFIG, ~/.kube/config)"
     )]
     Plugin(String),
-    /// The same, in a file that was found and that others could have written.
+    /// It has them from elsewhere, was found, and others could have written it.
     #[error(
-        "has its credentials from another program ({plugin}), which would run as this user, and \
-         {doubt}; if you trust it, give --kubeconfig {}; or let root own it and its folders, and \
-         nobody else write them", path.display()
+        "has its credentials from {outside}, and {doubt}; if you trust it, give --kubeconfig {}; \
+         or let root own it and its folders, and nobody else write them", path.display()
     )]
-    FoundPlugin {
-        /// The program.
-        plugin: String,
+    Untrusted {
+        /// Where it has them from.
+        outside: Outside,
         /// What is wrong with the file.
         doubt: Doubt,
         /// The file.
@@ -105,6 +104,22 @@ pub(crate) enum Flaw {
     /// A certificate, key or token is not one.
     #[error("has a certificate, key or token that is none")]
     BadSecret,
+}
+
+/// Where a kubeconfig has its credentials from, if not in itself.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Outside {
+    /// A program makes them.
+    #[error("another program ({0}), which would run as this user")]
+    Program(String),
+    /// They are in a file.
+    #[error("another file ({name}: {path}), which would be read as this user")]
+    File {
+        /// What in it leads there.
+        name: &'static str,
+        /// Its path, fit for a message.
+        path: String,
+    },
 }
 
 /// What went wrong with the API server.

@@ -11,7 +11,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use super::{
-    error::{Flaw, KubeError, quoted},
+    error::{Flaw, KubeError, Outside, quoted},
     files::{Doubt, Files},
     plugin::Plugin,
 };
@@ -49,16 +49,18 @@ pub(super) struct Identity {
     pub(super) authorization: Option<String>,
 }
 
-/// Whether programs that a kubeconfig names are run, with root's rights as a
-/// rule.
+/// Whose word a kubeconfig is. The programs that it names are run and the files
+/// read, with root's rights as a rule, and what is in the latter goes to the
+/// server that it names as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plugins {
-    /// The user gave the kubeconfig.
-    Run,
-    /// It was found: if nobody but root, and who runs this, can have written it.
-    RunTrusted,
-    /// It is the kubelet's, below the host's root.
-    Refuse,
+pub(super) enum Origin {
+    /// The user's, who gave it.
+    Given,
+    /// It was found: the user's if nobody but root, and who runs this, can have
+    /// written it.
+    Found,
+    /// The kubelet's, below the host's root: of it no program is run.
+    Kubelet,
 }
 
 /// One file, and the folder that its paths are relative to.
@@ -111,7 +113,7 @@ impl Kubeconfig {
     }
 
     /// A file that others could have written, if there is one. Each of them has
-    /// a say in which program is run.
+    /// a say in which program is run and which file is read.
     fn doubtful(&self) -> Option<(&Path, &Doubt)> {
         let mut documents = self.0.iter();
         documents.find_map(|document| Some((document.path.as_path(), document.doubt.as_ref()?)))
@@ -157,7 +159,7 @@ pub(super) fn load(
     kubeconfig: &Kubeconfig,
     from: &str,
     files: &Files,
-    plugins: Plugins,
+    origin: Origin,
 ) -> Result<Loaded, KubeError> {
     let unusable = |flaw| KubeError::Unusable {
         from: from.to_owned(),
@@ -189,21 +191,21 @@ pub(super) fn load(
     let (url, server) = address(text(cluster, "server").unwrap_or_default())
         .ok_or_else(|| unusable(Flaw::NoServer))?;
     let plugin = Plugin::of(user, cluster, user_folder);
-    if let Some(plugin) = &plugin {
-        let name = quoted(plugin.name());
-        match (plugins, kubeconfig.doubtful()) {
-            (Plugins::Refuse, _) => return Err(unusable(Flaw::Plugin(name))),
-            (Plugins::RunTrusted, Some((path, doubt))) => {
-                return Err(KubeError::Unusable {
-                    from: path.display().to_string(),
-                    flaw: Flaw::FoundPlugin {
-                        plugin: name,
-                        doubt: doubt.clone(),
-                        path: path.to_owned(),
-                    },
-                });
-            }
-            (Plugins::Run, _) | (Plugins::RunTrusted, None) => {}
+    if let (Origin::Kubelet, Some(plugin)) = (origin, &plugin) {
+        return Err(unusable(Flaw::Plugin(quoted(plugin.name()))));
+    }
+    if let (Origin::Found, Some((path, doubt))) = (origin, kubeconfig.doubtful()) {
+        let program = plugin.as_ref();
+        let program = program.map(|plugin| Outside::Program(quoted(plugin.name())));
+        if let Some(outside) = program.or_else(|| named_file(user, cluster)) {
+            return Err(KubeError::Unusable {
+                from: path.display().to_string(),
+                flaw: Flaw::Untrusted {
+                    outside,
+                    doubt: doubt.clone(),
+                    path: path.to_owned(),
+                },
+            });
         }
     }
     if let Some(provider) = user.get("auth-provider") {
@@ -242,6 +244,23 @@ fn address(url: &str) -> Option<(String, String)> {
     let port = uri.port_u16();
     let server = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
     Some((url.trim_end_matches('/').to_owned(), server))
+}
+
+/// A file that something in it leads to.
+fn named_file(user: &Value, cluster: &Value) -> Option<Outside> {
+    let named = [
+        (user, "tokenFile"),
+        (user, "client-certificate"),
+        (user, "client-key"),
+        (cluster, "certificate-authority"),
+    ];
+    let mut paths = named
+        .into_iter()
+        .filter_map(|(value, name)| Some((name, text(value, name)?)));
+    paths.next().map(|(name, path)| Outside::File {
+        name,
+        path: quoted(path),
+    })
 }
 
 enum Wrong {

@@ -24,8 +24,8 @@ pub(super) struct Listed {
     /// A moment before the server was asked. It answers with what has been
     /// agreed on by then, not out of a cache.
     pub(super) at: Timestamp,
-    /// These are all of this node's.
-    pub(super) whole: bool,
+    /// Why these need not be all of this node's.
+    pub(super) doubt: Option<String>,
 }
 
 /// Selects a node's pods.
@@ -61,7 +61,11 @@ async fn list(client: &Client, node: &str) -> Result<Listed, Problem> {
         Some(true) => Ok(listed),
         Some(false) => Err(Problem::NoNode(node.to_owned())),
         None => Ok(Listed {
-            whole: false,
+            doubt: Some(format!(
+                "the API server has no pod of node {node}, and does not tell whether it knows that \
+                 node: the account may not get it; grant get on nodes in a ClusterRole, or see that \
+                 --node-name is as in kubectl get nodes"
+            )),
             ..listed
         }),
     }
@@ -73,7 +77,7 @@ async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
         pods: BTreeMap::new(),
         version: String::new(),
         at: crate::sysclock::now(),
-        whole: true,
+        doubt: None,
     };
     loop {
         let body = client.pods(&params).await?;

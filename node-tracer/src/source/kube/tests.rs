@@ -190,6 +190,10 @@ fn no_pods_may_mean_no_such_node() {
         !unsure.whole,
         "it cannot vouch for a node that it may not know"
     );
+    let doubt = unsure.doubt.unwrap();
+    assert!(doubt.contains("no pod of node node-1"), "{doubt}");
+    assert!(doubt.contains("grant get on nodes"), "{doubt}");
+    assert_eq!(idle.doubt, None);
     let text = refusal(&node(Answer::Json(404, status(404, "not found"))));
     assert!(
         text.starts_with("it knows no node node-1; give --node-name"),

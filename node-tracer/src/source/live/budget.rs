@@ -1,75 +1,48 @@
-//! How much may be told of what one changes without end.
+//! How often something is told that somebody may do without end.
+//!
+//! So many times in a minute, then in two minutes, in four, up to an hour. Who
+//! has done nothing for an hour begins anew.
 
-use super::MINUTE;
+use super::SECOND;
 
-/// So much at once, and so much a minute after that. What is told can be more
-/// than there was room for; then nothing is told until that is made up for.
-#[derive(Debug)]
+/// Of what one does, so much is told one by one.
+pub(super) const SINGLY: u32 = 16;
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 60 * MINUTE;
+
+/// What was told of somebody; see the module's documentation. Times are the
+/// kernel's, monotonic ns.
+#[derive(Debug, Default)]
 pub(super) struct Budget {
-    left: i64,
-    most: i64,
-    a_minute: u32,
+    /// The time that it is for, and how long that is.
     since: u64,
+    period: u64,
+    spent: u32,
+    /// When it was last asked.
+    asked: u64,
 }
 
 impl Budget {
-    /// Of whom nothing has been told yet.
-    pub(super) const fn new(most: u32, a_minute: u32) -> Self {
-        Self {
-            left: most as i64,
-            most: most as i64,
-            a_minute,
-            since: 0,
+    /// Whether one more can be told, of so many.
+    pub(super) fn has_room(&mut self, time: u64, budget: u32) -> bool {
+        let is_over = time.saturating_sub(self.since) >= self.period;
+        if self.period == 0 || !self.was_asked(time, HOUR) {
+            (self.since, self.period, self.spent) = (time, MINUTE, 0);
+        } else if is_over {
+            (self.since, self.spent) = (time, 0);
+            self.period = (2 * self.period).min(HOUR);
         }
+        self.asked = self.asked.max(time);
+        self.spent < budget
     }
 
-    /// Whether there is room at this time, monotonic ns.
-    pub(super) fn has_room(&mut self, time: u64) -> bool {
-        let passed = time.saturating_sub(self.since);
-        let earned = u128::from(passed) * u128::from(self.a_minute) / u128::from(MINUTE);
-        if earned > 0 || self.left >= self.most {
-            let earned = i64::try_from(earned).unwrap_or(i64::MAX);
-            self.left = self.left.saturating_add(earned).min(self.most);
-            self.since = self.since.max(time);
-        }
-        self.left > 0
+    /// One is told.
+    pub(super) fn spend(&mut self) {
+        self.spent += 1;
     }
 
-    /// So much is told.
-    pub(super) fn spend(&mut self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.left = self.left.saturating_sub(count);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_told_beyond_is_made_up_for() {
-        let mut budget = Budget::new(10, 60);
-        let second = MINUTE / 60;
-        assert!(budget.has_room(second));
-        budget.spend(15);
-        assert!(!budget.has_room(second) && !budget.has_room(6 * second));
-        assert!(budget.has_room(7 * second));
-    }
-
-    #[test]
-    fn who_was_quiet_has_no_more_than_at_first() {
-        let mut budget = Budget::new(10, 60);
-        assert!(budget.has_room(100 * MINUTE));
-        budget.spend(10);
-        assert!(!budget.has_room(100 * MINUTE));
-    }
-
-    #[test]
-    fn looks_that_follow_each_other_closely_earn_what_the_time_does() {
-        let mut budget = Budget::new(10, 60);
-        budget.has_room(1);
-        budget.spend(10);
-        let room = (0..3_000).filter(|ms| budget.has_room(MINUTE + ms * 1_000_000));
-        assert!(room.count() > 0);
+    /// Whether it was asked within that time.
+    pub(super) fn was_asked(&self, now: u64, within: u64) -> bool {
+        self.period > 0 && now.saturating_sub(self.asked) < within
     }
 }

@@ -3,55 +3,44 @@
 //!
 //! Nobody believes what they say, but that somebody says it is worth a record.
 //! Everybody can say it without end. So the first few calls of a caller are
-//! told as they are, and the others as a number, once in a while.
+//! told as they are, and the others as a number, once in a while; both the more
+//! rarely the longer it goes on ([`Budget`]).
 
 use std::collections::HashMap;
 
 use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 
-use super::{Live, MINUTE, SECOND, tasks};
+use super::{
+    Live, SECOND,
+    budget::{Budget, HOUR, MINUTE, SINGLY},
+    tasks,
+};
 use crate::{
     event::{Event, What},
     source::ebpf::callers::Withheld,
 };
 
-/// Calls of one caller that are told one by one, in a minute.
-const SINGLY: u32 = 16;
-/// The same of all callers.
+/// Calls of all callers that are told one by one, where [`SINGLY`] are of one.
 const SINGLY_OF_ALL: u32 = 64;
 /// Callers that are told apart.
 const MAX_CALLERS: usize = 64;
-/// The first number of a caller is told after this, the others a minute apart.
+/// A number is told so much later than the first call that it counts.
 const FIRST: u64 = 5 * SECOND;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     by_owner: HashMap<Owner, Caller>,
-    all: Window,
+    all: Budget,
+    /// Numbers of all callers.
+    numbers: Budget,
     /// When the kernel's numbers were last looked at.
     looked: u64,
 }
 
-/// What is left of a minute's budget.
-#[derive(Debug, Default)]
-struct Window {
-    since: u64,
-    told: u32,
-}
-
-impl Window {
-    fn has_room(&mut self, time: u64, budget: u32) -> bool {
-        if self.told == 0 || time.saturating_sub(self.since) >= MINUTE {
-            (self.since, self.told) = (time, 0);
-        }
-        self.told < budget
-    }
-}
-
 #[derive(Debug, Default)]
 struct Caller {
-    singly: Window,
+    singly: Budget,
     /// Calls that were not told yet.
     untold: u64,
     /// When the first and the last of these were.
@@ -59,10 +48,10 @@ struct Caller {
     last: u64,
     /// Calls that were told as a number before.
     before: u64,
-    /// When a number is due.
-    due: Option<u64>,
-    /// When the last was told.
-    told: Option<u64>,
+    /// No number before that.
+    due: u64,
+    /// Numbers: one each time.
+    numbers: Budget,
     /// Who made the last of them.
     task: KernelTask,
 }
@@ -82,10 +71,11 @@ impl Callers {
     /// Whether this call is told by itself. If not, it is counted.
     pub(super) fn admits(&mut self, owner: Owner, task: &KernelTask, time: u64) -> bool {
         let room = self.all.has_room(time, SINGLY_OF_ALL);
-        let caller = self.caller(owner);
+        let caller = self.caller(owner, time);
         if room && caller.singly.has_room(time, SINGLY) {
-            caller.singly.told += 1;
-            self.all.told += 1;
+            caller.last = time;
+            caller.singly.spend();
+            self.all.spend();
             return true;
         }
         caller.count(1, (time, time), task);
@@ -108,30 +98,42 @@ impl Callers {
         } = withheld;
         // The first of all is at most the first of these.
         let first = calls.first.max(looked).min(calls.last);
-        let caller = self.caller(*owner);
+        let caller = self.caller(*owner, calls.last);
         caller.count(*count, (first, calls.last), &calls.task);
     }
 
-    fn caller(&mut self, owner: Owner) -> &mut Caller {
+    fn caller(&mut self, owner: Owner, time: u64) -> &mut Caller {
         let others = Owner {
             kind: owner::OTHERS,
             id: 0,
         };
+        if !self.by_owner.contains_key(&owner) && self.by_owner.len() >= MAX_CALLERS {
+            // Who has been quiet for a while makes room.
+            self.forget_quiet(time, MINUTE);
+        }
         let known = self.by_owner.contains_key(&owner) || self.by_owner.len() < MAX_CALLERS;
         let owner = if known { owner } else { others };
         self.by_owner.entry(owner).or_default()
+    }
+
+    fn forget_quiet(&mut self, now: u64, time: u64) {
+        self.by_owner
+            .retain(|_, caller| caller.untold > 0 || caller.last + time > now);
     }
 
     /// What is to be told now: what is due, or all.
     fn numbers(&mut self, now: u64, all: bool) -> Vec<Number> {
         let mut numbers = Vec::new();
         for (owner, caller) in &mut self.by_owner {
-            if caller.untold == 0 || !(all || caller.due.is_some_and(|due| due <= now)) {
+            let mut has_room =
+                || self.numbers.has_room(now, SINGLY_OF_ALL) && caller.numbers.has_room(now, 1);
+            if caller.untold == 0 || !(all || (now >= caller.due && has_room())) {
                 continue;
             }
             let count = std::mem::take(&mut caller.untold);
             caller.before += count;
-            (caller.due, caller.told) = (None, Some(now));
+            caller.numbers.spend();
+            self.numbers.spend();
             numbers.push(Number {
                 owner: *owner,
                 task: caller.task,
@@ -141,11 +143,7 @@ impl Callers {
                 last: caller.last,
             });
         }
-        // Who has been quiet for long makes room for others.
-        self.by_owner.retain(|_, caller| {
-            let last = caller.last.max(caller.singly.since);
-            caller.untold > 0 || last + MINUTE > now
-        });
+        self.forget_quiet(now, HOUR);
         numbers
     }
 }
@@ -153,11 +151,7 @@ impl Callers {
 impl Caller {
     fn count(&mut self, count: u64, (first, last): (u64, u64), task: &KernelTask) {
         if self.untold == 0 {
-            let pause = match self.told {
-                Some(told) => (told + MINUTE).max(last),
-                None => last + FIRST,
-            };
-            (self.first, self.due) = (first, Some(pause));
+            (self.first, self.due) = (first, last + FIRST);
         }
         self.untold += count;
         (self.last, self.task) = (last, *task);
@@ -246,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_one_caller_are_a_minute_apart() {
+    fn numbers_of_one_caller_are_ever_further_apart() {
         let mut callers = Callers::default();
         let numbers: usize = (1_000..1_600)
             .map(|second| {
@@ -254,7 +248,7 @@ mod tests {
                 callers.numbers(second * SECOND + 1_000, false).len()
             })
             .sum();
-        assert!((9..=11).contains(&numbers), "{numbers}");
+        assert_eq!(numbers, 4, "after 5 s, 1, 2 and 4 minutes");
     }
 
     #[test]
@@ -275,5 +269,50 @@ mod tests {
         assert!(numbers.len() <= MAX_CALLERS + 1, "{}", numbers.len());
         let told: u64 = numbers.iter().map(|number| number.count).sum();
         assert_eq!(told, 20_000 - u64::from(SINGLY_OF_ALL));
+    }
+
+    /// Calls that are told singly and numbers that are told, of one caller that
+    /// calls at these seconds of a day.
+    fn told_in_a_day(calls: impl Fn(u64) -> bool) -> (usize, usize) {
+        let mut callers = Callers::default();
+        let (mut singly, mut numbers) = (0, 0);
+        for second in (1..86_400).filter(|second| second % 5 == 0) {
+            let time = second * SECOND;
+            if calls(second) {
+                singly += admitted(&mut callers, user(1000), 20, time);
+            }
+            numbers += callers.numbers(time, false).len();
+        }
+        (singly, numbers)
+    }
+
+    #[test]
+    fn who_never_stops_is_told_of_ever_more_rarely() {
+        let (singly, numbers) = told_in_a_day(|_| true);
+        assert!(singly <= 31 * SINGLY as usize, "{singly}");
+        assert!((24..=32).contains(&numbers), "{numbers}");
+    }
+
+    #[test]
+    fn who_pauses_for_minutes_is_remembered_and_who_was_quiet_for_an_hour_is_not() {
+        let (singly, numbers) = told_in_a_day(|second| second % 300 < 5);
+        assert!(singly <= 31 * SINGLY as usize, "{singly}");
+        assert!(numbers <= 32, "{numbers}");
+        let (singly, _) = told_in_a_day(|second| second % 7_200 < 5);
+        assert_eq!(singly, 11 * SINGLY as usize);
+    }
+
+    #[test]
+    fn a_user_with_many_ids_is_told_of_ever_more_rarely_too() {
+        let mut callers = Callers::default();
+        let mut singly = 0;
+        for minute in 1..1_440 {
+            for id in 0..100 {
+                let user = user(minute * 100 + id);
+                singly += admitted(&mut callers, user, 2, u64::from(minute) * MINUTE);
+            }
+            callers.numbers(u64::from(minute) * MINUTE, false);
+        }
+        assert!(singly <= 31 * SINGLY_OF_ALL as usize, "{singly}");
     }
 }

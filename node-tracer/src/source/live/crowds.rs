@@ -10,14 +10,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::Task as KernelTask;
 
-use super::{Live, MINUTE, SECOND, tasks};
+use super::{
+    Live, SECOND,
+    budget::{Budget, MINUTE, SINGLY},
+    tasks,
+};
 use crate::event::{Event, Task, What};
 
-/// Stalls of one crowd that are told one by one, at the same time.
-const SINGLY: usize = 16;
-/// Ends of stalls that were over before they were looked at, of one crowd in a
-/// minute.
-const ENDS: u32 = 16;
 /// Tasks that are followed; beyond, crowds only get larger than is told.
 const MAX_MEMBERS: usize = 16_384;
 /// Tasks of a crowd that are named.
@@ -42,16 +41,16 @@ struct Member {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Stalls that are told one by one.
-    singly: usize,
+    /// Stalls that are told one by one, at the same time.
+    singly: u32,
     /// Those beyond, since when and by thread ID.
     more: BTreeSet<(u64, u32)>,
     /// Stalls that ended and were not told, since the last number.
     ended: u64,
     /// The last number, and when it was told.
     told: Option<(u64, u64)>,
-    /// Ends told in the minute since then.
-    ends: (u64, u32),
+    /// Ends of stalls that were over before they were looked at.
+    ends: Budget,
     /// Whose it is: the first one's pod and user.
     owner: Option<(Option<String>, u32)>,
 }
@@ -120,12 +119,11 @@ impl Crowds {
             return true;
         }
         let crowd = self.by_number.entry(crowd).or_default();
-        if time.saturating_sub(crowd.ends.0) >= MINUTE {
-            crowd.ends = (time, 0);
+        let tells = crowd.ends.has_room(time, SINGLY);
+        match tells {
+            true => crowd.ends.spend(),
+            false => crowd.ended += 1,
         }
-        crowd.ends.1 += 1;
-        let tells = crowd.ends.1 <= ENDS;
-        crowd.ended += u64::from(!tells);
         tells
     }
 
@@ -134,7 +132,7 @@ impl Crowds {
         self.by_number.retain(|_, crowd| {
             let told = crowd.told.is_some_and(|(count, _)| count > 0);
             let quiet = crowd.singly == 0 && crowd.more.is_empty() && crowd.ended == 0;
-            !quiet || told || now.saturating_sub(crowd.ends.0) < MINUTE && crowd.ends.1 > 0
+            !quiet || told || crowd.ends.was_asked(now, MINUTE)
         });
         let crowds = self.by_number.iter().filter(|(_, crowd)| {
             let (last, at) = crowd.told.unwrap_or((0, 0));
@@ -209,11 +207,11 @@ mod tests {
     #[test]
     fn the_first_few_of_a_crowd_are_told_and_all_of_the_hosts_own() {
         let mut crowds = Crowds::default();
-        assert_eq!(told(&mut crowds, 7, 0..3_000), SINGLY);
+        assert_eq!(told(&mut crowds, 7, 0..3_000), SINGLY as usize);
         assert_eq!(told(&mut crowds, 8, 3_000..3_001), 1);
         assert_eq!(told(&mut crowds, 0, 4_000..5_000), 1_000);
         assert_eq!(crowds.due(SECOND, false), [7]);
-        assert_eq!(crowds.by_number[&7].more.len(), 3_000 - SINGLY);
+        assert_eq!(crowds.by_number[&7].more.len(), 3_000 - SINGLY as usize);
     }
 
     #[test]
@@ -222,7 +220,7 @@ mod tests {
         told(&mut crowds, 7, 0..100);
         let ends: Vec<Left> = (0..100).map(|tid| crowds.leaves(tid)).collect();
         let counted = ends.iter().filter(|left| **left == Left::Counted).count();
-        assert_eq!(counted, 100 - SINGLY);
+        assert_eq!(counted, 100 - SINGLY as usize);
         assert_eq!(crowds.leaves(0), Left::Alone);
         assert_eq!(crowds.members.len(), 0);
         assert_eq!(crowds.by_number[&7].ended, counted as u64);
@@ -232,15 +230,15 @@ mod tests {
     fn a_stall_that_is_told_twice_is_one() {
         let mut crowds = Crowds::default();
         told(&mut crowds, 7, 0..20);
-        assert_eq!(told(&mut crowds, 7, 0..20), SINGLY);
-        assert_eq!(crowds.by_number[&7].more.len(), 20 - SINGLY);
+        assert_eq!(told(&mut crowds, 7, 0..20), SINGLY as usize);
+        assert_eq!(crowds.by_number[&7].more.len(), 20 - SINGLY as usize);
     }
 
     #[test]
     fn ends_that_nobody_has_seen_begin_are_few() {
         let mut crowds = Crowds::default();
         let ends = (0..1_000).filter(|time| crowds.tells_end(7, MINUTE + time));
-        assert_eq!(ends.count(), ENDS as usize);
+        assert_eq!(ends.count(), SINGLY as usize);
         assert!(crowds.tells_end(0, MINUTE) && crowds.tells_end(7, 3 * MINUTE));
     }
 }

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap};
 use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
 use self::held::Held;
-use super::budget::Budget;
+use super::allowance::Allowance;
 use crate::event::{Address, Netns, has_room};
 
 /// What the table concludes. Times are the kernel's, monotonic ns.
@@ -130,7 +130,7 @@ struct Known {
     /// since.
     learned: bool,
     /// Changes of its addresses that may be told.
-    budget: Budget,
+    budget: Allowance,
 }
 
 /// See the module's documentation.
@@ -326,8 +326,10 @@ impl NetTable {
     /// not been: somebody else spoke of it at `time`, so it was there then,
     /// however late it was found.
     pub(crate) fn claim(&mut self, inode: u32, time: u64, out: &mut Vec<Change>) -> Option<Netns> {
-        let mut living = self.known.values_mut();
-        let known = living.find(|known| known.net.inum == inode && !known.dying)?;
+        let known = self.known.get_mut(self.by_inode.get(&inode)?)?;
+        if known.net.inum != inode || known.dying {
+            return None;
+        }
         known.first_seen = known.first_seen.min(time);
         Self::report(known, out);
         Some(identity(known.net))
@@ -424,7 +426,7 @@ impl NetTable {
             missing_since: None,
             maker,
             learned: false,
-            budget: Budget::new(CHANGES_AT_ONCE, CHANGES_A_MINUTE),
+            budget: Allowance::new(CHANGES_AT_ONCE, CHANGES_A_MINUTE),
         };
         let before = self.known.insert(net.address, known);
         self.by_inode.insert(net.inum, net.address);

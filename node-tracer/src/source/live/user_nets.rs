@@ -10,7 +10,7 @@ use node_tracer_ebpf::record::Net;
 
 use super::{
     SECOND,
-    budget::Budget,
+    allowance::Allowance,
     nets::{Change, Seen, identity},
 };
 use crate::event::{Address, Netns};
@@ -32,7 +32,7 @@ const TOLD_PAUSE: u64 = 60 * SECOND;
 pub(super) struct UserNets {
     /// By the address of their `struct net`.
     known: HashMap<u64, Known>,
-    budget: Budget,
+    budget: Allowance,
     not_before: u64,
     /// Those of the last list that are not followed.
     others: Others,
@@ -58,7 +58,7 @@ impl UserNets {
     pub(super) fn new() -> Self {
         Self {
             known: HashMap::new(),
-            budget: Budget::new(AT_ONCE, A_MINUTE),
+            budget: Allowance::new(AT_ONCE, A_MINUTE),
             not_before: 0,
             others: Others::default(),
             told: Default::default(),
@@ -202,7 +202,7 @@ fn is_same(net: &Net, known: &Net) -> bool {
 }
 
 /// What is left of the budget.
-struct Room<'a>(&'a mut Budget, u64);
+struct Room<'a>(&'a mut Allowance, u64);
 
 impl Room<'_> {
     fn left(&mut self) -> bool {

@@ -67,3 +67,15 @@ fn nothing_is_known_from_nowhere() {
     assert_eq!((pods.name(), pods.first().unwrap()), (None, Vec::new()));
     assert!(!pods.poll(&mut Vec::new()));
 }
+
+#[test]
+fn what_is_missing_for_a_list_to_be_believed_stands_in_the_coverage() {
+    let server = Server::new(|path, _| match path.contains("/nodes/") {
+        true => Answer::Json(403, serde_json::json!({})),
+        false => Answer::Json(200, page(&[], 10, "")),
+    });
+    let mut pods = PodsSource::server(server.credentials(), "node-1").unwrap();
+    assert_eq!(news(&pods.first().unwrap()), ["API server 0 false"]);
+    let item = crate::coverage::of_pods(&Pods::Auto, Some("API server"), None, pods.doubt());
+    assert!(item.unknown[0].contains("grant get on nodes"), "{item:?}");
+}

@@ -40,6 +40,24 @@ fn without_a_list_nothing_is_said_of_a_pod_whatever_else_points_to_its_end() {
 }
 
 #[test]
+fn a_list_that_need_not_be_whole_is_said_to_be_so_whether_or_not_there_is_a_sandbox() {
+    let mut list = listed(3, &[]);
+    let mut gaps = |why: Option<&str>, story: &[Event]| {
+        if let What::PodsListed { doubt, .. } = &mut list.what {
+            *doubt = why.map(str::to_owned);
+        }
+        let mut node = Node::of(&[story, &[list.clone()]].concat());
+        assert_eq!(node.of_rule(500, GHOST), []);
+        let gaps = node.0.gaps().iter();
+        gaps.filter(|gap| gap.contains("nodes get")).count()
+    };
+    for story in [&[host(0)][..], &conflict()] {
+        assert_eq!(gaps(Some("the account lacks nodes get"), story), 1);
+        assert_eq!(gaps(None, story), 0);
+    }
+}
+
+#[test]
 fn a_sandbox_that_the_runtime_has_removed_is_in_no_ordinary_deletion() {
     let mut story = ghost_story();
     story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));

@@ -23,7 +23,7 @@ const STRUCTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("signal_struct", &["live", "group_exit_code"]),
-    ("cred", &["uid", "euid", "user_ns"]),
+    ("cred", &["uid", "euid", "user_ns", "cap_effective"]),
     ("user_namespace", &["parent", "owner", "level"]),
     (
         "nsproxy",

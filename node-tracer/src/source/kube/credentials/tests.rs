@@ -250,3 +250,36 @@ fn a_program_is_run_for_a_found_kubeconfig_only_if_no_other_user_can_have_writte
         assert_eq!(found().unwrap().server, "home");
     }
 }
+
+#[test]
+fn a_found_kubeconfig_names_files_only_if_no_other_user_can_have_written_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("home/.kube/config");
+    let found = |mode: u32| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let found = Credentials::found(folder.path(), environment(folder.path()));
+        found.map_err(|error| error.to_string())
+    };
+    let secret = folder.path().join("shadow");
+    std::fs::write(&secret, "s3cr3t").unwrap();
+    for name in ["tokenFile", "client-certificate", "client-key"] {
+        put(&path, "home", json!({ name: secret }));
+        let error = found(0o666).err().unwrap();
+        let advice = format!("give --kubeconfig {}", path.display());
+        assert!(error.contains(&advice) && error.contains(name), "{error}");
+        assert!(!error.contains("s3cr3t"), "{error}");
+        assert!(
+            Credentials::find(folder.path(), Some(&path)).is_ok(),
+            "given"
+        );
+        assert_eq!(found(0o600).unwrap().server, "home");
+    }
+    put(&path, "home", token());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let authority = format!(r#""certificate-authority":{secret:?},"server":"#);
+    std::fs::write(&path, text.replace(r#""server":"#, &authority)).unwrap();
+    let error = found(0o666).err().unwrap();
+    assert!(error.contains("certificate-authority"), "{error}");
+    assert_eq!(found(0o600).unwrap().server, "home");
+}

@@ -14,23 +14,23 @@ fn certificate(common_name: &str) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
 }
 
-fn load_text(text: &str, plugins: Plugins) -> Result<Loaded, String> {
+fn load_text(text: &str, origin: Origin) -> Result<Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, text).unwrap();
     let loaded = Kubeconfig::read(&[path], &Files::Own)
-        .and_then(|kubeconfig| load(&kubeconfig.unwrap(), "the-file", &Files::Own, plugins));
+        .and_then(|kubeconfig| load(&kubeconfig.unwrap(), "the-file", &Files::Own, origin));
     loaded.map_err(|error| fault::chain(&error))
 }
 
 #[test]
 fn a_broken_kubeconfig_is_said_to_be_so_without_its_content() {
     for text in ["token: [s3cr3t", "- s3cr3t", "users: s3cr3t"] {
-        let error = load_text(text, Plugins::Run).err().unwrap();
+        let error = load_text(text, Origin::Given).err().unwrap();
         assert!(error.contains("is no kubeconfig"), "{error}");
         assert!(!error.contains("s3cr3t"), "{error}");
     }
-    let error = load_text("", Plugins::Run).err().unwrap();
+    let error = load_text("", Origin::Given).err().unwrap();
     assert!(error.contains("has no current-context"), "{error}");
 }
 
@@ -71,10 +71,10 @@ fn each_flaw_is_named() {
         ),
     ];
     for (text, expected) in cases {
-        let error = load_text(&text, Plugins::Run).err().unwrap();
+        let error = load_text(&text, Origin::Given).err().unwrap();
         assert!(error.contains(expected), "{error}");
     }
-    let loaded = load_text(&good, Plugins::Refuse).unwrap();
+    let loaded = load_text(&good, Origin::Kubelet).unwrap();
     assert_eq!(
         (loaded.server.as_str(), loaded.node),
         ("10.0.0.1:6443", None)
@@ -87,16 +87,16 @@ fn another_program_is_run_only_for_the_user() {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "aws-iam-authenticator",
     } });
     let text = kubeconfig("https://10.0.0.1", exec);
-    let error = load_text(&text, Plugins::Refuse).err().unwrap();
+    let error = load_text(&text, Origin::Kubelet).err().unwrap();
     assert!(
         error.contains("another program (aws-iam-authenticator)"),
         "{error}"
     );
-    let loaded = load_text(&text, Plugins::Run).unwrap();
+    let loaded = load_text(&text, Origin::Given).unwrap();
     assert_eq!(loaded.plugin.unwrap().name(), "aws-iam-authenticator");
     let provider = json!({ "auth-provider": { "name": "gcp", "config": {} } });
     let text = kubeconfig("https://10.0.0.1", provider);
-    let error = load_text(&text, Plugins::Run).err().unwrap();
+    let error = load_text(&text, Origin::Given).err().unwrap();
     assert!(error.contains("the auth-provider gcp"), "{error}");
 }
 
@@ -125,7 +125,7 @@ fn of_several_files_the_first_that_has_a_thing_has_it() {
     ];
     put("token", String::from(" second\n"));
     let merged = Kubeconfig::read(&paths, &Files::Own).unwrap().unwrap();
-    let loaded = load(&merged, "files", &Files::Own, Plugins::Run).unwrap();
+    let loaded = load(&merged, "files", &Files::Own, Origin::Given).unwrap();
     assert_eq!(loaded.url, "https://first:1/k8s");
     assert_eq!(
         loaded.identity.authorization.as_deref(),
@@ -171,7 +171,7 @@ fn a_kubelets_files_are_looked_up_below_the_hosts_root() {
     let paths = [PathBuf::from("/etc/kubernetes/kubelet.conf")];
     let found = |host: &Files| {
         let kubeconfig = Kubeconfig::read(&paths, host).unwrap().unwrap();
-        load(&kubeconfig, "kubelet.conf", host, Plugins::Refuse)
+        load(&kubeconfig, "kubelet.conf", host, Origin::Kubelet)
     };
     let loaded = found(&host).unwrap();
     assert_eq!(loaded.node.as_deref(), Some("worker-7"));
@@ -191,7 +191,7 @@ fn a_node_is_known_by_its_user_too() {
     let text = kubeconfig("https://10.0.0.1", json!({ "token": "t" }))
         .replace(r#""u""#, r#""system:node:n1""#);
     assert_eq!(
-        load_text(&text, Plugins::Run).unwrap().node.as_deref(),
+        load_text(&text, Origin::Given).unwrap().node.as_deref(),
         Some("n1")
     );
 }

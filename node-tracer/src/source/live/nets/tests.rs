@@ -731,3 +731,21 @@ fn who_changes_addresses_without_end_is_told_of_within_a_budget() {
     assert_eq!(table.cut(changes).count(), 0, "nor is it read");
     assert_eq!(table.cut(later).collect::<Vec<_>>(), [net]);
 }
+
+#[test]
+fn what_is_spoken_of_is_found_among_very_many_without_going_through_them() {
+    const MANY: u32 = 20_000;
+    let mut table = NetTable::new(HOOKS);
+    let mut out = Vec::new();
+    for n in 0..MANY {
+        table.noticed(net((1 << 40) + u64::from(n), 0, n, 1), 1, &mut out);
+    }
+    let started = std::time::Instant::now();
+    let found = (0..MANY).filter(|n| table.claim(*n, 2, &mut out).is_some());
+    assert_eq!(found.count(), MANY as usize);
+    assert!(
+        started.elapsed().as_millis() < 500,
+        "{:?}",
+        started.elapsed()
+    );
+}
