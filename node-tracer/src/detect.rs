@@ -53,11 +53,11 @@ use self::{
 };
 use crate::{
     clock::Timestamp,
-    event::{ADDRESSES, FdHolder},
+    event::{ADDRESSES, Device, FdHolder},
     finding::Finding,
     model::{
         Model, OWNERS,
-        netns::{NETNS, NetnsEntry, Serial},
+        netns::{NETNS, NetnsEntry, Serial, Wiring},
         runtime::{CRI, SandboxList},
     },
     wording::plural::counted,
@@ -215,8 +215,12 @@ impl<'a> View<'a> {
     /// and for all that is known something leads out of it.
     pub(crate) fn may_be_pods(&self, entry: &NetnsEntry) -> bool {
         let leads_out = || {
+            let leads = |wiring: &Wiring, device: &Device| {
+                let to_host = wiring.leads_to_host(device);
+                to_host.unwrap_or(device.link_nsid.is_some())
+            };
             let wiring = entry.wiring.as_ref();
-            wiring.is_none_or(|it| it.devices.iter().any(|device| device.link_nsid.is_some()))
+            wiring.is_none_or(|it| it.devices.iter().any(|device| leads(it, device)))
         };
         entry.is_strangers() && !entry.is_users() && leads_out()
     }

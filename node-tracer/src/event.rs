@@ -368,6 +368,10 @@ pub(crate) enum What {
         /// Neighbours that are gateways of these, and permanent ones.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         neighbours: Vec<Neighbour>,
+        /// The ID that it has for the host's namespace, which is the `link_nsid` of
+        /// devices that lead there; negative if it has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_nsid: Option<i32>,
     },
     /// A sandbox, or what a pod needs besides it, could not be made.
     SandboxFailed {

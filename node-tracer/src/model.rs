@@ -58,6 +58,7 @@ use runtime::Runtime;
 use sandbox::CallEnd;
 use starts::Starts;
 use task::BlockedTasks;
+use tie::HostEnds;
 use waiting::WaitingDevices;
 
 /// Cause under which entries are counted that a full table did not take.
@@ -88,6 +89,8 @@ pub(crate) struct Model {
     pub(crate) runtime: Runtime,
     /// CNI's networks, attachments and reservations, as last listed.
     pub(crate) cni: Cni,
+    /// The host's ends of cables.
+    host_ends: HostEnds,
     /// CNI calls that were seen.
     pub(crate) calls: Calls,
     /// What living sandboxes had and have lost.
@@ -392,14 +395,18 @@ impl Model {
                 devices,
                 routes,
                 neighbours,
+                host_nsid,
             } => {
                 let wiring = netns::Wiring {
                     at: time,
                     devices: devices.clone(),
                     routes: routes.clone(),
                     neighbours: neighbours.clone(),
+                    host_nsid: *host_nsid,
                 };
-                self.netns.wired(*netns, time, wiring) | self.tie(*netns, time)
+                self.netns.wired(*netns, time, wiring)
+                    | self.host_wired(*netns, time, devices)
+                    | self.tie(*netns, time)
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
             // See `made`.

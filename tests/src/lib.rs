@@ -62,6 +62,7 @@ pub mod kube;
 pub mod kubepods;
 pub mod links;
 pub mod look;
+pub mod manifest;
 pub mod memory;
 pub mod netns;
 pub mod network;

@@ -1,7 +1,9 @@
 //! Virtual cables: which end of a veth or netkit pair belongs to which.
 //!
 //! Each end names the other's index. Indexes are a namespace's own, so that
-//! several pairs can look alike.
+//! several pairs can look alike, and whoever makes a pair chooses both. Whether a
+//! device leads to the host the kernel says, by the ID that its namespace has for
+//! the host's.
 
 use std::collections::HashMap;
 
@@ -22,6 +24,25 @@ pub(crate) struct End<'a> {
     pub(crate) wiring: &'a Wiring,
     /// The end itself.
     pub(crate) device: &'a Device,
+}
+
+impl End<'_> {
+    /// Whether this is the other end of a device, as far as the kernel says which
+    /// of them leads to the host; `None` if it does not.
+    fn is_of(&self, entry: &NetnsEntry, device: &Device) -> Option<bool> {
+        let leads = |entry: &NetnsEntry, wiring: Option<&Wiring>, device| {
+            let wiring = wiring.filter(|_| !entry.host)?;
+            wiring.leads_to_host(device)
+        };
+        let there = leads(entry, entry.wiring.as_ref(), device);
+        let back = leads(self.entry, Some(self.wiring), self.device);
+        match (entry.host, self.entry.host) {
+            (true, false) => back,
+            (false, true) => there,
+            (false, false) => (there == Some(true) || back == Some(true)).then_some(false),
+            (true, true) => None,
+        }
+    }
 }
 
 /// All ends that were found, in namespaces that live and in those that are
@@ -73,10 +94,14 @@ impl<'a> Cables<'a> {
         hosts_id.is_some_and(|id| device.link_nsid != Some(id))
     }
 
-    /// The host's ID in a namespace, as far as another device than this one, of
-    /// which only an end on the host can be the other, shows it.
+    /// The host's ID in a namespace: as the kernel says, or as far as another
+    /// device than this one, of which only an end on the host can be the other,
+    /// shows it.
     fn hosts_id(&self, entry: &NetnsEntry, device: &Device) -> Option<i32> {
         let wiring = entry.wiring.as_ref().filter(|_| !entry.host)?;
+        if wiring.host_nsid.is_some() {
+            return wiring.host_nsid;
+        }
         let leads_to_host = |other: &&Device| {
             let ends = self.others(other);
             other.index != device.index && !ends.is_empty() && ends.iter().all(|it| it.entry.host)
@@ -96,7 +121,10 @@ impl<'a> Cables<'a> {
     /// own.
     pub(super) fn can_be_elsewhere(&self, entry: &NetnsEntry, device: &Device) -> bool {
         let mut others = self.others(device).iter();
-        others.any(|end| end.entry.serial != entry.serial)
+        others.any(|end| {
+            let is_elsewhere = end.entry.serial != entry.serial;
+            is_elsewhere && end.is_of(entry, device) != Some(false)
+        })
     }
 
     /// The other end of a device. If several look like it, the one on the host
@@ -105,27 +133,25 @@ impl<'a> Cables<'a> {
     /// plugged in elsewhere.
     pub(crate) fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
         let end = self.likely_end(entry, device)?;
-        let mut back = self.others(end.device).iter();
+        let back = self.others(end.device).iter();
+        let mut back = back.filter(|back| back.is_of(end.entry, end.device) != Some(false));
         // With equal indexes it looks like its own other end, too.
         let leads_away = end.device.link_nsid.is_some();
         let is_its = |back: &End<'_>| {
             let is_itself = back.entry.serial == end.entry.serial;
             back.entry.serial == entry.serial || (is_itself && leads_away)
         };
-        (end.entry.host || back.all(is_its)).then_some(end)
+        let is_certain = end.is_of(entry, device) == Some(true);
+        (end.entry.host || is_certain || back.all(is_its)).then_some(end)
     }
 
-    /// Whether a cable certainly leads from a namespace to the host: there is an
-    /// end that leads back, and to nothing else that is known.
+    /// Whether a cable certainly leads from a namespace to the host: the kernel
+    /// says so, and a device of the host's leads back.
     pub(super) fn is_on_host(&self, entry: &NetnsEntry) -> bool {
         let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
         devices.any(|device| {
-            let end = self.other_end(entry, device).filter(|end| end.entry.host);
-            device.link_nsid.is_some()
-                && end.is_some_and(|end| {
-                    let mut back = self.others(end.device).iter();
-                    back.all(|back| back.entry.serial == entry.serial)
-                })
+            let mut ends = self.others(device).iter();
+            ends.any(|end| end.entry.host && end.is_of(entry, device) == Some(true))
         })
     }
 
@@ -138,9 +164,14 @@ impl<'a> Cables<'a> {
         let fits = |end: &End<'_>| {
             let is_there = (end.entry.serial != entry.serial) == is_elsewhere;
             let by_id = hosts_id.is_none_or(|id| (device.link_nsid == Some(id)) == end.entry.host);
-            is_there && by_id
+            is_there && by_id && end.is_of(entry, device) != Some(false)
         };
-        let mut others = self.others(device).iter().copied().filter(fits);
+        let certain = |end: &&End<'_>| end.is_of(entry, device) == Some(true);
+        let others = self.others(device).iter();
+        if let Some(certain) = others.clone().find(certain) {
+            return Some(*certain);
+        }
+        let mut others = others.copied().filter(fits);
         let first = others.next()?;
         if first.entry.host {
             return Some(first);
@@ -262,6 +293,29 @@ mod tests {
         assert!(past_host(&[stacked, port.clone()]));
         assert!(!past_host(std::slice::from_ref(&port)), "it may lead there");
         assert!(!past_host(&[veth(3, "eth0", 8), veth(31, "veth1", 2)]));
+    }
+
+    #[test]
+    fn a_device_with_the_numbers_of_a_cable_to_the_host_leads_there_only_if_the_kernel_says_so() {
+        let numbered = |inode, host_nsid| {
+            let devices = devices(5, inode, &[veth(3, "eth0", 8)], &[], &[]);
+            host_called(host_nsid, devices)
+        };
+        let hosts = devices(5, 1, &[veth(8, "cali1", 3)], &[], &[]);
+        let far = devices(5, 300, &[veth(8, "far", 3)], &[], &[]);
+        let mut story = [100, 200, 300].map(|inode| found(1, inode)).to_vec();
+        story.extend([host(0), hosts, far, numbered(200, 0), numbered(100, -1)]);
+        assert_eq!(other_end(&story, 3), Some(300));
+        let node = Node::of(&story);
+        let model = node.0.model();
+        let cables = Cables::new(model);
+        let entry = |inode| model.netns.get(ns(inode)).unwrap();
+        assert!(cables.is_on_host(entry(200)));
+        assert!(!cables.is_on_host(entry(100)));
+        // From the host it leads to that of which the kernel says so.
+        let device = entry(1).wiring.as_ref().unwrap().device(8).unwrap();
+        let end = cables.other_end(entry(1), device).unwrap();
+        assert_eq!(end.entry.id, ns(200));
     }
 
     #[test]

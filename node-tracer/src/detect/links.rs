@@ -200,11 +200,16 @@ fn peer<'a>(
     wiring: &Wiring,
     nsid: i32,
 ) -> Option<&'a NetnsEntry> {
+    let host = || view.model.netns.live().find(|other| other.host);
+    if wiring.host_nsid == Some(nsid) && !entry.host {
+        return host();
+    }
     let devices = wiring.devices.iter();
     let mut cables = devices.filter(|it| it.is_cable() && it.link_nsid == Some(nsid));
     match cables.next() {
         Some(cable) => Some(view.cables().other_end(entry, cable)?.entry),
-        None => view.model.netns.live().find(|other| other.host),
+        None if wiring.host_nsid.is_some() => None,
+        None => host(),
     }
 }
 

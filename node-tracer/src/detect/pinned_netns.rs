@@ -151,8 +151,10 @@ pub(crate) fn sandbox_of<'a>(
 ) -> Option<&'a RuntimeSandbox> {
     let id = entry.sandbox.id.as_deref();
     let by_id = id.and_then(|id| list.of_container(id));
-    // Where it is or was mounted.
-    let (paths, source) = (entry.paths.iter(), list.source.as_str());
+    // Where it is or was mounted. In mounts of their own users name it as they
+    // like.
+    let paths = entry.paths.iter().filter(|_| !entry.is_strangers());
+    let source = list.source.as_str();
     let by_path = paths.flat_map(|path| view.unresolved().at(source, path));
     let all = list.in_netns(entry.id).chain(by_id).chain(by_path.copied());
     all.max_by_key(|sandbox| sandbox.ready != Some(false))
@@ -233,6 +235,9 @@ fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
         // A guest's thread can have been in any namespace.
         None | Some(Known::Cgroup { .. }) => {}
         Some(known) => return Some(Tie::Sandbox(known)),
+    }
+    if entry.is_users() {
+        return None;
     }
     let crio = answering(model).is_some_and(name::is_crio);
     let mut paths = entry.paths.iter().map(|path| path.as_path());

@@ -81,6 +81,9 @@ pub(crate) struct Attachment {
     /// MAC address of the interface in the sandbox, as the plugin told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mac: Option<String>,
+    /// Devices on the host that the plugin told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) host_devices: Vec<String>,
     /// The pod, from the cached `CNI_ARGS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<PodRef>,
@@ -310,6 +313,12 @@ impl Device {
     pub(crate) fn can_be_parent(&self) -> bool {
         let kind = self.kind.as_deref();
         !matches!(kind, Some("macvlan" | "ipvlan" | "macvtap" | "ipvtap"))
+    }
+
+    /// Whether it leads where another one does, under the same name.
+    pub(crate) fn is_plugged_as(&self, other: &Self) -> bool {
+        (&self.name, self.index, self.link, self.link_nsid)
+            == (&other.name, other.index, other.link, other.link_nsid)
     }
 
     /// Whether it is one end of a virtual cable, of whatever make.

@@ -263,6 +263,7 @@ fn cached(attachment: &Attachment) -> CallPart {
         netns_path,
         netns,
         mac: _,
+        host_devices: _,
         pod,
         ips,
         written,

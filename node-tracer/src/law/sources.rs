@@ -321,7 +321,8 @@ impl Teller<'_> {
             }
             told.push(event);
         }
-        told.push(story::devices(time, inode, devices, &[], &[]));
+        let devices = story::devices(time, inode, devices, &[], &[]);
+        told.push(story::host_called(0, devices));
     }
 
     /// The host's own namespace, with its ends of the pods' cables.
@@ -366,10 +367,7 @@ impl Teller<'_> {
                 Link::Macvlan(_) | Link::Ipvlan(_) | Link::Physical(_) => continue,
             };
             let index = host_end(inode, inside);
-            let name = match attached.link {
-                Link::Bridge(_) => format!("veth{index:08x}"),
-                _ => format!("cali{index:011x}"),
-            };
+            let name = host_end_name(attached, index);
             devices.push(Device {
                 master,
                 link_nsid: Some(inode as i32),
@@ -522,6 +520,9 @@ impl Teller<'_> {
             &[device(1, "lo", None), eth0],
             told,
         );
+        // It leads to the pod.
+        let last = told.pop().map(|devices| story::host_called(-1, devices));
+        told.extend(last);
         let mut task = Task {
             pod_uid: Some(pod.uid.clone()),
             container_id: Some(app(sandbox)),
@@ -890,6 +891,7 @@ fn attachments(pod: &TruePod, sandbox: &TrueSandbox) -> Vec<Attachment> {
         ifname: ifname.to_owned(),
         netns_path: mount(sandbox.inode),
         netns: sandbox.is_mounted().then(|| ns(sandbox.inode)),
+        host_devices: host_devices(sandbox, attached),
         mac,
         pod: Some(pod_ref(pod)),
         ips: vec![IpAddr::from(attached.address)],
@@ -900,6 +902,14 @@ fn attachments(pod: &TruePod, sandbox: &TrueSandbox) -> Vec<Attachment> {
         .second
         .map(|second| one("fast", "net1", second, None));
     std::iter::once(first).chain(second).collect()
+}
+
+fn host_devices(sandbox: &TrueSandbox, attached: Attached) -> Vec<String> {
+    let host_end = host_end(sandbox.inode, index(sandbox));
+    match attached.link {
+        Link::Macvlan(_) | Link::Ipvlan(_) | Link::Physical(_) => Vec::new(),
+        _ => vec![host_end_name(attached, host_end)],
+    }
 }
 
 /// The inode of what a pod has made inside.
@@ -914,6 +924,14 @@ fn index(sandbox: &TrueSandbox) -> u32 {
 
 fn host_end(inode: u32, inside: u32) -> u32 {
     inode * 20 + inside
+}
+
+/// Its name, which CNI tells.
+fn host_end_name(attached: Attached, index: u32) -> String {
+    match attached.link {
+        Link::Bridge(_) => format!("veth{index:08x}"),
+        _ => format!("cali{index:011x}"),
+    }
 }
 
 fn mac(inode: u32) -> String {

@@ -148,6 +148,7 @@ mod tests {
                 devices: Vec::new(),
                 routes: Vec::new(),
                 neighbours: Vec::new(),
+                host_nsid: None,
             },
         )
     }

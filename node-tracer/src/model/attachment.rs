@@ -228,6 +228,7 @@ mod tests {
             netns_path: String::new(),
             netns: None,
             mac: None,
+            host_devices: Vec::new(),
             pod: None,
             ips: vec![ip(5)],
             written: s(0),

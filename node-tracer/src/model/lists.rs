@@ -4,7 +4,7 @@
 use super::{Model, netns::NetnsEntry, tie};
 use crate::{
     clock::Timestamp,
-    event::{Netns, RuntimeSandbox, What},
+    event::{Device, Netns, RuntimeSandbox, What},
 };
 
 impl Model {
@@ -72,13 +72,30 @@ impl Model {
         let Some(entry) = self.netns.resolve(netns, time) else {
             return false;
         };
-        tie::tie(entry, &self.runtime, &self.cni, &self.pods, time)
+        let (runtime, cni) = (&self.runtime, &self.cni);
+        tie::tie(entry, runtime, cni, &self.host_ends, &self.pods, time)
+    }
+
+    /// The devices of a namespace: if it is the host's, one may be the other end
+    /// of what nobody has named yet.
+    pub(super) fn host_wired(&mut self, netns: Netns, time: Timestamp, devices: &[Device]) -> bool {
+        let host = self.netns.get(netns).is_some_and(|entry| entry.host);
+        if !host || !self.host_ends.set(devices) {
+            return false;
+        }
+        let (runtime, cni) = (&self.runtime, &self.cni);
+        let unnamed = self.netns.live_mut();
+        let unnamed = unnamed.filter(|entry| entry.sandbox.id.is_none());
+        unnamed.fold(false, |changed, entry| {
+            tie::tie(entry, runtime, cni, &self.host_ends, &self.pods, time) | changed
+        })
     }
 
     /// Every one of them.
     fn tie_all(&mut self, time: Timestamp) -> bool {
+        let (runtime, cni) = (&self.runtime, &self.cni);
         for entry in self.netns.live_mut() {
-            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
+            tie::tie(entry, runtime, cni, &self.host_ends, &self.pods, time);
         }
         true
     }
@@ -94,8 +111,9 @@ impl Model {
             let of_pod = uid.is_some() && uid == entry.sandbox.uid();
             there || of_pod || sandbox.ids().any(|id| entry.sandbox.has_container(id))
         };
+        let (runtime, cni) = (&self.runtime, &self.cni);
         for entry in self.netns.live_mut().filter(|entry| may_be(entry)) {
-            tie::tie(entry, &self.runtime, &self.cni, &self.pods, time);
+            tie::tie(entry, runtime, cni, &self.host_ends, &self.pods, time);
         }
         true
     }

@@ -194,6 +194,7 @@ impl Lost {
                 devices,
                 routes,
                 neighbours,
+                host_nsid,
             } => {
                 let Some(entry) = table.get(*netns) else {
                     return false;
@@ -203,6 +204,7 @@ impl Lost {
                     devices: devices.clone(),
                     routes: routes.clone(),
                     neighbours: neighbours.clone(),
+                    host_nsid: *host_nsid,
                 };
                 match entry.host {
                     true => self.host_listed(tables, &wiring),

@@ -1,12 +1,52 @@
 //! Ties a network namespace to the sandbox that a runtime or libcni's cache
 //! knows, in order of certainty: the namespace itself, a container with a task
-//! in it, and last the same pod with the same address.
+//! in it, and last the same pod with the same address, or the device that CNI
+//! made. What is in a namespace is written by whoever is root there, so that
+//! device is known by its end on the host.
+
+use std::collections::HashMap;
 
 use super::{attachment::Cni, netns::NetnsEntry, pods::Pods, runtime::Runtime};
 use crate::{
     clock::Timestamp,
-    event::{Attachment, RuntimeSandbox, Task},
+    event::{Attachment, Device, RuntimeSandbox, Task},
 };
+
+/// The host's ends of cables, by index, as last listed.
+#[derive(Debug, Default)]
+pub(super) struct HostEnds(HashMap<u32, Device>);
+
+impl HostEnds {
+    /// Takes the cables among all devices of the host. Returns whether any has
+    /// changed.
+    pub(super) fn set(&mut self, devices: &[Device]) -> bool {
+        let cables = || {
+            let cables = devices.iter().filter(|device| device.is_cable());
+            cables.filter(|device| device.link.is_some() && device.link_nsid.is_some())
+        };
+        let is_known = |device: &Device| {
+            let known = self.0.get(&device.index);
+            known.is_some_and(|known| known.is_plugged_as(device))
+        };
+        if cables().count() == self.0.len() && cables().all(is_known) {
+            return false;
+        }
+        self.0 = cables().map(|it| (it.index, it.clone())).collect();
+        true
+    }
+
+    /// The name of the device on the host that certainly is the other end.
+    fn of(&self, entry: &NetnsEntry, device: &Device) -> Option<&str> {
+        let end = self.0.get(&device.link?)?;
+        let is_its = end.link == Some(device.index) && leads_to_host(entry, device);
+        (is_its && device.is_cable()).then_some(end.name.as_str())
+    }
+}
+
+fn leads_to_host(entry: &NetnsEntry, device: &Device) -> bool {
+    let wiring = entry.wiring.as_ref();
+    wiring.and_then(|wiring| wiring.leads_to_host(device)) == Some(true)
+}
 
 /// Fills in what is known of a namespace's sandbox. Returns whether anything
 /// is new.
@@ -14,6 +54,7 @@ pub(super) fn tie(
     entry: &mut NetnsEntry,
     runtime: &Runtime,
     cni: &Cni,
+    host_ends: &HostEnds,
     pods: &Pods,
     time: Timestamp,
 ) -> bool {
@@ -38,7 +79,7 @@ pub(super) fn tie(
             changed |= entry.sandbox.note_named();
         }
     }
-    if let Some(attachment) = attachment(entry, cni) {
+    if let Some(attachment) = attachment(entry, cni, host_ends) {
         changed |= entry.sandbox.note_attachment(attachment);
         let netns = attachment.netns;
         let there = netns.is_some_and(|netns| netns.inode == entry.id.inode);
@@ -131,7 +172,11 @@ fn newest(sandbox: &&RuntimeSandbox) -> (Option<Timestamp>, u32) {
     (sandbox.created, sandbox.attempt)
 }
 
-fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
+fn attachment<'a>(
+    entry: &NetnsEntry,
+    cni: &'a Cni,
+    host_ends: &HostEnds,
+) -> Option<&'a Attachment> {
     let inode = entry.id.inode;
     let elsewhere =
         |attachment: &&Attachment| attachment.netns.is_some_and(|netns| netns.inode != inode);
@@ -157,19 +202,48 @@ fn attachment<'a>(entry: &NetnsEntry, cni: &'a Cni) -> Option<&'a Attachment> {
     let uid = entry.sandbox.uid();
     let of_pod = uid.into_iter().flat_map(|uid| cni.of_pod(uid));
     let same = of_pod.filter(|attachment| has_any(entry, &attachment.ips));
-    // The device that CNI made is in it, with the address that CNI gave it:
-    // that needs neither a task nor a mount.
+    // The device that CNI made is in it, with the address that CNI gave it: that
+    // needs neither a task nor a mount.
     let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
-    let macs = devices.filter_map(|device| device.mac.as_deref());
-    let made = macs.flat_map(|mac| cni.with_mac(mac));
-    // A user gives devices any MAC and any address; a runtime is root.
-    let made = made.filter(|attachment| !entry.is_users() && has_any(entry, &attachment.ips));
+    let made = devices.filter_map(|device| Some((device.mac.as_deref()?, device)));
+    let made = made.flat_map(|(mac, device)| {
+        let with_mac = cni.with_mac(mac);
+        with_mac.filter(|attachment| is_made_by_cni(entry, device, attachment, host_ends))
+    });
+    let is_anothers = |attachment: &Attachment| {
+        let id = entry.sandbox.id.as_ref();
+        let of = attachment.pod.as_ref().and_then(|pod| pod.uid.as_deref());
+        let uid = entry.sandbox.uid();
+        id.is_some_and(|id| *id != attachment.container_id)
+            || uid.is_some_and(|uid| of.is_some_and(|of| of != uid))
+    };
+    let made = made.filter(|attachment| {
+        !entry.is_users() && !is_anothers(attachment) && has_any(entry, &attachment.ips)
+    });
     // The latest: an address is given out again and again.
     there
         .chain(same)
         .chain(made)
         .filter(|attachment| attachment.pod.is_some() && !elsewhere(attachment))
         .max_by_key(|attachment| attachment.written)
+}
+
+/// Whether a device is what CNI made for an attachment, of which it has the MAC.
+/// Root in a pod gives any device any MAC and address, but puts no end on the
+/// host, and makes nothing of the host's own devices. What CNI has made of those
+/// is as good as its MAC only while nobody is there who could change that.
+fn is_made_by_cni(
+    entry: &NetnsEntry,
+    device: &Device,
+    attachment: &Attachment,
+    host_ends: &HostEnds,
+) -> bool {
+    if device.is_cable() {
+        let end = host_ends.of(entry, device);
+        return end.is_some_and(|end| attachment.host_devices.iter().any(|name| name == end));
+    }
+    let nobodys = entry.user_ns.is_none() && entry.held_at.is_some() && entry.task_count == 0;
+    nobodys && (device.hardware.is_some() || leads_to_host(entry, device))
 }
 
 fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
@@ -188,24 +262,28 @@ mod tests {
     fn cached(netns: Option<u32>, mac: Option<&str>) -> Event {
         let attachment = Attachment {
             mac: mac.map(str::to_owned),
+            host_devices: vec![String::from("cni0"), String::from("veth1")],
             ..attachment("sandbox-old", netns, 5, 4)
         };
         attached(60, &[attachment])
     }
 
-    fn devices(inode: u32) -> Event {
-        let what = What::NetnsDevices {
-            netns: ns(inode),
-            devices: vec![Device {
-                index: 2,
-                name: String::from("eth0"),
-                mac: Some(MAC.to_owned()),
-                ..Device::default()
-            }],
-            routes: Vec::new(),
-            neighbours: Vec::new(),
-        };
-        at(50, what)
+    fn with_mac(device: Device) -> Device {
+        Device {
+            mac: Some(MAC.to_owned()),
+            ..device
+        }
+    }
+
+    /// A device of that MAC, in a namespace that has 0 for the host's, if any.
+    fn wired(inode: u32, device: &Device, host_nsid: i32) -> Event {
+        let device = with_mac(device.clone());
+        host_called(host_nsid, devices(50, inode, &[device], &[], &[]))
+    }
+
+    /// The host, with a cable to device 2 of another namespace.
+    fn plugged(name: &str) -> [Event; 2] {
+        [host(30), devices(49, 1, &[veth(8, name, 2)], &[], &[])]
     }
 
     fn sandbox(events: &[Event], inode: u32) -> Option<String> {
@@ -217,46 +295,98 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_without_task_and_mount_is_known_by_the_device_that_cni_made() {
-        let story = [found(40, 100), added(40, 100, 5), devices(100)];
-        let with = |mac| [&story[..], &[cached(None, mac)]].concat();
-        assert_eq!(
-            sandbox(&with(Some(MAC)), 100).as_deref(),
-            Some("sandbox-old")
-        );
-        assert_eq!(sandbox(&with(None), 100), None);
-        assert_eq!(sandbox(&with(Some("aa:00:00:00:00:03")), 100), None);
+    fn a_namespace_without_task_and_mount_is_known_by_the_cable_that_cni_made() {
+        let eth0 = veth(2, "eth0", 8);
+        let story = |last, mac| {
+            let inside = [found(40, 100), added(40, 100, last), wired(100, &eth0, 0)];
+            [&plugged("veth1"), &inside[..], &[cached(None, mac)]].concat()
+        };
+        let known = story(5, Some(MAC));
+        assert_eq!(sandbox(&known, 100).as_deref(), Some("sandbox-old"));
         // In whatever order they come.
-        let mut late = with(Some(MAC));
-        late.rotate_right(1);
-        assert_eq!(sandbox(&late, 100).as_deref(), Some("sandbox-old"));
-        // The device has another address by now.
-        let other = [
-            found(40, 100),
-            added(40, 100, 6),
-            devices(100),
-            cached(None, Some(MAC)),
-        ];
-        assert_eq!(sandbox(&other, 100), None);
+        for first in 1..known.len() {
+            let mut late = known[1..].to_vec();
+            late.rotate_left(first);
+            late.insert(0, known[0].clone());
+            assert_eq!(sandbox(&late, 100).as_deref(), Some("sandbox-old"));
+        }
+        assert_eq!(sandbox(&story(5, None), 100), None);
+        assert_eq!(sandbox(&story(5, Some("aa:00:00:00:00:03")), 100), None);
+        assert_eq!(sandbox(&story(6, Some(MAC)), 100), None, "by now");
     }
 
     #[test]
-    fn a_device_that_a_user_has_made_is_not_the_one_that_cni_made() {
-        let story = |uid| {
-            let found = of_user(found(40, 100), uid);
-            let all = [
-                found,
-                added(40, 100, 5),
-                devices(100),
-                cached(None, Some(MAC)),
-            ];
-            sandbox(&all, 100)
+    fn a_device_that_root_in_a_pod_has_made_is_not_the_one_that_cni_made() {
+        let with = |host_end: &str, device: &Device, host_nsid| {
+            let inside = [found(40, 100), added(40, 100, 5)];
+            let its = [wired(100, device, host_nsid), cached(None, Some(MAC))];
+            sandbox(&[&plugged(host_end), &inside[..], &its].concat(), 100)
         };
-        assert_eq!(story(65_534), None);
-        assert_eq!(
-            story(0).as_deref(),
-            Some("sandbox-old"),
-            "a runtime is root"
+        let eth0 = veth(2, "eth0", 8);
+        assert!(with("veth1", &eth0, 0).is_some());
+        // A cable of its own, with the numbers of that to the host.
+        assert_eq!(with("veth1", &eth0, -1), None);
+        assert_eq!(with("veth1", &eth0, 7), None);
+        // A pod's own cable, with another MAC than it was made with.
+        assert_eq!(with("veth2", &eth0, 0), None);
+        let dummy = Device {
+            kind: Some(String::from("dummy")),
+            link: None,
+            link_nsid: None,
+            ..eth0.clone()
+        };
+        assert_eq!(with("veth1", &dummy, 0), None);
+        // What the kernel was not asked for is not known.
+        let unasked = devices(50, 100, &[with_mac(eth0)], &[], &[]);
+        let inside = [found(40, 100), added(40, 100, 5), unasked];
+        let story = [&plugged("veth1"), &inside[..], &[cached(None, Some(MAC))]].concat();
+        assert_eq!(sandbox(&story, 100), None);
+    }
+
+    #[test]
+    fn what_cni_made_of_a_device_of_the_hosts_is_known_while_nobody_can_change_its_mac() {
+        let macvlan = Device {
+            kind: Some(String::from("macvlan")),
+            ..veth(2, "net1", 3)
+        };
+        let with = |found: Event, held: &[Event], host_nsid| {
+            let its = [
+                wired(100, &macvlan, host_nsid),
+                cached(None, Some(MAC)),
+                added(61, 100, 5),
+            ];
+            sandbox(&[&[found], held, &its].concat(), 100)
+        };
+        let empty = [holders(41, 100, &[], &[])];
+        assert!(with(found(40, 100), &empty, 0).is_some());
+        assert_eq!(with(found(40, 100), &empty, 7), None, "on another's device");
+        assert_eq!(with(found(40, 100), &[], 0), None, "not looked into");
+        let task = Task {
+            pod_uid: None,
+            container_id: None,
+            ..pod_task(9, "app", OLD, "app-old")
+        };
+        let inhabited = [holders(41, 100, &[task], &[])];
+        assert_eq!(with(found(40, 100), &inhabited, 0), None);
+        let own = of_user(found(40, 100), 0);
+        assert_eq!(with(own, &empty, 0), None, "root of a pod is root there");
+    }
+
+    #[test]
+    fn a_cable_in_a_users_namespace_or_another_pods_is_not_the_sandboxs() {
+        let eth0 = veth(2, "eth0", 8);
+        let with = |found: Event, tasks: &[Task]| {
+            let inside = [found, holders(41, 100, tasks, &[]), added(42, 100, 5)];
+            let its = [wired(100, &eth0, 0), cached(None, Some(MAC))];
+            sandbox(&[&plugged("veth1"), &inside[..], &its].concat(), 100)
+        };
+        assert_eq!(with(of_user(found(40, 100), 65_534), &[]), None);
+        let own = with(of_user(found(40, 100), 0), &[]);
+        assert_eq!(own.as_deref(), Some("sandbox-old"), "a runtime is root");
+        let others = [pod_task(9, "app", OTHER, "app-other")];
+        assert_ne!(
+            with(found(40, 100), &others).as_deref(),
+            Some("sandbox-old")
         );
     }
 

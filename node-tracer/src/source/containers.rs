@@ -244,7 +244,8 @@ pub(crate) fn is_shim(comm: &str) -> bool {
 
 /// The sandboxes and containers that shims watch over. `pids` are processes
 /// that have a shim's name ([`is_shim`]): names prove nothing, so each must
-/// also work in a container's folder and must itself be in no container.
+/// also be of the node's root, work in a container's folder of the node, and be
+/// in no container itself.
 ///
 /// # Errors
 /// See [`ContainersError`].
@@ -253,7 +254,7 @@ pub(crate) fn of_shims(
     procfs: &Procfs,
     pids: Vec<u32>,
 ) -> Result<Existing, ContainersError> {
-    let proc = root.join("proc");
+    let (root, proc) = (root.to_owned(), root.join("proc"));
     let owners = procfs.task_owners(pids.clone());
     let outside = |owner: &Owner| match owner {
         Owner::Pod(owner) => owner.container_id.is_none(),
@@ -266,18 +267,39 @@ pub(crate) fn of_shims(
         .collect();
     // Not the command line: reading that can wait for a stuck process.
     let read = move || {
-        let links = pids
-            .into_iter()
-            .filter_map(|pid| fs::read_link(proc.join(pid.to_string()).join("cwd")).ok());
-        links.filter_map(|folder| watched(&folder)).collect()
+        let root = Root::open(&root)?;
+        let folder = |pid: u32| proc.join(pid.to_string());
+        let first = folder(1);
+        let nodes = (uids(&first), mounts(&first));
+        let watched = |pid: u32| {
+            let shim = folder(pid);
+            let cwd = fs::read_link(shim.join("cwd")).ok()?;
+            let is_there = || root.uid(&cwd).is_some();
+            let is_nodes = uids(&shim) == nodes.0 && (mounts(&shim) == nodes.1 || is_there());
+            watched(&cwd).filter(|_| is_nodes)
+        };
+        Ok(pids.into_iter().filter_map(watched).collect())
     };
     match procfs.bounded_reads().read(PATIENCE, read) {
-        Ok(ids) => Ok(Existing { ids, partial: None }),
+        Ok(ids) => ids.map(|ids| Existing { ids, partial: None }),
         Err(source) => Err(ContainersError::NoAnswer {
             what: "the shims' folders",
             source,
         }),
     }
+}
+
+/// The users of a process, as `status` has them: whose its folder in proc is
+/// depends on whether it is dumpable.
+fn uids(process: &Path) -> Option<String> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    line.map(str::to_owned)
+}
+
+/// The mount namespace of a process.
+fn mounts(process: &Path) -> Option<PathBuf> {
+    fs::read_link(process.join("ns/mnt")).ok()
 }
 
 /// The container in whose folder a shim works:
@@ -493,6 +515,31 @@ mod tests {
         let procfs = Procfs::new(root.path(), Bounded::default());
         let existing = of_shims(root.path(), &procfs, vec![7, 8, 9, 10]).unwrap();
         assert_eq!(existing.ids, BTreeSet::from([id('a'), id('d')]));
+    }
+
+    #[test]
+    fn a_users_process_is_no_shim_nor_is_one_with_mounts_of_its_own() {
+        let task = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
+        let root = node(&[format!("{task}/{}", id('c'))]);
+        let process = |pid: u32, container: char, uid: u32, mounts: u32| {
+            let folder = root.path().join("proc").join(pid.to_string());
+            fs::create_dir_all(folder.join("ns")).unwrap();
+            fs::write(folder.join("cgroup"), "0::/system.slice/x.service\n").unwrap();
+            let status = format!("Name:\tcontainerd-shim\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+            fs::write(folder.join("status"), status).unwrap();
+            symlink(format!("mnt:[{mounts}]"), folder.join("ns/mnt")).unwrap();
+            let folder_of_it = format!("{task}/{}", id(container));
+            symlink(folder_of_it, folder.join("cwd")).unwrap();
+        };
+        process(1, '0', 0, 5);
+        process(7, 'a', 0, 5);
+        process(8, 'b', 65_534, 5);
+        process(9, 'c', 0, 6);
+        process(10, 'd', 0, 6);
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let existing = of_shims(root.path(), &procfs, vec![7, 8, 9, 10]).unwrap();
+        // Of one with mounts of its own the folder is on the node.
+        assert_eq!(existing.ids, BTreeSet::from([id('a'), id('c')]));
     }
 
     #[test]

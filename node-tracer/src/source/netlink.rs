@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -46,6 +46,7 @@ use crate::{
 
 mod decode;
 mod dump;
+mod nsid;
 mod rounds;
 #[cfg(test)]
 mod tests;
@@ -213,6 +214,8 @@ pub(crate) struct Visit {
     pub(crate) netns: Netns,
     /// The user namespace that it belongs to; `None` if that cannot be told.
     pub(crate) user_ns: Option<UserNs>,
+    /// The ID that it has for the tracer's own namespace, with that one's inode.
+    pub(crate) home_nsid: Option<(u32, i32)>,
     /// Its addresses, except those of loopback devices.
     pub(crate) addresses: Vec<DatedAddress>,
     /// Its devices by index, except loopback devices.
@@ -223,6 +226,73 @@ pub(crate) struct Visit {
     pub(crate) neighbours: Vec<Neighbour>,
     /// There is more of something than is kept.
     pub(crate) cut: bool,
+}
+
+impl Visit {
+    /// Leaves out what there is no room for: whoever makes namespaces makes as
+    /// many devices, routes and neighbours in each. The tracer's own, which is
+    /// the host's, is kept whole.
+    fn fit(mut self, room: &Room) -> Self {
+        if self
+            .home_nsid
+            .is_some_and(|(home, _)| home == self.netns.inode)
+        {
+            return self;
+        }
+        let users = room.own_users.zip(self.user_ns);
+        let few = match users.is_some_and(|(own, its)| own != its.inode) {
+            true => FEW_OF_USERS,
+            false => FEW,
+        };
+        self.cut |= room.fit(&mut self.addresses, few)
+            | room.fit(&mut self.devices, few)
+            | room.fit(&mut self.routes, few)
+            | room.fit(&mut self.neighbours, few);
+        self
+    }
+
+    /// The ID that it has for the host's namespace, if that is the tracer's own.
+    pub(crate) fn host_nsid(&self, is_host: impl FnOnce(u32) -> bool) -> Option<i32> {
+        let (home, id) = self.home_nsid?;
+        is_host(home).then_some(id)
+    }
+}
+
+/// Addresses, devices, routes and neighbours that are kept of all namespaces
+/// together, besides those of the tracer's own.
+const MAX_KEPT: usize = 65_536;
+/// Of each kind so many are kept in any case of a namespace of the host's users,
+const FEW: usize = 64;
+/// and so many of one of another user namespace.
+const FEW_OF_USERS: usize = 8;
+
+/// What there is room for.
+struct Room {
+    left: AtomicUsize,
+    /// The tracer's own user namespace.
+    own_users: Option<u32>,
+}
+
+impl Room {
+    fn new() -> Self {
+        let own = fs::metadata("/proc/self/ns/user").ok();
+        Self {
+            left: AtomicUsize::new(MAX_KEPT),
+            own_users: own.and_then(|own| u32::try_from(own.ino()).ok()),
+        }
+    }
+
+    /// Returns whether something was left out.
+    fn fit<T>(&self, list: &mut Vec<T>, few: usize) -> bool {
+        let wanted = list.len().saturating_sub(few);
+        let take = |left: usize| Some(left.saturating_sub(wanted));
+        let before = self.left.fetch_update(SeqCst, SeqCst, take);
+        let kept = few + wanted.min(before.unwrap_or_default());
+        let is_cut = list.len() > kept;
+        list.truncate(kept);
+        list.shrink_to_fit();
+        is_cut
+    }
 }
 
 /// The addresses in the network namespace that a way leads to, within the time
@@ -290,14 +360,29 @@ impl Home {
         }
     }
 
+    fn inode(&self) -> Option<u32> {
+        u32::try_from(self.0.metadata().ok()?.ino()).ok()
+    }
+
     /// Enters a namespace and reads all of it. The thread stays there until
     /// the next visit, or until this is dropped.
     fn visit(&self, way: &Way) -> Result<Visit, NetlinkError> {
+        let mut nsid = None;
+        let everything = |lists: &mut Lists| {
+            let before = lists.nsid_of(&self.0);
+            let contents = lists.everything()?;
+            nsid = lists.nsid_of(&self.0);
+            // Until it has one for this, it could have had the same for another.
+            if nsid == before {
+                return Ok(contents);
+            }
+            lists.everything()
+        };
         let Read {
             netns,
             user_ns,
             contents,
-        } = self.read(way, Lists::everything)?;
+        } = self.read(way, everything)?;
         let Contents {
             addresses,
             devices,
@@ -308,6 +393,7 @@ impl Home {
         Ok(Visit {
             netns,
             user_ns,
+            home_nsid: self.inode().zip(nsid),
             addresses,
             devices,
             routes,

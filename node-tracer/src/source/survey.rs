@@ -53,6 +53,8 @@ pub(crate) struct Survey {
     pub(crate) events: Vec<Event>,
     /// What could not be read, and why; what is there is unknown.
     pub(crate) unread: Vec<String>,
+    /// Namespaces of which not all is told, until that is said.
+    cut: Vec<u32>,
     /// How many tasks there are.
     pub(crate) tasks: usize,
     /// How many network namespaces were read.
@@ -202,7 +204,7 @@ impl Survey {
     fn tell_all(
         &mut self,
         visits: Visits,
-        (host, users): (&BTreeSet<u32>, HostUsers),
+        (hosts, users): (&BTreeSet<u32>, HostUsers),
         holders: &Holders<'_>,
         mut stuck: Vec<Event>,
     ) {
@@ -210,12 +212,13 @@ impl Survey {
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
         for (inode, outcome) in visits {
-            let host = host.contains(&inode);
+            let host = hosts.contains(&inode);
             match outcome {
                 Ok(Some(mut visit)) => {
                     visit.user_ns = visit.user_ns.and_then(|user_ns| users.other(user_ns));
                     cookies.insert(inode, visit.netns.cookie);
-                    self.tell(time, visit, host, holders);
+                    let nsid = visit.host_nsid(|home| hosts.contains(&home));
+                    self.tell(time, visit, nsid, host, holders);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -237,6 +240,12 @@ impl Survey {
         }
         self.netns = cookies.len();
         self.unread.extend(failures.told());
+        let cut = std::mem::take(&mut self.cut).into_iter();
+        self.unread.extend(some(cut.map(|inode| {
+            format!(
+                "netns {inode}: it has more devices, addresses, routes or neighbours than are kept"
+            )
+        })));
         for event in &mut stuck {
             if let What::TaskBlocked {
                 netns: Some(netns), ..
@@ -249,10 +258,18 @@ impl Survey {
     }
 
     /// Tells of one namespace.
-    fn tell(&mut self, time: Timestamp, visit: Visit, host: bool, holders: &Holders<'_>) {
+    fn tell(
+        &mut self,
+        time: Timestamp,
+        visit: Visit,
+        host_nsid: Option<i32>,
+        host: bool,
+        holders: &Holders<'_>,
+    ) {
         let Visit {
             netns,
             user_ns,
+            home_nsid: _,
             addresses,
             devices,
             routes,
@@ -282,13 +299,11 @@ impl Survey {
             devices,
             routes,
             neighbours,
+            host_nsid,
         };
         self.push(time, devices);
         if cut {
-            let inode = netns.inode;
-            self.unread.push(format!(
-                "netns {inode}: it has more devices, addresses, routes or neighbours than are kept"
-            ));
+            self.cut.push(netns.inode);
         }
     }
 }

@@ -76,6 +76,7 @@ pub(crate) fn attachment(id: &str, inode: Option<u32>, last: u8, written: i64) -
         netns_path: String::from(SANDBOX_MOUNT),
         netns: inode.map(ns),
         mac: None,
+        host_devices: Vec::new(),
         pod: Some(a_pod(super::OLD, "checkout-x8k2p")),
         ips: vec![ip(last)],
         written: s(written),
@@ -184,8 +185,17 @@ pub(crate) fn devices(
         devices: devices.to_vec(),
         routes: routes.to_vec(),
         neighbours: neighbours.to_vec(),
+        host_nsid: None,
     };
     at(seconds, what)
+}
+
+/// The same of a namespace that has this ID for the host's.
+pub(crate) fn host_called(id: i32, mut devices: Event) -> Event {
+    if let What::NetnsDevices { host_nsid, .. } = &mut devices.what {
+        *host_nsid = Some(id);
+    }
+    devices
 }
 
 /// The route to 10.0.0.LAST alone.

@@ -406,6 +406,7 @@ impl Effects {
                     devices: visit.devices.clone(),
                     routes: visit.routes.clone(),
                     neighbours: visit.neighbours.clone(),
+                    host_nsid: visit.host_nsid(|home| Some(home) == host),
                 };
                 out.push(Event { time, what });
             }

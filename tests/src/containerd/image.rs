@@ -14,7 +14,7 @@ use serde_json::json;
 /// Only waits, as the first process of every sandbox.
 pub(crate) const PAUSE: &str = "localhost/nt-test-pause:1";
 /// A shell and the usual small programs.
-pub(crate) const BOX: &str = "localhost/nt-test-box:1";
+pub const BOX: &str = "localhost/nt-test-box:1";
 
 /// Names of busybox in the box, all in /bin.
 const APPLETS: [&str; 14] = [

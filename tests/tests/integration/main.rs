@@ -11,6 +11,7 @@ mod calico;
 mod cause;
 mod cni;
 mod command_line;
+mod daemonset;
 mod explain;
 mod faults;
 mod hang;
@@ -76,6 +77,7 @@ fn main() -> std::process::ExitCode {
         scan::TESTS,
         explain::TESTS,
         kube::TESTS,
+        daemonset::TESTS,
         faults::TESTS,
         cause::TESTS,
         repair::TESTS,

@@ -203,7 +203,19 @@ fn a_pod_with_a_user_namespace_of_its_own_is_a_rival() {
 
 #[test]
 fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
-    let (open, _) = Node::of(&imitated(0)).only(5, DUPLICATE, State::Open);
+    let plugged_in = |host_nsid| {
+        let mut story = imitated(0);
+        let inside = story.iter_mut().find(
+            |event| matches!(&event.what, What::NetnsDevices { netns, .. } if *netns == ns(200)),
+        );
+        let inside = inside.unwrap();
+        *inside = host_called(host_nsid, inside.clone());
+        story
+    };
+    let severity = |story: &[Event]| Node::of(story).only(5, DUPLICATE, State::Open).0.severity;
+    assert_eq!(severity(&imitated(0)), Severity::Info, "by its own numbers");
+    assert_eq!(severity(&plugged_in(7)), Severity::Info, "in another one");
+    let (open, _) = Node::of(&plugged_in(0)).only(5, DUPLICATE, State::Open);
     assert_eq!(open.severity, Severity::Warning);
     let has = |texts: &[String], word: &str| texts.iter().any(|text| text.contains(word));
     assert!(has(&open.unknown, "whose netns 200 is"), "{open:?}");

@@ -342,11 +342,11 @@ impl<'a> Judge<'a> {
 }
 
 /// Whether a namespace that was at a libcni attachment's path is still there.
-/// The host's own is none: its path was `/proc/PID/ns/net`, and the PID is
-/// another process's now.
+/// The host's own is none, nor is a user's: its path was `/proc/PID/ns/net`, and
+/// the PID is another process's now.
 fn exists(model: &Model, netns: Netns) -> bool {
     let entry = model.netns.get(netns);
-    entry.is_none_or(|entry| !entry.host && entry.dying.is_none())
+    entry.is_none_or(|entry| !entry.host && !entry.is_users() && entry.dying.is_none())
 }
 
 /// Whether a namespace is a sandbox's by its mount, or, mounted nowhere, has a pod's
@@ -360,7 +360,9 @@ fn is_nameless(model: &Model, entry: &NetnsEntry) -> bool {
     let mut held = entry.addresses.iter();
     let shows_address = held.any(|held| is_routable(held.address.address));
     let is_hidden = !shows_address || own::hides_address(entry);
-    !entry.host && is_wired && is_hidden && !is_told(model, entry) && is_sandboxes()
+    // Users name mounts of their own as they like.
+    let can_be = !entry.host && !entry.is_users();
+    can_be && is_wired && is_hidden && !is_told(model, entry) && is_sandboxes()
 }
 
 /// Whether the sandbox of a namespace is known by its ID, which is that of its

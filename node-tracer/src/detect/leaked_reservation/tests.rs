@@ -209,6 +209,8 @@ fn an_address_that_root_of_a_pod_has_put_anywhere_proves_nothing() {
     assert_eq!(told(None, &dummy), [6], "the host's");
     assert_eq!(told(Some(0), &dummy), [6, 5]);
     assert_eq!(told(Some(0), &cabled), [6], "it may be a pod's");
+    let inside = [host_called(-1, cabled[0].clone())];
+    assert_eq!(told(Some(0), &inside), [6, 5], "nothing leads to the host");
     assert_eq!(told(Some(0), &plugged), [6], "it is");
     assert_eq!(told(Some(1_000), &plugged), [6, 5]);
 }
@@ -554,6 +556,9 @@ fn what_shows_a_sandbox_that_cri_has_forgotten_must_have_been_read() {
     };
     assert_eq!(judged(&sandboxs(SANDBOX_MOUNT)), Some(2));
     assert_eq!(judged(&sandboxs("/run/netns/blue")), None, "a person's");
+    let mut users = sandboxs(SANDBOX_MOUNT);
+    users[0] = of_user(users[0].clone(), 1_000);
+    assert_eq!(judged(&users), None, "in mounts of their own");
     let mut with_net1 = sandboxs(SANDBOX_MOUNT);
     let mut net1 = added(6, 200, 77);
     if let What::AddressAdded { address, .. } = &mut net1.what {

@@ -23,7 +23,8 @@ pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
     // What the runtime has stopped can be the sandbox of a pod that is being
     // deleted: only a list of pods tells.
     let may_go = pinned.unused.stopped.is_some() && ghost_sandbox::is_untold(view, entry);
-    let certain = since.is_some() && runtime.is_some() && !may_go;
+    // Root in a pod can have mounted it, under that name in mounts of its own.
+    let certain = since.is_some() && runtime.is_some() && !may_go && !entry.is_strangers();
     Finding {
         rule: Rule::PinnedNetns,
         severity: match certain && !addresses.is_empty() {
@@ -164,6 +165,11 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         unknown.push(String::from(
             "since when it exists: it may be a pod's that is just being set up; if so, it is no \
              more reported in a minute",
+        ));
+    }
+    if entry.is_strangers() {
+        unknown.push(String::from(
+            "whose it is: it belongs to a user namespace of root's, which a pod can have made",
         ));
     }
     if entry.wiring.is_none() && view.settings.surveyed {

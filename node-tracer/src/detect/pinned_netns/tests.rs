@@ -246,6 +246,32 @@ fn at_a_glance_old_files_tell_its_age() {
 }
 
 #[test]
+fn what_a_user_mounts_under_a_sandboxs_name_is_none() {
+    let of = |uid| {
+        let mut story = at_a_glance(vec![]);
+        story[1] = of_user(story[1].clone(), uid);
+        assert!(matches!(
+            story[1].what,
+            What::NetnsFound {
+                user_ns: Some(_),
+                ..
+            }
+        ));
+        story.push(stored(NOW, &[(5, "a", 7)]));
+        pinned(&story)
+    };
+    assert_eq!(of(65_534), None);
+    let found = of(0).unwrap();
+    assert_eq!(found.severity, Severity::Info, "a pod's root can have");
+    assert!(
+        found
+            .unknown
+            .iter()
+            .any(|text| text.starts_with("whose it is"))
+    );
+}
+
+#[test]
 fn one_that_was_just_created_is_left_alone() {
     let mut story = node();
     story[1] = created(1, 100);

@@ -131,6 +131,7 @@ fn attachments(old: &PodRef, new: &PodRef) -> What {
         netns_path: path.to_owned(),
         netns: Some(ns(inode)),
         mac: None,
+        host_devices: Vec::new(),
         pod: Some(pod.clone()),
         ips: vec![ip(5)],
         written: s(written),
@@ -192,6 +193,7 @@ pub(super) fn wired(seconds: i64, inode: u32, link: u32, nsid: i32) -> Event {
             ],
             routes: Vec::new(),
             neighbours: Vec::new(),
+            host_nsid: None,
         },
         _ => What::NetnsDevices {
             netns: ns(inode),
@@ -201,6 +203,7 @@ pub(super) fn wired(seconds: i64, inode: u32, link: u32, nsid: i32) -> Event {
                 gateway: Some(gateway),
                 device: 2,
             }],
+            host_nsid: None,
             neighbours: vec![Neighbour {
                 address: gateway,
                 device: 2,

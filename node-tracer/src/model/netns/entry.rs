@@ -62,6 +62,8 @@ pub(crate) struct Wiring {
     pub(crate) routes: Vec<Route>,
     /// Neighbours that are gateways of these, and permanent ones.
     pub(crate) neighbours: Vec<Neighbour>,
+    /// The ID that it has for the host's namespace; negative if it has none.
+    pub(crate) host_nsid: Option<i32>,
 }
 
 impl Wiring {
@@ -70,10 +72,19 @@ impl Wiring {
         self.devices.iter().find(|device| device.index == index)
     }
 
+    /// Whether a device leads to the host, as the kernel says: whoever makes one
+    /// chooses its index, the other end's and names, but not where that is. `None`
+    /// if the kernel was not asked.
+    pub(crate) fn leads_to_host(&self, device: &Device) -> Option<bool> {
+        let host = self.host_nsid?;
+        Some(host >= 0 && device.link_nsid == Some(host))
+    }
+
     /// Whether nothing has changed.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (&self.devices, &self.routes, &self.neighbours)
             == (&other.devices, &other.routes, &other.neighbours)
+            && self.host_nsid == other.host_nsid
     }
 }
 

@@ -30,6 +30,9 @@ const MAX_IPS: usize = 64;
 /// `kind` of the files that libcni has written since version 0.7.1.
 const KIND: &str = "cniCacheV1";
 
+/// Devices on the host that are kept of one attachment.
+const MAX_HOST_DEVICES: usize = 8;
+
 /// Length of a MAC address in writing; InfiniBand's has 20 bytes.
 const MAX_MAC: usize = 59;
 
@@ -207,6 +210,9 @@ fn attachment(path: &Path, content: &Content) -> Result<Attachment, Unread> {
     let inside = result.interfaces.iter();
     let mut inside = inside.filter(|each| !each.sandbox.is_empty() && each.name == ifname);
     let inside = inside.next();
+    let outside = result.interfaces.iter();
+    let outside = outside.filter(|each| each.sandbox.is_empty() && is_ifname(&each.name));
+    let outside = outside.take(MAX_HOST_DEVICES);
     // Older libcni has the path only in the plugin's answer.
     let netns_path = match (cached.netns.as_str(), inside) {
         ("", Some(inside)) => inside.sandbox.clone(),
@@ -222,6 +228,7 @@ fn attachment(path: &Path, content: &Content) -> Result<Attachment, Unread> {
             .unwrap_or_default(),
         netns: None,
         mac: mac.filter(|mac| (1..=MAX_MAC).contains(&mac.len())),
+        host_devices: outside.map(|each| each.name.clone()).collect(),
         ifname,
         pod: pod(cached.cni_args),
         ips: result.ips(),

@@ -283,6 +283,7 @@ fn an_attachment_is_taken_with_its_pod_and_addresses_and_without_its_configurati
             cookie: None,
         }),
         mac: Some(String::from("aa:00:00:00:00:02")),
+        host_devices: vec![String::from("veth1")],
         pod: Some(PodRef {
             namespace: Some(String::from("shop")),
             name: Some(String::from("cart-0")),

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
-    os::fd::AsRawFd as _,
+    os::fd::AsRawFd,
 };
 
 use netlink_packet_core::{
@@ -17,6 +17,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use super::{
     DatedAddress,
     decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
+    nsid,
 };
 use crate::{
     event::{Address, Device, MAX_ADDRESSES, Neighbour, Route},
@@ -109,6 +110,11 @@ impl Lists {
             )
         };
         (result == 0 && cookie != 0).then_some(cookie)
+    }
+
+    /// The ID that the namespace has for another one, negative if it has none.
+    pub(super) fn nsid_of(&self, netns: &impl AsRawFd) -> Option<i32> {
+        nsid::of(netns, &self.socket)
     }
 
     /// The devices and the addresses.

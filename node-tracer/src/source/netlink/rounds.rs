@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Home, NetlinkError, Visit, Way};
+use super::{Home, NetlinkError, Room, Visit, Way};
 use crate::source::procfs::{Bounded, NoAnswer};
 
 /// Threads that visit at the same time.
@@ -40,10 +40,17 @@ pub(crate) struct Target {
 /// A visit's outcome; `None` if no way leads to the namespace any more.
 type Outcome<T = Visit> = Result<Option<T>, NetlinkError>;
 
+/// How a namespace is visited, and what is kept of that.
+struct Visitor<T> {
+    visit: fn(&Home, &Target) -> Outcome<T>,
+    fit: fn(T, &Room) -> T,
+}
+
 /// What the threads share; one that is abandoned keeps it.
 struct Rounds<T> {
     targets: Vec<Target>,
-    visit: fn(&Home, &Target) -> Outcome<T>,
+    visitor: Visitor<T>,
+    room: Room,
     /// The first target that nobody has begun with.
     next: AtomicUsize,
     outcomes: Mutex<Vec<Option<Outcome<T>>>>,
@@ -59,12 +66,16 @@ pub(crate) fn visit_all(
     patience: Duration,
     limit: Duration,
 ) -> Vec<Outcome> {
-    all(targets, Home::visit_target, bounded, patience, limit)
+    let visitor = Visitor {
+        visit: Home::visit_target,
+        fit: Visit::fit,
+    };
+    all(targets, visitor, bounded, patience, limit)
 }
 
 fn all<T: Send + 'static>(
     targets: Vec<Target>,
-    visit: fn(&Home, &Target) -> Outcome<T>,
+    visitor: Visitor<T>,
     bounded: &Bounded,
     patience: Duration,
     limit: Duration,
@@ -73,7 +84,8 @@ fn all<T: Send + 'static>(
         outcomes: Mutex::new(targets.iter().map(|_| None).collect()),
         next: AtomicUsize::new(0),
         targets,
-        visit,
+        visitor,
+        room: Room::new(),
     });
     let end = Instant::now() + limit;
     thread::scope(|scope| {
@@ -130,7 +142,9 @@ impl<T: Send + 'static> Rounds<T> {
                 return;
             };
             at.store(index, SeqCst);
-            self.keep(index, (self.visit)(&home, target));
+            let outcome = (self.visitor.visit)(&home, target);
+            let fitting = |visit| (self.visitor.fit)(visit, &self.room);
+            self.keep(index, outcome.map(|visit| visit.map(fitting)));
             at.store(usize::MAX, SeqCst);
         }
     }
@@ -191,6 +205,18 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
+    /// What has been visited is kept whole.
+    fn visited<T: Send + 'static>(
+        targets: Vec<Target>,
+        visit: fn(&Home, &Target) -> Outcome<T>,
+        bounded: &Bounded,
+        patience: Duration,
+        limit: Duration,
+    ) -> Vec<Outcome<T>> {
+        let fit = |visit, _: &Room| visit;
+        all(targets, Visitor { visit, fit }, bounded, patience, limit)
+    }
+
     fn targets(count: u32) -> Vec<Target> {
         let target = |inode| Target {
             inode,
@@ -200,10 +226,26 @@ mod tests {
     }
 
     #[test]
+    fn what_many_namespaces_have_is_kept_up_to_a_bound_and_a_few_of_each_in_any_case() {
+        let room = Room::new();
+        let kept = |count: usize, few: usize| {
+            let mut list: Vec<usize> = (0..count).collect();
+            let cut = room.fit(&mut list, few);
+            (list.len(), cut)
+        };
+        assert_eq!(kept(60_000, 64), (60_000, false));
+        let (rest, cut) = kept(60_000, 64);
+        assert!(cut && rest < 6_000);
+        assert_eq!(kept(100, 64), (64, true));
+        assert_eq!(kept(100, 8), (8, true));
+        assert_eq!(kept(8, 8), (8, false));
+    }
+
+    #[test]
     fn each_is_visited_once_and_told_in_order() {
         let visit = |_: &Home, target: &Target| Ok(Some(target.inode));
         let bounded = Bounded::default();
-        let outcomes = all(targets(500), visit, &bounded, LONG, LONG);
+        let outcomes = visited(targets(500), visit, &bounded, LONG, LONG);
         let found: Vec<u32> = outcomes.into_iter().map(|o| o.unwrap().unwrap()).collect();
         assert_eq!(found, (0..500).collect::<Vec<u32>>());
         assert_eq!(bounded.abandoned(), 0);
@@ -220,7 +262,7 @@ mod tests {
         };
         let bounded = Bounded::default();
         let patience = Duration::from_millis(200);
-        let outcomes = all(targets(100), visit, &bounded, patience, LONG);
+        let outcomes = visited(targets(100), visit, &bounded, patience, LONG);
         assert_eq!(bounded.abandoned(), 1);
         for (inode, outcome) in outcomes.iter().enumerate() {
             match outcome {
@@ -244,7 +286,7 @@ mod tests {
         };
         let bounded = Bounded::default();
         let patience = Duration::from_millis(200);
-        let outcomes = all(targets(100), visit, &bounded, patience, LONG);
+        let outcomes = visited(targets(100), visit, &bounded, patience, LONG);
         // All threads but one may be in another visit meanwhile.
         let few = MAX_HUNG..MAX_HUNG + THREADS;
         assert!(few.contains(&bounded.abandoned()));
@@ -262,7 +304,7 @@ mod tests {
             Ok(None)
         };
         let limit = Duration::from_millis(50);
-        let outcomes = all(targets(100), visit, &Bounded::default(), limit, limit);
+        let outcomes = visited(targets(100), visit, &Bounded::default(), limit, limit);
         let not_tried =
             |outcome: &&Outcome<()>| matches!(outcome, Err(NetlinkError::NotTried { .. }));
         assert!(outcomes.iter().filter(not_tried).count() > 50);

@@ -201,7 +201,11 @@ pub(super) fn nsfs_lines(path: &Path) -> Result<Option<Vec<NsfsLine>>, ProcfsErr
         }
         Ok(mounts)
     };
-    unless_gone(path, read())
+    match read() {
+        // On its way out a process has left its mounts before it is gone.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        result => unless_gone(path, result),
+    }
 }
 
 /// What one line says, if it is of a network namespace.

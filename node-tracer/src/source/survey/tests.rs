@@ -154,6 +154,7 @@ fn empty_visit() -> Visit {
         devices: Vec::new(),
         routes: Vec::new(),
         neighbours: Vec::new(),
+        home_nsid: None,
         cut: false,
     }
 }

@@ -85,6 +85,7 @@ fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Vis
         devices: devices.to_vec(),
         routes: routed.iter().map(route).collect(),
         neighbours: Vec::new(),
+        home_nsid: None,
         cut: false,
     }
 }

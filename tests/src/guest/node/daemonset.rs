@@ -18,14 +18,12 @@ use crate::containerd::{SOCKET, STORE, Sandbox, image};
 use crate::cri::message::PodSandboxMetadata;
 use crate::cri::{Cri, Daemon, PodConfig};
 use crate::incident::Stuck;
+use crate::manifest::{self, MANIFEST, capabilities};
 use crate::pods::{Pod, PodsFile};
 use crate::tracer::{is_finding, netns_of};
 use crate::wait;
 
-/// What an administrator applies.
-const MANIFEST: &str =
-    include_str!("../../../../node-tracer/packaging/kubernetes/node-tracer.yaml");
-/// Lines of it that say what [`Daemon`] is.
+/// Lines of the manifest that say what [`Daemon`] is.
 const SHAPE: [&str; 8] = [
     "hostPID: true",
     "hostNetwork: true",
@@ -132,23 +130,9 @@ impl Node for Guest {
     }
 }
 
-/// Capabilities that the manifest adds.
-fn capabilities() -> Vec<&'static str> {
-    let lines = MANIFEST.lines().map(str::trim);
-    let mut lines = lines.skip_while(|line| *line != "add:").skip(1);
-    std::iter::from_fn(|| lines.next()?.strip_prefix("- ")).collect()
-}
-
 /// The tracer's arguments there, and the list of pods: nothing serves an API.
 fn arguments() -> anyhow::Result<String> {
-    let line = MANIFEST
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("args: ["));
-    let line = line.and_then(|line| line.strip_suffix(']'));
-    let arguments = line.context("the manifest has no args")?.replace(',', "");
-    // This container has no folder for signs of life.
-    let arguments = arguments.split(" --heartbeat ").next().unwrap_or_default();
-    Ok(format!("{arguments} --pods /host{PODS}"))
+    Ok(format!("{} --pods /host{PODS}", manifest::arguments()?))
 }
 
 /// One tracer in its pod, and what it says.

@@ -354,6 +354,7 @@ impl Writer<'_> {
         }
         let devices = json!({
             "netns": netns, "devices": listed, "routes": routes, "neighbours": neighbours,
+            "host_nsid": 0,
         });
         self.event("netns-devices", devices);
         self.stalls(at, &netns);
@@ -428,6 +429,13 @@ impl Writer<'_> {
         self.event("sandboxes-listed", list);
     }
 
+    /// What CNI made on the host for a device.
+    fn host_devices(&self, place: Place) -> Vec<&str> {
+        let ends = self.ends.iter().filter(|(_, _, its)| *its == place);
+        let names = ends.flat_map(|(name, bridge, _)| [*bridge, Some(name.as_str())]);
+        names.flatten().collect()
+    }
+
     fn cache(&mut self) {
         let folder = "/var/lib/cni/results";
         let mut attachments = Vec::new();
@@ -443,6 +451,7 @@ impl Writer<'_> {
                     "network": name, "container_id": pod.sandbox, "ifname": device.cni_name(),
                     "netns_path": pod.mount, "netns": self.netns_of(pod),
                     "mac": mac(inode, at as u32 + 2), "pod": reference(pod),
+                    "host_devices": self.host_devices((inode, at as u32 + 2)),
                     "ips": ips(pod, device), "written": ago(pod.age),
                 }));
             }

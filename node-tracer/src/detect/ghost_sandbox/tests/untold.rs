@@ -94,6 +94,7 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
         netns_path: MOUNT.to_owned(),
         netns: None,
         mac: None,
+        host_devices: Vec::new(),
         pod: Some(crate::event::PodRef {
             namespace: Some(String::from("shop")),
             name: Some(String::from("checkout-x8k2p")),
