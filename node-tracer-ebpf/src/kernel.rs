@@ -248,14 +248,32 @@ pub(crate) fn owner_of(task: u64, mnt_inum: u32) -> Owner {
     }
     match load::<u32>(outermost, offset!(user_ns_owner)) {
         0 => Owner {
-            kind: owner::USER_NAMESPACE,
-            id: (outermost >> 6) as u32,
+            kind: owner::PROCESSES,
+            id: load(outermost_pid_ns(task), offset!(pid_ns_inum)),
         },
         id => Owner {
             kind: owner::USER,
             id,
         },
     }
+}
+
+/// PID namespaces in one another (`MAX_PID_NS_LEVEL`).
+const PID_LEVELS: u32 = 32;
+
+/// The PID namespace that the host has made for what a task is in, whatever
+/// others were made in that since.
+#[inline(always)]
+fn outermost_pid_ns(task: u64) -> u64 {
+    let nsproxy: u64 = load(task, offset!(task_nsproxy));
+    let mut pid_ns: u64 = load(nsproxy, offset!(nsproxy_pid_ns));
+    for _ in 1..PID_LEVELS {
+        if load::<u32>(pid_ns, offset!(pid_ns_level)) <= 1 {
+            break;
+        }
+        pid_ns = load(pid_ns, offset!(pid_ns_parent));
+    }
+    pid_ns
 }
 
 /// Adds to a number that others change at the same time. The target has no

@@ -89,6 +89,10 @@ layout! {
     mnt_ns_inum,
     /// `pid_namespace.ns.inum`
     pid_ns_inum,
+    /// `pid_namespace.level`: 0 is the initial one.
+    pid_ns_level,
+    /// `pid_namespace.parent`
+    pid_ns_parent,
     /// `net.ns.inum`
     net_inum,
     /// The reference count whose end is the namespace's end: `net.count`

@@ -140,8 +140,7 @@ pub struct Header {
 pub struct Owner {
     /// One of [`owner`].
     pub kind: u32,
-    /// A user's number, a mount namespace's inode number, or a part of the
-    /// address of a user namespace.
+    /// A user's number, or the inode number of a mount or PID namespace.
     pub id: u32,
 }
 
@@ -153,8 +152,10 @@ pub mod owner {
     pub const USER: u32 = 1;
     /// A container: a mount namespace that only root can make.
     pub const CONTAINER: u32 = 2;
-    /// A container in a user namespace that root has made.
-    pub const USER_NAMESPACE: u32 = 3;
+    /// What is in user namespaces that root has made, in a container or for
+    /// one: the outermost PID namespace of a container, which nothing in it
+    /// changes; the host's for those that have none.
+    pub const PROCESSES: u32 = 3;
 }
 
 /// Value of [`map::CALLERS`](crate::map::CALLERS). Counts only rise.
@@ -203,8 +204,8 @@ impl Calls {
 
 /// Untrusted calls of one owner that are handed over, a second.
 pub const CALLS_A_SECOND: u32 = 16;
-/// Records of the changes of one network namespace, or of all that one user
-/// namespace of root's has, that are handed over, a second.
+/// Records of the changes of one network namespace that are handed over, a
+/// second.
 pub const CHANGES_A_SECOND: u32 = 256;
 /// Owners whose calls are counted apart.
 pub const MAX_CALLERS: u32 = 256;

@@ -31,6 +31,10 @@ const ABSENCE: Duration = Duration::from_secs(60);
 /// Users who are told of at a time; with that, one with many IDs is told of no
 /// more often.
 const MAX_USERS: usize = 4;
+/// A finding that has ended so often, each time within a minute of the last,
+/// comes and goes: it is over once it has been away for a while.
+const ENDS: u32 = 3;
+const QUIET: Duration = Duration::from_secs(60);
 /// So many findings may be evaluated again after one millisecond each.
 const FINDINGS_PER_MS: usize = 16;
 /// As many reservations, and attachments that were called for: each evaluation
@@ -47,6 +51,8 @@ pub(crate) struct Engine {
     model: Model,
     /// What has been told and is not over, by ID.
     open: BTreeMap<String, Open>,
+    /// How often findings have ended of late, and when last, by ID.
+    ended: BTreeMap<String, (u32, Timestamp)>,
     /// The model has changed since the last evaluation.
     stale: bool,
     /// When a rule or a finding that waits to be told again has its time.
@@ -75,6 +81,8 @@ struct Open {
     latest: Finding,
     /// When it was last found.
     found_at: Timestamp,
+    /// It was not found the last time.
+    away: bool,
     /// The worst it has been.
     worst: Severity,
 }
@@ -133,6 +141,7 @@ impl Engine {
             settings,
             model,
             open: BTreeMap::new(),
+            ended: BTreeMap::new(),
             stale: true,
             next: None,
             pause: None,
@@ -242,6 +251,7 @@ impl Engine {
     fn go_back(&mut self, now: Timestamp) {
         self.stale = true;
         self.pause = None;
+        self.ended.clear();
         for open in self.open.values_mut() {
             open.told_at = open.told_at.min(now);
             open.found_at = open.found_at.min(now);
@@ -269,6 +279,19 @@ impl Engine {
         self.compare(findings, now)
     }
 
+    /// Notes that a finding is not there any more.
+    fn ends(&mut self, id: &str, now: Timestamp) {
+        let (times, last) = self.ended.entry(id.to_owned()).or_insert((0, now));
+        (*times, *last) = (*times + 1, now);
+    }
+
+    /// Whether a finding has ended so often of late that its next end says
+    /// little.
+    fn comes_and_goes(&self, id: &str, now: Timestamp) -> bool {
+        let ended = self.ended.get(id);
+        ended.is_some_and(|(times, last)| *times >= ENDS && now.since(*last) < QUIET)
+    }
+
     /// Tells apart what is new, what has changed and what is over.
     fn compare(&mut self, findings: Vec<Finding>, now: Timestamp) -> Vec<(Finding, State)> {
         let mut told = Vec::new();
@@ -280,6 +303,7 @@ impl Engine {
             if self.open.contains_key(&finding.id) {
                 continue;
             }
+            let is_restless = self.comes_and_goes(&finding.id, now);
             let counts = self.summary.findings.entry(finding.rule).or_default();
             let known = before.remove(&finding.id);
             let finding = match &known {
@@ -288,6 +312,10 @@ impl Engine {
                     ..finding
                 },
                 _ => finding,
+            };
+            let finding = match is_restless {
+                true => restless(finding),
+                false => finding,
             };
             let Some(mut open) = known else {
                 if is_of_users(&finding) {
@@ -305,6 +333,7 @@ impl Engine {
                     worst: finding.severity,
                     latest: finding,
                     found_at: now,
+                    away: false,
                 };
                 self.open.insert(open.latest.id.clone(), open);
                 continue;
@@ -325,6 +354,7 @@ impl Engine {
             }
             open.latest = finding;
             open.found_at = now;
+            open.away = false;
             self.open.insert(open.latest.id.clone(), open);
         }
         if left_out > 0 {
@@ -335,20 +365,34 @@ impl Engine {
             ));
         }
         before.retain(|id, open| {
+            if !std::mem::replace(&mut open.away, true) {
+                self.ends(id, now);
+            }
             let over = open.found_at.plus(self.absence);
-            let is_over = now >= over || !is_of_users(&open.latest);
+            let is_held = is_of_users(&open.latest) || self.comes_and_goes(id, now);
+            let is_over = now >= over || !is_held;
             if !is_over {
                 self.next = Some(self.next.map_or(over, |next| next.min(over)));
                 self.open.insert(id.clone(), open.clone());
             }
             is_over
         });
+        self.ended.retain(|_, (_, last)| now.since(*last) < QUIET);
         told.sort_by_key(|(finding, _)| order(finding));
         let mut over: Vec<Finding> = before.into_values().map(|open| open.latest).collect();
         over.sort_by_key(order);
         told.extend(over.into_iter().map(|finding| (finding, State::Resolved)));
         told
     }
+}
+
+/// What is not known of a finding that comes and goes.
+const RESTLESS: &str = "whether it is so right now: it comes and goes, and is told as over when it \
+                        has been away for a minute";
+
+fn restless(mut finding: Finding) -> Finding {
+    finding.unknown.push(RESTLESS.to_owned());
+    finding
 }
 
 /// Worst first, then by rule, oldest first.

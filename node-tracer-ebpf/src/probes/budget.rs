@@ -1,10 +1,11 @@
 //! Who may have how many records of changes to network namespaces.
 //!
-//! Every user can make namespaces in a user namespace, and addresses in these,
-//! without end. They are nobody's rivals, and need not be known at once: they
-//! make no records, and the tracer finds them when it looks at the kernel's
-//! list. In a namespace of root's a pod can be allowed to change addresses:
-//! each such namespace has a budget, and the tracer looks for what is beyond.
+//! Every user, and root in every container, can make user namespaces, network
+//! namespaces in these, and addresses in those, without end. They make no
+//! records: the tracer finds them when it looks at the kernel's list, which it
+//! does whenever a CNI plugin is called, too. In a network namespace of the
+//! host's own users a pod can be allowed to change addresses: each such
+//! namespace has a budget, and the tracer looks for what is beyond.
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use node_tracer_ebpf::{
@@ -28,7 +29,7 @@ struct Window {
     told: u64,
 }
 
-/// By the address of a `struct net`, or by the number of a user namespace.
+/// By the address of a `struct net`.
 #[map]
 static WINDOWS: LruHashMap<u64, Window> = LruHashMap::with_max_entries(8192, 0);
 
@@ -37,10 +38,10 @@ fn is_hosts(user_ns: u32) -> bool {
     user_ns == INITIAL_USER_NS || user_ns == setting!(host_user_ns)
 }
 
-/// Whether a namespace is a user's own.
+/// Whether a namespace was made in a user namespace that is not the host's.
 #[inline(always)]
 fn is_users(net: &Net) -> bool {
-    net.user.owner != 0 && !is_hosts(net.user.inum)
+    net.user.inum != 0 && !is_hosts(net.user.inum)
 }
 
 #[inline(always)]
@@ -73,10 +74,7 @@ fn has_room(key: u64) -> bool {
 /// Whether it is told that a namespace was made or has ended.
 #[inline(always)]
 pub(super) fn tells_namespace(net: &Net) -> bool {
-    if is_users(net) {
-        return false;
-    }
-    net.user.inum == 0 || is_hosts(net.user.inum) || has_room(u64::from(net.user.inum))
+    !is_users(net)
 }
 
 /// The namespace, if a change of an address in it is told.

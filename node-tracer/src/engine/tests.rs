@@ -233,3 +233,32 @@ fn time_that_goes_back_stops_no_verdict() {
     ];
     assert_eq!(told(&steps), expected);
 }
+
+#[test]
+fn what_comes_and_goes_is_told_a_few_times_and_over_when_it_stays_away() {
+    let mut node = Node::of(&ghost_story());
+    node.tell_all(&successor(92));
+    let mut told = node.tick(93);
+    for second in 94..394 {
+        // A pod's second address comes and goes.
+        let change = match second % 2 {
+            0 => removed(second, 200, 5),
+            _ => added(second, 200, 5),
+        };
+        node.tell(change);
+        told.extend(node.tick(second));
+    }
+    told.retain(|(finding, _)| finding.rule == Rule::DuplicateAddress);
+    assert!(told.len() <= 12, "{}", told.len());
+    let (finding, _) = told.last().unwrap();
+    assert!(
+        finding.unknown.iter().any(|it| it == RESTLESS),
+        "{finding:#?}"
+    );
+    node.tell(removed(394, 200, 5));
+    let over: Vec<_> = (394..500).flat_map(|second| node.tick(second)).collect();
+    let is_over = |(finding, state): &(Finding, State)| {
+        finding.rule == Rule::DuplicateAddress && *state == State::Resolved
+    };
+    assert_eq!(over.iter().filter(|told| is_over(told)).count(), 1);
+}

@@ -359,13 +359,16 @@ impl Live {
         }
     }
 
-    /// Takes the namespaces of users' own out of a list, but for those that a
-    /// CNI plugin was called for.
+    /// Takes the namespaces in users' user namespaces, and in those that root in
+    /// a container has made, out of a list. Those that a CNI plugin was called
+    /// for, or that the host has mounted, are the node's, as are the sandboxes
+    /// of pods with `hostUsers: false`.
     fn take_users(&mut self, nets: &mut Vec<Seen>) -> Vec<Seen> {
         let all = std::mem::take(nets);
         let (users, others) = all.into_iter().partition(|seen| {
-            let user = seen.net.user;
-            user.owner != 0 && self.user_ns(user).is_some() && !self.nets.has(seen.net)
+            let net = seen.net;
+            let of_node = self.holders.is_mounted_by_host(net.inum) || self.nets.has(net);
+            self.user_ns(net.user).is_some() && !of_node
         });
         *nets = others;
         users

@@ -104,6 +104,12 @@ pub(crate) enum ProcfsError {
         #[source]
         source: io::Error,
     },
+    /// There is more in it than can be read in time.
+    #[error("{} is too long to be read in time", path.display())]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+    },
     /// A read does not return.
     #[error("{} does not answer", path.display())]
     NoAnswer {

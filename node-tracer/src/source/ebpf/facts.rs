@@ -412,6 +412,8 @@ pub(crate) fn layout(btf: &Btf<'_>) -> Layout {
         nsproxy_pid_ns: at("nsproxy", "pid_ns_for_children"),
         mnt_ns_inum: at("mnt_namespace", "ns.inum"),
         pid_ns_inum: at("pid_namespace", "ns.inum"),
+        pid_ns_level: at("pid_namespace", "level"),
+        pid_ns_parent: at("pid_namespace", "parent"),
         net_inum: at("net", "ns.inum"),
         // The count moved from `net` into `ns_common` in 5.11 and was renamed
         // in 6.18. A struct around the integer does not move it.

@@ -10,7 +10,7 @@
 mod fds;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
 };
 
@@ -38,6 +38,8 @@ pub(super) struct Holders {
     looked: u64,
     /// By the namespace's inode.
     mounts: BTreeMap<u32, Vec<Mount>>,
+    /// Namespaces that the host itself has mounted, by inode.
+    by_host: BTreeSet<u32>,
     /// The last look at the mounts missed none.
     mounts_whole: bool,
     mounts_not_before: u64,
@@ -84,6 +86,9 @@ impl Holders {
     /// read, those in mount namespaces that none was found of are what they were.
     fn mounted(&mut self, found: BTreeMap<u32, Vec<NsfsMount>>, whole: bool) {
         let before = std::mem::take(&mut self.mounts);
+        let by_host = |mounts: &Vec<NsfsMount>| mounts.iter().any(|mount| mount.host);
+        let of_host = found.iter().filter(|(_, mounts)| by_host(mounts));
+        self.by_host = of_host.map(|(inode, _)| *inode).collect();
         let all = found.values().flatten();
         let read: HashSet<u32> = all.map(|mount| mount.mount_ns).collect();
         for (inode, mounts) in found {
@@ -102,6 +107,11 @@ impl Holders {
                 }
             }
         }
+    }
+
+    /// Whether the host, which only root may let mount anything, has mounted it.
+    pub(super) fn is_mounted_by_host(&self, inode: u32) -> bool {
+        self.by_host.contains(&inode)
     }
 
     fn add_mount(&mut self, inode: u32, path: PathBuf, mount_ns: u32) {
@@ -206,7 +216,8 @@ impl Live {
                 fds: fds.clone(),
             };
             let changed = self.holders.told.get(&netns) != Some(&told);
-            if changed && self.user_nets.tells(netns, start) {
+            let length: usize = mounts.iter().map(|path| path.as_os_str().len()).sum();
+            if changed && self.user_nets.tells(netns, 1 + length / 256, start) {
                 self.holders.told.insert(netns, told);
                 let what = What::NetnsHolders {
                     netns,
@@ -227,7 +238,7 @@ impl Live {
         inode == self.host_netns || u64::from(inode) == self.init_net
     }
 
-    fn look_at_mounts(&mut self) {
+    pub(super) fn look_at_mounts(&mut self) {
         match self.procfs.nsfs_mounts() {
             Ok(found) => {
                 self.holders.mounted(found.mounts, !found.partial);

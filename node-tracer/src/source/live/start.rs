@@ -184,6 +184,7 @@ impl Live {
             }
         }
         let mut seen = seen.ok_or(StartError::Restless)?.nets;
+        self.look_at_mounts();
         let users = self.take_users(&mut seen);
         let mut changes = Vec::new();
         let users = self.user_nets.seed(users, start, &mut changes);

@@ -171,9 +171,9 @@ impl UserNets {
         self.known.values().map(|known| identity(known.net))
     }
 
-    /// Whether something may be told of a namespace: there is room for it, or
-    /// it is none of these.
-    pub(super) fn tells(&mut self, netns: Netns, time: u64) -> bool {
+    /// Whether something of this size, in changes, may be told of a namespace:
+    /// there is room for it, or it is none of these.
+    pub(super) fn tells(&mut self, netns: Netns, size: usize, time: u64) -> bool {
         if !self
             .known
             .values()
@@ -182,7 +182,7 @@ impl UserNets {
             return true;
         }
         let room = self.budget.has_room(time);
-        self.budget.spend(usize::from(room));
+        self.budget.spend(if room { size } else { 0 });
         room
     }
 

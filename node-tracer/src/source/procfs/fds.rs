@@ -157,7 +157,8 @@ fn namespace(task: &Path, fd: u32, inodes: &BTreeSet<u32>) -> Result<Option<u32>
         }
         // Linux before 5.14 tells the mount alone.
         None => {
-            let mounts = mounts::nsfs_lines(&task.join("mountinfo"))?.unwrap_or_default();
+            let lines = mounts::nsfs_lines(&task.join("mountinfo"), PROCESS_PATIENCE)?;
+            let mounts = lines.map(|lines| lines.mounts).unwrap_or_default();
             let mount = mounts
                 .into_iter()
                 .find(|mount| field("mnt_id:") == Some(mount.id));

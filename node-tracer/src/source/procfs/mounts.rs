@@ -10,8 +10,12 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::{self, BufRead as _},
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use ::procfs::process::MountInfo;
@@ -23,7 +27,15 @@ use super::{
 
 /// Paths that are kept of one namespace. A container may mount its own
 /// thousands of times.
-pub(crate) const MAX_PATHS: usize = 32;
+pub(crate) const MAX_PATHS: usize = 8;
+/// Bytes that are kept of a path: a mount point can lie deeper than any path
+/// that can be opened.
+const MAX_PATH: usize = 512;
+/// Stands at the end of a path that was cut.
+const CUT: &str = "...";
+/// Mount namespaces with more mounts than can be read in time that are gone
+/// through; those of users come last.
+const MAX_LONG: usize = 4;
 
 /// Longest line of mountinfo that is read: two paths of 4096 bytes, each byte
 /// escaped.
@@ -69,14 +81,17 @@ impl Procfs {
         let pids = self.processes()?;
         let answers = self.each(pids.clone(), PROCESS_PATIENCE, None, mount_namespace);
         let mut members: Vec<_> = pids.into_iter().zip(answers.each).collect();
-        // Stable: the host's mount namespace first, the others as they come.
-        members.sort_by_key(|(pid, _)| Some(*pid) != first);
+        // Stable: the host's mount namespace first, then those of root's.
+        members.sort_by_key(|(pid, member)| {
+            let of_user = matches!(member, Some(Ok(Some(member))) if member.uid != 0);
+            (Some(*pid) != first, of_user)
+        });
         let mut found = NsfsMounts {
             partial: answers.hung.is_some(),
             unread: answers.hung.into_iter().collect(),
             ..NsfsMounts::default()
         };
-        let (mut seen, mut hung) = (BTreeSet::new(), 0);
+        let (mut seen, mut hung, mut long) = (BTreeSet::new(), 0, 0);
         for (pid, member) in members {
             let member = match member {
                 Some(Ok(Some(member))) => member,
@@ -93,13 +108,22 @@ impl Procfs {
             let path = member.folder.join("mountinfo");
             // One lock is behind all of them: who waits for it once too often
             // leaves no thread to read anything else with.
-            if hung >= MAX_HUNG {
+            if hung >= MAX_HUNG || long >= MAX_LONG {
                 found.partial = true;
                 found.unread.push(ProcfsError::NotTried { path });
                 break;
             }
-            match self.bounded(self.patience, path, nsfs_lines) {
-                Ok(Some(mounts)) => found.add(mounts, &member, Some(pid) == first),
+            let patience = self.patience / 2;
+            let read = move |path: &Path| nsfs_lines(path, patience);
+            match self.bounded(self.patience, path.clone(), read) {
+                Ok(Some(lines)) => {
+                    if !lines.whole {
+                        long += 1;
+                        found.partial = true;
+                        found.unread.push(ProcfsError::TooLong { path });
+                    }
+                    found.add(lines.mounts, &member, Some(pid) == first);
+                }
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
                 Err(error) => {
@@ -119,6 +143,8 @@ struct Member {
     tid: u32,
     folder: PathBuf,
     mount_ns: u32,
+    /// The user who owns its files in /proc.
+    uid: u32,
 }
 
 /// A process in the host's mount namespace: 1, or if that one is guarded from
@@ -139,6 +165,7 @@ fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, ProcfsError>
         let inode = link.and_then(|link| namespace_inode(link.as_os_str(), "mnt"));
         Ok(inode.map(|mount_ns| Member {
             tid,
+            uid: fs::metadata(&folder).map_or(0, |folder| folder.uid()),
             folder,
             mount_ns,
         }))
@@ -181,10 +208,21 @@ pub(super) struct NsfsLine {
     path: PathBuf,
 }
 
-/// The network namespaces that a mountinfo file lists, and where; `None` if
-/// the process is gone.
-pub(super) fn nsfs_lines(path: &Path) -> Result<Option<Vec<NsfsLine>>, ProcfsError> {
-    let read = || -> io::Result<Vec<NsfsLine>> {
+/// What a mountinfo file says of network namespaces.
+pub(super) struct NsfsLines {
+    pub(super) mounts: Vec<NsfsLine>,
+    /// The file was read to its end.
+    pub(super) whole: bool,
+}
+
+/// The network namespaces that a mountinfo file lists, and where, as far as it
+/// can be read in this time; `None` if the process is gone.
+pub(super) fn nsfs_lines(
+    path: &Path,
+    patience: Duration,
+) -> Result<Option<NsfsLines>, ProcfsError> {
+    let start = Instant::now();
+    let read = || -> io::Result<NsfsLines> {
         let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
         let mut mounts = Vec::new();
         let mut kept: BTreeMap<u32, usize> = BTreeMap::new();
@@ -198,8 +236,13 @@ pub(super) fn nsfs_lines(path: &Path) -> Result<Option<Vec<NsfsLine>>, ProcfsErr
                 }
             }
             line.clear();
+            if start.elapsed() > patience {
+                let whole = false;
+                return Ok(NsfsLines { mounts, whole });
+            }
         }
-        Ok(mounts)
+        let whole = true;
+        Ok(NsfsLines { mounts, whole })
     };
     match read() {
         // On its way out a process has left its mounts before it is gone.
@@ -220,6 +263,10 @@ fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
     // What the kernel appends if the file that it covers was removed.
     if path.ends_with(b"//deleted") {
         path.truncate(path.len() - b"//deleted".len());
+    }
+    if path.len() > MAX_PATH {
+        path.truncate(MAX_PATH);
+        path.extend(CUT.as_bytes());
     }
     Some(NsfsLine {
         id: u64::try_from(mount.mnt_id).ok()?,

@@ -104,9 +104,13 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
         }
         b.structure(name, &fields);
     }
-    for name in ["mnt_namespace", "pid_namespace"] {
-        b.structure(name, &[("ns", common, 64)]);
-    }
+    b.structure("mnt_namespace", &[("ns", common, 64)]);
+    let fields = [
+        ("ns", common, 64),
+        ("level", int, 128),
+        ("parent", int, 192),
+    ];
+    b.structure("pid_namespace", &fields);
     let names = [&["net_cookie", "list", "dev_base_head", "user_ns"], net].concat();
     let mut fields = members(&names, int);
     fields.push(("ns", common, 64 * fields.len() as u32));

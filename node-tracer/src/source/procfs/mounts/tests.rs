@@ -129,7 +129,7 @@ fn mount_namespaces_that_hang_leave_threads_to_read_other_things_with() {
         .collect();
     process(root.path(), 1, 111, HOST);
     let mut procfs = Procfs::new(root.path(), Bounded::default());
-    procfs.patience = std::time::Duration::from_millis(50);
+    procfs.patience = Duration::from_millis(50);
     let found = procfs.nsfs_mounts().unwrap();
     assert_eq!(found.mounts.len(), 2, "those of the host");
     assert_eq!(procfs.bounded.abandoned(), MAX_HUNG);
