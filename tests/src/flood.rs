@@ -121,6 +121,16 @@ impl Restless {
         Self::start(command, "(while :; do unshare --net true; done) &")
     }
 
+    /// One in a user namespace that root has made, as root in a container does;
+    /// others are made all the time, each in a user namespace of its own. Back
+    /// when the first addresses are there.
+    pub fn container() -> anyhow::Result<Self> {
+        let mut command = Command::new("unshare");
+        command.arg("--map-root-user");
+        let others = "(while :; do unshare --map-root-user --net true; done) &";
+        Self::start(command, others)
+    }
+
     /// One that root has made, as a runtime does for a pod that may change
     /// addresses. Back when the first are there.
     pub fn pod() -> anyhow::Result<Self> {

@@ -56,6 +56,16 @@ pub(crate) const TESTS: &[Test] = &[
         run: users_namespaces,
     },
     Test {
+        name: "hostile_flood_of_a_containers_namespaces_is_told_within_a_budget",
+        needs: &[
+            Need::Root,
+            IP,
+            Need::Tracer,
+            Need::Program("unshare", "util-linux"),
+        ],
+        run: containers_namespaces,
+    },
+    Test {
         name: "hostile_flood_of_a_pods_addresses_is_told_within_a_budget",
         needs: &[
             Need::Root,
@@ -217,6 +227,10 @@ fn calls() -> anyhow::Result<()> {
 fn users_namespaces() -> anyhow::Result<()> {
     // 29 MB without a budget.
     changes(|| Restless::user(NOBODY), 1_000_000)
+}
+
+fn containers_namespaces() -> anyhow::Result<()> {
+    changes(Restless::container, 1_000_000)
 }
 
 fn pods_addresses() -> anyhow::Result<()> {

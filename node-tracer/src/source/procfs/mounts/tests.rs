@@ -194,3 +194,12 @@ fn a_path_that_is_no_text_is_a_path_all_the_same() {
         (4_026_532_157, expected)
     );
 }
+
+#[test]
+fn a_path_that_nobody_could_open_is_cut() {
+    let path = "/x".repeat(10_000);
+    let line = format!("36 35 0:4 net:[4026532000] {path} rw - nsfs nsfs rw\n");
+    let found = nsfs_mount(line.as_bytes()).unwrap();
+    assert_eq!(found.inode, 4_026_532_000);
+    assert_eq!(found.path.as_os_str().len(), MAX_PATH + CUT.len());
+}
