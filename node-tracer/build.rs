@@ -1,14 +1,17 @@
-//! Builds the kernel programs and leaves the object in `OUT_DIR`.
+//! Builds the kernel programs and leaves the object in `OUT_DIR`, as it is and
+//! packed, as it is in the tracer: a seventh of it.
 //!
 //! Needs `rust-src` and `bpf-linker`; `cargo xtask setup` brings both.
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 use aya_build::{Package, Toolchain, build_ebpf};
+use flate2::{Compression, write::ZlibEncoder};
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
@@ -42,7 +45,11 @@ fn main() -> anyhow::Result<()> {
         true => without_debugging(&object)?,
         false => Vec::new(),
     };
-    fs::write(&object, programs).with_context(|| object.display().to_string())
+    fs::write(&object, &programs).with_context(|| object.display().to_string())?;
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&programs)?;
+    let file = object.with_extension("zlib");
+    fs::write(&file, packed.finish()?).with_context(|| file.display().to_string())
 }
 
 /// The programs without what only a debugger reads: a tenth of the released

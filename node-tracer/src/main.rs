@@ -23,7 +23,7 @@
 //! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
 //! | [`repair`] | the one that changes the node, and only if told to |
 //! | [`rules`] | the rules' pages, for people |
-//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`] | what they have in common |
+//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`], [`order`] | what they have in common |
 
 // libFuzzer brings its own.
 #![cfg_attr(fuzzing, no_main)]
@@ -56,6 +56,7 @@ mod look;
 mod looks;
 mod model;
 mod notify;
+mod order;
 mod output;
 #[cfg(test)]
 mod packaging;

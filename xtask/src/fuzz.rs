@@ -1,7 +1,7 @@
 //! `fuzz`: whatever the tool reads from others, made of chance and of what was
 //! read before, by libFuzzer. On the stable toolchain: the coverage is LLVM's,
-//! asked for by the compiler's flags; no sanitizer, as what is read is read in
-//! safe Rust.
+//! asked for by the compiler's flags. What is read is read in safe Rust, nearly
+//! all; `--sanitize` sees what the rest does with memory.
 //!
 //! Targets are the folders of `node-tracer/fuzz/`; what is in them are the
 //! seeds, which are kept. What is found beyond them is below the target folder.
@@ -37,12 +37,16 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cde
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 
+/// What the compiler is to add under `--sanitize`: asked of a stable toolchain,
+/// so under `RUSTC_BOOTSTRAP`.
+const SANITIZER: &str = "-Zsanitizer=address";
+
 /// What to fuzz, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
     /// Targets; all without any
     targets: Vec<String>,
-    /// How long for each
+    /// How long for each; 0 is once through what is there
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u32,
     /// Where there is no C++ compiler for libFuzzer, say so and end with 0
@@ -51,6 +55,9 @@ pub(crate) struct Fuzz {
     /// Afterwards add what was found to the seeds: a few small ones that cover most
     #[arg(long)]
     keep: bool,
+    /// With LLVM's address sanitizer, which is slower
+    #[arg(long)]
+    sanitize: bool,
 }
 
 /// Runs each target. A crash, a hang or too much memory is told with the input
@@ -70,7 +77,7 @@ pub(crate) fn run(asked: &Fuzz) -> anyhow::Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root().join("target"), PathBuf::from);
     let out = std::path::absolute(target.join("fuzz"))?;
-    let binary = build(&out)?;
+    let binary = build(&out, asked.sanitize)?;
     println!(
         "── fuzz: {} targets, {} s each",
         targets.len(),
@@ -111,20 +118,28 @@ fn folders(path: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Builds the tool as what libFuzzer runs.
-fn build(out: &Path) -> anyhow::Result<PathBuf> {
+fn build(out: &Path, sanitize: bool) -> anyhow::Result<PathBuf> {
     println!("── fuzz: build");
-    let built = cargo(&[
+    let (out, flags) = match sanitize {
+        true => (out.join("sanitized"), format!("{FLAGS} {SANITIZER}")),
+        false => (out.to_owned(), FLAGS.to_owned()),
+    };
+    let mut command = cargo(&[
         "build",
         "--quiet",
         "--profile",
         "guest",
         "--package",
         "node-tracer",
-    ])?
-    .args(["--bin", "node-tracer", "--target", TRIPLE, "--target-dir"])
-    .arg(out)
-    .env("RUSTFLAGS", FLAGS)
-    .status()?;
+    ])?;
+    command
+        .args(["--bin", "node-tracer", "--target", TRIPLE, "--target-dir"])
+        .arg(&out)
+        .env("RUSTFLAGS", flags);
+    if sanitize {
+        command.env("RUSTC_BOOTSTRAP", "1");
+    }
+    let built = command.status()?;
     anyhow::ensure!(built.success(), "the build for fuzzing failed");
     Ok(out.join(TRIPLE).join("guest/node-tracer"))
 }
@@ -175,7 +190,10 @@ impl Place {
     fn fuzz(&self, binary: &Path, seconds: u32) -> anyhow::Result<bool> {
         let output = self
             .command(binary)
-            .arg(format!("-max_total_time={seconds}"))
+            .arg(match seconds {
+                0 => String::from("-runs=0"),
+                seconds => format!("-max_total_time={seconds}"),
+            })
             .args(["-print_final_stats=1", "-use_value_profile=1"])
             .args([&self.corpus, &self.seeds])
             .stdin(Stdio::null())

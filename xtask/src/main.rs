@@ -8,6 +8,7 @@
 //! | [`siege`] | two users and a container attack for a minute, beside the incident |
 //! | [`mod@bench`] | measures, beside what one would use instead |
 //! | [`mod@fuzz`] | feeds the readers what nobody would write |
+//! | [`mod@miri`] | runs what reads with `unsafe` in an interpreter that sees what it does wrong |
 //! | [`mod@dist`] | what is released: static binary, packages, image |
 //! | [`lint`] | rustfmt, clippy, rustdoc |
 //! | [`mod@vm`] | runs the tracer on other kernels, in QEMU |
@@ -26,6 +27,7 @@ mod demo;
 mod dist;
 mod fuzz;
 mod lint;
+mod miri;
 mod packages;
 mod readme;
 mod run;
@@ -65,6 +67,8 @@ enum Command {
     Bench(bench::Bench),
     /// Feed what the tool reads from others with what nobody would write
     Fuzz(fuzz::Fuzz),
+    /// Run the tests of what reads the kernel's bytes under Miri, if it is installed
+    Miri,
     /// Run the tracer on Debian's kernels, in QEMU
     Vm(vm::Vm),
     /// Build what is released: a static binary, packages, an image, checksums
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Command::Siege(asked) => siege::run(&asked),
         Command::Bench(asked) => bench::run(&asked),
         Command::Fuzz(asked) => fuzz::run(&asked),
+        Command::Miri => miri::run(),
         Command::Vm(asked) => vm::run(&asked),
         Command::Dist(asked) => dist::run(&asked),
         Command::Lint => lint::run(),

@@ -13,6 +13,7 @@ use crate::{
     },
     event::{Attachment, Reservation, ReservationHolder},
     model::{Model, attachment::ListedStore, calls::AttachmentCalls},
+    order::Order as _,
     wording::subjects::short_id,
 };
 
@@ -48,7 +49,7 @@ pub(super) fn reservations(
             parts.push(part(view, index, *address, holder, used));
         }
     }
-    parts.sort_by(|a, b| (a.address, &a.path).cmp(&(b.address, &b.path)));
+    parts.order_by(|a, b| (a.address, &a.path).cmp(&(b.address, &b.path)));
     parts
 }
 
@@ -219,7 +220,7 @@ pub(super) fn calls(view: &View<'_>, related: &Related<'_>) -> Vec<CallPart> {
             });
         }
     }
-    calls.sort_by_key(|call| call.started.or(call.ended));
+    calls.order_by_key(|call| call.started.or(call.ended));
     calls
 }
 

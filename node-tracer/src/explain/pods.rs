@@ -9,6 +9,7 @@ use crate::{
     detect::View,
     event::{Pod, PodRef},
     model::{Model, pods::reference},
+    order::Order as _,
 };
 
 /// Sandboxes, in every list that has them.
@@ -22,7 +23,7 @@ pub(super) fn sandboxes(related: &Related<'_>) -> Vec<SandboxPart> {
         })
         .collect();
     // A stable sort: of one sandbox the runtime's own answer stays first.
-    parts.sort_by_key(|part| part.sandbox.created);
+    parts.order_by_key(|part| part.sandbox.created);
     parts
 }
 
@@ -66,7 +67,8 @@ pub(super) fn pods(view: &View<'_>, seeds: &Seeds, related: &Related<'_>) -> Vec
             ..PodPart::default()
         });
     }
-    parts.sort_by(|a, b| (&a.namespace, &a.name, a.listed).cmp(&(&b.namespace, &b.name, b.listed)));
+    parts
+        .order_by(|a, b| (&a.namespace, &a.name, a.listed).cmp(&(&b.namespace, &b.name, b.listed)));
     parts
 }
 

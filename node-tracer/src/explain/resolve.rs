@@ -15,6 +15,7 @@ use crate::explanation::Kind;
 use crate::{
     event::{FdHolder, Netns, Task},
     model::netns::NetnsEntry,
+    order::Order as _,
 };
 
 /// Candidates of an ambiguous prefix that are named.
@@ -343,7 +344,7 @@ fn pid(pid: u32, index: &Index<'_>, hints: &Hints) -> Seeds {
     let mut tasks: Vec<&Task> = known.iter().map(|(task, _)| *task).collect();
     tasks.extend(&hints.task);
     let whole = tasks.iter().all(|task| task.pid == pid);
-    tasks.sort_by_key(|task| match whole {
+    tasks.order_by_key(|task| match whole {
         true => (!stuck(task), task.tid != pid),
         false => (task.tid != pid, !stuck(task)),
     });

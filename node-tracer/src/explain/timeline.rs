@@ -14,6 +14,7 @@ use crate::{
     clock::Timestamp,
     finding::{Holder, Rule, Severity},
     model::netns::NetnsEntry,
+    order::Order as _,
     wording::subjects::{short_id, task_label},
 };
 
@@ -102,7 +103,7 @@ pub(super) fn timeline(parts: &Parts<'_>) -> Vec<Moment> {
         }
     }
     // Of one moment, what was put first: a namespace before what happened in it.
-    all.sort_by_key(|moment| moment.at);
+    all.order_by_key(|moment| moment.at);
     let mut told = BTreeSet::new();
     all.retain(|moment| told.insert(moment.clone()));
     all
@@ -131,7 +132,7 @@ fn namespace(entry: &NetnsEntry, all: &mut Vec<Moment>) {
         .filter(|task| task.pid == task.tid)
         .filter_map(|task| Some((task.started?, task)))
         .collect();
-    started.sort_by_key(|(at, task)| (*at, task.pid));
+    started.order_by_key(|(at, task)| (*at, task.pid));
     for (at, task) in started.into_iter().take(TASKS) {
         let what = format!("{} in netns {inode} was started", task_label(task));
         say(all, at, "kernel", what);

@@ -7,8 +7,8 @@ use std::{
     io::{self, BufRead},
 };
 
-use serde::{Deserialize, de};
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{Header, KIND, Note};
 use crate::{
@@ -273,8 +273,12 @@ fn parse(line: &[u8]) -> Result<Line, String> {
         return Err(String::from("it holds more than can be read at once"));
     }
     let read = match (kind.event.as_deref(), kind.note.as_deref()) {
-        (Some(kind), _) if is_unknown::<What>("event", kind) => Ok(Line::Unknown(kind.to_owned())),
-        (None, Some(kind)) if is_unknown::<Note>("type", kind) => {
+        (Some(kind), _)
+            if is_unknown::<Event>(&json!({ "time": Timestamp::EPOCH, "event": kind })) =>
+        {
+            Ok(Line::Unknown(kind.to_owned()))
+        }
+        (None, Some(kind)) if is_unknown::<Note>(&json!({ "type": kind })) => {
             Ok(Line::Unknown(kind.to_owned()))
         }
         (Some(_), _) if is_list => {
@@ -315,29 +319,12 @@ fn reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// Whether an enum has no variant of a name, which another version may have.
-fn is_unknown<'de, T: Deserialize<'de>>(tag: &'static str, name: &'de str) -> bool {
-    let only = de::value::MapDeserializer::<_, Probe>::new(std::iter::once((tag, name)));
-    matches!(T::deserialize(only), Err(Probe::UnknownVariant))
-}
-
-/// Only whether the variant is known matters.
-#[derive(Debug, thiserror::Error)]
-enum Probe {
-    #[error("unknown variant")]
-    UnknownVariant,
-    #[error("something else")]
-    Other,
-}
-
-impl de::Error for Probe {
-    fn custom<T: std::fmt::Display>(_: T) -> Self {
-        Self::Other
-    }
-
-    fn unknown_variant(_: &str, _: &'static [&'static str]) -> Self {
-        Self::UnknownVariant
-    }
+/// Whether a line with nothing but its kind is of none that is known here, but
+/// maybe to another version. It is read as the whole line is: what reads events
+/// is large, and is compiled for each reader anew.
+fn is_unknown<T: DeserializeOwned>(line: &Value) -> bool {
+    let read = serde_json::from_slice::<T>(line.to_string().as_bytes());
+    read.is_err_and(|why| why.to_string().starts_with("unknown variant"))
 }
 
 /// Lines of bounded length.

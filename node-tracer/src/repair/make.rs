@@ -17,7 +17,9 @@ use crate::{
     clock::Timestamp,
     config::{Config, Making},
     finding::{Evidence, Finding, Rule},
-    log, progress,
+    log,
+    order::Order as _,
+    progress,
     source::{hostlocal::hand::Exact, root::Root},
     sysclock::uptime,
     terminal,
@@ -92,7 +94,7 @@ fn finish(
             Err(withheld) => drop(withheld_by_path.insert(path, withheld)),
         }
     }
-    releases.sort_by_key(|each| (each.modified, each.address));
+    releases.order_by_key(|each| (each.modified, each.address));
     let findings = seen.findings();
     let stores = seen.stores().map(|(path, network, reservations)| {
         let path = path.to_string_lossy().into_owned();

@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock::Timestamp;
+use crate::order::Order as _;
 
 /// The shortest time that is shortened.
 const MIN_CUT: Duration = Duration::from_secs(30);
@@ -236,7 +237,7 @@ impl Part {
 fn cuts(gaps: &[(Timestamp, Timestamp)]) -> Vec<(Timestamp, Timestamp)> {
     let length = |gap: &(Timestamp, Timestamp)| gap.1.since(gap.0);
     let mut longest: Vec<_> = gaps.to_vec();
-    longest.sort_by_key(|gap| std::cmp::Reverse(length(gap)));
+    longest.order_by_key(|gap| std::cmp::Reverse(length(gap)));
     let rest = |number: usize| -> Duration {
         let rest = longest.iter().skip(number).map(length);
         rest.filter(|length| *length >= ONE_MOMENT).sum()

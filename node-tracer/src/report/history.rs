@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     clock::Timestamp,
     finding::{Evidence, Finding, Holder, Phase, Severity, State},
+    order::Order as _,
 };
 
 /// Findings that are kept. When there are more, a less severe one makes room.
@@ -82,7 +83,7 @@ impl Findings {
     /// All that are kept, worst first.
     pub(super) fn worst_first(&self) -> Vec<&History> {
         let mut all: Vec<&History> = self.all.values().collect();
-        all.sort_by_key(|history| history.order());
+        all.order_by_key(|history| history.order());
         all
     }
 

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     finding::{Phase, Rule, Severity},
+    order::Order as _,
 };
 
 /// One incident.
@@ -79,7 +80,7 @@ pub(super) fn incidents<'a>(findings: &'a Findings, lanes: &Lanes) -> Vec<Incide
         };
         incident
             .lanes
-            .sort_by_key(|serial| (first(serial), *serial));
+            .order_by_key(|serial| (first(serial), *serial));
     }
     incidents
 }
@@ -128,7 +129,7 @@ impl Incident<'_> {
                 conflicts.extend(others.filter_map(|other| overlap(*one, *other, told)));
             }
         }
-        conflicts.sort_by_key(|conflict| (conflict.from, conflict.address));
+        conflicts.order_by_key(|conflict| (conflict.from, conflict.address));
         conflicts
     }
 }

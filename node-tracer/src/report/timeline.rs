@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
+    order::Order as _,
     wording::{duration::length, subjects::short_id},
 };
 
@@ -181,7 +182,7 @@ fn choose(sheet: &Sheet, of: &[Serial], room: usize) -> Vec<Serial> {
         Some((shown, lane.held.len()))
     };
     let mut best = of.to_vec();
-    best.sort_by_key(|serial| (std::cmp::Reverse(weight(serial)), *serial));
+    best.order_by_key(|serial| (std::cmp::Reverse(weight(serial)), *serial));
     let mut of_pods: BTreeMap<String, usize> = BTreeMap::new();
     best.retain(|serial| {
         let pod = sheet.lanes.get(*serial).and_then(|lane| lane.pod.as_ref());

@@ -209,7 +209,7 @@ impl PodsFile {
         }
         let Input::File(path) = &self.input else {
             self.seen = Some(Seen::Stream);
-            return Some(self.read(io::stdin().lock(), crate::sysclock::now()));
+            return Some(self.read(&mut io::stdin().lock(), crate::sysclock::now()));
         };
         let opened = fs::metadata(path).and_then(|metadata| {
             let seen = Seen::of(&metadata);
@@ -225,7 +225,7 @@ impl PodsFile {
         });
         match opened {
             Ok(None) => None,
-            Ok(Some((file, metadata))) => {
+            Ok(Some((mut file, metadata))) => {
                 // Taken before the content: a write in between is seen next time.
                 self.seen = Some(Seen::of(&metadata));
                 if metadata.is_file() && metadata.size() > MAX_SIZE {
@@ -234,7 +234,10 @@ impl PodsFile {
                     }));
                 }
                 let at = metadata.modified().ok().filter(|_| metadata.is_file());
-                Some(self.read(file, at.map_or_else(crate::sysclock::now, Timestamp::from)))
+                Some(self.read(
+                    &mut file,
+                    at.map_or_else(crate::sysclock::now, Timestamp::from),
+                ))
             }
             Err(source) => {
                 let seen = Seen::Unreadable(source.kind());
@@ -254,7 +257,7 @@ impl PodsFile {
         self.poll()
     }
 
-    fn read(&self, input: impl Read, at: Timestamp) -> Result<Listing, PodsError> {
+    fn read(&self, input: &mut dyn Read, at: Timestamp) -> Result<Listing, PodsError> {
         let source = self.source();
         let input = Counted(input, &self.progress);
         let parsed = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;

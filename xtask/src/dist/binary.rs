@@ -218,8 +218,29 @@ pub(super) fn build(folders: &Folders, release: &Release) -> anyhow::Result<Path
     })?;
     let content = fs::read(&binary).with_context(|| binary.display().to_string())?;
     is_static(&content)?;
+    checks_overflow(&content)?;
     has_no_paths(&content, &names)?;
+    let programs = programs(&folders.build.join(TARGET).join("release/build"))?;
+    ensure!(
+        !programs.is_empty(),
+        "there are no kernel programs to look at"
+    );
+    for programs in &programs {
+        let content = fs::read(programs).with_context(|| programs.display().to_string())?;
+        has_no_paths(&content, &names)?;
+    }
     Ok(binary)
+}
+
+/// The kernel programs of this build and of earlier ones; in the binary they
+/// are packed, and show no path.
+fn programs(builds: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(builds).with_context(|| builds.display().to_string())?;
+    let object = |entry: fs::DirEntry| entry.path().join("out/node-tracer-probes");
+    let objects = entries.map(|entry| Ok(object(entry?)));
+    let mut objects = objects.collect::<anyhow::Result<Vec<_>>>()?;
+    objects.retain(|object| object.exists());
+    Ok(objects)
 }
 
 /// If cargo has started this program in place of rustc: goes on as rustc, with
@@ -266,6 +287,13 @@ fn is_static(binary: &[u8]) -> anyhow::Result<()> {
             bail!("the binary is linked dynamically");
         }
     }
+    Ok(())
+}
+
+/// What such a check says is there only with one.
+fn checks_overflow(binary: &[u8]) -> anyhow::Result<()> {
+    let there = find(binary, b"attempt to add with overflow").is_some();
+    ensure!(there, "the binary does not check its sums for overflow");
     Ok(())
 }
 

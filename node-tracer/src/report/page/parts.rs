@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     finding::{Evidence, Finding, Holder, Phase},
+    order::Order as _,
     wording::{duration::length, stack::folded, subjects::short_id},
 };
 
@@ -323,7 +324,7 @@ pub(super) fn calls(
         all.extend(lane.calls.iter().take(MAX_OF_LANE).map(|call| (lane, call)));
         more += lane.calls.len().saturating_sub(MAX_OF_LANE);
     }
-    all.sort_by_key(|(_, call)| call.began);
+    all.order_by_key(|(_, call)| call.began);
     more += all.len().saturating_sub(MAX_CALLS);
     let all = all.into_iter().take(MAX_CALLS);
     let all = all.map(|(lane, call)| CallView {

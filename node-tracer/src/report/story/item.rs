@@ -8,6 +8,7 @@ use super::super::{
     lanes::{Held, Lane, Lanes, Mark, MarkKind, Serial, Stall},
 };
 use crate::clock::Timestamp;
+use crate::order::Order as _;
 
 /// As many sandboxes are told one by one, whatever they did.
 const FEW: usize = 4;
@@ -121,7 +122,7 @@ pub(super) fn items<'a>(
             }
         }
     }
-    items.sort_by_key(|item| (item.at, item.what.rank(), item.serial));
+    items.order_by_key(|item| (item.at, item.what.rank(), item.serial));
     items
 }
 

@@ -5,6 +5,7 @@ use super::{
     super::lanes::{Lane, Mark, MarkKind},
     Canvas, Group, Percent, Shown,
 };
+use crate::order::Order as _;
 
 /// The least distance of two signs in one row, percent.
 const DISTANCE: f64 = 3.6;
@@ -121,7 +122,7 @@ impl Canvas<'_> {
     /// A lane's signs, and how many rows they take.
     pub(super) fn marks(&self, lane: &Lane) -> (Vec<Sign>, u32) {
         let mut marks: Vec<&Mark> = lane.marks.iter().collect();
-        marks.sort_by_key(|mark| mark.at);
+        marks.order_by_key(|mark| mark.at);
         let mut signs: Vec<Sign> = Vec::new();
         // The last sign of each row.
         let mut rows: Vec<usize> = Vec::new();

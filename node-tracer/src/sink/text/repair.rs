@@ -8,6 +8,7 @@ use crate::wording::duration::length;
 use crate::{
     clock::Timestamp,
     finding::Holder,
+    order::Order as _,
     repair::{
         outcome::{Action, Outcome, Result, Totals},
         plan::{ByHand, Plan, Reason, Release, StoreSeen, Withheld},
@@ -175,7 +176,7 @@ impl Page {
         }
         let mut groups: Vec<_> = groups.into_iter().collect();
         // Long lists of things that are in order come last.
-        groups.sort_by_key(|((reason, _), _)| *reason == Reason::Live);
+        groups.order_by_key(|((reason, _), _)| *reason == Reason::Live);
         for ((_, why), each) in groups {
             let mut names: Vec<String> = each
                 .iter()

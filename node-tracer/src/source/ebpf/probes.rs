@@ -2,7 +2,7 @@
 //! one rung down where the kernel refuses.
 
 use std::{
-    io,
+    io::{self, Read as _},
     os::fd::{AsRawFd, RawFd},
     path::Path,
 };
@@ -14,6 +14,7 @@ use aya::{
     sys::{BpfHelper, is_helper_supported},
 };
 use aya_log::EbpfLogger;
+use flate2::read::ZlibDecoder;
 use node_tracer_ebpf::{
     layout::{Layout, Settings},
     map,
@@ -38,6 +39,9 @@ pub(crate) enum LoadError {
          `cargo xtask setup` and `cargo build`"
     )]
     NoObject,
+    /// The programs cannot be unpacked.
+    #[error("the kernel programs in this node-tracer are damaged; install it once more")]
+    Damaged(#[source] io::Error),
     /// No BTF.
     #[error(
         "the kernel's type information cannot be read; node-tracer needs a kernel with \
@@ -115,6 +119,14 @@ pub(crate) struct Probes {
     log: Option<EbpfLogger<&'static dyn log::Log>>,
 }
 
+/// The kernel programs, unpacked; nothing if they were not built.
+fn object() -> io::Result<Vec<u8>> {
+    let packed = include_bytes!(concat!(env!("OUT_DIR"), "/node-tracer-probes.zlib"));
+    let mut object = Vec::new();
+    ZlibDecoder::new(packed.as_slice()).read_to_end(&mut object)?;
+    Ok(object)
+}
+
 impl Probes {
     /// Probes the kernel, loads the object and attaches the programs.
     ///
@@ -130,7 +142,7 @@ impl Probes {
             may_enter,
             may_look,
         } = *wanted;
-        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/node-tracer-probes"));
+        let object = object().map_err(LoadError::Damaged)?;
         if object.is_empty() {
             return Err(LoadError::NoObject);
         }
@@ -160,7 +172,7 @@ impl Probes {
             .verifier_log_level(verifier_log_level())
             .override_global("LAYOUT", &layout, true)
             .override_global("SETTINGS", &settings, true)
-            .load(object)
+            .load(&object)
             .map_err(LoadError::Object)?;
         facts.fentry = Some(fentry_works(&mut ebpf, &btf));
 

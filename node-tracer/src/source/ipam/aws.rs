@@ -11,6 +11,7 @@ use crate::{
     clock::Timestamp,
     event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
     fault,
+    order::Order as _,
     source::{
         cni::{is_ifname, is_name},
         root::{Content, Found, Root, Unread, UnreadList},
@@ -128,7 +129,7 @@ fn store(path: &Path, content: &Content) -> Result<Store, Unread> {
             }
         }
     }
-    reservations.sort_by_key(|each| each.address);
+    reservations.order_by_key(|each| each.address);
     Ok(Store {
         path: path.to_owned(),
         kind: StoreKind::Aws,

@@ -27,6 +27,7 @@ use crate::{
     clock::Timestamp,
     event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
     fault,
+    order::Order as _,
     source::{
         cni::is_name,
         kube::{Credentials, ListedPage, Resource, ResourceError, list_resource_blocking},
@@ -247,7 +248,7 @@ impl Blocks {
             self.unread
                 .push(format!("more than {MAX_RESERVATIONS} allocations"));
         }
-        self.reservations.sort_by_key(|each| each.address);
+        self.reservations.order_by_key(|each| each.address);
         if let Some(before) = before {
             super::keep_times(&mut self.reservations, &before.reservations);
         }

@@ -13,6 +13,7 @@ use super::{MAX_RESERVATIONS, bbolt::Db, label, time};
 use crate::{
     clock::Timestamp,
     event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
+    order::Order as _,
     source::{
         cni::is_name,
         root::{Content, Found, Root, Unread, UnreadList},
@@ -141,7 +142,7 @@ fn store(path: &Path, db: &Db<'_>, modified: Timestamp) -> Result<Store, Unread>
         let what = format!("has more than {MAX_RESERVATIONS} addresses; the rest was not read");
         unread.push(Unread::content(path, what));
     }
-    reservations.sort_by(|a, b| {
+    reservations.order_by(|a, b| {
         let key = |each: &Reservation| (each.address, each.holder.container_id.clone());
         key(a).cmp(&key(b))
     });

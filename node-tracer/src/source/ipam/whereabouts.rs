@@ -15,6 +15,7 @@ use super::{MAX_RESERVATIONS, label, network::Network, time};
 use crate::{
     clock::Timestamp,
     event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
+    order::Order as _,
     source::{
         cni::{is_ifname, is_name},
         kube::{ListedPage, Resource},
@@ -138,7 +139,7 @@ impl Pools {
 
     /// All of it. What was there before has not been made since.
     pub(super) fn store(mut self, before: Option<&Store>) -> Store {
-        self.reservations.sort_by(|a, b| {
+        self.reservations.order_by(|a, b| {
             let key = |each: &Reservation| (each.address, each.holder.container_id.clone());
             key(a).cmp(&key(b))
         });

@@ -129,7 +129,7 @@ impl Bounded {
         let kept = self.idle().take();
         let reader = kept.map_or_else(Reader::start, Ok);
         let reader = reader.map_err(|source| NoAnswer::Thread { source })?;
-        let answer = self.wait(timeout, read, |job| {
+        let answer = self.wait(timeout, read, &|job| {
             let gone = |_| io::Error::other("the thread has ended");
             reader.jobs.send(job).map_err(gone)
         })?;
@@ -149,7 +149,7 @@ impl Bounded {
         F: FnOnce() -> T + Send + 'static,
     {
         self.admit()?;
-        self.wait(timeout, read, spawn)
+        self.wait(timeout, read, &|job| spawn(job))
     }
 
     /// Whether one more may be tried.
@@ -170,7 +170,7 @@ impl Bounded {
         &self,
         timeout: Duration,
         read: F,
-        start: impl FnOnce(Job) -> io::Result<()>,
+        start: &dyn Fn(Job) -> io::Result<()>,
     ) -> Result<T, NoAnswer>
     where
         T: Send + 'static,
@@ -181,15 +181,32 @@ impl Bounded {
             state: Arc::clone(&state),
             abandoned: Arc::clone(&self.abandoned),
         };
-        let (sender, answer) = mpsc::sync_channel(1);
+        // What comes by a channel is compiled for each type anew, and much.
+        let answer = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&answer);
+        let (sender, answered) = mpsc::sync_channel(1);
         let job = move || {
             let _running = running;
+            let read = read();
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
             // Nobody listens any more if it was abandoned.
-            let _ = sender.send(read());
+            let _ = sender.send(());
         };
         start(Box::new(job)).map_err(|source| NoAnswer::Thread { source })?;
-        match answer.recv_timeout(timeout) {
-            Ok(value) => return Ok(value),
+        self.answered(timeout, &state, &answered)?;
+        let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        answer.ok_or(NoAnswer::Panicked)
+    }
+
+    /// Waits until there is an answer, or leaves the thread behind.
+    fn answered(
+        &self,
+        timeout: Duration,
+        state: &AtomicU8,
+        answered: &mpsc::Receiver<()>,
+    ) -> Result<(), NoAnswer> {
+        match answered.recv_timeout(timeout) {
+            Ok(()) => return Ok(()),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(NoAnswer::Panicked),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
@@ -204,7 +221,7 @@ impl Bounded {
         }
         // It finished just now, so the answer is there.
         self.abandoned.fetch_sub(1, SeqCst);
-        answer.try_recv().map_err(|_| NoAnswer::Panicked)
+        answered.try_recv().map_err(|_| NoAnswer::Panicked)
     }
 }
 
