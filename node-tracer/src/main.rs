@@ -49,6 +49,7 @@ mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
 mod heartbeat;
+mod kube_events;
 #[cfg(any(test, fuzzing))]
 mod law;
 mod log;
@@ -71,6 +72,7 @@ mod report;
 mod reservations;
 mod rules;
 mod scan;
+mod signal;
 mod sink;
 mod sleep;
 mod source;

@@ -12,8 +12,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    kube_events,
     privileges::{ATTACH, CapabilitySet, LOOK},
-    sink::kube_events,
 };
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");

@@ -15,7 +15,6 @@ use crate::{event::Event, record::Record};
 mod golden;
 pub(crate) mod journald;
 pub(crate) mod json;
-pub(crate) mod kube_events;
 pub(crate) mod metrics;
 pub(crate) mod outlet;
 pub(crate) mod text;

@@ -14,10 +14,11 @@ use std::{
 
 use rustix::termios::tcgetwinsize;
 
-use crate::cli::{self, Color};
+use crate::{
+    cli::{self, Color},
+    sink::text::COLUMNS,
+};
 
-/// Columns of text that is not for a terminal.
-pub(crate) const COLUMNS: usize = 110;
 /// The narrowest and the widest that text is made for: in less it cannot be read,
 /// and more cannot be read either.
 const NARROWEST: usize = 72;

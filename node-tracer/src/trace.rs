@@ -32,16 +32,14 @@ use crate::{
     coverage,
     event::Event,
     heartbeat::Heartbeat,
+    kube_events::KubeEvents,
     log,
     look::Looker,
     notify::Notify,
     privileges::{self, ATTACH, Starter, WRITE},
     progress,
     reservations::Reservations,
-    sink::{
-        kube_events::KubeEvents,
-        metrics::{Metrics, server},
-    },
+    sink::metrics::{Metrics, server},
     source::{
         ebpf::{self, Attached, symbols::Symbols},
         kube::Credentials,
@@ -99,7 +97,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     if let Some(address) = config.metrics {
         let metrics = Metrics::new();
         if let Some(events) = &kube_events {
-            metrics.show_kube_events(events.counts());
+            metrics.show_kube_events(events.counts().family());
         }
         let at = server::serve(address, metrics.shelf())?;
         tracing::info!("metrics are at http://{at}/metrics");

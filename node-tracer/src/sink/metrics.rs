@@ -37,14 +37,13 @@ use prometheus_client::{
         histogram::Histogram,
         info::Info,
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 
 use crate::{
     event::{CniCall, Task, What},
     finding::{Finding, Phase, Rule, Severity, State},
     record::{Body, CoverageItem, Record},
-    sink::kube_events::Counts,
 };
 
 /// Plugins that are counted by name.
@@ -226,12 +225,12 @@ impl Metrics {
     }
 
     /// Shows what becomes of Events of Kubernetes as well.
-    pub(crate) fn show_kube_events(&self, counts: &Counts) {
+    pub(crate) fn show_kube_events(&self, counts: impl Metric) {
         let mut registry = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(
             "node_tracer_kube_events",
             "Events of Kubernetes, by what became of them",
-            counts.family(),
+            counts,
         );
     }
 

@@ -20,7 +20,6 @@ use crate::{
     event::Event,
     finding::{Finding, Rule, Severity, State},
     record::{Body, Count, CoverageItem, Record, Summary},
-    terminal::COLUMNS,
 };
 
 mod events;
@@ -30,6 +29,9 @@ mod memory;
 mod repair;
 mod style;
 mod wrap;
+
+/// Columns of text that is not for a terminal.
+pub(crate) const COLUMNS: usize = 110;
 
 /// Prints records as text.
 pub(crate) struct TextSink<W> {

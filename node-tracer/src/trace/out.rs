@@ -14,11 +14,12 @@ use crate::{
     engine::{Engine, Settings, Watch},
     event::{Event, What},
     fault,
+    kube_events::KubeEvents,
     output::{self, Patient},
     privileges::Starter,
     record::{Body, CoverageItem, Record, Summary},
     recording::{self, Note, Opened, Recorder, RecordingError},
-    sink::{Outlet, SinkError, Weight, kube_events::KubeEvents, metrics::Metrics},
+    sink::{Outlet, SinkError, Weight, metrics::Metrics},
     summary, sysclock,
 };
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{tests::told, *};
 use crate::{
-    source::ebpf::plan::Signal,
+    signal::Signal,
     testing::{at, s},
 };
 

@@ -128,17 +128,6 @@ fn label_sets_are_bounded_and_hold_no_foreign_text() {
 }
 
 #[test]
-fn events_of_kubernetes_have_a_series_for_each_outcome_from_the_start() {
-    let metrics = Metrics::new();
-    let created = r#"node_tracer_kube_events_total{outcome="created"}"#;
-    assert_eq!(value(&metrics, created), None);
-    metrics.show_kube_events(&Counts::new());
-    assert_eq!(value(&metrics, created), Some(0.0));
-    let forbidden = r#"node_tracer_kube_events_total{outcome="forbidden"}"#;
-    assert_eq!(value(&metrics, forbidden), Some(0.0));
-}
-
-#[test]
 fn sleepers_are_counted_once() {
     let mut metrics = Metrics::new();
     let sleeps = |pid| What::TaskBlocked {

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::{
         finding::{Finding, Phase},
-        sink::kube_events::tests::ghost,
+        kube_events::tests::ghost,
     };
 
     fn numbered(number: usize, phase: Phase) -> Finding {

@@ -315,3 +315,15 @@ fn names_that_lead_elsewhere_are_no_names() {
     assert_eq!(about, [object::About::Node]);
     assert!(object::objects(&told, "a/b").is_empty());
 }
+
+#[test]
+fn every_outcome_has_a_series_from_the_start() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register("events", "", Counts::new().family());
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for outcome in ["created", "updated", "forbidden", "dropped"] {
+        let series = format!("events_total{{outcome=\"{outcome}\"}} 0");
+        assert!(text.contains(&series), "{text}");
+    }
+}

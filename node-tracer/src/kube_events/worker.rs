@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::{
         finding::State,
-        sink::kube_events::{EVENTS, changes, object::Told, tests::ghost},
+        kube_events::{EVENTS, changes, object::Told, tests::ghost},
         source::kube::{
             KubeError,
             server::{Answer as Answers, Server},

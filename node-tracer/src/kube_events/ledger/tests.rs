@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     event::PodRef,
     finding::{Finding, Phase, Rule, Severity},
-    sink::kube_events::tests::ghost,
+    kube_events::tests::ghost,
 };
 
 fn told(phase: Phase, state: State) -> Told {
