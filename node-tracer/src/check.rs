@@ -9,12 +9,12 @@ use crate::{
     output,
     privileges::{self, ATTACH},
     progress,
-    record::{CoverageItem, Record},
     source::ebpf::{
         Attached, Probes,
         plan::{Mechanism, Signal},
     },
 };
+use event::record::{CoverageItem, Record};
 
 /// Whether every signal of the kernel can be seen somehow.
 pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
@@ -63,7 +63,7 @@ fn try_inventory(probes: &mut Probes) -> CoverageItem {
             )),
             None,
         ),
-        Err(error) => (None, Some(crate::fault::chain(&error))),
+        Err(error) => (None, Some(event::fault::chain(&error))),
     };
     CoverageItem {
         signal: String::from("stock-taking"),

@@ -3,9 +3,9 @@
 use crate::{
     config::Pods,
     detect::ghost_sandbox,
-    record::CoverageItem,
     source::ebpf::plan::{Choice, Mechanism, Plan},
 };
+use event::record::CoverageItem;
 
 /// One item for each signal of the kernel.
 pub(crate) fn of_plan(plan: &Plan) -> Vec<CoverageItem> {

@@ -37,7 +37,7 @@ use self::common::{
 pub(crate) use self::common::{
     holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder,
 };
-use crate::wording::subjects::{pod_word, short_id, task_label};
+use event::wording::subjects::{pod_word, short_id, task_label};
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -51,16 +51,13 @@ use self::{
     cable::Cables, duplicate_address::AllShared, leaked_reservation::Judge, orphan_veth::Orphans,
     pinned_netns::Unresolved,
 };
-use crate::{
-    clock::Timestamp,
-    event::{ADDRESSES, Device, FdHolder},
-    finding::Finding,
-    model::{
-        Model, OWNERS,
-        netns::{NETNS, NetnsEntry, Serial, Wiring},
-        runtime::{CRI, SandboxList},
-    },
-    wording::plural::counted,
+use crate::model::{
+    Model, OWNERS,
+    netns::{NETNS, NetnsEntry, Serial, Wiring},
+    runtime::{CRI, SandboxList},
+};
+use event::{
+    ADDRESSES, Device, FdHolder, clock::Timestamp, finding::Finding, wording::plural::counted,
 };
 
 /// What the rules are told besides the model.

@@ -13,11 +13,13 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
     detect::{self, View, duplicate_address, ghost_sandbox, own},
-    event::{Event, Netns, What},
-    finding::{Finding, Holder, Rule, Severity, State},
     model::{Model, OWNERS},
+};
+use event::{
+    Event, Netns, What,
+    clock::Timestamp,
+    finding::{Finding, Holder, Rule, Severity, State},
     wording,
 };
 

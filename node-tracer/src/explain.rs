@@ -24,7 +24,7 @@ mod timeline;
 mod words;
 
 pub(crate) use self::subject::{Asked, SubjectError, parse};
-use crate::explanation::{Explanation, Subject};
+use event::explanation::{Explanation, Subject};
 
 use self::{
     index::Index,
@@ -33,13 +33,10 @@ use self::{
     timeline::Parts,
 };
 use crate::{
-    clock::Timestamp,
     detect::{View, stuck_holder, stuck_in, task_holder},
     engine::Engine,
-    event::{Netns, Task},
-    finding::Holder,
-    wording::subjects::pod_word,
 };
+use event::{Netns, Task, clock::Timestamp, finding::Holder, wording::subjects::pod_word};
 
 /// What was looked up for one question besides the look at the node.
 #[derive(Clone, Debug, Default)]

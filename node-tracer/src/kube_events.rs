@@ -40,10 +40,12 @@ use prometheus_client::{
 
 use self::{changes::Teller, ledger::Ledger, object::Told, worker::Worker};
 use crate::{
-    clock::Timestamp,
-    finding::{Finding, Severity, State},
     privileges::start_bare,
     source::kube::{self, Credentials, Objects, Writer},
+};
+use event::{
+    clock::Timestamp,
+    finding::{Finding, Severity, State},
 };
 
 /// How long the end waits for what is not written yet.

@@ -34,11 +34,13 @@ use self::{
     truth::{LOOK, TruePod, TrueSandbox, Truth},
 };
 use crate::{
-    clock::Timestamp,
     engine::{Engine, Settings},
-    event::{Event, What},
-    finding::{Finding, Phase, Rule, Severity},
     looks::Looks,
+};
+use event::{
+    Event, What,
+    clock::Timestamp,
+    finding::{Finding, Phase, Rule, Severity},
     testing::{generator::Dice, s},
 };
 

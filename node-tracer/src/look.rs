@@ -22,9 +22,7 @@ pub(crate) use self::differences::Differences;
 use self::answers::Answers;
 use crate::{
     config::{Config, Cri, Pods},
-    event::{Event, Netns, Network, What},
-    fault, progress,
-    record::CoverageItem,
+    progress,
     source::{
         bundles, cni, containers, cri,
         hostlocal::{self, Stores},
@@ -35,6 +33,7 @@ use crate::{
         survey,
     },
 };
+use event::{Event, Netns, Network, What, fault, record::CoverageItem};
 
 /// How long the container runtime may take to answer.
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    engine::{Engine, Settings},
-    event::Event,
+use crate::engine::{Engine, Settings};
+use event::{
+    Event,
     finding::{Finding, Rule},
 };
 
@@ -101,7 +101,7 @@ impl Looks {
 mod tests {
     use super::*;
     use crate::engine::testing::Node;
-    use crate::{event::What, testing::*};
+    use event::{What, testing::*};
 
     fn looks() -> Looks {
         Looks::new(Node::default().0.settings().clone())

@@ -35,17 +35,12 @@
 mod apart;
 mod check;
 mod cli;
-mod clock;
 mod commands;
 mod config;
 mod coverage;
 mod detect;
 mod engine;
-mod event;
 mod explain;
-mod explanation;
-mod fault;
-mod finding;
 #[cfg(fuzzing)]
 mod fuzz;
 mod heartbeat;
@@ -57,14 +52,11 @@ mod look;
 mod looks;
 mod model;
 mod notify;
-mod order;
 mod output;
 #[cfg(test)]
 mod packaging;
-mod phrase;
 mod privileges;
 mod progress;
-mod record;
 mod recording;
 mod repair;
 mod replay;
@@ -72,17 +64,12 @@ mod report;
 mod reservations;
 mod rules;
 mod scan;
-mod signal;
 mod sink;
-mod sleep;
 mod source;
 mod summary;
 mod sysclock;
 mod terminal;
-#[cfg(any(test, fuzzing))]
-mod testing;
 mod trace;
-mod wording;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -91,8 +78,8 @@ use clap::Parser as _;
 use crate::{
     cli::{Cli, Command},
     config::Config,
-    wording::escape::Printable,
 };
+use event::{fault, wording::escape::Printable};
 
 /// Nothing of severity warning or above.
 const NOTHING: u8 = 0;

@@ -43,14 +43,11 @@ pub(crate) mod waiting;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What},
-};
 use allocation::Allocations;
 use attachment::Cni;
 use calls::{Calls, End};
 use endpoints::Endpoints;
+use event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What, clock::Timestamp};
 use lost::Lost;
 use netns::NetnsTable;
 use pods::Pods;
@@ -517,7 +514,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use event::testing::*;
 
     #[test]
     fn a_source_fails_until_it_answers_again() {

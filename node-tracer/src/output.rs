@@ -10,10 +10,10 @@ use crate::{
     cli::Output,
     config::Config,
     progress,
-    record::Record,
     sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald},
     terminal,
 };
+use event::record::Record;
 
 /// One sink for each output; a `stream` keeps its preliminaries short.
 ///

@@ -50,7 +50,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use crate::{apart, record::CoverageItem};
+use crate::apart;
+use event::record::CoverageItem;
 
 /// What only attaching takes.
 pub(crate) const ATTACH: CapabilitySet = CapabilitySet::BPF
@@ -249,7 +250,7 @@ impl Privileges {
 /// give up all others for good. The tracer works all the same if that fails.
 pub(crate) fn keep(keep: CapabilitySet) {
     if let Err(error) = try_keep(keep) {
-        tracing::warn!("{}", crate::fault::chain(&error));
+        tracing::warn!("{}", event::fault::chain(&error));
     }
 }
 

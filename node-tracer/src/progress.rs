@@ -34,10 +34,12 @@ use rustix::{
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::{
-    finding::State,
-    record::{Body, Record},
     sink::{Shown as Written, Sink, SinkError},
     terminal,
+};
+use event::{
+    finding::State,
+    record::{Body, Record},
     wording::{duration::length, escape::Printable, plural as words},
 };
 
@@ -344,7 +346,7 @@ impl Sink for Counted<Box<dyn Sink>> {
         self.inner.write(record)
     }
 
-    fn look(&mut self, event: &crate::event::Event) {
+    fn look(&mut self, event: &event::Event) {
         self.inner.look(event);
     }
 

@@ -23,7 +23,8 @@ pub(crate) use self::{
     recorder::{Recorder, RecordingError},
     tape::Opened,
 };
-use crate::{clock::Timestamp, config::Node, detect::Settings, record::CoverageItem};
+use crate::{config::Node, detect::Settings};
+use event::{clock::Timestamp, record::CoverageItem};
 
 /// The `type` of the first line.
 const KIND: &str = "recording";
@@ -97,7 +98,7 @@ impl Header {
     /// What begins now.
     fn new(command: Command, node: &Node, stall_threshold: Duration) -> Self {
         Self {
-            schema: crate::record::SCHEMA.to_owned(),
+            schema: event::record::SCHEMA.to_owned(),
             kind: KIND.to_owned(),
             time: crate::sysclock::now(),
             node: node.name.clone(),

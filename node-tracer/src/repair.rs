@@ -34,8 +34,6 @@ pub(crate) mod judge;
 pub(crate) mod load;
 pub(crate) mod make;
 pub(crate) mod observe;
-pub(crate) mod outcome;
-pub(crate) mod plan;
 mod release;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -45,16 +43,16 @@ use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, pa
 
 use anyhow::Context as _;
 
-use crate::repair::outcome::{Outcome, Totals};
-use crate::repair::plan::{Plan, Reason, Withheld};
 use crate::{
     apart,
     config::{Config, Making, Repair},
     output,
     privileges::{self, Starter},
-    record::Record,
     sink::{Sink, json},
 };
+use event::record::Record;
+use event::repair::outcome::{Outcome, Totals};
+use event::repair::plan::{Plan, Reason, Withheld};
 
 /// All was done, or there is nothing to do.
 const DONE: u8 = 0;

@@ -19,16 +19,13 @@ use std::{
 
 use self::run::Run;
 use crate::{
-    clock::steady,
-    config,
-    event::{Event, What},
-    fault, output,
+    config, output,
     progress::Tally,
     recording::{Line, ReadError, Recording},
     sink::{Sink, SinkError},
     source::logs::read::{Input, LogError, LogOptions},
-    wording::escape::Printable,
 };
+use event::{Event, What, clock::steady, fault, wording::escape::Printable};
 
 /// What is read of a recording at a time.
 const BUFFER: usize = 1 << 20;

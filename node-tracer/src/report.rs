@@ -71,7 +71,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     }
     let page = Page::new(&pen.lift()).html().expect("a page is made");
     assert!(page.len() < 8 << 20, "{} bytes", page.len());
-    let hidden = |c: char| c != '\n' && crate::wording::escape::is_hidden(c);
+    let hidden = |c: char| c != '\n' && event::wording::escape::is_hidden(c);
     assert!(!page.contains(hidden));
     for line in outline::outline(&page) {
         let Some(tag) = line.strip_prefix('<') else {

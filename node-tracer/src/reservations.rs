@@ -11,15 +11,13 @@ use std::{
 use self::others::Others;
 use crate::{
     config::{Config, Pods},
-    event::{Event, What},
-    fault,
-    record::CoverageItem,
     source::{
         hostlocal::{Asker, Lookup, Stores},
         ipam,
         root::{Root, RootError},
     },
 };
+use event::{Event, What, fault, record::CoverageItem};
 
 /// See the module's documentation.
 #[derive(Debug)]

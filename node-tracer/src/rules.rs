@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::finding::Rule;
+    use event::finding::Rule;
 
     #[test]
     fn every_rule_has_a_page_with_all_its_parts() {

@@ -10,20 +10,22 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
-    clock::Timestamp,
     config::Config,
     engine::Settings,
-    event::{Event, What},
-    fault,
-    finding::{Severity, State},
     look::{Differences, Looked, Looker},
     looks::Looks,
     output,
-    record::{CoverageItem, Record},
     recording::{self, Note, Recorder},
     reservations::Reservations,
     sink::Sink,
     summary,
+};
+use event::{
+    Event, What,
+    clock::Timestamp,
+    fault,
+    finding::{Severity, State},
+    record::{CoverageItem, Record},
 };
 
 /// Pause between looks of a scan that goes on.

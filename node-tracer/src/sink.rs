@@ -9,7 +9,7 @@
 
 use std::{borrow::Cow, io, path::PathBuf};
 
-use crate::{event::Event, record::Record};
+use event::{Event, record::Record};
 
 #[cfg(test)]
 mod golden;

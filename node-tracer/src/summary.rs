@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    engine::Engine,
+use crate::engine::Engine;
+use event::{
     record::{Count, CoverageItem, Summary},
     wording::plural as words,
 };
@@ -93,7 +93,7 @@ fn partly(items: &[CoverageItem], said: &[String]) -> impl Iterator<Item = Strin
 mod tests {
     use super::*;
     use crate::engine::testing::Node;
-    use crate::testing::*;
+    use event::testing::*;
 
     #[test]
     fn what_was_worse_once_and_is_open_is_not_resolved() {

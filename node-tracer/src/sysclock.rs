@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::{
+use event::clock::{
     Timestamp,
     steady::{shift, shift_by},
 };

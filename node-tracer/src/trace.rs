@@ -30,7 +30,6 @@ use crate::{
     apart,
     config::Config,
     coverage,
-    event::Event,
     heartbeat::Heartbeat,
     kube_events::KubeEvents,
     log,
@@ -47,6 +46,7 @@ use crate::{
         procfs::{Bounded, Procfs},
     },
 };
+use event::Event;
 
 /// How often files are looked at.
 const POLL: Duration = Duration::from_millis(250);

@@ -3,13 +3,15 @@
 use crate::explain::{Asked, Hints, explain, parse};
 use crate::{
     config::Config,
-    event::{Netns, Task},
-    finding::Severity,
     look::Looker,
     output,
-    record::{CoverageItem, Record},
     scan::Scan,
     source::procfs::{Owner, TaskEntry},
+};
+use event::{
+    Netns, Task,
+    finding::Severity,
+    record::{CoverageItem, Record},
 };
 
 /// Looks, and answers. Returns whether something of severity warning or above

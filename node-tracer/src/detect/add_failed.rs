@@ -25,12 +25,8 @@ use super::{
     is_routable, named,
     sandbox_create_failed::Cause,
 };
-use crate::{
-    clock::Timestamp,
-    event::PodRef,
-    finding::Finding,
-    model::calls::{AttachmentCalls, End, Failing, PodCalls},
-};
+use crate::model::calls::{AttachmentCalls, End, Failing, PodCalls};
+use event::{PodRef, clock::Timestamp, finding::Finding};
 
 /// So many failures are more than a plugin's bad start.
 const MANY: u64 = 3;

@@ -13,10 +13,10 @@ use super::{
     View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, rtnl, sleeps_in,
     stack_hint, stuck_holder, task_label,
 };
-use crate::{
-    event::PodRef,
+use crate::model::{pods::Standing, task::Blocked};
+use event::{
+    PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
-    model::{pods::Standing, task::Blocked},
     sleep,
 };
 
@@ -224,15 +224,15 @@ fn sigkill(blocked: &Blocked) -> Sigkill {
 #[cfg(test)]
 mod tests {
     use crate::engine::testing::Node;
-    use crate::{
-        event::{Task, What},
+    use event::{
+        Task, What,
         finding::{Holder, Rule, Severity, State},
         testing::*,
     };
 
     #[test]
     fn a_pod_that_is_gone_need_not_be_kept_from_deletion() {
-        let warned = |story: &[crate::event::Event]| {
+        let warned = |story: &[event::Event]| {
             let (open, _) = Node::of(story).only(70, Rule::BlockedTask, State::Open);
             open.advice
                 .iter()
@@ -276,7 +276,7 @@ mod tests {
     }
 
     /// The one finding on a stuck task that was changed so.
-    fn told(change: impl FnOnce(&mut What)) -> crate::finding::Finding {
+    fn told(change: impl FnOnce(&mut What)) -> event::finding::Finding {
         let mut event = stuck(3, 9, 1);
         change(&mut event.what);
         let mut node = Node::of(&[host(0), event]);

@@ -7,13 +7,11 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    event::Device,
-    model::{
-        Model,
-        netns::{NetnsEntry, Wiring},
-    },
+use crate::model::{
+    Model,
+    netns::{NetnsEntry, Wiring},
 };
+use event::Device;
 
 /// One end of a cable.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +189,7 @@ impl<'a> Cables<'a> {
 mod tests {
     use super::*;
     use crate::engine::testing::Node;
-    use crate::{event::Event, testing::*};
+    use event::{Event, testing::*};
 
     /// Where the other end of a device of namespace 100 is.
     fn other_end(story: &[Event], index: u32) -> Option<u32> {

@@ -5,12 +5,9 @@ use std::{ffi::OsStr, net::IpAddr, time::Duration};
 use super::{
     View, duplicate_address::label, ghost_sandbox, leaked_reservation::move_away, short_id,
 };
-use crate::wording;
-use crate::{
-    clock::Timestamp,
-    event::{CniError, PodRef, ReservationHolder, StoreKind},
-    model::{Model, calls::End},
-};
+use crate::model::{Model, calls::End};
+use event::wording;
+use event::{CniError, PodRef, ReservationHolder, StoreKind, clock::Timestamp};
 
 /// What was called for, and was not called for in so long, is over: the kubelet
 /// waits five minutes at most before it tries again.
@@ -192,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_pace_stays_what_it_is_for_a_while() {
-        use crate::testing::s;
+        use event::testing::s;
         let of = |last, times| pace(s(0), s(last), times).unwrap();
         assert_eq!(of(22, 3), "about every 10 s");
         assert_eq!(of(110, 11), "about every 10 s");

@@ -4,16 +4,16 @@
 use std::{net::IpAddr, path::Path};
 
 use super::stack_hint;
-use crate::wording::subjects::task_label;
-use crate::{
+use crate::model::{
+    Model,
+    netns::{HeldAddress, NetnsEntry},
+    task::Blocked,
+};
+use event::wording::subjects::task_label;
+use event::{
+    FdHolder, PodRef, Task,
     clock::Timestamp,
-    event::{FdHolder, PodRef, Task},
     finding::{Evidence, FindingNetns, Holder},
-    model::{
-        Model,
-        netns::{HeldAddress, NetnsEntry},
-        task::Blocked,
-    },
     sleep,
 };
 
@@ -59,7 +59,7 @@ pub(crate) fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
     let is_stuck = |task: &Task| stuck.iter().any(|blocked| blocked.is(task));
     let mut others: Vec<&Task> = entry.tasks.iter().filter(|task| !is_stuck(task)).collect();
     others.sort_by_key(|task| (task.pid, task.tid));
-    let stuck = stuck.iter().take(crate::event::MAX_HOLDERS);
+    let stuck = stuck.iter().take(event::MAX_HOLDERS);
     stuck
         .map(|blocked| stuck_holder(blocked))
         .chain(others.into_iter().map(task_holder))
@@ -267,7 +267,7 @@ pub(crate) fn is_routable(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wording::subjects::{pod_word, short_id};
+    use event::wording::subjects::{pod_word, short_id};
 
     #[test]
     fn only_addresses_that_are_a_pods_own_count() {

@@ -24,11 +24,11 @@ use super::{
     missing_del::{Named, Stays, given, stays, uses_host_local},
     named, netns_of, pod_word, short_id,
 };
-use crate::{
+use crate::model::calls::{AttachmentCalls, Call, End, PluginCalls};
+use event::{
+    PodRef,
     clock::Timestamp,
-    event::PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::calls::{AttachmentCalls, Call, End, PluginCalls},
 };
 
 /// Failures in a row.

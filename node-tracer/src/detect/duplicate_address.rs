@@ -29,16 +29,16 @@ use super::{
     kubectl_words, leaked_reservation::Judge, links, links::Link, netns_of, own, pod_of, pod_word,
     short_id, sleeps_in, stuck_in, task_label, unknown_holder,
 };
-use crate::{
+use crate::model::{
+    Model,
+    netns::{HeldAddress, NetnsEntry, Serial},
+    pods::Standing,
+    sandbox::Known,
+};
+use event::{
+    PodRef, UserNs,
     clock::Timestamp,
-    event::{PodRef, UserNs},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::{
-        Model,
-        netns::{HeldAddress, NetnsEntry, Serial},
-        pods::Standing,
-        sandbox::Known,
-    },
 };
 
 /// How long a running CNI DEL excuses a duplicate.

@@ -5,9 +5,9 @@
 //! number. A scan and a replay say it of all that they were given.
 
 use super::{View, evidence};
-use crate::{
+use crate::model::Losses;
+use event::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
-    model::Losses,
     wording::plural as words,
 };
 
@@ -53,13 +53,13 @@ pub(crate) fn detect(view: &View<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use crate::engine::testing::Node;
-    use crate::{
-        event::What,
+    use event::{
+        What,
         finding::{Rule, State},
         testing::*,
     };
 
-    fn lost(seconds: i64, count: u64) -> crate::event::Event {
+    fn lost(seconds: i64, count: u64) -> event::Event {
         let cause = String::from("ring-full");
         at(seconds, What::EventsLost { cause, count })
     }

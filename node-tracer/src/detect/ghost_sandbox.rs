@@ -35,13 +35,8 @@ mod telling;
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use super::{View, duplicate_address, joined, own, stuck_in};
-use crate::{
-    clock::Timestamp,
-    event::{NotStuck, Task},
-    finding::Finding,
-    model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
-    wording::plural::counted,
-};
+use crate::model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked};
+use event::{NotStuck, Task, clock::Timestamp, finding::Finding, wording::plural::counted};
 
 /// What an ordinary deletion may take.
 const GRACE: Duration = Duration::from_secs(30);

@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 pub(super) use self::advice::{is_plain, move_away};
 pub(crate) use self::judge::{Doubt, Judge, Proof, Verdict};
 use super::{View, evidence, short_id, silence};
-use crate::{
-    event::{Reservation, Store, StoreKind},
+use crate::model::attachment::ListedStore;
+use event::{
+    Reservation, Store, StoreKind,
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
-    model::attachment::ListedStore,
     wording::plural::counted,
 };
 

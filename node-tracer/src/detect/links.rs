@@ -8,10 +8,8 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{View, is_routable, own};
-use crate::{
-    event::{Address, Device},
-    model::netns::{NetnsEntry, Serial, Wiring},
-};
+use crate::model::netns::{NetnsEntry, Serial, Wiring};
+use event::{Address, Device};
 
 /// A place where holders of one address meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

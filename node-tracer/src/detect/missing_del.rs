@@ -45,11 +45,11 @@ use super::{
     View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, leaked_reservation, named,
     own, unfound, unlisted, unread,
 };
-use crate::{
+use crate::model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI};
+use event::{
+    Attachment, Netns, PodRef,
     clock::Timestamp,
-    event::{Attachment, Netns, PodRef},
     finding::{Finding, Severity},
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
 };
 
 /// What an ordinary removal, and a restart of the runtime, may take.

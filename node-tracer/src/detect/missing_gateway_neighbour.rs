@@ -38,15 +38,15 @@ use super::{
     View, ghost_sandbox, heard,
     pinned_netns::{known_since, sandbox_of},
 };
-use crate::{
+use crate::model::{
+    Model,
+    netns::{NetnsEntry, Serial, Wiring},
+    pods::Standing,
+};
+use event::{
+    Device, Neighbour,
     clock::Timestamp,
-    event::{Device, Neighbour},
     finding::{Finding, Severity},
-    model::{
-        Model,
-        netns::{NetnsEntry, Serial, Wiring},
-        pods::Standing,
-    },
 };
 
 /// How long after its ADD a sandbox's look counts.

@@ -12,10 +12,8 @@ use std::time::Duration;
 use super::{
     View, evidence, netns_of, pod_of, release_advice, rtnl, sleeps_in, stuck_holder, task_label,
 };
-use crate::{
-    finding::{Detail, Finding, Rule, Severity, finding_id},
-    model::task::Blocked,
-};
+use crate::model::task::Blocked;
+use event::finding::{Detail, Finding, Rule, Severity, finding_id};
 
 /// A teardown takes that long at least before it counts as stalled.
 const SLOW: Duration = Duration::from_secs(5);
@@ -173,8 +171,8 @@ mod tests {
     use std::time::Duration;
 
     use crate::engine::testing::Node;
-    use crate::{
-        event::{Event, What},
+    use event::{
+        Event, What,
         finding::{Rule, Severity, State},
         testing::*,
     };

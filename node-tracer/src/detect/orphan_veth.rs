@@ -31,10 +31,10 @@ use super::{
     View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of, shell_word,
     silence, unfound,
 };
-use crate::{
-    event::Device,
+use crate::model::netns::{NetnsEntry, Wiring};
+use event::{
+    Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::netns::{NetnsEntry, Wiring},
     wording::plural::counted,
 };
 

@@ -12,11 +12,8 @@ use std::{
 };
 
 use super::{View, heard, is_routable, links};
-use crate::{
-    clock::Timestamp,
-    event::{Address, Device},
-    model::{Model, netns::NetnsEntry, sandbox::Known},
-};
+use crate::model::{Model, netns::NetnsEntry, sandbox::Known};
+use event::{Address, Device, clock::Timestamp};
 
 /// What Kubernetes' runtimes call a pod's own device.
 const DEFAULT: &str = "eth0";

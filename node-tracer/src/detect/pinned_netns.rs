@@ -22,17 +22,13 @@ mod telling;
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use super::{View, answering, ghost_sandbox, own, stuck_in};
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, RuntimeSandbox},
-    finding::Finding,
-    model::{
-        Model,
-        netns::NetnsEntry,
-        runtime::{CRI, SandboxList},
-        sandbox::Known,
-    },
+use crate::model::{
+    Model,
+    netns::NetnsEntry,
+    runtime::{CRI, SandboxList},
+    sandbox::Known,
 };
+use event::{Attachment, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
 pub(crate) use self::telling::release;
 

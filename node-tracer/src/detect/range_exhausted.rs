@@ -30,11 +30,11 @@ use super::{
     leaked_reservation::{Judge, Proof, Verdict},
     silence,
 };
-use crate::{
+use crate::model::attachment::ListedStore;
+use event::{
+    MaxPods, Network, Range, Reservation, RuntimeSandbox, StoreKind,
     clock::Timestamp,
-    event::{MaxPods, Network, Range, Reservation, RuntimeSandbox, StoreKind},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::attachment::ListedStore,
 };
 
 /// One address in so many is few.

@@ -21,12 +21,8 @@ mod telling;
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{View, calls::pod_gone, heard, named};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, RuntimeSandbox},
-    finding::Finding,
-    model::calls::PodCalls,
-};
+use crate::model::calls::PodCalls;
+use event::{PodRef, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
 /// Sandboxes of one pod that are no churn yet.
 const MANY: usize = 3;

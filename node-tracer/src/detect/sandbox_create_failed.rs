@@ -24,12 +24,8 @@ use std::collections::BTreeMap;
 pub(crate) use self::cause::Cause;
 use self::told::Told;
 use super::{View, add_failed, calls::SILENCE, named};
-use crate::{
-    clock::Timestamp,
-    event::{OomKill, PodRef},
-    finding::Finding,
-    model::{Model, starts::Starting},
-};
+use crate::model::{Model, starts::Starting};
+use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
 
 /// So many tries are more than a bad start.
 const MANY: u64 = 3;

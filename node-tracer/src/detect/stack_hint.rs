@@ -4,7 +4,7 @@
 //! The first row of [`HINTS`] that any frame matches counts, so what says more
 //! stands above what says less: a FUSE wait inside a page fault is a FUSE wait.
 
-use crate::sleep::name;
+use event::sleep::name;
 
 /// A plain-language reading of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

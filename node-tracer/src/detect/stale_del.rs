@@ -30,13 +30,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use self::{newer::Newer, reach::Reach};
 use super::View;
-use crate::{
+use crate::model::{
+    calls::{AttachmentCalls, Call, PluginCalls},
+    lost::{Del, Item, Kind, LONGEST, Loss},
+};
+use event::{
     clock::Timestamp,
     finding::{Effect, Finding},
-    model::{
-        calls::{AttachmentCalls, Call, PluginCalls},
-        lost::{Del, Item, Kind, LONGEST, Loss},
-    },
 };
 
 /// How long after a DEL the newer sandbox is watched: agents of a CNI (Calico's

@@ -11,11 +11,11 @@ use super::{
     View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
     pinned_netns, pod_of, silence, stuck_in, way_in,
 };
-use crate::{
+use crate::model::netns::{NetnsEntry, Wiring};
+use event::{
+    Device, RuntimeSandbox,
     clock::Timestamp,
-    event::{Device, RuntimeSandbox},
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    model::netns::{NetnsEntry, Wiring},
 };
 
 /// Why a namespace is of no use to anybody.

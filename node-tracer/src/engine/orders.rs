@@ -5,8 +5,8 @@ use crate::engine::testing::Node;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{
-    event::CniCall,
+use event::{
+    CniCall,
     testing::{
         generator::{Dice, World, of_the_node},
         *,

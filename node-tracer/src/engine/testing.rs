@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    engine::{Engine, Settings},
-    event::{Event, What},
+use crate::engine::{Engine, Settings};
+use event::{
+    Event, What,
     finding::{Finding, Rule, State},
     testing::at,
 };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::testing::Node;
-use crate::testing::{generator::Dice, *};
+use event::testing::{generator::Dice, *};
 
 /// The incident with a tick after every event and one each second.
 fn recording() -> Vec<Event> {

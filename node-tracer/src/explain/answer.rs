@@ -1,8 +1,8 @@
 //! The answer in one sentence.
 
 use super::words::{self, holder_name, keeper, list, stuck_holder};
-use crate::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
-use crate::{clock::Timestamp, finding::Holder, wording::subjects::short_id};
+use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
+use event::{clock::Timestamp, finding::Holder, wording::subjects::short_id};
 
 /// Users of an address that are named.
 const USERS: usize = 4;

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use super::{index::Index, related::Related};
-use crate::explanation::{CallPart, CallResult, ReservationPart, StorePart};
 use crate::{
     detect::{
         View,
@@ -11,10 +10,11 @@ use crate::{
         ghost_sandbox,
         leaked_reservation::{Judge, Proof, Verdict},
     },
-    event::{Attachment, Reservation, ReservationHolder},
     model::{Model, attachment::ListedStore, calls::AttachmentCalls},
-    order::Order as _,
-    wording::subjects::short_id,
+};
+use event::explanation::{CallPart, CallResult, ReservationPart, StorePart};
+use event::{
+    Attachment, Reservation, ReservationHolder, order::Order as _, wording::subjects::short_id,
 };
 
 /// Reservations of a subject's addresses and for its containers.
@@ -298,8 +298,8 @@ pub(super) fn call_of(call: &CallPart) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        event::CniCall,
+    use event::{
+        CniCall,
         testing::{NEW, answered, call, calls, failed, ip},
     };
 

@@ -3,11 +3,9 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{related::Related, resolve::Seeds};
-use crate::explanation::{FindingPart, NetnsPart};
-use crate::{
-    engine::Engine,
-    finding::{Finding, Holder, Rule, Severity, State},
-};
+use crate::engine::Engine;
+use event::explanation::{FindingPart, NetnsPart};
+use event::finding::{Finding, Holder, Rule, Severity, State};
 
 /// Open findings about any of a subject's parts, worst first.
 pub(super) fn findings(engine: &Engine, seeds: &Seeds, related: &Related<'_>) -> Vec<FindingPart> {

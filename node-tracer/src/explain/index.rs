@@ -3,10 +3,8 @@
 
 use std::{collections::HashMap, path::Path};
 
-use crate::{
-    event::{Reservation, RuntimeSandbox, Task},
-    model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::SandboxList},
-};
+use crate::model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::SandboxList};
+use event::{Reservation, RuntimeSandbox, Task};
 
 /// See the module's documentation.
 pub(super) struct Index<'a> {

@@ -7,10 +7,9 @@ use super::Hints;
 use crate::{
     detect::is_routable,
     engine::Engine,
-    event::Network,
     model::{Model, netns::NETNS, runtime::CRI},
-    wording::plural::counted,
 };
+use event::{Network, wording::plural::counted};
 
 /// Of each kind of things that could not be read, so many are named.
 const NAMED: usize = 8;

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::related::Related;
-use crate::explanation::{
-    AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
-    RoutePart,
-};
 use crate::{
     detect::{View, ghost_sandbox, holders_of, pod_of},
-    event::{Device, Route},
     model::{
         netns::{NetnsEntry, Wiring},
         pods::Standing,
         sandbox::Known,
     },
 };
+use event::explanation::{
+    AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
+    RoutePart,
+};
+use event::{Device, Route};
 
 /// Every namespace of a subject.
 pub(super) fn parts(view: &View<'_>, related: &Related<'_>) -> Vec<NetnsPart> {

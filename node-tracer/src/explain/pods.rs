@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{related::Related, resolve::Seeds};
-use crate::explanation::{PodPart, SandboxPart};
 use crate::{
-    clock::Timestamp,
     detect::View,
-    event::{Pod, PodRef},
     model::{Model, pods::reference},
-    order::Order as _,
 };
+use event::explanation::{PodPart, SandboxPart};
+use event::{Pod, PodRef, clock::Timestamp, order::Order as _};
 
 /// Sandboxes, in every list that has them.
 pub(super) fn sandboxes(related: &Related<'_>) -> Vec<SandboxPart> {

@@ -16,14 +16,12 @@ use super::{
     index::{Index, containers},
     resolve::Seeds,
 };
-use crate::{
-    event::{Attachment, Netns, Reservation, RuntimeSandbox},
-    model::{
-        attachment::ListedStore,
-        netns::{NetnsEntry, Serial},
-        runtime::SandboxList,
-    },
+use crate::model::{
+    attachment::ListedStore,
+    netns::{NetnsEntry, Serial},
+    runtime::SandboxList,
 };
+use event::{Attachment, Netns, Reservation, RuntimeSandbox};
 
 /// All that belongs to a subject.
 #[derive(Default)]

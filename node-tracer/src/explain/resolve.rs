@@ -11,12 +11,9 @@ use super::{
     index::Index,
     subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
 };
-use crate::explanation::Kind;
-use crate::{
-    event::{FdHolder, Netns, Task},
-    model::netns::NetnsEntry,
-    order::Order as _,
-};
+use crate::model::netns::NetnsEntry;
+use event::explanation::Kind;
+use event::{FdHolder, Netns, Task, order::Order as _};
 
 /// Candidates of an ambiguous prefix that are named.
 const CANDIDATES: usize = 10;
@@ -207,10 +204,10 @@ fn pod(namespace: &str, name: &str, index: &Index<'_>) -> Seeds {
     for pod in pods.filter(|pod| pod.name == name && pod.namespace == namespace) {
         seeds.uids.extend(pod.uids.iter().cloned());
     }
-    let is_it = |pod: &crate::event::PodRef| {
+    let is_it = |pod: &event::PodRef| {
         pod.name.as_deref() == Some(name) && pod.namespace.as_deref() == Some(namespace)
     };
-    let mut note = |pod: &crate::event::PodRef, id: Option<&str>, netns: Option<Netns>| {
+    let mut note = |pod: &event::PodRef, id: Option<&str>, netns: Option<Netns>| {
         if !is_it(pod) {
             return;
         }

@@ -4,20 +4,15 @@
 //! explain` writes these anew: read the difference as a reader of the output
 //! would.
 
-use crate::explanation::{Explanation, Kind};
+use event::explanation::{Explanation, Kind};
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use super::*;
 use crate::engine::testing::Node;
-use crate::{
-    event::{
-        Attachment, Device, Event, Neighbour, Network, PodRef, Reservation, Route,
-        RuntimeContainer, RuntimeSandbox, Store, What,
-    },
-    record::Record,
-    sink::{JsonSink, Sink as _, TextSink},
-    testing::*,
-    wording::escape::is_hidden,
+use crate::sink::{JsonSink, Sink as _, TextSink};
+use event::{
+    Attachment, Device, Event, Neighbour, Network, PodRef, Reservation, Route, RuntimeContainer,
+    RuntimeSandbox, Store, What, record::Record, testing::*, wording::escape::is_hidden,
 };
 
 mod incident;

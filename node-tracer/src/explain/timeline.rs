@@ -7,13 +7,13 @@ use super::{
     related::Related,
     words::{holder_name, sleeps},
 };
-use crate::explanation::{
+use crate::model::netns::NetnsEntry;
+use event::explanation::{
     CallPart, FindingPart, Moment, NetnsPart, PodPart, ReservationPart, SandboxPart,
 };
-use crate::{
+use event::{
     clock::Timestamp,
     finding::{Holder, Rule, Severity},
-    model::netns::NetnsEntry,
     order::Order as _,
     wording::subjects::{short_id, task_label},
 };

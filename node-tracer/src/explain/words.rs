@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::explanation::{NetnsPart, NetnsState, PodState};
-use crate::{clock::Timestamp, finding::Holder, sleep, wording::subjects::pod_word};
+use event::explanation::{NetnsPart, NetnsState, PodState};
+use event::{clock::Timestamp, finding::Holder, sleep, wording::subjects::pod_word};
 
 /// Names with commas.
 pub(super) fn list<T: ToString>(items: &[T]) -> String {

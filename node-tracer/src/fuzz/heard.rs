@@ -10,12 +10,12 @@ use std::{
 use serde_json::Value;
 
 use super::secret;
-use crate::{
+use crate::sink::{Shown, Sink, SinkError, TextSink, json};
+use event::{
+    Event, What,
     clock::Timestamp,
-    event::{Event, What},
     finding::State,
     record::{Body, Record, SCHEMA, Summary},
-    sink::{Shown, Sink, SinkError, TextSink, json},
     wording::escape::is_hidden,
 };
 

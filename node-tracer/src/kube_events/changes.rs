@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::object::Told;
-use crate::finding::State;
+use event::finding::State;
 
 /// Findings that are followed at the same time: more than there is room for
 /// Events of them.
@@ -146,10 +146,8 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        finding::{Finding, Phase},
-        kube_events::tests::ghost,
-    };
+    use crate::kube_events::tests::ghost;
+    use event::finding::{Finding, Phase};
 
     fn numbered(number: usize, phase: Phase) -> Finding {
         let mut finding = ghost();

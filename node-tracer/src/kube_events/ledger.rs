@@ -16,7 +16,7 @@ use super::{
     Outcome,
     object::{About, Object, Told, objects},
 };
-use crate::finding::State;
+use event::finding::State;
 
 /// Events that are kept in mind.
 const MOST: usize = 1_024;

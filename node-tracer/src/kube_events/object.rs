@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use event::{
+    PodRef,
     clock::Timestamp,
-    event::PodRef,
     finding::{Finding, Phase, Rule, Severity, State},
     wording::{duration::length, escape::Printable},
 };

@@ -15,10 +15,8 @@ use super::{
     ledger::{Answer, GIVE_UP, Key, Ledger, Request},
     object::trial,
 };
-use crate::{
-    fault,
-    source::kube::{WriteError, Writer},
-};
+use crate::source::kube::{WriteError, Writer};
+use event::fault;
 
 /// Requests that are made at once, and how fast there may be more.
 const BURST: u32 = 50;
@@ -256,13 +254,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        finding::State,
         kube_events::{EVENTS, changes, object::Told, tests::ghost},
         source::kube::{
             KubeError,
             server::{Answer as Answers, Server},
         },
     };
+    use event::finding::State;
 
     #[test]
     fn a_burst_is_let_through_and_then_one_a_second() {

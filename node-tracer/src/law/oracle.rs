@@ -13,7 +13,7 @@ use super::{
     sources::has_pause,
     truth::{Attached, Held, Ipam, LOOK, Life, Place, TruePod, TrueSandbox, Truth, meet},
 };
-use crate::finding::Severity;
+use event::finding::Severity;
 
 /// What an ordinary deletion may take, seconds.
 const GRACE: i64 = 30;

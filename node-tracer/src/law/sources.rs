@@ -11,12 +11,10 @@ use super::truth::{
     Attached, CNI0, DOCKER0, Held, Ipam, Kind, LOOK, Life, Link, MULTUS, PARENTS, Place, Stranger,
     TruePod, TrueSandbox, Truth, VRFS,
 };
-use crate::{
-    event::{
-        Address, Attachment, Device, Event, Neighbour, Network, Pod, PodRef, Reservation,
-        ReservationHolder, Route, RuntimeContainer, RuntimeSandbox, Store, StoreKind, Task, What,
-    },
-    model::netns::NETNS,
+use crate::model::netns::NETNS;
+use event::{
+    Address, Attachment, Device, Event, Neighbour, Network, Pod, PodRef, Reservation,
+    ReservationHolder, Route, RuntimeContainer, RuntimeSandbox, Store, StoreKind, Task, What,
     testing as story,
     testing::{at, ns, s, task},
 };

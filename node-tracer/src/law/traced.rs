@@ -7,11 +7,7 @@ use super::{
     sources::{Absence, Source, Teller, inner, mount, pod_ref},
     truth::{Attached, Held, LOOK, Life, TruePod, TrueSandbox, Truth},
 };
-use crate::{
-    event::{CniCall, Event, Netns, What},
-    testing as story,
-    testing::at,
-};
+use event::{CniCall, Event, Netns, What, testing as story, testing::at};
 
 /// When the tracer is started.
 pub(super) const START: i64 = LOOK - 7_000;

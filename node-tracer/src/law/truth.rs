@@ -6,7 +6,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{event::StoreKind, testing::generator::Dice};
+use event::{StoreKind, testing::generator::Dice};
 
 /// When the node is looked at, seconds after the beginning.
 pub(super) const LOOK: i64 = 10_000;

@@ -3,12 +3,8 @@
 
 use crate::coverage;
 use crate::{
-    clock::Timestamp,
     config::Pods,
-    event::{Event, What},
-    fault,
     model::{OWNERS, netns::NETNS},
-    record::CoverageItem,
     source::{
         bundles::{self, BundlesError},
         containers::{ContainersError, Existing},
@@ -17,9 +13,10 @@ use crate::{
         procfs::{NoAnswer, Procfs},
     },
 };
+use event::{Event, What, clock::Timestamp, fault, record::CoverageItem};
 
 use super::Looked;
-use crate::wording::plural::counted;
+use event::wording::plural::counted;
 
 /// Failures of one kind that are named.
 const NAMED: usize = 4;

@@ -4,11 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Looked;
-use crate::{
-    clock::Timestamp,
-    event::{Address, Event, Netns, Pod, Task, What},
-    model::{netns::NETNS, pods::deleted},
-};
+use crate::model::{netns::NETNS, pods::deleted};
+use event::{Address, Event, Netns, Pod, Task, What, clock::Timestamp};
 
 /// What the last look found, as far as its going is an event. What could not
 /// be read this time is not gone.
@@ -124,7 +121,7 @@ impl Differences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use event::testing::*;
 
     fn look(events: &[Event]) -> Looked {
         let netns = events.iter().filter_map(|event| match &event.what {

@@ -7,15 +7,13 @@ use std::{
 
 use super::{API_PATIENCE, FILES_PATIENCE, Looked, Looker, credentials};
 use crate::{
-    clock::Timestamp,
-    event::Network,
-    fault,
     reservations::not_asked,
     source::{
         ipam::{self, Answer},
         kube::Credentials,
     },
 };
+use event::{Network, clock::Timestamp, fault};
 
 /// When a look is to be over, the API server answering or not; and what it is
 /// given at least.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-use crate::{clock::Timestamp, event::ReservationHolder};
+use event::{ReservationHolder, clock::Timestamp};
 
 /// Addresses at most.
 pub(crate) const MAX_ANSWERS: usize = 4_096;
@@ -119,7 +119,7 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use event::testing::*;
 
     #[test]
     fn an_answer_holds_since_it_was_first_given() {

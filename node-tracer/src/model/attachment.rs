@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, Network, Reservation, Store},
-};
+use event::{Attachment, Network, Reservation, Store, clock::Timestamp};
 
 /// Attachments at most, in all folders.
 pub(crate) const MAX_ATTACHMENTS: usize = 65_536;
@@ -217,7 +214,7 @@ impl Cni {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use event::testing::*;
 
     fn attachment(container: &str) -> Attachment {
         Attachment {

@@ -20,10 +20,7 @@ pub(super) use self::past::KEPT;
 pub(crate) use self::pods::{Failing, PodCalls};
 
 use self::pods::PodTable;
-use crate::{
-    clock::Timestamp,
-    event::{CniEffect, CniError, CniResult, Netns, PodRef},
-};
+use event::{CniEffect, CniError, CniResult, Netns, PodRef, clock::Timestamp};
 
 /// Attachments at most; the one that was called for longest ago makes room.
 pub(crate) const MAX_ATTACHMENTS: usize = 4_096;

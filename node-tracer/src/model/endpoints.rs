@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    clock::Timestamp,
-    event::{Endpoint, PodRef},
-};
+use event::{Endpoint, PodRef, clock::Timestamp};
 
 /// Entries at most; the one that was told of longest ago makes room.
 pub(crate) const MAX_ENDPOINTS: usize = 4_096;

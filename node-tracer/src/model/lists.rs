@@ -2,10 +2,7 @@
 //! whole or change by change, and tied to the namespaces.
 
 use super::{Model, netns::NetnsEntry, tie};
-use crate::{
-    clock::Timestamp,
-    event::{Device, Netns, RuntimeSandbox, What},
-};
+use event::{Device, Netns, RuntimeSandbox, What, clock::Timestamp};
 
 impl Model {
     /// Takes one of them in. Returns whether a verdict may depend on what has

@@ -31,10 +31,7 @@ use super::{
     calls::Calls,
     netns::{MAX_NETNS, NetnsEntry, NetnsTable, Wiring},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Address, Netns, PodRef, What},
-};
+use event::{Address, Netns, PodRef, What, clock::Timestamp};
 
 /// How long after its end a DEL may still take effect.
 pub(crate) const AFTERMATH: Duration = Duration::from_secs(15);

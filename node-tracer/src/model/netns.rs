@@ -20,10 +20,7 @@ use std::{
 pub(crate) use self::entry::{HeldAddress, NetnsEntry, Wiring};
 
 use self::index::AddressIndex;
-use crate::{
-    clock::Timestamp,
-    event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, has_room},
-};
+use event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, clock::Timestamp, has_room};
 
 /// The source that fails while not all that can lead to a namespace could be
 /// looked through: then there may be more of them than are known.

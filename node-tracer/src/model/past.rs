@@ -3,11 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Model, attachment::Cni, runtime::CRI};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, StoreKind},
-    model::{allocation::Allocations, calls::AttachmentCalls},
-};
+use crate::model::{allocation::Allocations, calls::AttachmentCalls};
+use event::{PodRef, StoreKind, clock::Timestamp};
 
 impl Model {
     /// Forgets what was called for attachments that nobody knows of any more,

@@ -5,10 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::{
-    clock::Timestamp,
-    event::{Pod, PodRef},
-};
+use event::{Pod, PodRef, clock::Timestamp};
 
 /// Pods at most.
 pub(crate) const MAX_PODS: usize = 65_536;

@@ -10,10 +10,7 @@ use std::{
     hash::Hash,
 };
 
-use crate::{
-    clock::Timestamp,
-    event::{Netns, RuntimeSandbox},
-};
+use event::{Netns, RuntimeSandbox, clock::Timestamp};
 
 /// The source that asks the runtime itself.
 pub(crate) const CRI: &str = "cri";
@@ -253,8 +250,8 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{PodRef, RuntimeContainer};
-    use crate::testing::*;
+    use event::testing::*;
+    use event::{PodRef, RuntimeContainer};
 
     fn sandbox(id: &str, inode: u32, uid: &str) -> RuntimeSandbox {
         RuntimeSandbox {

@@ -9,10 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::pods::{Pods, Standing};
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, CniCall, PodRef, RuntimeSandbox, Task},
-};
+use event::{Attachment, CniCall, PodRef, RuntimeSandbox, Task, clock::Timestamp};
 
 /// Containers that are remembered of one sandbox.
 const MAX_CONTAINERS: usize = 64;
@@ -344,7 +341,7 @@ impl Sandbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Pod, testing::*};
+    use event::{Pod, testing::*};
 
     fn note(sandbox: &mut Sandbox, tasks: &[Task], pods: &Pods) -> Option<String> {
         sandbox.note_tasks(tasks.iter(), pods, s(1));

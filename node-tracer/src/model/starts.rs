@@ -17,11 +17,8 @@ use std::{
 
 pub(crate) use self::fold::gist;
 use self::fold::key;
-use crate::{
-    clock::Timestamp,
-    detect::sandbox_create_failed::Cause,
-    event::{FullFilesystem, OomKill, PodRef, StartFailure},
-};
+use crate::detect::sandbox_create_failed::Cause;
+use event::{FullFilesystem, OomKill, PodRef, StartFailure, clock::Timestamp};
 
 /// Pods at most; the one that was told of longest ago makes room.
 pub(crate) const MAX_PODS: usize = 1_024;

@@ -4,11 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::{
-    clock::Timestamp,
-    event::{Netns, Task},
-    sleep,
-};
+use event::{Netns, Task, clock::Timestamp, sleep};
 
 /// Blocked tasks at most.
 pub(crate) const MAX_BLOCKED: usize = 8_192;
@@ -184,8 +180,8 @@ impl BlockedTasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::NotStuck;
-    use crate::testing::*;
+    use event::NotStuck;
+    use event::testing::*;
 
     fn blocked(tid: u32, since: i64) -> Blocked {
         Blocked {

@@ -7,10 +7,7 @@
 use std::collections::HashMap;
 
 use super::{attachment::Cni, netns::NetnsEntry, pods::Pods, runtime::Runtime};
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, Device, RuntimeSandbox, Task},
-};
+use event::{Attachment, Device, RuntimeSandbox, Task, clock::Timestamp};
 
 /// The host's ends of cables, by index, as last listed.
 #[derive(Debug, Default)]
@@ -254,8 +251,8 @@ fn has_any(entry: &NetnsEntry, ips: &[std::net::IpAddr]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::Model;
-    use crate::event::{Attachment, Device, Event, RuntimeSandbox, Task, What};
-    use crate::testing::*;
+    use event::testing::*;
+    use event::{Attachment, Device, Event, RuntimeSandbox, Task, What};
 
     const MAC: &str = "aa:00:00:00:00:02";
 
@@ -410,7 +407,7 @@ mod tests {
         // Whoever knows it can be heard of later.
         for more in [
             listed(42, &[pod("a", OLD, &[])]),
-            cri(42, &[crate::testing::sandbox("sandbox-old", 200, OLD)]),
+            cri(42, &[event::testing::sandbox("sandbox-old", 200, OLD)]),
             cached(None, None),
         ] {
             assert_eq!(pod_of(&[more]).as_deref(), Some(OLD));
@@ -442,7 +439,7 @@ mod tests {
         let other = RuntimeSandbox {
             netns: None,
             ips: vec![ip(5)],
-            ..crate::testing::sandbox("sandbox-other", 100, OLD)
+            ..event::testing::sandbox("sandbox-other", 100, OLD)
         };
         let seen = [found(40, 100), added(40, 100, 5)];
         let known = [

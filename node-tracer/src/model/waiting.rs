@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// Devices at most; further ones are left out.
 const MAX_DEVICES: usize = 256;

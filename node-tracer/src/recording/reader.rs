@@ -11,11 +11,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{Header, KIND, Note};
-use crate::{
-    clock::Timestamp,
-    event::{Event, Pod, What},
-    record::SCHEMA,
-};
+use event::{Event, Pod, What, clock::Timestamp, record::SCHEMA};
 
 /// The longest first line.
 const MAX_HEADER: usize = 64 << 10;

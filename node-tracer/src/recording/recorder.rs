@@ -12,7 +12,8 @@ use super::{
     Command, Header, Note,
     tape::{Batch, Opened, Tape},
 };
-use crate::{config::Node, event::Event, source::procfs::Bounded};
+use crate::{config::Node, source::procfs::Bounded};
+use event::Event;
 
 /// A recording cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +156,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::{clock::Timestamp, event::What};
+    use event::{What, clock::Timestamp};
 
     const LONG: Duration = Duration::from_secs(20);
 

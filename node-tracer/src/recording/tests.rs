@@ -5,12 +5,9 @@ use std::{collections::BTreeSet, ffi::OsString, os::unix::ffi::OsStringExt as _,
 
 use serde_json::{Value, json};
 
-use crate::{
-    event::{
-        CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, FullFilesystem, OomKill,
-        RuntimeContainer, StartFailure, Store, StoreKind, Trace, TraceKind, What,
-    },
-    testing::*,
+use event::{
+    CniEffect, CniInterface, CniResult, Endpoint, Event, FdHolder, FullFilesystem, OomKill,
+    RuntimeContainer, StartFailure, Store, StoreKind, Trace, TraceKind, What, testing::*,
 };
 
 /// One event of each kind, with all that it can say.
@@ -38,7 +35,7 @@ fn samples() -> Vec<Event> {
         at(
             1,
             What::MaxPods {
-                limit: crate::event::MaxPods {
+                limit: event::MaxPods {
                     pods: 110,
                     file: "/var/lib/kubelet/config.yaml".into(),
                 },
@@ -260,14 +257,14 @@ fn effect() -> CniEffect {
     }
 }
 
-fn whole_sandbox() -> crate::event::RuntimeSandbox {
+fn whole_sandbox() -> event::RuntimeSandbox {
     let container = RuntimeContainer {
         id: "c".into(),
         name: "app".into(),
         state: Some("running".into()),
         pid: Some(9),
     };
-    crate::event::RuntimeSandbox {
+    event::RuntimeSandbox {
         host_network: true,
         ips: vec![ip(5)],
         containers: vec![container],

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use super::observe::Observation;
-use crate::finding::{Finding, Rule};
-use crate::repair::plan::ByHand;
+use event::finding::{Finding, Rule};
+use event::repair::plan::ByHand;
 
 /// Kinds, in the order in which they are told.
 const KINDS: [(Rule, &str); 9] = [
@@ -48,7 +48,7 @@ fn step(kind: &str, finding: &Finding) -> ByHand {
         severity: finding.severity,
         finding: finding.id.clone(),
         title: finding.title.clone(),
-        pod: finding.pod.as_ref().map(crate::wording::subjects::pod_word),
+        pod: finding.pod.as_ref().map(event::wording::subjects::pod_word),
         addresses: finding.addresses.clone(),
         holders: finding.holders.clone(),
         steps: finding.advice.clone(),
@@ -75,7 +75,7 @@ fn is_told(task: &Finding, findings: &[&Finding]) -> bool {
 /// Whether the reservations are in stores of host-local's that are in use: what
 /// of them can be released is in the plan.
 fn is_releasable(finding: &Finding, stores: &[&Path]) -> bool {
-    use crate::finding::Severity;
+    use event::finding::Severity;
     let mut reservations = finding.detail.reservations.iter();
     let own = reservations.any(|each| {
         let parent = each.path.parent();

@@ -34,16 +34,14 @@ use super::{
     load::{Refusal, load},
     observe::{Depth, Observation},
 };
-use crate::repair::outcome::{Action, Outcome, Result as Became, Totals};
-use crate::repair::plan::{Plan, Release};
 use crate::{
-    clock::Timestamp,
     config::{Applying, Config},
-    event::{Reservation, ReservationHolder},
-    fault,
     privileges::Starter,
     source::hostlocal::hand::{Exact, Hand, Lock},
 };
+use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
+use event::repair::plan::{Plan, Release};
+use event::{Reservation, ReservationHolder, clock::Timestamp, fault};
 
 /// How long the lock may be held for looking: pods that start wait for it.
 const MAX_HELD: Duration = Duration::from_secs(10);

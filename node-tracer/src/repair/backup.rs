@@ -36,12 +36,9 @@ pub(crate) use self::read::Read;
 pub(crate) use self::read::fuzz;
 pub(crate) use self::read::read;
 use super::load::others_cannot_write;
-use crate::repair::plan::{Release, RootFolder, bytes};
-use crate::{
-    clock::Timestamp,
-    record::SCHEMA,
-    source::hostlocal::{file_name, hand::Exact},
-};
+use crate::source::hostlocal::{file_name, hand::Exact};
+use event::repair::plan::{Release, RootFolder, bytes};
+use event::{clock::Timestamp, record::SCHEMA};
 
 /// The manifest's name.
 const MANIFEST: &str = "manifest.jsonl";
@@ -204,7 +201,8 @@ impl Saved {
 
     /// Whether it can be what was saved.
     pub(crate) fn is_possible(&self) -> bool {
-        super::plan::is_plain(&self.store) && self.path == self.store.join(file_name(self.address))
+        event::repair::plan::is_plain(&self.store)
+            && self.path == self.store.join(file_name(self.address))
     }
 }
 

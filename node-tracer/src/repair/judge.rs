@@ -12,21 +12,19 @@ use std::{
     time::Duration,
 };
 
-use crate::repair::plan::{Reason, Withheld};
 use crate::{
-    clock::Timestamp,
     detect::{
         View,
         leaked_reservation::{self, Judge, Verdict},
     },
-    event::{Reservation, StoreKind},
     model::{Model, attachment::ListedStore},
     source::{
         cni::running::Running,
         hostlocal::{file_name, hand::Exact, parse},
     },
-    wording::subjects::short_id,
 };
+use event::repair::plan::{Reason, Withheld};
+use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};
 
 /// What one look has seen, as far as releases depend on it.
 #[derive(Clone, Copy, Debug)]

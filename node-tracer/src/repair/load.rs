@@ -17,14 +17,13 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::repair::plan::{Plan, VERSION};
 use crate::{
-    clock::Timestamp,
     config::{Applying, LEAST_GRACE, Node},
-    record::SCHEMA,
     source::root::Root,
     sysclock::uptime,
 };
+use event::repair::plan::{Plan, VERSION};
+use event::{clock::Timestamp, record::SCHEMA};
 
 /// Largest plan that is read: a /16 full of leaks fits.
 const MAX_PLAN: u64 = 256 << 20;
@@ -246,7 +245,10 @@ fn check(plan: &Plan, frame: &Frame, node: &Node, applying: &Applying) -> Result
 }
 
 /// Whether a root is the one that something was made for.
-pub(crate) fn same_root(planned: &super::plan::RootFolder, node: &Node) -> Result<(), Refusal> {
+pub(crate) fn same_root(
+    planned: &event::repair::plan::RootFolder,
+    node: &Node,
+) -> Result<(), Refusal> {
     let this = Root::open(&node.root)
         .ok()
         .and_then(|root| root.identity().ok());

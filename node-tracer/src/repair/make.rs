@@ -12,17 +12,18 @@ use super::{
     judge::{Free, Verdicts, withheld},
     observe::{Depth, Observation},
 };
-use crate::repair::plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld};
 use crate::{
-    clock::Timestamp,
     config::{Config, Making},
-    finding::{Evidence, Finding, Rule},
-    log,
-    order::Order as _,
-    progress,
+    log, progress,
     source::{hostlocal::hand::Exact, root::Root},
     sysclock::uptime,
     terminal,
+};
+use event::repair::plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld};
+use event::{
+    clock::Timestamp,
+    finding::{Evidence, Finding, Rule},
+    order::Order as _,
     wording::plural::counted,
 };
 

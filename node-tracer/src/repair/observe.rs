@@ -14,21 +14,15 @@ use std::{
 };
 
 use super::judge::{self, Seen, Verdicts, withheld};
-use crate::repair::plan::Reason;
 use crate::{
-    clock::Timestamp,
     config::Config,
     detect::View,
-    event::StoreKind,
-    fault,
-    finding::Finding,
     look::Looker,
     model::{
         Model, TABLE_FULL,
         netns::{NETNS, NetnsEntry, NetnsTable},
         runtime::CRI,
     },
-    record::CoverageItem,
     scan::Scan,
     source::{
         cni::running::{self, Running},
@@ -37,6 +31,10 @@ use crate::{
         procfs::Bounded,
         root::Root,
     },
+};
+use event::repair::plan::Reason;
+use event::{
+    StoreKind, clock::Timestamp, fault, finding::Finding, record::CoverageItem,
     wording::plural::counted,
 };
 
@@ -393,7 +391,7 @@ fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
 mod tests {
     use super::*;
     use crate::engine::testing::Node;
-    use crate::{event::Event, testing::*};
+    use event::{Event, testing::*};
 
     fn are_all_read_of(story: &[Event]) -> bool {
         are_all_read(&Node::of(story).0.model().netns)

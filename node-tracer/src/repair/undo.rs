@@ -12,11 +12,8 @@ use super::{
     backup::{self, Saved},
     load::{Refusal, same_root},
 };
-use crate::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use crate::{
     config::{Config, Undoing},
-    event::What,
-    fault,
     look::Looker,
     model::Model,
     privileges::Starter,
@@ -26,6 +23,10 @@ use crate::{
         hostlocal::{self, hand::Hand, parse},
         root::Root,
     },
+};
+use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
+use event::{
+    What, fault,
     wording::{
         plural::counted,
         subjects::{pod_word, short_id},

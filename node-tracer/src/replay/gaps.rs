@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wording::escape::Printable;
+use event::wording::escape::Printable;
 
 /// Damaged lines that are named one by one.
 const NAMED: u64 = 5;

@@ -26,11 +26,7 @@ use self::{
 };
 use super::{Failure, Told};
 use crate::{
-    clock::Timestamp,
-    event::Event,
-    finding::Severity,
     output,
-    record::{Record, Summary},
     sink::{Sink, SinkError},
     source::logs::{
         block::Block,
@@ -38,6 +34,12 @@ use crate::{
         failures, meaning,
         read::{Input, LogError, LogOptions, LogReader},
     },
+};
+use event::{
+    Event,
+    clock::Timestamp,
+    finding::Severity,
+    record::{Record, Summary},
     wording::escape::Printable,
 };
 

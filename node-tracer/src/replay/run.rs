@@ -2,15 +2,17 @@
 
 use super::gaps::Gaps;
 use crate::{
-    clock::Timestamp,
     engine::Engine,
-    event::{Event, What},
-    finding::{Severity, State},
     looks::Looks,
-    record::{Body, CoverageItem, Record, Summary},
     recording::{Command, Header, Note},
     sink::{Sink, SinkError},
     summary,
+};
+use event::{
+    Event, What,
+    clock::Timestamp,
+    finding::{Severity, State},
+    record::{Body, CoverageItem, Record, Summary},
 };
 
 /// The cause under which damaged lines are counted.

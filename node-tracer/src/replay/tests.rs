@@ -6,14 +6,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::testing::Node;
-use crate::{
+use crate::{looks::Looks, recording::Note, sink::Shown};
+use event::{
+    Event, What,
     clock::Timestamp,
-    event::{Event, What},
     finding::{Finding, State},
-    looks::Looks,
     record::{CoverageItem, Record},
-    recording::Note,
-    sink::Shown,
     testing::*,
 };
 

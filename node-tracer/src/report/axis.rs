@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::clock::Timestamp;
-use crate::order::Order as _;
+use event::clock::Timestamp;
+use event::order::Order as _;
 
 /// The shortest time that is shortened.
 const MIN_CUT: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
+use event::{
     clock::Timestamp,
     finding::{Evidence, Finding, Holder, Phase, Severity, State},
     order::Order as _,
@@ -160,7 +160,7 @@ fn rank(finding: &Finding) -> impl Ord + use<> {
 mod tests {
     use super::*;
     use crate::engine::testing::Node;
-    use crate::{
+    use event::{
         finding::Rule,
         testing::{ghost_story, reserved, s, successor},
     };

@@ -7,7 +7,7 @@ use super::{
     history::{Findings, History},
     lanes::{Held, Lanes, Serial},
 };
-use crate::{
+use event::{
     clock::Timestamp,
     finding::{Phase, Rule, Severity},
     order::Order as _,

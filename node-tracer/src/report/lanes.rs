@@ -21,9 +21,9 @@ pub(super) use self::{
     call::Call,
     lane::{Held, Lane, Mark, MarkKind, Stall},
 };
-use crate::{
+use event::{
+    Netns, PodRef, ReservationHolder,
     clock::Timestamp,
-    event::{Netns, PodRef, ReservationHolder},
     finding::{Finding, Rule},
 };
 

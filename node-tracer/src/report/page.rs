@@ -14,7 +14,7 @@ use super::{
     story::{Chapter, MAX_CHAPTERS, chapters, verdict},
     timeline::{Timeline, timeline},
 };
-use crate::{
+use event::{
     finding::Severity,
     wording::{
         duration::length,

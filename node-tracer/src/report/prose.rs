@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::shown::Shown;
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// A sentence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

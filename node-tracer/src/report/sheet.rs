@@ -3,11 +3,11 @@
 use std::{cell::RefCell, rc::Rc};
 
 use super::{history::Findings, lanes::Lanes, prose::Calendar};
-use crate::{
+use crate::sink::{Shown, Sink, SinkError};
+use event::{
+    Event,
     clock::Timestamp,
-    event::Event,
     record::{Body, CoverageItem, Record, Summary},
-    sink::{Shown, Sink, SinkError},
 };
 
 /// All of a run that a page can show. Its parts bound themselves.

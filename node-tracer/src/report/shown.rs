@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::wording::escape::Printable;
+use event::wording::escape::Printable;
 
 /// The longest text, characters.
 const MAX: usize = 4_000;

@@ -10,7 +10,7 @@ mod teller;
 
 pub(super) use self::teller::Teller;
 use super::{history::History, incident::Incident, prose::Prose, sheet::Sheet, shown::Shown};
-use crate::{
+use event::{
     finding::{Phase, Rule, Severity},
     wording::{duration::length, plural::counted},
 };

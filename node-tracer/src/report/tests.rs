@@ -7,13 +7,8 @@ use super::{
     page::Page,
     sheet::{Pen, Sheet},
 };
-use crate::{
-    event::{CniCall, Event, Task, What},
-    record::CoverageItem,
-    recording::Note,
-    replay,
-    testing::*,
-};
+use crate::{recording::Note, replay};
+use event::{CniCall, Event, Task, What, record::CoverageItem, testing::*};
 
 /// What a recording of these events makes, with a tick each second.
 pub(super) fn sheet(events: &[Event], end: i64) -> Sheet {
@@ -183,7 +178,7 @@ fn foreign_text_stays_text() {
     assert!(page.contains("alert(1)"));
     outline(&page);
     assert!(!page.contains("<script") && !page.contains("<b>\\u"));
-    let hidden = |c: char| c != '\n' && crate::wording::escape::is_hidden(c);
+    let hidden = |c: char| c != '\n' && event::wording::escape::is_hidden(c);
     assert!(!page.contains(hidden));
     assert!(page.contains(r"\u{202e}x\x1b[31m\u{200b}"));
     assert!(page.contains("recording-damaged"));

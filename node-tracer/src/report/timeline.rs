@@ -19,7 +19,7 @@ use super::{
     shown::Shown,
     story::Teller,
 };
-use crate::{
+use event::{
     clock::Timestamp,
     order::Order as _,
     wording::{duration::length, subjects::short_id},

@@ -6,10 +6,8 @@ use std::{
     path::PathBuf,
 };
 
-use crate::{
-    event::{ReservationHolder, Store, StoreKind, What},
-    source::ipam,
-};
+use crate::source::ipam;
+use event::{ReservationHolder, Store, StoreKind, What};
 
 /// The stores as they were last listed.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::{
 };
 
 use super::*;
-use crate::{
-    event::{Reservation, Store, StoreKind},
+use event::{
+    Reservation, Store, StoreKind,
     testing::{ip, reservation, s},
 };
 

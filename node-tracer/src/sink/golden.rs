@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{JsonSink, Sink, TextSink, journald};
-use crate::wording::escape::is_hidden;
-use crate::{
+use event::wording::escape::is_hidden;
+use event::{
+    Event,
     clock::Timestamp,
-    event::Event,
     finding::{Finding, State},
     record::{CoverageItem, Record, Summary},
 };

@@ -14,9 +14,9 @@ use std::{
 };
 
 use super::{Outlet, Shown, Sink, SinkError, json};
-use crate::wording::escape::Printable;
-use crate::{
-    event::PodRef,
+use event::wording::escape::Printable;
+use event::{
+    PodRef,
     finding::{Finding, Holder, Severity, State},
     record::{Body, CoverageItem, Record, Summary},
     wording::plural as words,

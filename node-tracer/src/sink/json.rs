@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
 use super::{Lines, Shown, Sink, SinkError};
-use crate::wording::escape::is_hidden;
-use crate::{
-    event::{Event, What},
+use event::wording::escape::is_hidden;
+use event::{
+    Event, What,
     record::{Body, Record},
 };
 
@@ -80,7 +80,7 @@ impl Formatter for Harmless {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
+    use event::clock::Timestamp;
 
     fn printed(what: What) -> String {
         let mut out = Vec::new();

@@ -40,8 +40,8 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
-use crate::{
-    event::{CniCall, Task, What},
+use event::{
+    CniCall, Task, What,
     finding::{Finding, Phase, Rule, Severity, State},
     record::{Body, CoverageItem, Record},
 };

@@ -17,10 +17,8 @@ use std::{
 };
 
 use super::SinkError;
-use crate::{
-    apart::{self, Work},
-    fault,
-};
+use crate::apart::{self, Work};
+use event::fault;
 
 /// Bytes of records that wait, the one that is being written too.
 const ROOM: usize = 4 << 20;

@@ -14,10 +14,10 @@ use self::{
     style::{Painter, Style},
 };
 use super::{Lines, Shown, Sink, SinkError};
-use crate::wording::{duration::length, escape::Printable};
-use crate::{
+use event::wording::{duration::length, escape::Printable};
+use event::{
+    Event,
     clock::Timestamp,
-    event::Event,
     finding::{Finding, Rule, Severity, State},
     record::{Body, Count, CoverageItem, Record, Summary},
 };

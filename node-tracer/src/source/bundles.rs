@@ -26,10 +26,7 @@ use super::{
     procfs::{NoAnswer, Owner, Procfs},
     root::{Found, Root, RootError},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Netns, RuntimeContainer, RuntimeSandbox},
-};
+use event::{Netns, RuntimeContainer, RuntimeSandbox, clock::Timestamp};
 
 pub(crate) mod spec;
 #[cfg(test)]

@@ -19,13 +19,13 @@ use std::{
 
 use self::client::Socket;
 use crate::{
-    event::{Netns, RuntimeSandbox},
     privileges::start_bare,
     source::{
         procfs::{NoAnswer, Owner, Procfs},
         root::{Root, RootError},
     },
 };
+use event::{Netns, RuntimeSandbox};
 
 pub(crate) use self::{
     asker::Place,

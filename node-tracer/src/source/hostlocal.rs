@@ -26,11 +26,7 @@ use super::{
     cni::{Configuration, DEFAULT_DATA_DIR, MAX_ENTRIES},
     root::{Entry, Folder, Listing, Root, RootError, Unread, UnreadList},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Event, Network, ReservationHolder, Store, What},
-    fault,
-};
+use event::{Event, Network, ReservationHolder, Store, What, clock::Timestamp, fault};
 
 mod asker;
 pub(crate) mod hand;

@@ -21,12 +21,9 @@ use super::{
     kube::{self, Credentials, ListedPage},
     root::{Root, Unread},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Event, Network, Reservation, Store, StoreKind, What},
-    fault,
-    record::CoverageItem,
-    wording::plural::counted,
+use event::{
+    Event, Network, Reservation, Store, StoreKind, What, clock::Timestamp, fault,
+    record::CoverageItem, wording::plural::counted,
 };
 
 mod aws;

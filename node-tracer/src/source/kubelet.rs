@@ -14,7 +14,7 @@ use std::{
 use serde::Deserialize;
 
 use super::root::{Found, Root};
-use crate::event::MaxPods;
+use event::MaxPods;
 
 /// Files with the kubelet's flags, or folders of such.
 const FLAGS: [&str; 7] = [

@@ -49,11 +49,8 @@ use super::{
     },
     procfs::{HostUsers, Procfs},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Event, Netns, What},
-    sysclock::{KernelClock, monotonic_now as now},
-};
+use crate::sysclock::{KernelClock, monotonic_now as now};
+use event::{Event, Netns, What, clock::Timestamp};
 
 /// What the source is told.
 #[derive(Clone, Debug)]
@@ -451,7 +448,7 @@ impl Live {
     }
 
     fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!("{}", crate::fault::chain(error));
+        tracing::warn!("{}", event::fault::chain(error));
         self.drop("kernel-look-failed", 1);
     }
 }

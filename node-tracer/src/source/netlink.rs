@@ -39,10 +39,7 @@ use super::{
     procfs::{Bounded, NoAnswer, socket_namespace},
     root::{Root, namespace},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Address, Device, Neighbour, Netns, Route, UserNs},
-};
+use event::{Address, Device, Neighbour, Netns, Route, UserNs, clock::Timestamp};
 
 mod decode;
 mod dump;

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::Timestamp, event::Pod};
+use event::{Pod, clock::Timestamp};
 
 pub(crate) mod document;
 pub(crate) mod object;

@@ -32,7 +32,7 @@ use super::{
     cgroup::{Maker, Place},
     root::Root,
 };
-use crate::event::UserNs;
+use event::UserNs;
 
 pub(crate) use super::cgroup::Owner;
 

@@ -20,7 +20,7 @@ use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat,
 };
 
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 pub(crate) use self::unread::{Unread, UnreadList};
 

@@ -27,9 +27,6 @@ use self::{
     visits::{Failures, Visits, visit},
 };
 use crate::{
-    clock::Timestamp,
-    event::{Event, Netns, What},
-    fault,
     source::{
         containers,
         netlink::{DatedAddress, Target, Visit},
@@ -37,6 +34,7 @@ use crate::{
     },
     sysclock::KernelClock,
 };
+use event::{Event, Netns, What, clock::Timestamp, fault};
 
 mod holders;
 mod host;

@@ -38,12 +38,8 @@ use self::{
     schedule::{Due, Operation, Schedule},
     worker::{Found, Job, Worker},
 };
-use crate::{
-    event::{CniCall, Event, Netns, Trace, What},
-    fault,
-    record::CoverageItem,
-    source::{hostlocal::Stores, procfs::Procfs},
-};
+use crate::source::{hostlocal::Stores, procfs::Procfs};
+use event::{CniCall, Event, Netns, Trace, What, fault, record::CoverageItem};
 
 /// How often an answer is looked for while one is awaited.
 const WAIT: Duration = Duration::from_millis(10);

@@ -11,10 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    event::{Event, What},
-    source::ebpf::plan::{Mechanism, Plan, Signal},
-};
+use crate::source::ebpf::plan::{Mechanism, Plan, Signal};
+use event::{Event, What};
 
 /// `0` or `1`; there only if debugfs is mounted.
 const SWITCH: &str = "/sys/kernel/debug/kprobes/enabled";

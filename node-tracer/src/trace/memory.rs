@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::event::Event;
+use event::Event;
 
 /// Has the allocator keep less. To be called before there are threads.
 ///

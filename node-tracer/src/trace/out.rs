@@ -9,18 +9,20 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
     config::{Config, Node},
     engine::{Engine, Settings, Watch},
-    event::{Event, What},
-    fault,
     kube_events::KubeEvents,
     output::{self, Patient},
     privileges::Starter,
-    record::{Body, CoverageItem, Record, Summary},
     recording::{self, Note, Opened, Recorder, RecordingError},
     sink::{Outlet, SinkError, Weight, metrics::Metrics},
     summary, sysclock,
+};
+use event::{
+    Event, What,
+    clock::Timestamp,
+    fault,
+    record::{Body, CoverageItem, Record, Summary},
 };
 
 /// Rules are applied at most this often, and at least once a second.

@@ -5,8 +5,6 @@ use std::{io, time::Duration};
 
 use crate::{
     config::{Config, Pods},
-    event::{Event, Pod, What},
-    fault,
     model::pods::{deleted, reference},
     progress,
     source::{
@@ -15,6 +13,7 @@ use crate::{
         procfs::{Bounded, NoAnswer},
     },
 };
+use event::{Event, Pod, What, fault};
 
 /// How long a trace waits for the API server before it goes on without. It
 /// takes what comes later, too.

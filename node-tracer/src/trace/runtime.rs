@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use crate::{
     config::{Config, Cri},
-    event::Event,
-    fault,
-    record::CoverageItem,
     source::{
         cri::{self, Endpoint, Place, Watcher},
         procfs::Procfs,
     },
 };
+use event::{Event, fault, record::CoverageItem};
 
 /// Pause between questions.
 const PAUSE: Duration = Duration::from_secs(10);

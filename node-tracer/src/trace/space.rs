@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    event::{Event, FullFilesystem, What},
-    source::procfs::{Bounded, NoAnswer},
-};
+use crate::source::procfs::{Bounded, NoAnswer};
+use event::{Event, FullFilesystem, What};
 
 /// Folders that runtimes, plugins and the kubelet write to.
 const FOLDERS: [&str; 7] = [
@@ -120,7 +118,7 @@ fn is_full(of: &FullFilesystem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{NEW, at, call, failed};
+    use event::testing::{NEW, at, call, failed};
 
     #[test]
     fn only_a_pod_that_fails_makes_it_look_and_not_too_often() {

@@ -1,10 +1,8 @@
 //! What to do about a pod that gets no network, in order.
 
 use super::{Complaint, Failed};
-use crate::{
-    detect::{View, calls::give_back, ghost_sandbox, leaked_reservation::is_plain},
-    wording::subjects::short_id,
-};
+use crate::detect::{View, calls::give_back, ghost_sandbox, leaked_reservation::is_plain};
+use event::wording::subjects::short_id;
 
 impl Failed<'_> {
     /// In order.

@@ -6,7 +6,8 @@
 //! is read here: the first line of [`TEXTS`] all of whose parts are there, in
 //! whatever case; if none is, the error's code.
 
-use crate::{detect::sandbox_create_failed::Cause, event::CniError, model::calls::End};
+use crate::{detect::sandbox_create_failed::Cause, model::calls::End};
+use event::CniError;
 
 /// How much of an error is read.
 const MAX_TEXT: usize = 4 << 10;
@@ -150,7 +151,7 @@ fn text_of(error: &CniError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::s;
+    use event::testing::s;
 
     fn failed(error: CniError) -> End {
         End {

@@ -4,16 +4,18 @@
 use std::net::IpAddr;
 
 use crate::{
-    clock::Timestamp,
     detect::{
         View,
         calls::{owner, store_kind},
         duplicate_address::label,
         evidence, ghost_sandbox, held_since, holders_of, pod_of, sleeps_in, stuck_in,
     },
-    event::{ReservationHolder, StoreKind},
-    finding::{Evidence, Holder},
     model::netns::NetnsEntry,
+};
+use event::{
+    ReservationHolder, StoreKind,
+    clock::Timestamp,
+    finding::{Evidence, Holder},
     wording::subjects::{pod_word, short_id, task_label},
 };
 

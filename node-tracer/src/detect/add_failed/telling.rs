@@ -1,15 +1,15 @@
 //! A pod that gets no network, in words.
 
 use super::{Complaint, Failed, MANY};
-use crate::{
-    detect::{
-        View,
-        calls::{failure, pace, short_failure},
-        evidence,
-        leaked_reservation::Verdict,
-        netns_of,
-    },
-    event::CniError,
+use crate::detect::{
+    View,
+    calls::{failure, pace, short_failure},
+    evidence,
+    leaked_reservation::Verdict,
+    netns_of,
+};
+use event::{
+    CniError,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::{plural::counted, subjects::short_id},
 };

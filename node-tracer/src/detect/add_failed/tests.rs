@@ -1,8 +1,8 @@
 //! Pods that get no network, and why.
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, CniResult, Event, What},
+use event::{
+    CniCall, CniResult, Event, What,
     finding::{Finding, Rule, Severity, State},
     testing::*,
 };

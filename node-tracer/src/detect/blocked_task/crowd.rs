@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::super::{View, evidence, named, release_advice, stuck_holder};
-use crate::{
+use crate::model::task::{Blocked, Crowd as Counted};
+use event::{
+    PodRef, Task,
     clock::Timestamp,
-    event::{PodRef, Task},
     finding::{Detail, Finding, Holder, Rule, Severity, finding_id},
-    model::task::{Blocked, Crowd as Counted},
 };
 
 /// Tasks of one owner that have a finding each.
@@ -195,11 +195,7 @@ mod tests {
 
     use super::*;
     use crate::engine::testing::Node;
-    use crate::{
-        event::{Event, What},
-        finding::State,
-        testing::*,
-    };
+    use event::{Event, What, finding::State, testing::*};
 
     fn of_user(tid: u32, uid: Option<u32>) -> Event {
         let mut event = stuck(3, tid, 1);

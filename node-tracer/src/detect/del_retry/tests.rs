@@ -1,8 +1,8 @@
 //! DELs that fail, and how often.
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, Event},
+use event::{
+    CniCall, Event,
     finding::{Rule, Severity, State},
     testing::*,
 };

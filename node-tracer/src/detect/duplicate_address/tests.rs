@@ -1,8 +1,8 @@
 use super::{View, is_inner};
 use crate::engine::testing::Node;
-use crate::finding::Finding;
-use crate::{
-    event::{Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What},
+use event::finding::Finding;
+use event::{
+    Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What,
     finding::{Holder, Rule, Severity, State},
     testing::*,
 };
@@ -872,10 +872,10 @@ fn what_only_a_cgroup_ties_to_a_pod_that_has_its_sandbox_elsewhere_does_not_coun
         ]
     };
     let outer = |inode: u32, uid: &str, id: &str, last: u8| {
-        let attachment = crate::event::Attachment {
-            pod: Some(crate::event::PodRef {
+        let attachment = event::Attachment {
+            pod: Some(event::PodRef {
                 uid: Some(uid.to_owned()),
-                ..crate::event::PodRef::default()
+                ..event::PodRef::default()
             }),
             ..attachment(id, Some(inode), last, 0)
         };

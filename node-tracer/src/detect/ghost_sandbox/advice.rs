@@ -8,8 +8,8 @@ use super::{
     is_frozen,
     telling::Told,
 };
-use crate::{
-    detect::{duplicate_address::label, fd_label, joined, release_advice, shell_word},
+use crate::detect::{duplicate_address::label, fd_label, joined, release_advice, shell_word};
+use event::{
     finding::Phase,
     wording::subjects::{short_id, task_label},
 };

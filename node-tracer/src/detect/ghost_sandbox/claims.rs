@@ -9,9 +9,7 @@ use super::{
     telling::Told,
 };
 use crate::{
-    clock::Timestamp,
     detect::{duplicate_address::label, evidence, fd_label, joined, sleeps_in, socket_label},
-    finding::Evidence,
     model::{
         allocation::Answer,
         calls::AttachmentCalls,
@@ -19,6 +17,10 @@ use crate::{
         runtime::CRI,
         sandbox::{CallEnd, Known},
     },
+};
+use event::{
+    clock::Timestamp,
+    finding::Evidence,
     wording::subjects::{pod_word, short_id, task_label},
 };
 

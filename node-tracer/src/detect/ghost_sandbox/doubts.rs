@@ -7,10 +7,9 @@ use super::{
 };
 use crate::{
     detect::{answering, joined, silence, unknown_holder},
-    event::StoreKind,
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
-    wording::subjects::short_id,
 };
+use event::{StoreKind, wording::subjects::short_id};
 
 impl Told<'_, '_> {
     /// See the module's documentation.

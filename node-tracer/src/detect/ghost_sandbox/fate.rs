@@ -9,12 +9,10 @@ use super::{
     is_elsewhere, rivals,
 };
 use crate::{
-    clock::Timestamp,
     detect::{View, answering, heard},
-    event::{PodRef, ReservationHolder},
-    finding::Phase,
     model::{Model, allocation::Allocation, netns::NetnsEntry},
 };
+use event::{PodRef, ReservationHolder, clock::Timestamp, finding::Phase};
 
 /// What the stores of reservations may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);

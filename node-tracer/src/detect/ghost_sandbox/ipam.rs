@@ -9,17 +9,15 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use super::Ghost;
 use crate::{
-    clock::Timestamp,
     detect::View,
-    event::{Pod, PodRef, StoreKind},
     model::{
         allocation::Answer,
         calls::{AttachmentCalls, PluginCalls},
         netns::NetnsEntry,
         pods::Standing,
     },
-    wording::subjects::short_id,
 };
+use event::{Pod, PodRef, StoreKind, clock::Timestamp, wording::subjects::short_id};
 
 /// Terway: `gcPeriod`; the first run comes within it.
 const TERWAY: Duration = Duration::from_secs(5 * 60);

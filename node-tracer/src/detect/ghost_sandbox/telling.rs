@@ -9,13 +9,15 @@ use super::{
     is_frozen,
 };
 use crate::{
-    clock::Timestamp,
     detect::{
         View, duplicate_address::label, fd_label, holders_of, joined, netns_of, pod_of, sleeps_in,
     },
-    event::PodRef,
-    finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
     model::pods::{Standing, reference},
+};
+use event::{
+    PodRef,
+    clock::Timestamp,
+    finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
     wording::subjects::{pod_word, short_id, task_label},
 };
 

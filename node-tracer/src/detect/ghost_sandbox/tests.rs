@@ -7,8 +7,8 @@ mod untold;
 use std::net::Ipv6Addr;
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{Event, FdHolder, Pod, RuntimeSandbox, Task, What},
+use event::{
+    Event, FdHolder, Pod, RuntimeSandbox, Task, What,
     finding::{Finding, Holder, Phase, Rule, Severity, State},
     testing::*,
 };

@@ -4,11 +4,8 @@
 use std::path::Path;
 
 use super::{Leak, TOLD};
-use crate::{
-    detect::shell_word,
-    event::{Reservation, ReservationHolder, StoreKind},
-    wording::subjects::short_id,
-};
+use crate::detect::shell_word;
+use event::{Reservation, ReservationHolder, StoreKind, wording::subjects::short_id};
 
 /// Where what is moved away goes: outside of every store.
 const AWAY: &str = "/var/tmp/";

@@ -3,15 +3,13 @@
 use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
-    clock::Timestamp,
     detect::{
         CGROUP, View, answering, is_routable, own, pinned_netns::has_sandbox_mount, silence,
         unfound, unlisted, unread,
     },
-    event::{Netns, Reservation, StoreKind},
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
-    wording::plural::counted,
 };
+use event::{Netns, Reservation, StoreKind, clock::Timestamp, wording::plural::counted};
 
 /// host-local reserves before the sandbox shows anywhere: what is younger may
 /// be a CNI ADD in progress.

@@ -5,7 +5,8 @@ use super::{
     Leak, TOLD,
     advice::{find_out_why, look_once_more},
 };
-use crate::{detect::kubectl_words, event::StoreKind};
+use crate::detect::kubectl_words;
+use event::StoreKind;
 
 impl Leak<'_, '_> {
     /// In order.

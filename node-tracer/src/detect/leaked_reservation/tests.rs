@@ -1,9 +1,9 @@
 //! One container is gone; the others exist, each by another proof.
 
+use crate::detect::{View, leaked_reservation};
 use crate::engine::testing::Node;
-use crate::{
-    detect::{View, leaked_reservation},
-    event::{Device, Event, Network, What},
+use event::{
+    Device, Event, Network, What,
     finding::{Finding, Rule, Severity, State},
     testing::*,
 };
@@ -110,7 +110,7 @@ fn every_proof_of_life_counts_alone() {
     assert_eq!(leaked(&story(vec![])), [5], "no proof");
 
     let mut of_container = sandbox("y", 200, NEW);
-    of_container.containers = vec![crate::event::RuntimeContainer {
+    of_container.containers = vec![event::RuntimeContainer {
         id: "x".into(),
         ..Default::default()
     }];
@@ -354,7 +354,7 @@ fn the_advice_moves_single_files_under_the_lock_and_quotes_nobody() {
 
 #[test]
 fn thousands_are_counted_and_a_bounded_number_is_listed() {
-    let mut store = crate::event::Store {
+    let mut store = event::Store {
         path: STORE.into(),
         ..Default::default()
     };

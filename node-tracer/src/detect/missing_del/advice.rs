@@ -1,11 +1,8 @@
 //! What to do about attachments that nobody has taken back, in order.
 
 use super::{Missing, Stays};
-use crate::{
-    detect::{View, calls::give_back, heard, leaked_reservation::is_plain},
-    event::StoreKind,
-    wording::subjects::short_id,
-};
+use crate::detect::{View, calls::give_back, heard, leaked_reservation::is_plain};
+use event::{StoreKind, wording::subjects::short_id};
 
 /// Commands that are given one by one.
 const TOLD: usize = 3;

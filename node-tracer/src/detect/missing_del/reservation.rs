@@ -5,11 +5,11 @@ use std::{net::IpAddr, time::Duration};
 
 use super::Named;
 use crate::{
-    clock::Timestamp,
     detect::{View, calls::store_kind, evidence},
-    event::{Network, ReservationHolder, StoreKind},
-    finding::Evidence,
     model::{Model, allocation::Answer},
+};
+use event::{
+    Network, ReservationHolder, StoreKind, clock::Timestamp, finding::Evidence,
     wording::subjects::short_id,
 };
 

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use super::{Case, Gone, Missing, Stays, advice};
 use crate::{
     detect::{View, evidence, heard, joined, netns_of, silence, unfound, unlisted, unread},
+    model::runtime::CRI,
+};
+use event::{
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
     },
-    model::runtime::CRI,
     wording::{
         plural::counted,
         subjects::{pod_word, short_id},

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, Event, What},
+use event::{
+    CniCall, Event, What,
     finding::{Finding, Rule, Severity, State},
     testing::*,
 };
@@ -309,7 +309,7 @@ fn what_lives_is_not_told_although_its_path_leads_nowhere() {
     assert!(and(&[found(500, 100), holders(500, 100, &pause, &[])]).is_none());
     assert!(and(&[containers(500, "shim", &[ID])]).is_none());
     assert!(and(&[cri(500, &[sandbox(ID, 100, OLD)])]).is_none());
-    let over = crate::event::RuntimeSandbox {
+    let over = event::RuntimeSandbox {
         ready: Some(false),
         netns: None,
         ..sandbox(ID, 100, OLD)
@@ -401,7 +401,7 @@ fn a_namespace_that_was_mistaken_for_dying_is_not_gone() {
     assert!(at_end(&story, 500).is_none());
     // Another one of its number is no sign of life.
     let mut story = gone();
-    let other = crate::event::Netns {
+    let other = event::Netns {
         cookie: Some(7),
         ..ns(100)
     };

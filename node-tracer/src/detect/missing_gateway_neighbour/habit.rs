@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{
-    event::Device,
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
-};
+use crate::model::{Model, calls::AttachmentCalls, netns::NetnsEntry};
+use event::Device;
 
 /// CNIs that write a permanent entry for the gateway that they make up.
 const WRITE: [&str; 3] = ["aws-cni", "terway", "terway-cni"];

@@ -1,11 +1,11 @@
 //! A gateway that cannot be reached, in words.
 
 use super::{Missing, Sign};
-use crate::{
-    detect::{
-        View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of, shell_word,
-        way_in,
-    },
+use crate::detect::{
+    View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of, shell_word,
+    way_in,
+};
+use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::plural::counted,
 };

@@ -1,9 +1,9 @@
 //! One pod's gateway, with each state of the entry.
 
+use crate::detect::{View, missing_gateway_neighbour};
 use crate::engine::testing::Node;
-use crate::{
-    detect::{View, missing_gateway_neighbour},
-    event::{Event, Neighbour, Pod, RuntimeSandbox, Task, What},
+use event::{
+    Event, Neighbour, Pod, RuntimeSandbox, Task, What,
     finding::{Finding, Rule, Severity},
     testing::*,
 };
@@ -247,7 +247,7 @@ fn whether_a_pod_lives_is_asked_only_where_an_entry_is_missing() {
 
 #[test]
 fn a_look_as_the_add_ends_proves_nothing() {
-    let add = || crate::event::CniCall {
+    let add = || event::CniCall {
         plugin: String::from("aws-cni"),
         ..call("ADD", "app", 100, OLD, "checkout-x8k2p")
     };
@@ -308,7 +308,7 @@ fn only_the_interface_that_the_cni_gave_the_pod_counts() {
         assert_eq!(beside(plugin, &[], true, "net1"), None, "{plugin}");
     }
     // Multus has asked for the second one.
-    let net1 = || crate::event::CniCall {
+    let net1 = || event::CniCall {
         ifname: String::from("net1"),
         plugin: String::from("bridge"),
         delegated: true,

@@ -8,8 +8,10 @@ use std::time::Duration;
 use super::{HOPELESS, advice, rtnl, waiting as stuck};
 use crate::{
     detect::{View, evidence, sleeps_in, stuck_holder},
-    finding::{Detail, Finding, Rule, Severity, finding_id},
     model::waiting::Waiting,
+};
+use event::{
+    finding::{Detail, Finding, Rule, Severity, finding_id},
     wording::subjects::task_label,
 };
 
@@ -134,8 +136,8 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
 #[cfg(test)]
 mod tests {
     use crate::engine::testing::Node;
-    use crate::{
-        event::{Event, What},
+    use event::{
+        Event, What,
         finding::{Rule, Severity, State},
         testing::*,
     };

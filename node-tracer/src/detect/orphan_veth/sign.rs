@@ -9,9 +9,9 @@ use std::{cell::OnceCell, collections::HashMap};
 
 use crate::{
     detect::View,
-    event::Device,
     model::netns::{NetnsEntry, Wiring},
 };
+use event::Device;
 
 /// Switches of Open vSwitch have all their ports on this device.
 const OVS: &str = "ovs-system";
@@ -39,7 +39,7 @@ impl Sign<'_> {
     pub(super) fn words(self) -> String {
         match self {
             Self::Answer(id) => {
-                let id = crate::wording::subjects::short_id(id);
+                let id = event::wording::subjects::short_id(id);
                 format!("was made by CNI ADD of sandbox {id}")
             }
             Self::Route => String::from("has a single address routed to it, as a pod's host end"),

@@ -1,9 +1,9 @@
 //! A host with one veth that leads nowhere, among others that do not.
 
+use crate::detect::{View, orphan_veth};
 use crate::engine::testing::Node;
-use crate::{
-    detect::{View, orphan_veth},
-    event::{Device, Event, Route, What},
+use event::{
+    Device, Event, Route, What,
     finding::{Finding, Rule, Severity},
     testing::*,
 };
@@ -312,13 +312,13 @@ fn what_a_plugin_answered_with_or_is_routed_there_is_a_pods() {
     let routed = all(&node(veth(9, "anything", 3), &[route_to(7, 9)]));
     assert_eq!(routed[0].severity, Severity::Warning);
     let add = call("ADD", "sandbox-x", 100, OTHER, "x");
-    let interface = crate::event::CniInterface {
+    let interface = event::CniInterface {
         name: String::from("anything"),
-        ..crate::event::CniInterface::default()
+        ..event::CniInterface::default()
     };
-    let result = crate::event::CniResult {
+    let result = event::CniResult {
         interfaces: vec![interface],
-        ..crate::event::CniResult::default()
+        ..event::CniResult::default()
     };
     let mut answer = ended(2, add);
     if let What::CniCall { result: told, .. } = &mut answer.what {

@@ -6,9 +6,11 @@ use crate::{
         View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, is_routable,
         joined, netns_of, own, pod_of, shell_word, silence, socket_label,
     },
-    event::PodRef,
-    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
+};
+use event::{
+    PodRef,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::subjects::{pod_word, short_id},
 };
 

@@ -1,8 +1,8 @@
 //! A pinned namespace, and everything that looks like one.
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{Event, FdHolder, RuntimeSandbox, What},
+use event::{
+    Event, FdHolder, RuntimeSandbox, What,
     finding::{Finding, Holder, Rule, Severity, State},
     testing::*,
 };

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{Event, Network, Range, What},
+use event::{
+    Event, Network, Range, What,
     finding::{Finding, Rule, Severity},
     testing::*,
 };
@@ -71,7 +71,7 @@ fn one_address_in_twenty_is_few() {
 
 /// The kubelet runs so many pods at most, and the runtime has so many ready.
 fn kubelet(max: u32, ready: usize) -> Vec<Event> {
-    let limit = crate::event::MaxPods {
+    let limit = event::MaxPods {
         pods: max,
         file: "/var/lib/kubelet/config.yaml".into(),
     };

@@ -2,15 +2,17 @@
 
 use super::Churn;
 use crate::{
-    clock::Timestamp,
     detect::{
         View, add_failed,
         calls::{failure, pace},
         evidence, heard,
         leaked_reservation::is_plain,
     },
-    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{calls::AttachmentCalls, runtime::CRI},
+};
+use event::{
+    clock::Timestamp,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::subjects::short_id,
 };
 

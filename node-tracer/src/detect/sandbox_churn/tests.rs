@@ -1,8 +1,8 @@
 //! Pods whose sandboxes do not last, and pods that only look so.
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, Event, RuntimeSandbox},
+use event::{
+    CniCall, Event, RuntimeSandbox,
     finding::{Finding, Rule, Severity, State},
     testing::*,
 };

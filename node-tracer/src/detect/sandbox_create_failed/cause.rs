@@ -8,7 +8,8 @@ mod table;
 
 use std::time::Duration;
 
-use crate::{event::StartFailure, model::calls::End, phrase::Said};
+use crate::model::calls::End;
+use event::{StartFailure, phrase::Said};
 
 /// A network's daemon that starts with the node is there after this time.
 const STARTED: Duration = Duration::from_secs(300);

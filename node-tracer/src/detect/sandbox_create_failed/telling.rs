@@ -1,14 +1,14 @@
 //! A pod that does not start, in words.
 
 use super::{Cause, Leader, MANY, Stuck, Told};
-use crate::{
-    detect::{
-        View,
-        calls::{clipped, pace},
-        evidence, kubectl_words,
-        leaked_reservation::is_plain,
-    },
-    event::FullFilesystem,
+use crate::detect::{
+    View,
+    calls::{clipped, pace},
+    evidence, kubectl_words,
+    leaked_reservation::is_plain,
+};
+use event::{
+    FullFilesystem,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::{plural::counted, subjects::short_id},
 };

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::testing::Node;
-use crate::{
-    event::{Event, FullFilesystem, OomKill, StartFailure, What},
+use event::{
+    Event, FullFilesystem, OomKill, StartFailure, What,
     finding::{Rule, Severity},
     testing::*,
 };

@@ -2,17 +2,14 @@
 
 use super::Cause;
 use crate::{
-    clock::Timestamp,
     detect::calls::failure,
-    event::OomKill,
     model::{
         Model,
         calls::{Failing, PodCalls},
         starts::{Failed, gist},
     },
-    phrase::Said,
-    wording::subjects::task_label,
 };
+use event::{OomKill, clock::Timestamp, phrase::Said, wording::subjects::task_label};
 
 /// See the module's documentation.
 pub(super) struct Told<'a> {

@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use super::{Effect, HARMLESS, UNDECIDED, telling::advice};
 use crate::{
-    clock::Timestamp,
     detect::{View, evidence, joined},
-    event::PodRef,
-    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
         endpoints::Entry,
     },
+};
+use event::{
+    PodRef,
+    clock::Timestamp,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::subjects::{pod_word, short_id},
 };
 

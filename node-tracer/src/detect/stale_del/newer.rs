@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use crate::{
-    clock::Timestamp,
     detect::{View, is_routable, own},
-    event::PodRef,
     model::{calls::AttachmentCalls, netns::NetnsEntry},
 };
+use event::{PodRef, clock::Timestamp};
 
 /// A living sandbox whose CNI ADD is known.
 pub(super) struct Newer<'a> {

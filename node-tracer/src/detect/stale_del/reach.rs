@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use super::Newer;
 use crate::{
-    clock::Timestamp,
     detect::View,
     model::{
         calls::{AttachmentCalls, PluginCalls},
         lost::{Del, Item, Kind, Loss},
     },
 };
+use event::clock::Timestamp;
 
 /// Parts of the names of plugins that have deleted by the pod's name.
 const BY_NAME: [&str; 2] = ["calico", "terway"];

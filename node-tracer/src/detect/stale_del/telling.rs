@@ -2,14 +2,16 @@
 
 use super::{Missed, Reach, Stale, Verdict, WATCH, Why};
 use crate::{
-    clock::Timestamp,
     detect::{evidence, joined, kubectl_words, leaked_reservation::is_plain, named, netns_of},
-    event::PodRef,
-    finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
     model::{
         calls::{Call, PluginCalls},
         lost::{Kind, LONGEST},
     },
+};
+use event::{
+    PodRef,
+    clock::Timestamp,
+    finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
     wording::subjects::{pod_word, short_id},
 };
 

@@ -7,8 +7,8 @@ mod reach;
 
 use super::*;
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, CniEffect, Device, Event, PodRef, Route, Trace, TraceKind},
+use event::{
+    CniCall, CniEffect, Device, Event, PodRef, Route, Trace, TraceKind,
     finding::{Rule, Severity, State},
     testing::*,
 };

@@ -1,8 +1,8 @@
 //! Where a device is trapped, and where it is meant to be.
 
 use crate::engine::testing::Node;
-use crate::{
-    event::{Device, Event, RuntimeSandbox, What},
+use event::{
+    Device, Event, RuntimeSandbox, What,
     finding::{Finding, Rule, Severity},
     testing::*,
 };

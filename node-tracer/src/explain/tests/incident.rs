@@ -80,7 +80,7 @@ fn reference(name: &str, uid: &str) -> PodRef {
     }
 }
 
-fn running() -> crate::event::Pod {
+fn running() -> event::Pod {
     pod("checkout-q4w7z", NEW, &[ip(5)])
 }
 
@@ -149,7 +149,7 @@ fn attachments(old: &PodRef, new: &PodRef) -> What {
 fn store() -> What {
     let reservation = |last: u8, id: &str, modified| Reservation {
         address: ip(last),
-        holder: crate::event::ReservationHolder {
+        holder: event::ReservationHolder {
             path: PathBuf::from(format!("{STORE}/10.0.0.{last}")),
             container_id: id.to_owned(),
             ifname: Some(String::from("eth0")),

@@ -1,7 +1,7 @@
 //! What a word is taken for, and what is said of what is not there.
 
 use super::*;
-use crate::explanation::Kind;
+use event::explanation::Kind;
 
 #[test]
 fn a_beginning_of_several_ids_lists_them() {
@@ -180,7 +180,7 @@ fn an_address_that_every_namespace_has_is_cut_and_said_so() {
     for inode in 1_000..1_100 {
         let what = What::AddressAdded {
             netns: ns(inode),
-            address: crate::event::Address {
+            address: event::Address {
                 address: IpAddr::from([127, 0, 0, 1]),
                 prefix: 8,
                 ifname: String::from("lo"),

@@ -1,7 +1,7 @@
 //! What is said of a subject that is known while not everything was read.
 
 use super::*;
-use crate::explanation::Explanation;
+use event::explanation::Explanation;
 
 /// The same when a look could not read all namespaces.
 fn explained_blindly(node: &Node, word: &str) -> Explanation {

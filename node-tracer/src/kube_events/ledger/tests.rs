@@ -1,8 +1,8 @@
 use super::*;
-use crate::{
-    event::PodRef,
+use crate::kube_events::tests::ghost;
+use event::{
+    PodRef,
     finding::{Finding, Phase, Rule, Severity},
-    kube_events::tests::ghost,
 };
 
 fn told(phase: Phase, state: State) -> Told {

@@ -9,10 +9,7 @@ use std::{
 use super::{
     AttachmentCalls, Call, Calls, End, Key, MAX_ATTACHMENTS, MAX_PLUGINS, PluginCalls, pod_key,
 };
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, CniEffect, Netns},
-};
+use event::{CniCall, CniEffect, Netns, clock::Timestamp};
 
 /// What a log told of a call before that is past.
 const PAST: Duration = Duration::from_secs(3_600);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{AttachmentCalls, Calls, Key, of_container, pod_key};
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// How long after its last call an attachment that was taken back is kept at
 /// least: what may still come of a DEL has come by then.

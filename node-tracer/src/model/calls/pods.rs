@@ -9,10 +9,7 @@ use std::{
 };
 
 use super::{End, pod_key};
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, PodRef},
-};
+use event::{CniCall, PodRef, clock::Timestamp};
 
 /// Pods at most; the one that was called for longest ago makes room.
 pub(super) const MAX_PODS: usize = 2_048;

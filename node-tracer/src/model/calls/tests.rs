@@ -1,5 +1,5 @@
 use super::*;
-use crate::{event::CniCall, testing::*};
+use event::{CniCall, testing::*};
 
 fn end(seconds: i64, exit_code: i32) -> End {
     End {

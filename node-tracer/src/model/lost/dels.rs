@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{AFTERMATH, Del, LONGEST, Lost, name_of};
-use crate::{clock::Timestamp, event::CniCall};
+use event::{CniCall, clock::Timestamp};
 
 /// How late a DEL can be told.
 const LATE: Duration = Duration::from_secs(30);

@@ -6,10 +6,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use crate::{
-    event::Address,
-    model::{attachment::Cni, calls::Calls, netns::NetnsEntry},
-};
+use crate::model::{attachment::Cni, calls::Calls, netns::NetnsEntry};
+use event::Address;
 
 /// The interface of a pod, where nothing tells of its attachments.
 const USUAL: &str = "eth0";

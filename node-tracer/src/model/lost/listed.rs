@@ -7,11 +7,8 @@ use std::{
 };
 
 use super::{Given, Kind, Lost, Tables};
-use crate::{
-    clock::Timestamp,
-    event::{CniEffect, Route, Store, Trace, TraceKind},
-    model::netns::{NetnsEntry, NetnsTable, Wiring},
-};
+use crate::model::netns::{NetnsEntry, NetnsTable, Wiring};
+use event::{CniEffect, Route, Store, Trace, TraceKind, clock::Timestamp};
 
 impl Lost {
     /// The devices of a sandbox.

@@ -1,11 +1,8 @@
 //! What is a loss and what is not.
 
 use super::{dels::MAX_DELS, *};
-use crate::{
-    event::{Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind},
-    model::Model,
-    testing::*,
-};
+use crate::model::Model;
+use event::{Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind, testing::*};
 
 /// Sandbox `new` of pod shop/db-0: 10.0.0.5 in namespace 200, its cable to the
 /// host, its route there, its gateway.
@@ -402,7 +399,7 @@ fn any_attachments_interface_counts() {
     };
     assert_eq!(with(&[calls(5, second.clone())]), ["net1"]);
     assert_eq!(with(&[]), [""; 0]);
-    let cached = crate::event::Attachment {
+    let cached = event::Attachment {
         ifname: String::from("net1"),
         ..attachment("new", Some(200), 6, 5)
     };

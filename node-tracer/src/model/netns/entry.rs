@@ -3,11 +3,8 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use super::{Held, Serial};
-use crate::{
-    clock::Timestamp,
-    event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs},
-    model::sandbox::Sandbox,
-};
+use crate::model::sandbox::Sandbox;
+use event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp};
 
 /// One network namespace that is not destroyed.
 #[derive(Debug)]

@@ -1,9 +1,6 @@
 use super::*;
-use crate::{
-    event::Event,
-    model::{Model, TABLE_FULL},
-    testing::*,
-};
+use crate::model::{Model, TABLE_FULL};
+use event::{Event, testing::*};
 
 fn model(events: &[Event]) -> Model {
     let mut model = Model::default();
@@ -166,7 +163,7 @@ fn give(model: &mut Model, inode: u32, numbers: std::ops::Range<u32>) {
         wide.address = std::net::Ipv4Addr::from(0x0a00_0000 + number).into();
         model.apply(&at(
             1,
-            crate::event::What::AddressAdded {
+            event::What::AddressAdded {
                 netns: ns(inode),
                 address: wide,
                 found: true,
@@ -178,7 +175,7 @@ fn give(model: &mut Model, inode: u32, numbers: std::ops::Range<u32>) {
 
 #[test]
 fn addresses_are_bounded_and_who_has_few_does_not_suffer_from_who_has_many() {
-    let all = crate::event::MAX_ADDRESSES as u32;
+    let all = event::MAX_ADDRESSES as u32;
     let mut model = Model::default();
     give(&mut model, 100, 0..all);
     give(&mut model, 101, all..2 * all);
@@ -268,7 +265,7 @@ fn a_task_that_goes_on_is_not_remembered_as_stuck() {
             created(1, 100),
             holders(2, 100, std::slice::from_ref(&stuck), &[]),
         ]);
-        let over = crate::event::What::TaskUnblocked {
+        let over = event::What::TaskUnblocked {
             task: told,
             since: s(0),
             duration_ms: 1_000,

@@ -1,9 +1,6 @@
 use super::*;
-use crate::{
-    event::{CniCall, Event, Store, StoreKind, What},
-    model::calls::KEPT,
-    testing::*,
-};
+use crate::model::calls::KEPT;
+use event::{CniCall, Event, Store, StoreKind, What, testing::*};
 
 /// Long after the calls at its beginning.
 const LATE: i64 = 10 + KEPT.as_secs() as i64 + 1;

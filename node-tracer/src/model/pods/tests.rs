@@ -1,5 +1,6 @@
 use super::*;
-use crate::{event::What, model::Model, testing::*};
+use crate::model::Model;
+use event::{What, testing::*};
 
 fn pods(lists: &[(i64, &[Pod])]) -> Pods {
     let mut pods = Pods::default();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::s;
+use event::testing::s;
 
 fn pod(namespace: &str, name: &str, uid: &str) -> PodRef {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());

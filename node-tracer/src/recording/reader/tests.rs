@@ -1,7 +1,7 @@
 use std::io::BufReader;
 
 use super::*;
-use crate::testing::*;
+use event::testing::*;
 
 const FIRST: &str = r#"{"schema":"node-tracer/1","type":"recording","time":"2025-11-21T05:00:00Z","node":"n","boot_id":"b","stall_threshold_ms":5000}"#;
 
@@ -20,7 +20,7 @@ fn lines(rest: &str) -> Vec<Line> {
 
 fn refused(text: &[u8]) -> String {
     let error = read(text).unwrap_err();
-    crate::fault::chain(&error)
+    event::fault::chain(&error)
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_disk_that_fails_is_no_end() {
     let input = io::Read::chain(FIRST.as_bytes(), &b"\n"[..]);
     let input = BufReader::new(io::Read::chain(input, Failing));
     let mut recording = Recording::new(String::from("run.jsonl"), input).unwrap();
-    let said = crate::fault::chain(&recording.next().unwrap_err());
+    let said = event::fault::chain(&recording.next().unwrap_err());
     assert!(said.contains("after line 1: input/output error"), "{said}");
 }
 

@@ -6,12 +6,12 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{
     privileges::Starter,
-    repair::plan::Release,
     source::{
         hostlocal::hand::{Hand, Lock, LockError},
         root::Root,
     },
 };
+use event::repair::plan::Release;
 
 /// How long the lock is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(15);

@@ -8,10 +8,8 @@ use std::{
 };
 
 use super::{BackupError, Header, Line, MANIFEST, Saved, VERSION};
-use crate::{
-    record::SCHEMA,
-    repair::load::{others_cannot_write, own_file},
-};
+use crate::repair::load::{others_cannot_write, own_file};
+use event::record::SCHEMA;
 
 /// Largest manifest that is read.
 const MAX_MANIFEST: u64 = 256 << 20;

@@ -3,10 +3,9 @@
 use super::*;
 use crate::{
     detect::Settings,
-    event::{Event, What},
     repair::testing::{self, ID},
-    testing::*,
 };
+use event::{Event, What, testing::*};
 
 /// When the look began: long after what the stories have reserved.
 const NOW: i64 = 1_000;
@@ -110,7 +109,7 @@ fn whatever_knows_the_container_or_the_address_keeps_it() {
     assert_eq!(why(vec![pods]), Some(Reason::PodHasIt));
 }
 
-fn listed_pods(pods: &[crate::event::Pod]) -> Event {
+fn listed_pods(pods: &[event::Pod]) -> Event {
     listed(20, pods)
 }
 
@@ -195,10 +194,10 @@ fn stores_that_are_not_host_locals_to_give_are_left_alone() {
     let flat = PathBuf::from(leaked_reservation::FLAT);
     let mut reservation = reserve((5, ID, -500));
     reservation.holder.path = flat.join("10.0.0.5");
-    let store = crate::event::Store {
+    let store = event::Store {
         path: flat.clone(),
         reservations: vec![reservation],
-        ..crate::event::Store::default()
+        ..event::Store::default()
     };
     let story = node(vec![
         networks(20, &[terway]),

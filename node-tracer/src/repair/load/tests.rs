@@ -3,10 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
-    record::Record,
-    repair::testing::{at, plan, release},
-};
+use crate::repair::testing::{at, plan, release};
+use event::record::Record;
 
 fn applying() -> Applying {
     Applying {

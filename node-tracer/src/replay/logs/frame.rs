@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::{log::Log, node::Node};
-use crate::{
+use crate::summary;
+use event::{
     record::{CoverageItem, Summary},
-    summary,
     wording::{escape::Printable, plural::counted},
 };
 

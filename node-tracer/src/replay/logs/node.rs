@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use super::log::Log;
 use crate::{
-    clock::Timestamp,
     engine::{Engine, Settings},
-    event::{Event, What},
-    finding::{Finding, Severity, State},
     source::logs::meaning::Meaning,
+};
+use event::{
+    Event, What,
+    clock::Timestamp,
+    finding::{Finding, Severity, State},
 };
 
 /// Rules are asked once in this time, and when they want to be.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{clock::Timestamp, event::Event};
+use event::{Event, clock::Timestamp};
 
 /// Events that are held back, at most. A page is sorted as a whole.
 const MAX_HELD: usize = 8_192;
@@ -71,7 +71,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::What, testing::*};
+    use event::{What, testing::*};
 
     fn lost(seconds: i64, count: u64) -> Event {
         let cause = String::from("x");

@@ -2,10 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, CniError, CniResult},
-};
+use event::{CniCall, CniError, CniResult, clock::Timestamp};
 
 /// One call of one plugin.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use super::{Call, Lane, Lanes, MarkKind, Serial, Stall, counts};
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, CniEffect, Endpoint, Event, PodRef, StartFailure, What},
+use event::{
+    CniCall, CniEffect, Endpoint, Event, PodRef, StartFailure, What, clock::Timestamp,
     wording::subjects::task_label,
 };
 

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::Call;
-use crate::{
-    clock::Timestamp,
-    event::{Netns, PodRef, Task},
-};
+use event::{Netns, PodRef, Task, clock::Timestamp};
 
 /// Moments of one lane; what is more is counted.
 const MAX_MARKS: usize = 128;

@@ -4,9 +4,8 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{Lanes, MAX_ADDRESSES, MarkKind, counts};
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, Netns, Pod, PodRef, ReservationHolder, RuntimeSandbox, Store},
+use event::{
+    Attachment, Netns, Pod, PodRef, ReservationHolder, RuntimeSandbox, Store, clock::Timestamp,
     wording::subjects::short_id,
 };
 

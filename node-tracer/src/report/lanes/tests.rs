@@ -1,9 +1,6 @@
 use super::*;
 use crate::engine::testing::Node;
-use crate::{
-    event::{Event, What},
-    testing::*,
-};
+use event::{Event, What, testing::*};
 
 fn lanes(events: &[Event]) -> Lanes {
     let mut lanes = Lanes::default();

@@ -12,7 +12,7 @@ use super::{
     },
     command::with_commands,
 };
-use crate::{
+use event::{
     finding::{Evidence, Finding, Holder, Phase},
     order::Order as _,
     wording::{duration::length, stack::folded, subjects::short_id},

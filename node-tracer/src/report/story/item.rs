@@ -7,8 +7,8 @@ use super::super::{
     incident::Incident,
     lanes::{Held, Lane, Lanes, Mark, MarkKind, Serial, Stall},
 };
-use crate::clock::Timestamp;
-use crate::order::Order as _;
+use event::clock::Timestamp;
+use event::order::Order as _;
 
 /// As many sandboxes are told one by one, whatever they did.
 const FEW: usize = 4;

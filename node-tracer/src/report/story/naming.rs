@@ -9,7 +9,7 @@ use super::{
     },
     Teller,
 };
-use crate::{
+use event::{
     clock::Timestamp,
     wording::subjects::{pod_word, short_id},
 };

@@ -13,7 +13,7 @@ use super::{
     item::{Item, Told, items},
     naming::{list, who},
 };
-use crate::{
+use event::{
     clock::Timestamp,
     wording::{duration::length, plural::counted, subjects::pod_word},
 };

@@ -6,10 +6,7 @@ use super::{
     },
     *,
 };
-use crate::{
-    event::{Event, PodRef, What},
-    testing::*,
-};
+use event::{Event, PodRef, What, testing::*};
 
 /// What is told of the worst incident.
 fn told(sheet: &Sheet) -> Vec<String> {
@@ -41,7 +38,7 @@ fn deleted(mut events: Vec<Event>) -> Vec<Event> {
         if let What::CniCall { call, result, .. } = &mut event.what
             && call.command == "ADD"
         {
-            *result = Some(crate::event::CniResult {
+            *result = Some(event::CniResult {
                 ips: vec![ip(5)],
                 ..Default::default()
             });

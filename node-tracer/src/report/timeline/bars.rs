@@ -1,7 +1,7 @@
 //! What lasts: a namespace, an address, a sleep, the wait for CNI DEL.
 
 use super::{super::lanes::Lane, Canvas, Percent, Shown};
-use crate::{clock::Timestamp, wording::duration::length};
+use event::{clock::Timestamp, wording::duration::length};
 
 /// Bars of one kind in one lane.
 const MAX: usize = 4;

@@ -5,7 +5,7 @@ use super::{
     super::lanes::{Lane, Mark, MarkKind},
     Canvas, Group, Percent, Shown,
 };
-use crate::order::Order as _;
+use event::order::Order as _;
 
 /// The least distance of two signs in one row, percent.
 const DISTANCE: f64 = 3.6;

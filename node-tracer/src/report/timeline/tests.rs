@@ -5,7 +5,7 @@ use super::{
     },
     *,
 };
-use crate::{event::Event, testing::*};
+use event::{Event, testing::*};
 
 fn drawn(events: &[Event], end: i64) -> Timeline {
     let sheet = sheet(events, end);

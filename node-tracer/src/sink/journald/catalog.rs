@@ -45,7 +45,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::finding::Rule;
+    use event::finding::Rule;
 
     const CATALOG: &str = include_str!("../../../packaging/journald/node-tracer.catalog");
 

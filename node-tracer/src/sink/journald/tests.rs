@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 
 use super::*;
-use crate::{clock::Timestamp, finding::Rule, record::Count};
+use event::{clock::Timestamp, finding::Rule, record::Count};
 
 /// A record's entry as lines, for the golden files.
 pub(in crate::sink) fn fields_of(record: &Record<'_>) -> Option<String> {

@@ -7,7 +7,7 @@ use prometheus_client::{
     registry::Unit,
 };
 
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// The process, since a moment.
 #[derive(Debug)]

@@ -34,7 +34,8 @@ use tokio::{
 };
 
 use super::Shelf;
-use crate::{fault, privileges::start_bare};
+use crate::privileges::start_bare;
+use event::fault;
 
 /// The format's media type (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{tests::told, *};
-use crate::{
+use event::{
     signal::Signal,
     testing::{at, s},
 };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::testing::Node;
-use crate::{event::Event, finding::Finding, testing::*};
+use event::{Event, finding::Finding, testing::*};
 
 fn count(metrics: &mut Metrics, event: &Event) {
     metrics.count(&Record::event("node-1", event));

@@ -3,12 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::style::{Style, count, event_task, grouped, pod, short_id, task};
-use crate::wording::duration::length;
-use crate::{
-    event::{
-        Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
-        TraceKind, What,
-    },
+use event::wording::duration::length;
+use event::{
+    Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
+    TraceKind, What,
     wording::{escape::Printable, plural as words},
 };
 

@@ -3,7 +3,7 @@
 //! cursor, what to do.
 
 use super::style::{Painter, Style, date, grouped, moment};
-use crate::{
+use event::{
     clock::Timestamp,
     explanation::{Explanation, FindingPart, Kind},
     wording::escape::Printable,

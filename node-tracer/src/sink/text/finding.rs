@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::memory::{Memory, Printed};
 use super::style::{Painter, Style, moment, pod, short_id};
-use crate::wording::duration::length;
-use crate::{
+use event::wording::duration::length;
+use event::{
+    PodRef,
     clock::Timestamp,
-    event::PodRef,
     finding::{Finding, Holder, Phase, Rule},
     wording::escape::Printable,
 };

@@ -5,8 +5,8 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use crate::wording::stack;
-use crate::{
+use event::wording::stack;
+use event::{
     clock::Timestamp,
     finding::{Finding, Holder, Phase, Rule, Severity},
 };
@@ -134,7 +134,7 @@ impl Printed {
                 gone.push(claim);
             }
         }
-        let own = |one: &crate::finding::Evidence| (one.source.clone(), one.claim.clone());
+        let own = |one: &event::finding::Evidence| (one.source.clone(), one.claim.clone());
         self.claims = of.evidence.iter().map(own).collect();
         gone
     }

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::style::{Painter, Style, grouped, moment, short_id};
-use crate::wording::duration::length;
-use crate::{
+use event::wording::duration::length;
+use event::{
     clock::Timestamp,
     finding::Holder,
     order::Order as _,

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use super::wrap;
-use crate::{
+use event::{
+    PodRef, Task,
     clock::Timestamp,
-    event::{PodRef, Task},
     finding::Severity,
     wording::{escape::Printable, plural as words},
 };

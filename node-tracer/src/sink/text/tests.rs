@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    event::What,
+use event::{
+    What,
     finding::{Holder, Rule},
 };
 
@@ -277,7 +277,7 @@ fn no_text_of_others_makes_a_record_long() {
     let mut long_finding = finding("1", &[&long]);
     long_finding.title.clone_from(&long);
     long_finding.advice = vec![long.clone()];
-    long_finding.evidence = vec![crate::finding::Evidence {
+    long_finding.evidence = vec![event::finding::Evidence {
         claim: long.clone(),
         source: long.clone(),
         at: now,

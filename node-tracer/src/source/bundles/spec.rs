@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{event::PodRef, source::cgroup};
+use crate::source::cgroup;
+use event::PodRef;
 
 /// Longest text that is kept of what others have written. Names and UIDs of
 /// Kubernetes have at most 253 characters.

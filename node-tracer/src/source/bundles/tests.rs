@@ -1,7 +1,8 @@
 use std::{fs, os::unix::fs::symlink};
 
 use super::*;
-use crate::{event::PodRef, source::procfs::Bounded};
+use crate::source::procfs::Bounded;
+use event::PodRef;
 
 const UID: &str = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
 const CONTAINERD: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io";

@@ -9,11 +9,8 @@ use std::{net::IpAddr, path::Path};
 use serde::{Deserialize, Deserializer};
 
 use super::{MAX_ENTRIES, is_ifname, is_name};
-use crate::{
-    clock::Timestamp,
-    event::{Attachment, Event, Netns, PodRef, What},
-    source::root::{Content, Found, Root, Unread, UnreadList},
-};
+use crate::source::root::{Content, Found, Root, Unread, UnreadList};
+use event::{Attachment, Event, Netns, PodRef, What, clock::Timestamp};
 
 /// libcni's own place, and that of builds that say `/var/lib/cni/cache`.
 const CACHE_DIRS: &[&str] = &["/var/lib/cni/results", "/var/lib/cni/cache/results"];

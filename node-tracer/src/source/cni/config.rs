@@ -13,11 +13,8 @@ use super::{
     DEFAULT_DATA_DIR, MAX_ENTRIES, flannel, is_name,
     ranges::{self, RangeConf},
 };
-use crate::{
-    clock::Timestamp,
-    event::{Event, Network, What},
-    source::root::{Found, Root, Unread, UnreadList, absolute},
-};
+use crate::source::root::{Found, Root, Unread, UnreadList, absolute};
+use event::{Event, Network, What, clock::Timestamp};
 
 /// Where runtimes look: by default, OpenShift's, k3s's, RKE2's and microk8s's.
 /// After them Multus's, for networks of its own.

@@ -46,7 +46,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::fault;
+    use event::fault;
 
     fn of(content: &str) -> Result<Vec<String>, String> {
         let host = tempfile::tempdir().unwrap();

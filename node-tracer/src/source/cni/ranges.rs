@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::event::Range;
+use event::Range;
 
 /// Ranges that are taken; all are compared with each other.
 const MAX_RANGES: usize = 1_024;

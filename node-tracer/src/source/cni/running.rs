@@ -11,13 +11,11 @@
 
 use std::{collections::BTreeSet, io::Read as _, path::Path, thread, time::Duration};
 
-use crate::{
-    event::Network,
-    source::{
-        procfs::{Owner, Procfs, ProcfsError},
-        root::Root,
-    },
+use crate::source::{
+    procfs::{Owner, Procfs, ProcfsError},
+    root::Root,
 };
+use event::Network;
 
 /// Where plugins are installed.
 const FOLDERS: [&str; 4] = [

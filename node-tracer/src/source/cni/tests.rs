@@ -5,10 +5,8 @@ use std::{
 };
 
 use super::*;
-use crate::{
-    event::{Attachment, Event, Netns, Network, PodRef, What},
-    source::root::Root,
-};
+use crate::source::root::Root;
+use event::{Attachment, Event, Netns, Network, PodRef, What};
 
 const ID: &str = "3f2a9c0de1b4a5968778695a4b3c2d1e0f3f2a9c0de1b4a5968778695a4b3c2d";
 

@@ -28,7 +28,8 @@ use tonic::{Code, Status, body::Body, client::Grpc};
 use tonic_prost::ProstCodec;
 
 use super::{CriError, Endpoint, api::Method};
-use crate::{fault, source::root::Root};
+use crate::source::root::Root;
+use event::fault;
 
 /// Largest answer that is taken; gRPC's usual 4 MiB are too little for the
 /// lists of a large node.

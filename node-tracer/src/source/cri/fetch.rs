@@ -19,12 +19,8 @@ use super::{
     client::{CallError, Client, Socket},
     info::Details,
 };
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, RuntimeContainer, RuntimeSandbox},
-    fault,
-    source::bundles::spec::{is_id, text},
-};
+use crate::source::bundles::spec::{is_id, text};
+use event::{PodRef, RuntimeContainer, RuntimeSandbox, clock::Timestamp, fault};
 
 /// Sandboxes that are asked about at the same time.
 const CONCURRENCY: usize = 8;

@@ -11,10 +11,8 @@ use std::{
 use prost::Message as _;
 
 use super::{api::*, asker::Asker, fake::*, *};
-use crate::{
-    event::{Event, What},
-    source::procfs::Bounded,
-};
+use crate::source::procfs::Bounded;
+use event::{Event, What};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);
@@ -200,10 +198,10 @@ fn nobody_there_is_said_at_once() {
     drop(UnixListener::bind(node.socket()).unwrap());
     let error = node.error();
     assert!(matches!(error, CriError::Connect { .. }), "{error}");
-    assert!(crate::fault::chain(&error).contains("refused"), "{error:?}");
+    assert!(event::fault::chain(&error).contains("refused"), "{error:?}");
     std::fs::remove_file(node.socket()).unwrap();
     std::fs::write(node.socket(), "").unwrap();
-    let text = crate::fault::chain(&node.error());
+    let text = event::fault::chain(&node.error());
     assert!(text.contains("no socket"), "{text}");
 }
 

@@ -16,11 +16,8 @@ use std::{
 };
 
 use super::{CriError, Endpoint, Known, Listing, Place, SOURCE, asker::Asker};
-use crate::{
-    event::{Event, RuntimeSandbox, What},
-    fault,
-    source::procfs::Procfs,
-};
+use crate::source::procfs::Procfs;
+use event::{Event, RuntimeSandbox, What, fault};
 
 /// Answers whose changes wait to be taken; a tracer that does not take them
 /// stops the asking. The channel's room is memory from the start.
@@ -251,7 +248,7 @@ mod tests {
     use std::{collections::BTreeSet, slice};
 
     use super::*;
-    use crate::event::{Netns, PodRef, RuntimeContainer};
+    use event::{Netns, PodRef, RuntimeContainer};
 
     fn sandbox(id: &str, pid: u32) -> RuntimeSandbox {
         RuntimeSandbox {

@@ -10,10 +10,8 @@ use super::{
     plan::{Mechanism, Obstacle, Plan},
     probes::{LoadError, Probes},
 };
-use crate::{
-    fault,
-    privileges::{self, CapabilitySet},
-};
+use crate::privileges::{self, CapabilitySet};
+use event::fault;
 
 /// How the programs are to be loaded.
 #[derive(Clone, Copy, Debug)]

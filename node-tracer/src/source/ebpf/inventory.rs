@@ -14,7 +14,7 @@ use node_tracer_ebpf::{
 };
 
 use super::probes::{ProbeError, Probes, Value};
-use crate::event::NotStuck;
+use event::NotStuck;
 
 /// One task, with its stack if it is in uninterruptible sleep.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@
 //! that is planned is refused after all, the caller takes the fact away and
 //! plans again.
 
-pub(crate) use crate::signal::Signal;
+pub(crate) use event::signal::Signal;
 use std::fmt;
 
 use super::facts::Facts;

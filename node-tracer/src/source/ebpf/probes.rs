@@ -203,7 +203,7 @@ impl Probes {
         if plan.mechanism(Signal::CniResult) != Mechanism::None
             && let Err(error) = probes.find_pages()
         {
-            let reason = crate::fault::chain(&error);
+            let reason = event::fault::chain(&error);
             facts.refused.insert("page_probe", reason);
             // Nothing else needs it, and what is attached stays attached.
             plan = Plan::from_facts(&facts, limit);

@@ -13,13 +13,11 @@ use std::{
 };
 
 use super::{Lookup, Stores};
-use crate::{
-    fault,
-    source::{
-        cni::Configuration,
-        procfs::{Bounded, NoAnswer},
-    },
+use crate::source::{
+    cni::Configuration,
+    procfs::{Bounded, NoAnswer},
 };
+use event::fault;
 
 /// How long one address may take; a healthy store takes well below a
 /// millisecond.

@@ -26,10 +26,8 @@ use rustix::{
 };
 
 use super::store::MAX_FILE;
-use crate::{
-    clock::Timestamp,
-    source::root::{Folder, Root},
-};
+use crate::source::root::{Folder, Root};
+use event::clock::Timestamp;
 
 /// Pause between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(2);

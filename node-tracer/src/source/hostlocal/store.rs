@@ -11,14 +11,11 @@ use std::{net::IpAddr, path::Path};
 use rustix::fs::FileType;
 
 use super::is_default;
-use crate::{
-    clock::Timestamp,
-    event::{Reservation, ReservationHolder, Store},
-    source::{
-        cni::{is_ifname, is_name},
-        root::{Entry, Folder, Found, Listing, Unread, UnreadList},
-    },
+use crate::source::{
+    cni::{is_ifname, is_name},
+    root::{Entry, Folder, Found, Listing, Unread, UnreadList},
 };
+use event::{Reservation, ReservationHolder, Store, clock::Timestamp};
 
 /// Largest reservation that is read; real ones have 70 to 90 bytes.
 pub(crate) const MAX_FILE: usize = 4 << 10;

@@ -7,15 +7,13 @@ use std::{net::IpAddr, path::Path};
 use serde::Deserialize;
 
 use super::{Answer, MAX_RESERVATIONS, label, time};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
-    fault,
+use crate::source::{
+    cni::{is_ifname, is_name},
+    root::{Content, Found, Root, Unread, UnreadList},
+};
+use event::{
+    PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
-    source::{
-        cni::{is_ifname, is_name},
-        root::{Content, Found, Root, Unread, UnreadList},
-    },
 };
 
 /// The folder.

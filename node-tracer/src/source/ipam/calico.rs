@@ -23,16 +23,14 @@ use std::{
 use serde::Deserialize;
 
 use super::{MAX_RESERVATIONS, label, network::Network, time};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
-    fault,
+use crate::source::{
+    cni::is_name,
+    kube::{Credentials, ListedPage, Resource, ResourceError, list_resource_blocking},
+    root::{Found, Root},
+};
+use event::{
+    PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
-    source::{
-        cni::is_name,
-        kube::{Credentials, ListedPage, Resource, ResourceError, list_resource_blocking},
-        root::{Found, Root},
-    },
 };
 
 /// What is asked for.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Answer;
-use crate::event::{Store, StoreKind, What};
+use event::{Store, StoreKind, What};
 
 /// What was told last.
 #[derive(Debug, Default)]
@@ -104,8 +104,8 @@ impl Last {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        event::Reservation,
+    use event::{
+        Reservation,
         testing::{ip, reservation, s},
     };
 

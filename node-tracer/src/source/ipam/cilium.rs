@@ -6,14 +6,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::{
-    event::{Store, StoreKind},
-    source::{
-        cni::is_name,
-        root::{Found, Root, Unread, UnreadList},
-    },
-    wording::plural::counted,
+use crate::source::{
+    cni::is_name,
+    root::{Found, Root, Unread, UnreadList},
 };
+use event::{Store, StoreKind, wording::plural::counted};
 
 /// The folder.
 pub(super) const FOLDER: &str = "/var/run/cilium/deleteQueue";

@@ -10,7 +10,8 @@ use std::{
 use rustix::fs::fstat;
 
 use super::{aws, cilium, terway};
-use crate::{event::StoreKind, source::root::Root};
+use crate::source::root::Root;
+use event::StoreKind;
 
 /// What was changed so lately may be changed again without its time changing:
 /// the file system's clock is coarse.

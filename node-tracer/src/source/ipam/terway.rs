@@ -10,14 +10,12 @@ use std::{net::IpAddr, path::Path, thread, time::Duration};
 use serde::{Deserialize, Deserializer};
 
 use super::{MAX_RESERVATIONS, bbolt::Db, label, time};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
-    order::Order as _,
-    source::{
-        cni::is_name,
-        root::{Content, Found, Root, Unread, UnreadList},
-    },
+use crate::source::{
+    cni::is_name,
+    root::{Content, Found, Root, Unread, UnreadList},
+};
+use event::{
+    PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, order::Order as _,
 };
 
 /// Where it is.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// Nanoseconds since 1970; `None` for what is before, and for none at all.
 pub(super) fn unix_nanos(nanos: i64) -> Option<Timestamp> {

@@ -22,15 +22,12 @@ pub(crate) use self::api::Api;
 
 use self::{api::ApiLook, files::FileLook};
 use super::{Answer, IN_API, coverage, expected};
-use crate::{
-    event::{Event, StoreKind, What},
-    record::CoverageItem,
-    source::{
-        cni::Configuration,
-        procfs::{Bounded, NoAnswer},
-        root::Root,
-    },
+use crate::source::{
+    cni::Configuration,
+    procfs::{Bounded, NoAnswer},
+    root::Root,
 };
+use event::{Event, StoreKind, What, record::CoverageItem};
 
 /// Pause between looks at files.
 const FILES_PAUSE: Duration = Duration::from_millis(250);

@@ -12,14 +12,12 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{MAX_RESERVATIONS, label, network::Network, time};
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, Reservation, ReservationHolder, Store, StoreKind},
-    order::Order as _,
-    source::{
-        cni::{is_ifname, is_name},
-        kube::{ListedPage, Resource},
-    },
+use crate::source::{
+    cni::{is_ifname, is_name},
+    kube::{ListedPage, Resource},
+};
+use event::{
+    PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, order::Order as _,
 };
 
 /// What is asked for.

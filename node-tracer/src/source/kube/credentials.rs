@@ -15,7 +15,7 @@ use super::{
     files::Files,
     kubeconfig::{Kubeconfig, Loaded, Origin, load, service_account},
 };
-use crate::fault;
+use event::fault;
 
 /// The kubelet's own, by distribution: paths of the host.
 const KUBELET: [&str; 6] = [

@@ -5,11 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use kube::core::params::ListParams;
 
 use super::{MAX_PODS, client::Client, error::Problem};
-use crate::{
-    clock::Timestamp,
-    event::Pod,
-    source::pods::document::{Document, Metadata},
-};
+use crate::source::pods::document::{Document, Metadata};
+use event::{Pod, clock::Timestamp};
 
 /// Pods on a page: a few megabytes.
 const PAGE: u32 = 500;

@@ -4,7 +4,7 @@ use super::{
     server::{Answer, Server, TOKEN, page, status},
     *,
 };
-use crate::fault;
+use event::fault;
 
 const SOON: Duration = Duration::from_secs(5);
 

@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 
 use self::follower::{Follower, Unheard};
 use super::{credentials::Credentials, error::KubeError, on_this_thread};
-use crate::{clock::Timestamp, event::Pod, privileges::start_bare, source::pods::Listing};
+use crate::{privileges::start_bare, source::pods::Listing};
+use event::{Pod, clock::Timestamp};
 
 /// What is told ahead of who reads it.
 const AHEAD: usize = 256;

@@ -15,10 +15,8 @@ use super::{
     budget::{Budget, HOUR, MINUTE, SINGLY},
     tasks,
 };
-use crate::{
-    event::{Event, What},
-    source::ebpf::callers::Withheld,
-};
+use crate::source::ebpf::callers::Withheld;
+use event::{Event, What};
 
 /// Calls of all callers that are told one by one, where [`SINGLY`] are of one.
 const SINGLY_OF_ALL: u32 = 64;

@@ -13,10 +13,8 @@ use std::collections::HashMap;
 use node_tracer_ebpf::record::{self, Task as KernelTask};
 
 use self::payload::{Answer, NetworkConfig};
-use crate::{
-    event::{CniCall, PodRef},
-    source::ebpf::records::{CniExec, CniExit},
-};
+use crate::source::ebpf::records::{CniExec, CniExit};
+use event::{CniCall, PodRef};
 
 mod payload;
 mod unseen;
@@ -246,7 +244,7 @@ impl CniTable {
     }
 
     /// Writes the namespace at `CNI_NETNS` into a running call.
-    pub(crate) fn set_netns(&mut self, pid: u32, netns: crate::event::Netns) {
+    pub(crate) fn set_netns(&mut self, pid: u32, netns: event::Netns) {
         if let Some(running) = self.running.get_mut(&pid) {
             running.call.netns = Some(netns);
         }

@@ -15,7 +15,7 @@ use super::{
     budget::{Budget, MINUTE, SINGLY},
     tasks,
 };
-use crate::event::{Event, Task, What};
+use event::{Event, Task, What};
 
 /// Tasks that are followed; beyond, crowds only get larger than is told.
 const MAX_MEMBERS: usize = 16_384;

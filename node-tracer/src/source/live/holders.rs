@@ -17,10 +17,10 @@ use std::{
 use self::fds::FdSearch;
 use super::{Live, tasks};
 use crate::{
-    event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What},
     source::{ebpf::inventory::TaskEntry, procfs::NsfsMount},
     sysclock::monotonic_now as now,
 };
+use event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What};
 
 /// Pause between looks at tasks, ns.
 const PAUSE: u64 = 200_000_000;
@@ -243,11 +243,11 @@ impl Live {
             Ok(found) => {
                 self.holders.mounted(found.mounts, !found.partial);
                 for error in found.unread {
-                    tracing::debug!("{}", crate::fault::chain(&error));
+                    tracing::debug!("{}", event::fault::chain(&error));
                 }
             }
             Err(error) => {
-                tracing::warn!("{}", crate::fault::chain(&error));
+                tracing::warn!("{}", event::fault::chain(&error));
                 self.holders.mounts_whole = false;
                 self.drop("mounts-unreadable", 1);
             }

@@ -19,15 +19,12 @@ use super::{
     reading::seen,
     tasks,
 };
-use crate::{
-    event::{NotStuck, has_room},
-    sleep,
-    source::{
-        ebpf::{ProbeError, inventory::TaskEntry},
-        netlink::{self, NetlinkError, Snapshot, Way},
-        procfs::{self, Bounded, NoAnswer, ProcfsError},
-    },
+use crate::source::{
+    ebpf::{ProbeError, inventory::TaskEntry},
+    netlink::{self, NetlinkError, Snapshot, Way},
+    procfs::{self, Bounded, NoAnswer, ProcfsError},
 };
+use event::{NotStuck, has_room, sleep};
 
 /// How long rtnetlink may take in one namespace.
 const NETLINK_PATIENCE: Duration = Duration::from_millis(500);
@@ -269,7 +266,7 @@ impl Unread {
                 Ok(_) => continue, // the path leads elsewhere by now
                 Err(error) => error,
             };
-            self.missed.insert(inode, crate::fault::chain(&error));
+            self.missed.insert(inode, event::fault::chain(&error));
             let arrived = match error {
                 NetlinkError::NoAnswer {
                     source: NoAnswer::TimedOut { .. },

@@ -21,7 +21,7 @@ use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
 use self::held::Held;
 use super::allowance::Allowance;
-use crate::event::{Address, Netns, has_room};
+use event::{Address, Netns, has_room};
 
 /// What the table concludes. Times are the kernel's, monotonic ns.
 #[derive(Clone, Debug, PartialEq)]

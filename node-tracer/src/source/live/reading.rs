@@ -9,10 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 use node_tracer_ebpf::record::{self, Net};
 
 use super::{Live, SECOND, UNASKED_PAUSE, UNASKED_SHARE, WALK_SHARE, nets::Seen, now, records};
-use crate::{
-    event::{ADDRESSES, Address, Event, MAX_ADDRESSES, What},
-    source::ebpf::inventory::{Item, NetEntry},
-};
+use crate::source::ebpf::inventory::{Item, NetEntry};
+use event::{ADDRESSES, Address, Event, MAX_ADDRESSES, What};
 
 /// Items that a listing has of each namespace: at most, and at least.
 const MOST_ITEMS: u32 = 1_024;

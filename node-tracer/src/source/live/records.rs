@@ -12,10 +12,10 @@ use super::{
     tasks,
 };
 use crate::{
-    event::{Address, Event, Netns, OomKill, Task, What},
     source::ebpf::records::{CniExec, DecodeError, Record},
     sysclock::monotonic_now as now,
 };
+use event::{Address, Event, Netns, OomKill, Task, What};
 
 impl Live {
     /// Takes waiting records; whether there may be more.

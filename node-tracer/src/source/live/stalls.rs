@@ -10,14 +10,13 @@ use node_tracer_ebpf::record::{MAX_OF_CROWD, MAX_OF_CROWDS, Task as KernelTask};
 
 use super::{Live, MILLISECOND, SECOND, crowds::Left, inventory, tasks};
 use crate::{
-    event::{Event, NotStuck, What},
-    sleep,
     source::{
         ebpf::{Probes, inventory::TaskEntry},
         procfs::{Procfs, Stall},
     },
     sysclock::monotonic_now as now,
 };
+use event::{Event, NotStuck, What, sleep};
 
 /// A stall that was told.
 #[derive(Debug)]

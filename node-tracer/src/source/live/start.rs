@@ -18,7 +18,6 @@ use super::{
     user_nets::UserNets,
 };
 use crate::{
-    event::{Event, UserNs, What},
     source::{
         ebpf::{
             Attached,
@@ -30,6 +29,7 @@ use crate::{
     },
     sysclock::{KernelClock, monotonic_now as now},
 };
+use event::{Event, UserNs, What};
 
 /// Why the source cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
 
 use crate::{
-    event::Task,
     source::{
         cgroup::CgroupOwner,
         ebpf::{
@@ -17,6 +16,7 @@ use crate::{
     },
     sysclock::KernelClock,
 };
+use event::Task;
 
 /// `PF_KTHREAD`
 pub(crate) const PF_KTHREAD: u32 = 0x0020_0000;

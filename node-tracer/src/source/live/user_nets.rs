@@ -13,7 +13,7 @@ use super::{
     allowance::Allowance,
     nets::{Change, Seen, identity},
 };
-use crate::event::{Address, Netns};
+use event::{Address, Netns};
 
 /// Namespaces that are followed.
 const MAX_NETS: usize = 1_024;

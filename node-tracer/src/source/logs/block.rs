@@ -6,7 +6,7 @@
 //! before it cannot be the end of a sentence.
 
 use super::entry::Entry;
-use crate::{clock::Timestamp, event::Event};
+use event::{Event, clock::Timestamp};
 
 /// How long one message is at most, in bytes.
 const LONGEST: usize = 8 << 10;

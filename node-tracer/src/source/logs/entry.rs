@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// One message, whole: folded lines are joined, envelopes (the journal's, a
 /// container log's) taken off.

@@ -17,12 +17,8 @@ pub(super) use self::{
 
 use self::recorded::Recorded;
 use super::entry::{Entry, Level};
-use crate::{
-    clock::Timestamp,
-    event::{Event, PodRef, StartFailure, What},
-    phrase::Said,
-    source::redact::redact,
-};
+use crate::source::redact::redact;
+use event::{Event, PodRef, StartFailure, What, clock::Timestamp, phrase::Said};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.

@@ -8,7 +8,8 @@ use super::{
     kubectl::Kubectl,
     meaning::Meaning,
 };
-use crate::{clock::Timestamp, event::Event, fuzz::secret};
+use crate::fuzz::secret;
+use event::{Event, clock::Timestamp};
 
 /// Events of all messages in a row, each.
 const EACH: usize = 16;

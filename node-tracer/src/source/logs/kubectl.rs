@@ -27,10 +27,7 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-use crate::{
-    clock::Timestamp,
-    event::{Event, PodRef, StartFailure, What},
-};
+use event::{Event, PodRef, StartFailure, What, clock::Timestamp};
 
 /// Lines at most that one message is wrapped into.
 const MAX_WRAPPED: u8 = 32;

@@ -29,10 +29,7 @@ mod words;
 use std::time::Duration;
 
 use super::entry::Entry;
-use crate::{
-    clock::Timestamp,
-    event::{Event, PodRef},
-};
+use event::{Event, PodRef, clock::Timestamp};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.

@@ -7,7 +7,7 @@ use netlink_packet_core::{
     NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader, NlasIterator, parse_ip,
 };
 
-use crate::event::{Device, Neighbour, Route};
+use event::{Device, Neighbour, Route};
 
 /// `ARPHRD_ETHER`
 const ETHERNET: u16 = 1;

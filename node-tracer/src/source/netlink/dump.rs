@@ -19,10 +19,8 @@ use super::{
     decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
     nsid,
 };
-use crate::{
-    event::{Address, Device, MAX_ADDRESSES, Neighbour, Route},
-    sysclock::KernelClock,
-};
+use crate::sysclock::KernelClock;
+use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
 const BUFFER: usize = 64 << 10;

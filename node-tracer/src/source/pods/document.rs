@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::{MAX_PODS, object::Object};
-use crate::{clock::Timestamp, event::Pod};
+use event::{Pod, clock::Timestamp};
 
 /// A name out of the input, fit for a message.
 pub(crate) fn name(text: &str) -> String {

@@ -10,7 +10,7 @@ use super::{
     document::{Document, Items, Metadata, name},
     object::Object,
 };
-use crate::{clock::Timestamp, event::Pod};
+use event::{Pod, clock::Timestamp};
 
 /// What one or more JSON documents say of pods.
 pub(super) struct Parsed {

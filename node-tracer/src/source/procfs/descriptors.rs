@@ -21,7 +21,7 @@ use super::{
     fds::{add, descriptors, is_namespace, name},
     namespace_inode, read_file, read_link, status_field,
 };
-use crate::{event::FdHolder, fault};
+use event::{FdHolder, fault};
 
 /// What the descriptors of processes lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{NoAnswer, Procfs, ProcfsError};
-use crate::fault;
+use event::fault;
 
 /// Tasks of one walk that may hang before the rest is given up.
 pub(super) const MAX_HUNG: usize = 2;

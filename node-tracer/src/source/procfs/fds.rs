@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use super::{
     PROCESS_PATIENCE, Procfs, ProcfsError, mounts, namespace_inode, numbers, read_file, read_link,
 };
-use crate::event::{FdHolder, MAX_HOLDERS};
+use event::{FdHolder, MAX_HOLDERS};
 
 /// How long the search may go on. Nodes with a hundred thousand open files
 /// take a fraction of this.

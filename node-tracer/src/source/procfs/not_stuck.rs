@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{Procfs, ProcfsError, TaskEntry, frame, read_file};
-use crate::{event::NotStuck, sleep};
+use event::{NotStuck, sleep};
 
 impl Procfs {
     /// Which of these are not stuck although they are in state D. What cannot

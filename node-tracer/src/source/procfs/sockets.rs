@@ -28,7 +28,7 @@ use super::{
     Descriptors, Procfs, ProcfsError, fds, namespace_inode, numbers, read_file, read_link,
     status_field,
 };
-use crate::event::{FdHolder, MAX_HOLDERS};
+use event::{FdHolder, MAX_HOLDERS};
 
 /// Tables of `/proc/PID/net`, and the column of the inode.
 const TABLES: [(&str, usize); 13] = [

@@ -11,7 +11,7 @@ use ::procfs::process::Stat;
 use super::{
     Missed, PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat,
 };
-use crate::event::Task;
+use event::Task;
 
 /// A task, and the network namespace that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]

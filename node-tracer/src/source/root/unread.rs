@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::fault;
+use event::fault;
 
 /// Texts that are kept of one source.
 const MAX_UNREAD: usize = 256;

@@ -7,13 +7,13 @@ use std::{
 
 use super::places::Places;
 use crate::{
-    event::{MAX_HOLDERS, Netns, Task, What},
     source::{
         cgroup::CgroupOwner,
         procfs::{Missed, Owner, Procfs, TaskEntry},
     },
     sysclock::KernelClock,
 };
+use event::{MAX_HOLDERS, Netns, Task, What};
 
 /// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
 const TICK: u64 = 10_000_000;

@@ -32,7 +32,7 @@ pub(super) fn netns(tasks: &[TaskEntry], unread: &mut Vec<String>) -> BTreeSet<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Task;
+    use event::Task;
 
     fn task(tid: u32, kernel: bool, netns: Option<u32>) -> TaskEntry {
         TaskEntry {

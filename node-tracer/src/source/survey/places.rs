@@ -6,14 +6,11 @@ use std::{
 };
 
 use super::holders;
-use crate::{
-    event::FdHolder,
-    fault,
-    source::{
-        netlink::{Target, Way},
-        procfs::{NsfsMount, Procfs, TaskEntry},
-    },
+use crate::source::{
+    netlink::{Target, Way},
+    procfs::{NsfsMount, Procfs, TaskEntry},
 };
+use event::{FdHolder, fault};
 
 /// How long the descriptors of all processes may take.
 const DESCRIPTORS: Duration = Duration::from_secs(2);

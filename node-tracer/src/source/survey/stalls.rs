@@ -8,11 +8,10 @@ use std::{
 
 use super::{holders::Owners, say_owners};
 use crate::{
-    event::{Event, Netns, What},
-    fault, sleep,
     source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry},
     sysclock::{KernelClock, monotonic_now},
 };
+use event::{Event, Netns, What, fault, sleep};
 
 /// What was found of the tasks in uninterruptible sleep.
 #[derive(Debug)]

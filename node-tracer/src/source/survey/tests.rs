@@ -9,10 +9,8 @@ use std::{
 };
 
 use super::*;
-use crate::{
-    event::{FdHolder, Task, UserNs},
-    source::netlink::{NetlinkError, Way},
-};
+use crate::source::netlink::{NetlinkError, Way};
+use event::{FdHolder, Task, UserNs};
 
 fn task(pid: u32, tid: u32, state: char, netns: Option<u32>) -> TaskEntry {
     TaskEntry {

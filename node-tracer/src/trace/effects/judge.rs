@@ -6,10 +6,8 @@ use super::{
     known::{Attachment, Key},
     worker::Found,
 };
-use crate::{
-    event::{CniEffect, Device, Neighbour, Trace, TraceKind},
-    source::netlink::Visit,
-};
+use crate::source::netlink::Visit;
+use event::{CniEffect, Device, Neighbour, Trace, TraceKind};
 
 /// What was found of a namespace.
 #[derive(Clone, Copy, Debug)]

@@ -9,15 +9,13 @@ use std::{
 };
 
 use super::{known::Attachment, *};
-use crate::{
-    event::{
-        CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
-    },
-    source::{
-        hostlocal::Lookup,
-        netlink::{DatedAddress, Target, Visit, Way},
-        procfs::Bounded,
-    },
+use crate::source::{
+    hostlocal::Lookup,
+    netlink::{DatedAddress, Target, Visit, Way},
+    procfs::Bounded,
+};
+use event::{
+    CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
     testing::*,
 };
 

@@ -11,15 +11,12 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::Timestamp,
-    fault,
-    source::{
-        hostlocal::{Lookup, Stores},
-        netlink::{self, Target, Visit},
-        procfs::Bounded,
-    },
+use crate::source::{
+    hostlocal::{Lookup, Stores},
+    netlink::{self, Target, Visit},
+    procfs::Bounded,
 };
+use event::{clock::Timestamp, fault};
 
 /// How long rtnetlink may take in one namespace.
 const VISIT: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! The incident told whole, and what reservations make of it.
 
 use super::*;
-use crate::{clock::Timestamp, event::CniCall};
+use event::{CniCall, clock::Timestamp};
 
 #[test]
 fn the_whole_story_is_told_in_order_and_each_phase_once() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::event::{CniCall, Network, Reservation, Store, StoreKind};
+use event::{CniCall, Network, Reservation, Store, StoreKind};
 
 /// Where a store that is not host-local's is.
 const DB: &str = "/var/lib/cni/store.db";
@@ -18,8 +18,8 @@ fn configured(plugin: &str, ipam: &str) -> Event {
     networks(0, &[network])
 }
 
-fn holder(container: &str) -> crate::event::ReservationHolder {
-    crate::event::ReservationHolder {
+fn holder(container: &str) -> event::ReservationHolder {
+    event::ReservationHolder {
         path: PathBuf::from(DB),
         ..reservation(container)
     }

@@ -1,7 +1,7 @@
 //! The incident where no list tells of the pods, and what the runtime adds.
 
 use super::*;
-use crate::event::{Attachment, RuntimeSandbox};
+use event::{Attachment, RuntimeSandbox};
 
 fn unlisted(story: Vec<Event>) -> Vec<Event> {
     let is_list = |event: &Event| matches!(event.what, What::PodsListed { .. });
@@ -64,7 +64,7 @@ fn a_sandbox_that_the_runtime_has_removed_is_in_no_ordinary_deletion() {
     let mut node = Node::of(&story);
     node.tell(cri(63, &[]));
     let (told, _) = node.only(64, GHOST, State::Open);
-    let removed = |claim: &crate::finding::Evidence| claim.claim.contains("no such sandbox");
+    let removed = |claim: &event::finding::Evidence| claim.claim.contains("no such sandbox");
     assert!(told.evidence.iter().any(removed), "{:#?}", told.evidence);
 
     let listed = RuntimeSandbox {
@@ -95,7 +95,7 @@ fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
         netns: None,
         mac: None,
         host_devices: Vec::new(),
-        pod: Some(crate::event::PodRef {
+        pod: Some(event::PodRef {
             namespace: Some(String::from("shop")),
             name: Some(String::from("checkout-x8k2p")),
             uid: Some(OLD.to_owned()),
@@ -129,7 +129,7 @@ fn of_tasks_that_are_frozen_nobody_is_told_to_send_signals() {
     story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
     for event in &mut story {
         if let What::NetnsHolders { tasks, .. } = &mut event.what {
-            let frozen = Some(crate::event::NotStuck::Frozen);
+            let frozen = Some(event::NotStuck::Frozen);
             tasks.iter_mut().for_each(|task| task.not_stuck = frozen);
         }
     }

@@ -1,7 +1,7 @@
 //! Stores that are not host-local's.
 
 use super::*;
-use crate::event::{Attachment, PodRef, Reservation, Store, StoreKind};
+use event::{Attachment, PodRef, Reservation, Store, StoreKind};
 
 /// A store of a kind, with 10.0.0.LAST for each container.
 fn store(seconds: i64, kind: StoreKind, reservations: &[(u8, &str)]) -> Event {
@@ -141,7 +141,7 @@ fn in_a_store_of_all_nodes_only_this_nodes_containers_count() {
     let found = leak(&[story, vec![attached(11, &[cached])]].concat()).unwrap();
     assert_eq!(found.addresses, [ip(5)]);
     assert!(found.advice.iter().any(|step| step.contains("reconciler")));
-    let elsewhere = |it: &&crate::finding::Evidence| it.claim.contains("all nodes share");
+    let elsewhere = |it: &&event::finding::Evidence| it.claim.contains("all nodes share");
     assert_eq!(found.evidence.iter().filter(elsewhere).count(), 1);
 }
 
@@ -167,7 +167,7 @@ fn a_store_that_is_watched_is_as_it_was_listed_unless_it_fails() {
 
 #[test]
 fn what_was_given_back_just_now_may_still_be_listed() {
-    let call = crate::event::CniCall {
+    let call = event::CniCall {
         netns: None,
         ..call("DEL", "gone", 100, OLD, "checkout-x8k2p")
     };

@@ -1,7 +1,7 @@
 //! What a cause means in a clause, and what to do about it in a line.
 
 use super::Cause;
-use crate::phrase::Said;
+use event::phrase::Said;
 
 /// What a message says more exactly than its cause does.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ mod storage;
 mod used_up;
 
 use super::Cause;
-use crate::phrase::Said;
+use event::phrase::Said;
 
 /// What a text must be like.
 #[derive(Debug)]

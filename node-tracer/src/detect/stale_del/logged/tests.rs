@@ -1,6 +1,6 @@
 use crate::engine::testing::Node;
-use crate::{
-    event::{CniCall, CniError, Endpoint, Event, What},
+use event::{
+    CniCall, CniError, Endpoint, Event, What,
     finding::{Effect, Rule, Severity, State},
     testing::*,
 };

@@ -46,7 +46,7 @@ fn a_loss_that_may_be_older_is_told_with_that_doubt() {
 
 #[test]
 fn an_add_that_is_older_than_the_tracer_is_known_by_libcnis_cache() {
-    let cached = |id: &str, inode, uid: &str, last, written| crate::event::Attachment {
+    let cached = |id: &str, inode, uid: &str, last, written| event::Attachment {
         pod: Some(a_pod(uid, "db-0")),
         ..attachment(id, inode, last, written)
     };
@@ -98,7 +98,7 @@ fn effect(seconds: i64, there: Option<bool>) -> Event {
             there,
         }],
     };
-    at(seconds, crate::event::What::CniEffect { effect })
+    at(seconds, event::What::CniEffect { effect })
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_del_before_the_newer_sandboxs_add_is_ordinary() {
 fn a_del_of_the_newer_sandbox_does_the_older_one_no_wrong() {
     // The old one lives on, as a ghost; the new one is taken down.
     let mut story = two();
-    story.retain(|event| !matches!(event.what, crate::event::What::NetnsDestroyed { .. }));
+    story.retain(|event| !matches!(event.what, event::What::NetnsDestroyed { .. }));
     story.push(calls(20, new_call("DEL")));
     story.push(ended(21, new_call("DEL")));
     quiet(&story);

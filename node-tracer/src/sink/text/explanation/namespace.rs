@@ -1,11 +1,11 @@
 //! A network namespace: whose it is, its addresses, and what keeps it.
 
 use super::{LISTED, Page};
-use crate::{
-    event::PodRef,
+use crate::sink::text::style::{Style, count, pod, short_id, task};
+use event::{
+    PodRef,
     explanation::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
-    sink::text::style::{Style, count, pod, short_id, task},
     wording::{duration::length, escape::Printable, stack, subjects::pod_word},
 };
 

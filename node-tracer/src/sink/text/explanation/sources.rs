@@ -1,10 +1,10 @@
 //! What CNI's stores and calls, the runtime and the API server say.
 
 use super::{LISTED, Page};
-use crate::{
-    event::RuntimeSandbox,
+use crate::sink::text::style::short_id;
+use event::{
+    RuntimeSandbox,
     explanation::{CallPart, Explanation, Kind, PodPart, ReservationPart, SandboxPart},
-    sink::text::style::short_id,
     wording::{escape::Printable, subjects::pod_word},
 };
 

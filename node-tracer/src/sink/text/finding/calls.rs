@@ -1,9 +1,9 @@
 //! CNI calls: why they fail and how often, and what they did.
 
 use super::Block;
-use crate::{
+use crate::sink::text::style::{count, short_id};
+use event::{
     finding::{Detail, Effect},
-    sink::text::style::{count, short_id},
     wording::escape::Printable,
 };
 
@@ -74,11 +74,11 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::{
+    use crate::sink::{Sink as _, TextSink};
+    use event::{
         clock::Timestamp,
         finding::{Finding, State},
         record::Record,
-        sink::{Sink as _, TextSink},
     };
 
     /// A finding with only what a rule says besides.

@@ -1,13 +1,13 @@
 //! What holds a namespace, or is stuck: one line each, and its stack.
 
 use super::{Block, LISTED, VALUE};
-use crate::{
-    event::NotStuck,
+use crate::sink::text::{
+    memory::{Memory, Printed},
+    style::{Style, count, moment, short_id, task},
+};
+use event::{
+    NotStuck,
     finding::{Holder, Rule},
-    sink::text::{
-        memory::{Memory, Printed},
-        style::{Style, count, moment, short_id, task},
-    },
     wording::{escape::Printable, stack},
 };
 

@@ -1,9 +1,9 @@
 //! Reservations: those that are leaked, and how far a range is used up.
 
 use super::{Block, LISTED};
-use crate::{
+use crate::sink::text::style::short_id;
+use event::{
     finding::{Detail, LeakedReservation},
-    sink::text::style::short_id,
     wording::escape::Printable,
 };
 
@@ -48,12 +48,8 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        clock::Timestamp,
-        finding::State,
-        record::Record,
-        sink::{Sink as _, TextSink, text::finding::calls::tests::finding},
-    };
+    use crate::sink::{Sink as _, TextSink, text::finding::calls::tests::finding};
+    use event::{clock::Timestamp, finding::State, record::Record};
 
     fn text(rule: &str, detail: serde_json::Value) -> String {
         let finding = finding(rule, detail);

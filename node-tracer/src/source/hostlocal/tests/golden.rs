@@ -9,7 +9,7 @@ use std::{
 use rustix::fs::{CWD, Mode, mknodat};
 
 use super::*;
-use crate::event::Reservation;
+use event::Reservation;
 
 const FILES: usize = 5_000;
 const STORE: &str = "/var/lib/cni/networks/pods";

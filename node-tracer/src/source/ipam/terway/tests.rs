@@ -133,7 +133,7 @@ fn a_file_that_is_too_large_is_not_read() {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(100 << 20).unwrap();
     let error = read(&Root::open(host.path()).unwrap()).unwrap_err();
-    let error = crate::fault::chain(&error);
+    let error = event::fault::chain(&error);
     assert!(
         error.starts_with(&format!("cannot read {FILE}: ")),
         "{error}"

@@ -14,7 +14,8 @@ use super::{
     super::{Answer, IN_API, ask, changes::Last, places},
     Event, Expected, Root, What,
 };
-use crate::{fault, source::kube::Credentials};
+use crate::source::kube::Credentials;
+use event::fault;
 
 /// Pause between questions.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
@@ -105,7 +106,7 @@ impl ApiLook {
         (changes, all)
     }
 
-    fn ask(&self, kind: super::StoreKind, before: Option<&crate::event::Store>) -> (Answer, usize) {
+    fn ask(&self, kind: super::StoreKind, before: Option<&event::Store>) -> (Answer, usize) {
         if let Some(why) = &self.api.refused {
             return (Answer::failed(kind, why.clone()), 0);
         }

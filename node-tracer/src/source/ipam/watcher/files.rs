@@ -7,7 +7,7 @@ use super::{
     super::{Answer, FILES, changes::Last, files, stamp::Stamp},
     Expected, Root, StoreKind, What,
 };
-use crate::fault;
+use event::fault;
 
 /// What was found by the last look.
 #[derive(Debug)]

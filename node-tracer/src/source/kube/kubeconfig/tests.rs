@@ -1,7 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::{fault, source::kube::server::kubeconfig};
+use crate::source::kube::server::kubeconfig;
+use event::fault;
 
 /// A certificate, as far as anybody looks here.
 fn certificate(common_name: &str) -> String {

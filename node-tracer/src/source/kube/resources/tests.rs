@@ -4,7 +4,7 @@ use super::{
     super::server::{Answer, Server, TOKEN, status},
     *,
 };
-use crate::fault;
+use event::fault;
 
 const SOON: Duration = Duration::from_secs(5);
 const THINGS: Resource = Resource {

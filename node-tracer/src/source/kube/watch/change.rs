@@ -2,13 +2,11 @@
 
 use serde::Deserialize;
 
-use crate::{
-    event::Pod,
-    source::{
-        kube::{client::Status, error::Problem},
-        pods::document::Document,
-    },
+use crate::source::{
+    kube::{client::Status, error::Problem},
+    pods::document::Document,
 };
+use event::Pod;
 
 /// What an event does to the pods.
 #[derive(Debug, PartialEq)]

@@ -10,17 +10,15 @@ use super::{
     change::Change,
     retry::{Retry, random},
 };
-use crate::{
-    fault,
-    source::kube::{
-        client::{Client, Lines},
-        credentials::Credentials,
-        error::{KubeError, Problem},
-        failed,
-        list::{Listed, list_within, selector},
-        listing,
-    },
+use crate::source::kube::{
+    client::{Client, Lines},
+    credentials::Credentials,
+    error::{KubeError, Problem},
+    failed,
+    list::{Listed, list_within, selector},
+    listing,
 };
+use event::fault;
 
 /// Nobody listens any more.
 pub(super) struct Unheard;

@@ -8,8 +8,8 @@ use node_tracer_ebpf::record::pipe;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::event::{CniError, CniInterface, CniResult};
 use crate::source::redact::redact;
+use event::{CniError, CniInterface, CniResult};
 
 /// Names and messages are cut at this length.
 const MAX_TEXT: usize = 1024;

@@ -9,10 +9,10 @@ use std::{
 
 use super::{super::Live, PAUSE};
 use crate::{
-    event::{FdHolder, Netns},
     source::procfs::{FdHolders, Procfs, ProcfsError},
     sysclock::monotonic_now as now,
 };
+use event::{FdHolder, Netns};
 
 /// Pause between walks over all descriptors, ns.
 const FDS_PAUSE: u64 = 5_000_000_000;
@@ -136,7 +136,7 @@ impl FdSearch {
             .name(String::from("fd-search"))
             .spawn(search)
         {
-            tracing::debug!("{}", crate::fault::chain(&error));
+            tracing::debug!("{}", event::fault::chain(&error));
         }
         self.running = Some(Running {
             since: now(),
@@ -162,7 +162,7 @@ impl FdSearch {
             Err(TryRecvError::Empty) => return,
             Err(TryRecvError::Disconnected) => FdHolders::default(),
             Ok(Err(error)) => {
-                tracing::debug!("{}", crate::fault::chain(&error));
+                tracing::debug!("{}", event::fault::chain(&error));
                 FdHolders::default()
             }
             Ok(Ok(answer)) => {

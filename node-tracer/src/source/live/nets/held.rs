@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use crate::event::Address;
+use event::Address;
 
 /// By the device's name. (A device can have been replaced by one of another
 /// kind, of the same name.)

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
 use super::{Change, Known, LOST_AFTER, List, MAKING, NetTable, Seen, identity};
-use crate::event::Netns;
+use event::Netns;
 
 impl NetTable {
     /// A walk of the kernel's list.

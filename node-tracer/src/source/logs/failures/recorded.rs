@@ -6,11 +6,11 @@
 //! ```
 
 use super::{Verdict, Whose, kept, of_reason, teardown, topic};
-use crate::{
+use crate::source::logs::entry::Entry;
+use event::{
+    Event, StartFailure,
     clock::Timestamp,
-    event::{Event, StartFailure},
     phrase::{Said, unquoted},
-    source::logs::entry::Entry,
 };
 
 /// Such an event.

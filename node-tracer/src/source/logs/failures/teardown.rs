@@ -5,15 +5,12 @@
 use std::time::Duration;
 
 use super::kept;
-use crate::{
-    clock::Timestamp,
-    event::{CniCall, CniError, Event, PodRef, What},
-    source::logs::meaning::{
-        calls::{Verb, unnamed},
-        failure::{self, Failure},
-        hide,
-    },
+use crate::source::logs::meaning::{
+    calls::{Verb, unnamed},
+    failure::{self, Failure},
+    hide,
 };
+use event::{CniCall, CniError, Event, PodRef, What, clock::Timestamp};
 
 /// The reason of such an event.
 pub(in crate::source::logs) const REASON: &str = "FailedKillPod";

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::event::PodRef;
+use event::PodRef;
 
 /// The rule's own lines.
 const LINES: &str = include_str!("../../../detect/sandbox_create_failed/cause/lines.txt");
@@ -404,7 +404,7 @@ fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
 
 /// Whether a line alone tells of a pod that does not start.
 fn is_told(text: &str) -> bool {
-    use crate::phrase::Said;
+    use event::phrase::Said;
     let said = Said::new(text);
     topic::answers_with_an_error(text) || topic::of(&said, None, None) == Verdict::Failure
 }

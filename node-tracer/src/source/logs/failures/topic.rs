@@ -13,7 +13,8 @@ use self::words::{
     ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, INSTEAD, MAKING, NAMES, OF_A_NODE, OF_A_POD,
     PARTS, PROBLEMS, RUNNING, SLOW,
 };
-use crate::{phrase::Said, source::logs::entry::Level};
+use crate::source::logs::entry::Level;
+use event::phrase::Said;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

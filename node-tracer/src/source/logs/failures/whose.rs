@@ -2,11 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    event::{PodRef, StartFailure},
-    phrase::unquoted,
-    source::logs::entry::Entry,
-};
+use crate::source::logs::entry::Entry;
+use event::{PodRef, StartFailure, phrase::unquoted};
 
 /// What a message names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! last key of an event, and `involvedObject` comes before `metadata`.
 
 use super::row::Row;
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// An event has some thirty lines, and managed fields in between.
 const MAX_LINES: u16 = 200;

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use super::age;
-use crate::{clock::Timestamp, event::PodRef};
+use event::{PodRef, clock::Timestamp};
 
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq)]

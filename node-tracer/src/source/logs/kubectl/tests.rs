@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::testing::s;
+use event::testing::s;
 
 fn read(text: &str) -> Vec<(Timestamp, StartFailure)> {
     let mut kubectl = Kubectl::new(s(100_000));

@@ -1,6 +1,7 @@
 //! What the AWS VPC CNI's plugin and its agent (ipamd) say.
 
-use crate::{clock::Timestamp, source::logs::entry::Entry};
+use crate::source::logs::entry::Entry;
+use event::clock::Timestamp;
 
 use super::{
     calls::{About, Calls, Teller, Verb},

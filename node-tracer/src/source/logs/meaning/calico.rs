@@ -4,11 +4,8 @@
 //!
 //! Of an environment only CNI's own variables are read; it can hold tokens.
 
-use crate::{
-    clock::Timestamp,
-    event::{Endpoint, PodRef, What},
-    source::logs::entry::Entry,
-};
+use crate::source::logs::entry::Entry;
+use event::{Endpoint, PodRef, What, clock::Timestamp};
 
 use super::{
     calls::{About, Calls, Key, Teller, Verb},

@@ -17,11 +17,8 @@ use std::{
 };
 
 pub(super) use self::known::Known;
-use crate::{
-    clock::Timestamp,
-    event::{CniError, CniResult, Event, PodRef, What},
-    source::redact::redact,
-};
+use crate::source::redact::redact;
+use event::{CniError, CniResult, Event, PodRef, What, clock::Timestamp};
 
 /// Calls that have begun and not ended, at most; of more, the oldest ends.
 const MAX_OPEN: usize = 512;

@@ -1,10 +1,7 @@
 //! What containerd says of sandboxes and of the CNI calls for them.
 
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, RuntimeSandbox, What},
-    source::logs::entry::Entry,
-};
+use crate::source::logs::entry::Entry;
+use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
     calls::{About, Calls, Teller, Verb},

@@ -3,11 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, RuntimeSandbox, What},
-    source::logs::entry::Entry,
-};
+use crate::source::logs::entry::Entry;
+use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
     calls::{About, Calls, Key, Teller, Verb, unnamed},

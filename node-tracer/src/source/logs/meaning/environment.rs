@@ -6,7 +6,8 @@ use super::{
     calls::{About, Verb},
     words::{id, is_uid, pod},
 };
-use crate::{event::PodRef, source::logs::entry::Entry};
+use crate::source::logs::entry::Entry;
+use event::PodRef;
 
 /// What is called, and for what; `None` if that is not told.
 pub(super) fn read(text: &str, entry: &Entry<'_>) -> Option<(Verb, About)> {

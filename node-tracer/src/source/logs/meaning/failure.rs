@@ -4,7 +4,7 @@ use super::{
     calls::{Verb, unnamed},
     words::{after, between, id, kubelet_pod, plain, pod},
 };
-use crate::event::PodRef;
+use event::PodRef;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

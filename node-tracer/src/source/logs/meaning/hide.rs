@@ -2,10 +2,8 @@
 //! too: it is taken out of all that is told, here, so that it does not depend
 //! on who has read it, and from where.
 
-use crate::{
-    event::{CniCall, Endpoint, Event, OomKill, PodRef, RuntimeSandbox, Task, What},
-    source::redact::redact_in,
-};
+use crate::source::redact::redact_in;
+use event::{CniCall, Endpoint, Event, OomKill, PodRef, RuntimeSandbox, Task, What};
 
 /// Takes secrets out of what is told.
 pub(in crate::source::logs) fn all(events: &mut [Event]) {

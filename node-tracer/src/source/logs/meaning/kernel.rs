@@ -6,11 +6,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::Timestamp,
-    event::{Event, OomKill, StartFailure, Task, What},
-    source::{cgroup, logs::entry::Entry, redact::redact},
-};
+use crate::source::{cgroup, logs::entry::Entry, redact::redact};
+use event::{Event, OomKill, StartFailure, Task, What, clock::Timestamp};
 
 use super::words::{after, between, number};
 

@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    clock::Timestamp,
-    event::{PodRef, RuntimeSandbox, What},
-    source::logs::entry::Entry,
-};
+use crate::source::logs::entry::Entry;
+use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
     calls::{About, Calls, Teller, Verb, unnamed},

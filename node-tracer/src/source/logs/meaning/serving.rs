@@ -11,7 +11,8 @@
 use std::time::Duration;
 
 use super::words::{after, between, id, pod, slashed};
-use crate::{clock::Timestamp, event::PodRef, source::logs::entry::Entry};
+use crate::source::logs::entry::Entry;
+use event::{PodRef, clock::Timestamp};
 
 /// Words of which one is in each of their lines that count.
 pub(super) const NEEDLES: &[&str] = &[

@@ -5,10 +5,7 @@ mod runtimes;
 use std::borrow::Cow;
 
 use super::*;
-use crate::{
-    event::{CniCall, What},
-    testing::s,
-};
+use event::{CniCall, What, testing::s};
 
 const OLD: &str = "5a0f3c2e9b71d4860c1f2e3d4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a6978";
 const NEW: &str = "c0de3c2e9b71d4860c1f2e3d4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a6978";

@@ -3,7 +3,8 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use crate::{event::PodRef, source::logs::entry::Entry};
+use crate::source::logs::entry::Entry;
+use event::PodRef;
 
 /// The shortest beginning of a container's ID that is taken for one.
 const MIN_ID: usize = 12;

@@ -7,7 +7,7 @@ use super::{
     LogOptions,
     stamp::{SECOND, Stamp, Wall, year_of},
 };
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// Zones differ from each other by multiples of this.
 const QUARTER: i64 = 900 * SECOND;

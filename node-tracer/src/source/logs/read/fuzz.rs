@@ -4,7 +4,8 @@
 use std::{io::Read, time::SystemTime};
 
 use super::{lines::LONGEST, *};
-use crate::{clock::Timestamp, source::logs::entry::Level};
+use crate::source::logs::entry::Level;
+use event::clock::Timestamp;
 
 /// What is kept of an entry to compare it.
 type Kept = (

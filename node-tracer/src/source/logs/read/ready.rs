@@ -11,7 +11,7 @@ use super::{
     peel::Parsed,
     stamp::{self, Stamp},
 };
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

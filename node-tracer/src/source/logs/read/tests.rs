@@ -1,7 +1,8 @@
 use std::{io::Read, time::SystemTime};
 
 use super::*;
-use crate::{clock::Timestamp, source::logs::entry::Level};
+use crate::source::logs::entry::Level;
+use event::clock::Timestamp;
 
 mod damage;
 mod dates;

@@ -1,7 +1,7 @@
 //! What can be told of a log itself: its forms, its times, what it lacks.
 
 use super::{begin::Form, lines::Place};
-use crate::clock::Timestamp;
+use event::clock::Timestamp;
 
 /// What was seen of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::event::TraceKind;
+use event::TraceKind;
 
 /// A network namespace below /run/netns, removed in the end.
 struct Sandbox {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{About, Verb};
-use crate::{clock::Timestamp, event::PodRef};
+use event::{PodRef, clock::Timestamp};
 
 /// Sandboxes at most; the one that was first told of makes room.
 const MAX_SANDBOXES: usize = 4_096;

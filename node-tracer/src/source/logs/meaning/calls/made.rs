@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{About, CniError, CniResult, Open, Timestamp, Verb, What};
-use crate::event::CniCall;
+use event::CniCall;
 
 /// How a call ended, by a log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,117 @@
+//! The contract's `type: "explanation"` record, without the record's frame.
+//!
+//! Keys are added, never renamed. Everything in it is as some source told it;
+//! where a source told nothing, a value is absent and `unknown` says why.
+
+mod cni;
+mod netns;
+mod pods;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    cni::{CallPart, CallResult, ReservationPart, StorePart},
+    netns::{
+        AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
+        RoutePart,
+    },
+    pods::{PodPart, SandboxPart},
+};
+use crate::{
+    clock::Timestamp,
+    finding::{Finding, Holder, State},
+};
+
+/// All that is known of one thing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What was asked about.
+    pub subject: Subject,
+    /// The answer in one sentence.
+    pub answer: String,
+    /// The network namespaces that it is, is in, or is held by.
+    pub netns: Vec<NetnsPart>,
+    /// The task that was asked about, and stuck tasks of the subject that are
+    /// in none of these namespaces.
+    pub tasks: Vec<Holder>,
+    /// Reservations of its addresses, and for its containers.
+    pub reservations: Vec<ReservationPart>,
+    /// host-local's stores that were read.
+    pub stores: Vec<StorePart>,
+    /// CNI's calls for it.
+    pub cni_calls: Vec<CallPart>,
+    /// Its sandboxes as runtimes list them.
+    pub sandboxes: Vec<SandboxPart>,
+    /// Its pods as the API server has them, or has them not.
+    pub pods: Vec<PodPart>,
+    /// What is wrong with any of these.
+    pub findings: Vec<FindingPart>,
+    /// What happened, in order.
+    pub timeline: Vec<Moment>,
+    /// What could not be found out, and therefore is not claimed.
+    pub unknown: Vec<String>,
+    /// What was looked at.
+    pub looked_at: Vec<String>,
+    /// What to do, in order.
+    pub advice: Vec<String>,
+}
+
+/// What was asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// As it was typed.
+    pub asked: String,
+    /// As what it was taken.
+    pub kind: Kind,
+    /// In full: a whole ID for a prefix.
+    pub value: String,
+    /// Something is known of it.
+    pub found: bool,
+    /// Everything that could tell of it was read. If it was not found and this
+    /// is false, it may be there all the same.
+    pub complete: bool,
+    /// What else the word could have meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+}
+
+/// Kinds of subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// An IP address.
+    Address,
+    /// A pod by namespace and name.
+    Pod,
+    /// A pod by UID.
+    PodUid,
+    /// A pod sandbox or container, by its ID or the beginning of it.
+    Container,
+    /// A network namespace by inode.
+    Netns,
+    /// A network namespace by path.
+    NetnsPath,
+    /// A process or thread.
+    Pid,
+}
+
+/// A finding as in its own record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FindingPart {
+    /// It is open.
+    pub state: State,
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Moment {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub what: String,
+    /// Who says so.
+    pub source: String,
+}

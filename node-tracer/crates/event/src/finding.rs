@@ -1,0 +1,428 @@
+//! What the tracer concludes: a finding is a chain of claims, each with its
+//! source and time, and what is not known is named.
+//!
+//! The serde form is the contract's `type: "finding"` record (without the
+//! record's frame, which the sink adds).
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::{CniError, Netns, NotStuck, PodRef, clock::Timestamp, is_false};
+
+/// One finding in its present state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which rule found it.
+    pub rule: Rule,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The same finding has the same ID in every run on the same boot.
+    pub id: String,
+    /// Since when it is so, as far as known.
+    pub since: Timestamp,
+    /// One line.
+    pub title: String,
+    /// The pod it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// The pod sandbox it is about: the infra container's ID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// The network namespace it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<FindingNetns>,
+    /// Addresses it is about.
+    pub addresses: Vec<IpAddr>,
+    /// What keeps the namespace, or is stuck.
+    pub holders: Vec<Holder>,
+    /// The claims, in the order in which they lead to the verdict.
+    pub evidence: Vec<Evidence>,
+    /// What could not be found out, and therefore is not claimed.
+    pub unknown: Vec<String>,
+    /// What to do, in order.
+    pub advice: Vec<String>,
+    /// What only this rule says.
+    #[serde(flatten)]
+    pub detail: Detail,
+}
+
+/// The contract's rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Two network namespaces hold the same address.
+    DuplicateAddress,
+    /// A sandbox's network namespace outlives its pod and holds its address.
+    GhostSandbox,
+    /// CNI DEL of an old sandbox while a newer one of the same pod name lives.
+    StaleDel,
+    /// Few or no addresses are left to give out.
+    RangeExhausted,
+    /// The kernel does not finish taking a network namespace down.
+    NetnsTeardownStall,
+    /// The node's own device is in a namespace that nobody uses any more.
+    TrappedDevice,
+    /// A pod's gateway has no neighbour entry, and so no traffic goes out.
+    MissingGatewayNeighbour,
+    /// CNI ADD fails: the pod does not start.
+    AddFailed,
+    /// A pod does not start: its sandbox, or what it needs besides, cannot be
+    /// made.
+    SandboxCreateFailed,
+    /// A pod's sandbox is made and killed over and over.
+    SandboxChurn,
+    /// A sandbox is gone and its CNI DEL never came.
+    MissingDel,
+    /// CNI DEL of the same attachment fails again and again.
+    DelRetry,
+    /// Addresses are reserved for containers that do not exist.
+    LeakedReservation,
+    /// A sandbox's network namespace is kept although nothing runs in it.
+    PinnedNetns,
+    /// A task is stuck in uninterruptible sleep.
+    BlockedTask,
+    /// The host's end of a pod's cable whose other end is gone.
+    OrphanVeth,
+    /// Records were lost; there may be more than is reported.
+    EventsLost,
+}
+
+/// How bad a finding is; from [`Severity::Warning`] on it makes the exit code 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Will hurt, or may.
+    Warning,
+    /// Hurts a pod now, or the next one that starts.
+    Critical,
+}
+
+/// Whether a finding is new, has changed, or is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Seen for the first time.
+    Open,
+    /// Still so, but something about it has changed.
+    Updated,
+    /// No longer so.
+    Resolved,
+}
+
+/// A network namespace as findings name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindingNetns {
+    /// Inode number and cookie.
+    #[serde(flatten)]
+    pub id: Netns,
+    /// Where it is, or was, mounted.
+    #[serde(serialize_with = "crate::as_text")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// As [`as_text`](crate::event::as_text).
+fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// Something that keeps a network namespace, or a task that is stuck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Holder {
+    /// A task in the namespace.
+    Task {
+        /// Process ID.
+        pid: u32,
+        /// Thread ID.
+        tid: u32,
+        /// Name.
+        comm: String,
+        /// State letter of ps(1).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        state: Option<char>,
+        /// Since when it is stuck.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        /// The kernel function that it sleeps in.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wchan: Option<String>,
+        /// Its kernel stack, innermost first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        stack: Vec<String>,
+        /// Its container.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container_id: Option<String>,
+        /// It is in state D and not stuck.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        not_stuck: Option<NotStuck>,
+        /// It slept already when it was first seen, which is `since`.
+        #[serde(default, skip_serializing_if = "is_false")]
+        first_seen: bool,
+    },
+    /// An nsfs mount of the namespace.
+    Mount {
+        /// Where.
+        #[serde(serialize_with = "one_as_text")]
+        path: PathBuf,
+    },
+    /// A descriptor of the namespace in a process that is not in it.
+    Fd {
+        /// Process ID.
+        pid: u32,
+        /// The descriptor's number.
+        fd: u32,
+        /// Name of the process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comm: Option<String>,
+    },
+    /// A socket in the namespace, of a process that is not in it.
+    Socket {
+        /// Process ID.
+        pid: u32,
+        /// The descriptor's number.
+        fd: u32,
+        /// Name of the process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comm: Option<String>,
+    },
+}
+
+/// One claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What is claimed.
+    pub claim: String,
+    /// Who says so: `kernel`, `pods`, `cni`, `host-local`, ...
+    pub source: String,
+    /// When it was so.
+    pub at: Timestamp,
+}
+
+/// Fields of single rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// ghost-sandbox: how far it has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// ghost-sandbox: when the address may be handed out, at the latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
+    /// leaked-reservation: which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<LeakedReservation>,
+    /// range-exhausted: addresses that are reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+    /// range-exhausted: those of them that are reserved for nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaked: Option<u64>,
+    /// range-exhausted: addresses that can be given out at all. Ranges of IPv6
+    /// can be larger than a number of JSON: then `u64::MAX`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// stale-del: what it did to the newer sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// stale-del: the sandbox that the DEL was for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_container_id: Option<String>,
+    /// stale-del: the newer sandbox of the same pod name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_container_id: Option<String>,
+    /// add-failed, sandbox-create-failed: why, in one word of a fixed list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// sandbox-create-failed: what that follows from, of the same list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier_cause: Option<String>,
+    /// add-failed, sandbox-create-failed, del-retry, sandbox-churn: how often
+    /// it was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u64>,
+    /// add-failed, del-retry: what the plugin said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<CniError>,
+    /// duplicate-address: how many addresses they share, if more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_count: Option<u64>,
+    /// duplicate-address: users whose own namespaces have the addresses, and take
+    /// nothing from anybody; the first few of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<u32>,
+    /// events-lost: how many, by cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// A reservation that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakedReservation {
+    /// The file.
+    pub path: PathBuf,
+    /// The address.
+    pub address: IpAddr,
+    /// The container that it is reserved for; empty if the file is empty.
+    pub container_id: String,
+    /// The interface; old files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ifname: Option<String>,
+}
+
+/// What a stale DEL did to the newer sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// The newer sandbox has lost something that it had.
+    Harmful,
+    /// It was looked at afterwards and has all it had.
+    Harmless,
+    /// It was not looked at, or not for long enough.
+    Unknown,
+}
+
+/// How far a ghost has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The pod is gone, the namespace is held, the address is still reserved.
+    Suspected,
+    /// The address can be handed out.
+    Armed,
+    /// The address has been handed out.
+    Conflict,
+}
+
+impl Rule {
+    /// Every rule, worst first.
+    pub const ALL: [Self; 17] = [
+        Self::DuplicateAddress,
+        Self::GhostSandbox,
+        Self::StaleDel,
+        Self::RangeExhausted,
+        Self::NetnsTeardownStall,
+        Self::TrappedDevice,
+        Self::MissingGatewayNeighbour,
+        Self::AddFailed,
+        Self::SandboxCreateFailed,
+        Self::SandboxChurn,
+        Self::MissingDel,
+        Self::DelRetry,
+        Self::LeakedReservation,
+        Self::PinnedNetns,
+        Self::BlockedTask,
+        Self::OrphanVeth,
+        Self::EventsLost,
+    ];
+
+    /// The name in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DuplicateAddress => "duplicate-address",
+            Self::GhostSandbox => "ghost-sandbox",
+            Self::StaleDel => "stale-del",
+            Self::RangeExhausted => "range-exhausted",
+            Self::NetnsTeardownStall => "netns-teardown-stall",
+            Self::TrappedDevice => "trapped-device",
+            Self::MissingGatewayNeighbour => "missing-gateway-neighbour",
+            Self::AddFailed => "add-failed",
+            Self::SandboxCreateFailed => "sandbox-create-failed",
+            Self::SandboxChurn => "sandbox-churn",
+            Self::MissingDel => "missing-del",
+            Self::DelRetry => "del-retry",
+            Self::LeakedReservation => "leaked-reservation",
+            Self::PinnedNetns => "pinned-netns",
+            Self::BlockedTask => "blocked-task",
+            Self::OrphanVeth => "orphan-veth",
+            Self::EventsLost => "events-lost",
+        }
+    }
+}
+
+impl Severity {
+    /// The name in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl State {
+    /// The name in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Updated => "updated",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+impl Phase {
+    /// The name in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspected => "suspected",
+            Self::Armed => "armed",
+            Self::Conflict => "conflict",
+        }
+    }
+}
+
+/// The ID of a finding: the same for the same rule and subject on one boot.
+///
+/// `subject` must hold only what any run can see: an inode, a thread ID with
+/// its start time, a pod's UID, an address.
+pub fn finding_id(boot_id: &str, rule: Rule, subject: &str) -> String {
+    // FNV-1a, 64 bits: short to read aloud, and no secret is at stake.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for part in [boot_id, rule.as_str(), subject] {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_depends_on_boot_rule_and_subject_and_on_nothing_else() {
+        let id = |boot, rule, subject| finding_id(boot, rule, subject);
+        let one = id("b1", Rule::GhostSandbox, "4026532200");
+        assert_eq!(one, id("b1", Rule::GhostSandbox, "4026532200"));
+        assert_ne!(one, id("b2", Rule::GhostSandbox, "4026532200"));
+        assert_ne!(one, id("b1", Rule::BlockedTask, "4026532200"));
+        assert_ne!(one, id("b1", Rule::GhostSandbox, "4026532201"));
+    }
+
+    #[test]
+    fn a_descriptor_is_a_holder_of_the_contracts_kind() {
+        let holder = Holder::Fd {
+            pid: 77,
+            fd: 3,
+            comm: Some("x".into()),
+        };
+        let json = serde_json::json!({"kind": "fd", "pid": 77, "fd": 3, "comm": "x"});
+        assert_eq!(serde_json::to_value(&holder).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Holder>(json).unwrap(), holder);
+    }
+
+    #[test]
+    fn rule_names_are_their_serde_names() {
+        for rule in Rule::ALL {
+            let json = serde_json::to_string(&rule).unwrap();
+            assert_eq!(json, format!("\"{}\"", rule.as_str()));
+        }
+    }
+}

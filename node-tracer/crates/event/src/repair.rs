@@ -1,0 +1,4 @@
+//! What `repair` says: plans, and what became of them.
+
+pub mod outcome;
+pub mod plan;
