@@ -2,19 +2,20 @@
 //! every source once as `scan` would, says what came of it, and leaves again.
 
 use crate::{
-    apart,
     config::Config,
     coverage,
     look::Looker,
-    output,
-    privileges::{self, ATTACH},
-    progress,
+    output, progress,
     source::ebpf::{
         Attached, Probes,
         plan::{Mechanism, Signal},
     },
 };
 use event::record::{CoverageItem, Record};
+use sys::{
+    apart,
+    privileges::{self, ATTACH},
+};
 
 /// Whether every signal of the kernel can be seen somehow.
 pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
@@ -41,7 +42,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     }
     items.push(config.privileges.coverage(ATTACH | look));
     items.extend(Looker::new(config)?.look()?.items);
-    let record = Record::coverage(&config.node.name, crate::sysclock::now(), &items);
+    let record = Record::coverage(&config.node.name, sys::clock::now(), &items);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(|_| ()))?;
     }

@@ -11,10 +11,10 @@ use std::{
 
 use crate::{
     cli,
-    privileges::Privileges,
     source::ebpf::{Wanted, plan::Mechanism},
 };
 use event::finding::Severity;
+use sys::privileges::Privileges;
 
 /// Why the job cannot be done as asked. Each says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::sysclock::monotonic_now;
+use sys::clock::monotonic_now;
 
 /// How often it is written.
 const PAUSE: Duration = Duration::from_secs(10);

@@ -39,14 +39,12 @@ use prometheus_client::{
 };
 
 use self::{changes::Teller, ledger::Ledger, object::Told, worker::Worker};
-use crate::{
-    privileges::start_bare,
-    source::kube::{self, Credentials, Objects, Writer},
-};
+use crate::source::kube::{self, Credentials, Objects, Writer};
 use event::{
     clock::Timestamp,
     finding::{Finding, Severity, State},
 };
+use sys::privileges::start_bare;
 
 /// How long the end waits for what is not written yet.
 const LAST_WORDS: Duration = Duration::from_secs(2);

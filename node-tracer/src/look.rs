@@ -237,7 +237,7 @@ impl<'a> Looker<'a> {
         }
         let procfs = self.procfs.clone();
         let found = self.config.cri == Cri::Auto;
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let patience = self.cri_patience;
         let ask = move || {
             let asked: Vec<_> = endpoints
@@ -301,7 +301,7 @@ impl<'a> Looker<'a> {
     /// with a time of its own: the largest is not to cost the smallest. Returns
     /// the networks.
     fn cni(&self, with_stores: bool, looked: &mut Looked) -> Vec<Network> {
-        let now = crate::sysclock::now();
+        let now = sys::clock::now();
         let mut networks = Vec::new();
         // By itself: the kubelet's folder is often on another disk. Without it
         // the rules say that `maxPods` is not known.
@@ -379,7 +379,7 @@ impl<'a> Looker<'a> {
         };
         let item = answers::of_pods(&self.config.pods, listing.as_ref(), by, failure.as_deref());
         looked.items.push(item);
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let what = match (listing, failure) {
             (Some(listing), _) => What::PodsListed {
                 source: listing.source,

@@ -32,7 +32,6 @@
     expect(dead_code, unused_imports, reason = "what reads nothing is not called")
 )]
 
-mod apart;
 mod check;
 mod cli;
 mod commands;
@@ -55,7 +54,6 @@ mod notify;
 mod output;
 #[cfg(test)]
 mod packaging;
-mod privileges;
 mod progress;
 mod recording;
 mod repair;
@@ -67,7 +65,6 @@ mod scan;
 mod sink;
 mod source;
 mod summary;
-mod sysclock;
 mod terminal;
 mod trace;
 
@@ -80,6 +77,7 @@ use crate::{
     config::Config,
 };
 use event::{fault, wording::escape::Printable};
+use sys::{apart, privileges};
 
 /// Nothing of severity warning or above.
 const NOTHING: u8 = 0;

@@ -11,10 +11,8 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{
-    kube_events,
-    privileges::{ATTACH, CapabilitySet, LOOK},
-};
+use crate::kube_events;
+use sys::privileges::{ATTACH, CapabilitySet, LOOK};
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");
 const KUBE_EVENTS: &str = include_str!("../packaging/kubernetes/node-tracer-kube-events.yaml");

@@ -100,7 +100,7 @@ impl Header {
         Self {
             schema: event::record::SCHEMA.to_owned(),
             kind: KIND.to_owned(),
-            time: crate::sysclock::now(),
+            time: sys::clock::now(),
             node: node.name.clone(),
             boot_id: node.boot_id.clone(),
             stall_threshold_ms: u64::try_from(stall_threshold.as_millis()).unwrap_or(u64::MAX),

@@ -44,15 +44,17 @@ use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, pa
 use anyhow::Context as _;
 
 use crate::{
-    apart,
     config::{Config, Making, Repair},
     output,
-    privileges::{self, Starter},
     sink::{Sink, json},
 };
 use event::record::Record;
 use event::repair::outcome::{Outcome, Totals};
 use event::repair::plan::{Plan, Reason, Withheld};
+use sys::{
+    apart,
+    privileges::{self, Starter},
+};
 
 /// All was done, or there is nothing to do.
 const DONE: u8 = 0;
@@ -99,7 +101,7 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
 type Sinks = [Box<dyn Sink>];
 
 fn say(config: &Config, sinks: &mut Sinks, outcome: &Outcome) -> anyhow::Result<()> {
-    let record = Record::repair(&config.node.name, crate::sysclock::now(), outcome);
+    let record = Record::repair(&config.node.name, sys::clock::now(), outcome);
     tell(sinks, &record)
 }
 
@@ -111,7 +113,7 @@ fn tell(sinks: &mut Sinks, record: &Record<'_>) -> anyhow::Result<()> {
 }
 
 fn conclude(config: &Config, sinks: &mut Sinks, totals: &Totals) -> anyhow::Result<u8> {
-    let record = Record::repair_summary(&config.node.name, crate::sysclock::now(), totals);
+    let record = Record::repair_summary(&config.node.name, sys::clock::now(), totals);
     tell(sinks, &record)?;
     for sink in sinks {
         output::quietly(sink.flush())?;

@@ -139,7 +139,7 @@ impl Reservations {
             }
         }
         self.told.retain(|address, _| addresses.contains(address));
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let mut failing = None;
         for address in addresses {
             let asked = match &mut self.stores {

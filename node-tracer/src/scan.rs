@@ -67,7 +67,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     }
     items.extend(config.privileges.missing(config.privileges.look()));
     let node = &config.node.name;
-    let now = crate::sysclock::now();
+    let now = sys::clock::now();
     items.extend(scan.ended(&items, now)?);
     let mut tell = |record: Record<'_>| -> anyhow::Result<()> {
         for sink in &mut sinks {
@@ -291,7 +291,7 @@ impl Scan {
 
     fn tick(&mut self) -> anyhow::Result<()> {
         // The engine pauses between evaluations; a look does not.
-        let now = crate::sysclock::now();
+        let now = sys::clock::now();
         let not_before = self.looks.engine().not_before();
         let time = not_before.map_or(now, |pause| pause.max(now));
         self.apply(&Event {

@@ -27,7 +27,6 @@ use self::{
     runtime::Runtime, space::Space,
 };
 use crate::{
-    apart,
     config::Config,
     coverage,
     heartbeat::Heartbeat,
@@ -35,7 +34,6 @@ use crate::{
     log,
     look::Looker,
     notify::Notify,
-    privileges::{self, ATTACH, Starter, WRITE},
     progress,
     reservations::Reservations,
     sink::metrics::{Metrics, server},
@@ -47,6 +45,10 @@ use crate::{
     },
 };
 use event::Event;
+use sys::{
+    apart,
+    privileges::{self, ATTACH, Starter, WRITE},
+};
 
 /// How often files are looked at.
 const POLL: Duration = Duration::from_millis(250);

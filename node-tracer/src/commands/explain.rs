@@ -28,7 +28,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
     let mut scan = Scan::new(config, &looker, None)?;
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
-    let now = crate::sysclock::now();
+    let now = sys::clock::now();
     let explanation = explain(&asked, scan.looks.engine(), &hints, now)?;
     let record = Record::explanation(&config.node.name, now, &explanation);
     for sink in &mut sinks {

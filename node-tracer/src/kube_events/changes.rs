@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn told(number: usize, phase: Phase, state: State) -> Told {
-        Told::of(crate::sysclock::now(), &numbered(number, phase), state)
+        Told::of(sys::clock::now(), &numbered(number, phase), state)
     }
 
     fn stages(listener: &Listener) -> Vec<&'static str> {
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_latest_is_told_with_the_time_of_the_first() {
         let (teller, listener) = pair();
-        let first = crate::sysclock::now();
+        let first = sys::clock::now();
         let mut finding = numbered(1, Phase::Armed);
         finding.pod = None;
         teller.tell(Told::of(first, &finding, State::Open));

@@ -71,7 +71,7 @@ fn wait_for(events: &KubeEvents, outcome: Outcome, count: u64) {
 fn a_finding_is_an_event_on_its_pod_and_on_the_node() {
     let server = Server::new(|path, _| works(path));
     let events = start(&server, Severity::Warning);
-    events.tell(crate::sysclock::now(), &ghost(), State::Open);
+    events.tell(sys::clock::now(), &ghost(), State::Open);
     wait_for(&events, Outcome::Created, 2);
     let asked = asked(&server);
     assert_eq!(asked.len(), 2);
@@ -115,10 +115,10 @@ fn what_is_not_bad_enough_stays_here() {
     let mut mild = ghost();
     mild.severity = Severity::Warning;
     mild.id = String::from("0000000000000001");
-    events.tell(crate::sysclock::now(), &mild, State::Open);
-    events.tell(crate::sysclock::now(), &ghost(), State::Open);
-    events.tell(crate::sysclock::now(), &mild, State::Resolved);
-    events.tell(crate::sysclock::now(), &ghost(), State::Resolved);
+    events.tell(sys::clock::now(), &mild, State::Open);
+    events.tell(sys::clock::now(), &ghost(), State::Open);
+    events.tell(sys::clock::now(), &mild, State::Resolved);
+    events.tell(sys::clock::now(), &ghost(), State::Resolved);
     wait_for(&events, Outcome::Created, 4);
     events.finish();
     let asked = asked(&server);
@@ -138,7 +138,7 @@ fn what_a_tracer_before_has_written_is_counted_on() {
         other => other,
     });
     let events = start(&server, Severity::Warning);
-    events.tell(crate::sysclock::now(), &ghost(), State::Open);
+    events.tell(sys::clock::now(), &ghost(), State::Open);
     wait_for(&events, Outcome::Updated, 2);
     events.finish();
     let counted: Vec<u64> = asked(&server)
@@ -156,7 +156,7 @@ fn without_rights_each_is_tried_once_and_counted() {
     let server = Server::new(|_, _| Answer::Json(403, status(403, "no rights")));
     let events = start(&server, Severity::Warning);
     for _ in 0..5 {
-        events.tell(crate::sysclock::now(), &ghost(), State::Updated);
+        events.tell(sys::clock::now(), &ghost(), State::Updated);
     }
     wait_for(&events, Outcome::Forbidden, 2);
     events.finish();
@@ -170,7 +170,7 @@ fn a_namespace_that_is_gone_costs_nothing_else() {
         false => works(path),
     });
     let events = start(&server, Severity::Warning);
-    events.tell(crate::sysclock::now(), &ghost(), State::Open);
+    events.tell(sys::clock::now(), &ghost(), State::Open);
     wait_for(&events, Outcome::NamespaceGone, 1);
     wait_for(&events, Outcome::Created, 1);
     events.finish();
@@ -183,7 +183,7 @@ fn a_server_that_comes_back_gets_what_it_has_missed() {
         _ => works(path),
     });
     let events = start(&server, Severity::Warning);
-    events.tell(crate::sysclock::now(), &ghost(), State::Open);
+    events.tell(sys::clock::now(), &ghost(), State::Open);
     wait_for(&events, Outcome::Created, 2);
     events.finish();
 }
@@ -196,7 +196,7 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
     for number in 0..u64::try_from(changes::MOST).unwrap() * 2 {
         let mut finding = ghost();
         finding.id = format!("{number:016x}");
-        events.tell(crate::sysclock::now(), &finding, State::Open);
+        events.tell(sys::clock::now(), &finding, State::Open);
     }
     assert!(events.counts.of(Outcome::Dropped) > 0);
     events.finish();
@@ -223,7 +223,7 @@ fn a_server_that_comes_back_leaves_nothing_to_be_counted_of_what_is_over() {
         let room = all.filter(|number| {
             let mut finding = ghost();
             finding.id = format!("{number:016x}");
-            told.tell(Told::of(crate::sysclock::now(), &finding, state))
+            told.tell(Told::of(sys::clock::now(), &finding, state))
         });
         room.count()
     };
@@ -260,7 +260,7 @@ fn what_is_milder_by_now_is_told_as_such_and_what_always_was_is_not() {
         let mut finding = ghost();
         finding.severity = severity;
         finding.id = id.to_owned();
-        events.tell(crate::sysclock::now(), &finding, state);
+        events.tell(sys::clock::now(), &finding, state);
     };
     for id in ["1", "2"] {
         tell(Severity::Warning, id, State::Open);
@@ -278,7 +278,7 @@ fn what_is_milder_by_now_is_told_as_such_and_what_always_was_is_not() {
 
 #[test]
 fn nodes_that_share_a_kernel_have_events_of_their_own() {
-    let told = Told::of(crate::sysclock::now(), &ghost(), State::Open);
+    let told = Told::of(sys::clock::now(), &ghost(), State::Open);
     let names = |node| -> Vec<String> {
         let objects = object::objects(&told, node);
         objects.into_iter().map(|object| object.name).collect()
@@ -294,7 +294,7 @@ fn nodes_that_share_a_kernel_have_events_of_their_own() {
 fn a_note_is_as_long_as_it_may_be_and_still_says_which_finding() {
     let mut finding = ghost();
     finding.title = "ü".repeat(2_000);
-    let told = Told::of(crate::sysclock::now(), &finding, State::Open);
+    let told = Told::of(sys::clock::now(), &finding, State::Open);
     let objects = object::objects(&told, "node-1");
     let note = objects[0].body["note"].as_str().unwrap();
     assert!((1_000..=1_024).contains(&note.len()), "{}", note.len());
@@ -309,7 +309,7 @@ fn names_that_lead_elsewhere_are_no_names() {
     let mut finding = ghost();
     let pod = finding.pod.as_mut().unwrap();
     pod.namespace = Some(String::from("../../secrets"));
-    let told = Told::of(crate::sysclock::now(), &finding, State::Open);
+    let told = Told::of(sys::clock::now(), &finding, State::Open);
     let objects = object::objects(&told, "node-1");
     let about: Vec<_> = objects.iter().map(|object| object.about).collect();
     assert_eq!(about, [object::About::Node]);

@@ -79,7 +79,7 @@ impl Worker {
     /// Who has no rights, or a wrong address, is told now and not at night.
     async fn try_out(&mut self) {
         let node = self.ledger.node().to_owned();
-        let Some(object) = trial(&node, crate::sysclock::now()) else {
+        let Some(object) = trial(&node, sys::clock::now()) else {
             tracing::warn!(
                 "Kubernetes Events: {node:?} cannot be the name of a node; give --node-name as \
                  `kubectl get nodes` has it"
@@ -134,7 +134,7 @@ impl Worker {
                 read.await
             }
             Request::Count(object, count) => {
-                let now = crate::sysclock::now().to_string();
+                let now = sys::clock::now().to_string();
                 let series = json!({ "series": { "count": count, "lastObservedTime": now } });
                 let patched = self.writer.patch(&object.namespace, &object.name, &series);
                 patched.await
@@ -300,7 +300,7 @@ mod tests {
     fn what_was_not_taken_for_long_is_told_once() {
         let said = said(|worker| {
             let start = Instant::now();
-            let told = Told::of(crate::sysclock::now(), &ghost(), State::Open);
+            let told = Told::of(sys::clock::now(), &ghost(), State::Open);
             worker.ledger.take(&told, start);
             for now in [start, start + GIVE_UP] {
                 while let Some((key, due)) = worker.ledger.next(now)
@@ -323,7 +323,7 @@ mod tests {
                 for number in 0..2 * changes::MOST {
                     let mut finding = ghost();
                     finding.id = format!("{number:016x}");
-                    told.tell(Told::of(crate::sysclock::now(), &finding, State::Open));
+                    told.tell(Told::of(sys::clock::now(), &finding, State::Open));
                 }
                 assert!(worker.take(&listener), "{round}");
             }

@@ -143,7 +143,7 @@ pub(super) fn not_all_netns(missed: &[String]) -> Event {
     }
     let source = NETNS.to_owned();
     Event {
-        time: crate::sysclock::now(),
+        time: sys::clock::now(),
         what: What::SourceFailed { source, error },
     }
 }
@@ -169,14 +169,14 @@ pub(super) fn owners(procfs: &Procfs, looked: &mut Looked) {
     if let Some(error) = why {
         let source = OWNERS.to_owned();
         let what = What::SourceFailed { source, error };
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         looked.events.push(Event { time, what });
     }
 }
 
 /// The folders that runtimes have left.
 pub(super) fn bundles(answer: Result<Vec<bundles::Listing>, BundlesError>, looked: &mut Looked) {
-    let time = crate::sysclock::now();
+    let time = sys::clock::now();
     let lists = match answer {
         Ok(lists) => lists,
         Err(error) => {
@@ -226,7 +226,7 @@ pub(super) fn containers(
     answer: Result<Existing, ContainersError>,
     looked: &mut Looked,
 ) {
-    let time = crate::sysclock::now();
+    let time = sys::clock::now();
     let (mechanism, reason, unknown) = match &answer {
         Ok(existing) => (
             Some(counted(existing.ids.len(), "container")),
@@ -336,7 +336,7 @@ pub(super) fn files_failed(source: &str, error: &NoAnswer, looked: &mut Looked) 
         unknown: vec![what.to_owned()],
     });
     looked.events.push(Event {
-        time: crate::sysclock::now(),
+        time: sys::clock::now(),
         what: What::SourceFailed {
             source: source.to_owned(),
             error,

@@ -24,7 +24,7 @@ impl Looker<'_> {
     /// Those that are files, each kind with a time of its own.
     pub(super) fn ipam_files(&self, networks: &[Network], looked: &mut Looked) {
         let expected = ipam::expected(networks);
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let mut answers = Vec::new();
         for kind in ipam::FILES {
             let by = expected.get(&kind).cloned();
@@ -51,7 +51,7 @@ impl Looker<'_> {
         if expected.is_empty() {
             return;
         }
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let credentials = self.api_credentials();
         let answers: Vec<Answer> = expected
             .into_keys()

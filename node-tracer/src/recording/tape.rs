@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::{Header, RecordingError, recorder::failed};
-use crate::apart;
+use sys::apart;
 
 /// Bytes of lines that wait.
 const ROOM: usize = 8 << 20;

@@ -36,12 +36,12 @@ use super::{
 };
 use crate::{
     config::{Applying, Config},
-    privileges::Starter,
     source::hostlocal::hand::{Exact, Hand, Lock},
 };
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use event::repair::plan::{Plan, Release};
 use event::{Reservation, ReservationHolder, clock::Timestamp, fault};
+use sys::privileges::Starter;
 
 /// How long the lock may be held for looking: pods that start wait for it.
 const MAX_HELD: Duration = Duration::from_secs(10);
@@ -243,7 +243,7 @@ impl<'a> Apply<'a> {
         let node = &self.config.node;
         let folder = match folder {
             Some(folder) => folder.to_owned(),
-            None => node.path(BACKUPS).join(stamp(crate::sysclock::now())),
+            None => node.path(BACKUPS).join(stamp(sys::clock::now())),
         };
         let header = Header::new(node, self.plan.root.clone());
         let mut stores = Vec::new();

@@ -392,7 +392,7 @@ impl Header {
         Self {
             schema: SCHEMA.to_owned(),
             version: VERSION,
-            time: crate::sysclock::now(),
+            time: sys::clock::now(),
             node: node.name.clone(),
             boot_id: node.boot_id.clone(),
             root,

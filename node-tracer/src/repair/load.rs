@@ -20,10 +20,10 @@ use serde_json::Value;
 use crate::{
     config::{Applying, LEAST_GRACE, Node},
     source::root::Root,
-    sysclock::uptime,
 };
 use event::repair::plan::{Plan, VERSION};
 use event::{clock::Timestamp, record::SCHEMA};
+use sys::clock::uptime;
 
 /// Largest plan that is read: a /16 full of leaks fits.
 const MAX_PLAN: u64 = 256 << 20;
@@ -241,7 +241,7 @@ fn check(plan: &Plan, frame: &Frame, node: &Node, applying: &Applying) -> Result
     }
     same_root(&plan.root, node)?;
     possible(plan, applying)?;
-    in_time(plan, crate::sysclock::now(), uptime())
+    in_time(plan, sys::clock::now(), uptime())
 }
 
 /// Whether a root is the one that something was made for.

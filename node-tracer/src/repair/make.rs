@@ -16,7 +16,6 @@ use crate::{
     config::{Config, Making},
     log, progress,
     source::{hostlocal::hand::Exact, root::Root},
-    sysclock::uptime,
     terminal,
 };
 use event::repair::plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld};
@@ -26,6 +25,7 @@ use event::{
     order::Order as _,
     wording::plural::counted,
 };
+use sys::clock::uptime;
 
 /// What of one look the next one is compared with.
 type Before = (Verdicts, BTreeMap<PathBuf, Exact>);
@@ -57,7 +57,7 @@ fn read(config: &Config, making: &Making, seen: &Observation) -> Before {
 /// Until the grace has passed since the end of the first look.
 fn wait(making: &Making, leaked: usize) {
     let end = Instant::now() + making.grace;
-    let at = crate::sysclock::now().plus(making.grace);
+    let at = sys::clock::now().plus(making.grace);
     // Nobody has to know; whoever waits wants to.
     if !terminal::is_quiet() {
         let _ = writeln!(

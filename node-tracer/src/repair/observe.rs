@@ -101,7 +101,7 @@ impl Observation {
     }
 
     fn once(config: &Config, looker: &mut Looker<'_>, depth: Depth) -> anyhow::Result<Self> {
-        let at = crate::sysclock::now();
+        let at = sys::clock::now();
         let mut scan = Scan::new(config, looker, None)?;
         let procfs = looker.procfs().clone();
         let root = Root::open(&config.node.root)?;
@@ -180,7 +180,7 @@ impl Observation {
     pub(crate) fn verdicts(&self, grace: Duration) -> Verdicts {
         let engine = self.scan.looks.engine();
         // Nothing that depends on the time is asked for but what is old.
-        let view = View::new(engine.model(), engine.settings(), crate::sysclock::now());
+        let view = View::new(engine.model(), engine.settings(), sys::clock::now());
         let unknown = self.unknown();
         judge::judge(Seen {
             view: &view,

@@ -16,7 +16,6 @@ use crate::{
     config::{Config, Undoing},
     look::Looker,
     model::Model,
-    privileges::Starter,
     scan::Scan,
     source::{
         cni::Configuration,
@@ -32,6 +31,7 @@ use event::{
         subjects::{pod_word, short_id},
     },
 };
+use sys::privileges::Starter;
 
 /// Puts back.
 ///
@@ -101,7 +101,7 @@ type Done = (Outcome, Option<String>);
 fn stores(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let root = Root::open(&config.node.root)?;
     let networks = Configuration::read(&root).networks;
-    let events = hostlocal::look(&root, &networks, crate::sysclock::now());
+    let events = hostlocal::look(&root, &networks, sys::clock::now());
     let paths = events.into_iter().filter_map(|event| match event.what {
         What::StoreListed { store } => Some(store.path),
         _ => None,

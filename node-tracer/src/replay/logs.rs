@@ -318,7 +318,7 @@ impl Story {
         let times = logs.iter().filter_map(Log::times);
         let last = self.last.or_else(|| times.map(|(_, last)| last).max());
         let now = last.or_else(|| logs.first().map(|log| log.state.modified));
-        let now = now.unwrap_or_else(crate::sysclock::now);
+        let now = now.unwrap_or_else(sys::clock::now);
         let partial = self.covered && !frame::is_whole(logs, self.whole, self.window.spilled());
         self.cover(logs, self.first.unwrap_or(now))?;
         let name = self.names();

@@ -17,8 +17,8 @@ use std::{
 };
 
 use super::SinkError;
-use crate::apart::{self, Work};
 use event::fault;
+use sys::apart::{self, Work};
 
 /// Bytes of records that wait, the one that is being written too.
 const ROOM: usize = 4 << 20;

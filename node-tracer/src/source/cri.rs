@@ -18,14 +18,12 @@ use std::{
 };
 
 use self::client::Socket;
-use crate::{
-    privileges::start_bare,
-    source::{
-        procfs::{NoAnswer, Owner, Procfs},
-        root::{Root, RootError},
-    },
+use crate::source::{
+    procfs::{NoAnswer, Owner, Procfs},
+    root::{Root, RootError},
 };
 use event::{Netns, RuntimeSandbox};
+use sys::privileges::start_bare;
 
 pub(crate) use self::{
     asker::Place,

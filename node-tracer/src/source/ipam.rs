@@ -160,7 +160,7 @@ pub(crate) fn ask(
     before: Option<&Store>,
 ) -> (Answer, usize) {
     // What is answered may be of any moment since.
-    let now = crate::sysclock::now();
+    let now = sys::clock::now();
     let listed = match kind {
         StoreKind::Calico => {
             let nodes: BTreeSet<String> = calico::nodes(root, &credentials.node(node));
@@ -321,7 +321,7 @@ pub(crate) fn fuzz_terway(data: &[u8]) {
 #[cfg(fuzzing)]
 pub(crate) fn fuzz_documents(data: &[u8]) {
     aws::fuzz(data);
-    let now = crate::sysclock::now();
+    let now = sys::clock::now();
     let mut blocks = calico::Blocks::new(["node".to_owned()].into(), now);
     if blocks.take(data).is_some() {
         blocks.store(None);

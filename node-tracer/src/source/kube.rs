@@ -49,7 +49,7 @@ pub(crate) use self::{
     watch::{Told, Watch},
 };
 use super::pods::Listing;
-use crate::privileges::start_bare;
+use sys::privileges::start_bare;
 
 /// Largest page of a list.
 const MAX_PAGE: usize = 128 << 20;

@@ -49,8 +49,8 @@ use super::{
     },
     procfs::{HostUsers, Procfs},
 };
-use crate::sysclock::{KernelClock, monotonic_now as now};
 use event::{Event, Netns, What, clock::Timestamp};
+use sys::clock::{KernelClock, monotonic_now as now};
 
 /// What the source is told.
 #[derive(Clone, Debug)]
@@ -412,7 +412,7 @@ impl Live {
     }
 
     fn tell_losses(&mut self, out: &mut Vec<Event>) {
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let kernel = self.probes.as_mut().map_or_else(Vec::new, |probes| {
             probes.flush_log();
             probes.lost()

@@ -209,7 +209,7 @@ impl PodsFile {
         }
         let Input::File(path) = &self.input else {
             self.seen = Some(Seen::Stream);
-            return Some(self.read(&mut io::stdin().lock(), crate::sysclock::now()));
+            return Some(self.read(&mut io::stdin().lock(), sys::clock::now()));
         };
         let opened = fs::metadata(path).and_then(|metadata| {
             let seen = Seen::of(&metadata);
@@ -234,10 +234,7 @@ impl PodsFile {
                     }));
                 }
                 let at = metadata.modified().ok().filter(|_| metadata.is_file());
-                Some(self.read(
-                    &mut file,
-                    at.map_or_else(crate::sysclock::now, Timestamp::from),
-                ))
+                Some(self.read(&mut file, at.map_or_else(sys::clock::now, Timestamp::from)))
             }
             Err(source) => {
                 let seen = Seen::Unreadable(source.kind());

@@ -26,15 +26,13 @@ use self::{
     places::{Places, Stray},
     visits::{Failures, Visits, visit},
 };
-use crate::{
-    source::{
-        containers,
-        netlink::{DatedAddress, Target, Visit},
-        procfs::{Bounded, HostUsers, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
-    },
-    sysclock::KernelClock,
+use crate::source::{
+    containers,
+    netlink::{DatedAddress, Target, Visit},
+    procfs::{Bounded, HostUsers, Missed, Procfs, ProcfsError, TaskEntry, Tasks},
 };
 use event::{Event, Netns, What, clock::Timestamp, fault};
+use sys::clock::KernelClock;
 
 mod holders;
 mod host;
@@ -206,7 +204,7 @@ impl Survey {
         holders: &Holders<'_>,
         mut stuck: Vec<Event>,
     ) {
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
         for (inode, outcome) in visits {

@@ -184,7 +184,7 @@ impl Effects {
         let lost = self.schedule.take_dropped();
         if lost > 0 {
             let cause = NOT_LOOKED.to_owned();
-            let time = crate::sysclock::now();
+            let time = sys::clock::now();
             let what = What::EventsLost { cause, count: lost };
             events.push(Event { time, what });
         }
@@ -382,7 +382,7 @@ impl Effects {
                 self.under_way = None;
                 let source = String::from("cni-effect");
                 let what = What::SourceFailed { source, error };
-                let time = crate::sysclock::now();
+                let time = sys::clock::now();
                 out.push(Event { time, what });
             }
         }

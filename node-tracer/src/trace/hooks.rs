@@ -77,7 +77,7 @@ impl Hooks {
             },
         };
         Some(Event {
-            time: crate::sysclock::now(),
+            time: sys::clock::now(),
             what,
         })
     }

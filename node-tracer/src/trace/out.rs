@@ -13,10 +13,9 @@ use crate::{
     engine::{Engine, Settings, Watch},
     kube_events::KubeEvents,
     output::{self, Patient},
-    privileges::Starter,
     recording::{self, Note, Opened, Recorder, RecordingError},
     sink::{Outlet, SinkError, Weight, metrics::Metrics},
-    summary, sysclock,
+    summary,
 };
 use event::{
     Event, What,
@@ -24,6 +23,7 @@ use event::{
     fault,
     record::{Body, CoverageItem, Record, Summary},
 };
+use sys::{clock as sysclock, privileges::Starter};
 
 /// Rules are applied at most this often, and at least once a second.
 const TICK: Duration = Duration::from_millis(10);

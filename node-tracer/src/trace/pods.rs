@@ -196,7 +196,7 @@ impl PodsSource {
         if std::mem::take(&mut self.failing) {
             let source = String::from("pods");
             out.push(Event {
-                time: crate::sysclock::now(),
+                time: sys::clock::now(),
                 what: What::SourceRecovered { source },
             });
         }
@@ -206,13 +206,13 @@ impl PodsSource {
         self.failing = true;
         let source = String::from("pods");
         out.push(Event {
-            time: crate::sysclock::now(),
+            time: sys::clock::now(),
             what: What::SourceFailed { source, error },
         });
     }
 
     fn listed(&mut self, listing: Listing, out: &mut Vec<Event>) {
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         for pod in deleted(&self.known, &listing.pods) {
             out.push(Event {
                 time,

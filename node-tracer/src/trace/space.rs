@@ -56,7 +56,7 @@ impl Space {
         self.last = Some(Instant::now());
         let root = self.root.clone();
         let full: Result<Vec<_>, NoAnswer> = self.reads.read(PATIENCE, move || full_ones(&root));
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let full = full.inspect_err(|error| tracing::debug!("file systems: {error}"));
         events.extend(full.unwrap_or_default().into_iter().map(|full| Event {
             time,

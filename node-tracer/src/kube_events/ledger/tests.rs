@@ -8,7 +8,7 @@ use event::{
 fn told(phase: Phase, state: State) -> Told {
     let mut finding = ghost();
     finding.detail.phase = Some(phase);
-    Told::of(crate::sysclock::now(), &finding, state)
+    Told::of(sys::clock::now(), &finding, state)
 }
 
 /// Ledger, with a moment to count from.
@@ -240,7 +240,7 @@ fn what_becomes_mild_before_it_is_written_is_written_once() {
 fn numbered(number: usize, state: State) -> Told {
     let mut finding: Finding = ghost();
     finding.id = format!("{number:016x}");
-    Told::of(crate::sysclock::now(), &finding, state)
+    Told::of(sys::clock::now(), &finding, state)
 }
 
 /// Opens findings until there is no room for one more.
@@ -349,7 +349,7 @@ fn a_finding_of_no_phase_is_another_event_when_it_is_worse() {
     let mut step = |severity| {
         finding.severity = severity;
         ledger.take(
-            &Told::of(crate::sysclock::now(), &finding, State::Updated),
+            &Told::of(sys::clock::now(), &finding, State::Updated),
             start,
         );
         run(&mut ledger, start, takes)

@@ -4,14 +4,12 @@
 use crate::repair::release::OnDisk as _;
 use std::{path::Path, sync::Arc, time::Duration};
 
-use crate::{
-    privileges::Starter,
-    source::{
-        hostlocal::hand::{Hand, Lock, LockError},
-        root::Root,
-    },
+use crate::source::{
+    hostlocal::hand::{Hand, Lock, LockError},
+    root::Root,
 };
 use event::repair::plan::Release;
+use sys::privileges::Starter;
 
 /// How long the lock is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(15);

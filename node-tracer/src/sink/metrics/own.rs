@@ -19,7 +19,7 @@ impl Process {
     /// Of this process, from now on.
     pub(super) fn new() -> Self {
         Self {
-            started: crate::sysclock::now(),
+            started: sys::clock::now(),
         }
     }
 }

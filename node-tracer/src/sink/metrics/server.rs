@@ -34,8 +34,8 @@ use tokio::{
 };
 
 use super::Shelf;
-use crate::privileges::start_bare;
 use event::fault;
+use sys::privileges::start_bare;
 
 /// The format's media type (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -168,7 +168,7 @@ fn mechanisms_are_labels_and_paths_are_not() {
         item("cri", None),
         item("pods", Some("/etc/pods.json")),
     ];
-    metrics.count(&Record::coverage("node-1", crate::sysclock::now(), &items));
+    metrics.count(&Record::coverage("node-1", sys::clock::now(), &items));
     let info = |signal: &str, mechanism: &str| {
         let series =
             format!("node_tracer_signal_info{{signal=\"{signal}\",mechanism=\"{mechanism}\"}}");

@@ -305,7 +305,7 @@ pub(super) fn fuzz(data: &[u8]) {
     let path = Path::new("/var/lib/cni/results").join(&*String::from_utf8_lossy(name));
     let content = Content {
         bytes: bytes.to_vec(),
-        modified: crate::sysclock::now(),
+        modified: sys::clock::now(),
     };
     let _ = attachment(&path, &content);
 }

@@ -24,8 +24,7 @@ fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
 fn config(files: &[(&str, &str)]) -> (Vec<Network>, Vec<String>) {
     let host = host(files);
     let config = Configuration::read(&Root::open(host.path()).unwrap());
-    let What::NetworksListed { networks, unread } = config.event(crate::sysclock::now()).what
-    else {
+    let What::NetworksListed { networks, unread } = config.event(sys::clock::now()).what else {
         panic!("networks");
     };
     (networks, unread)
@@ -236,7 +235,7 @@ fn read_cache(host: &Path) -> (Vec<Attachment>, Vec<String>) {
             cookie: None,
         })
     };
-    let events = attachments(&Root::open(host).unwrap(), &resolve, crate::sysclock::now());
+    let events = attachments(&Root::open(host).unwrap(), &resolve, sys::clock::now());
     match events.as_slice() {
         [
             Event {
@@ -394,5 +393,5 @@ fn a_node_without_cni_is_no_error() {
     assert_eq!(config(&[]), (Vec::new(), Vec::new()));
     let host = host(&[]);
     let root = Root::open(host.path()).unwrap();
-    assert!(attachments(&root, &|_| None, crate::sysclock::now()).is_empty());
+    assert!(attachments(&root, &|_| None, sys::clock::now()).is_empty());
 }

@@ -99,7 +99,7 @@ fn watch(
     let mut last = Last::default();
     loop {
         // What is answered may be of any moment since.
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let answer = ask(last.described());
         let pause = match answer {
             // A node without a runtime is not to be searched all the time.

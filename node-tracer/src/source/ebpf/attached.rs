@@ -10,8 +10,8 @@ use super::{
     plan::{Mechanism, Obstacle, Plan},
     probes::{LoadError, Probes},
 };
-use crate::privileges::{self, CapabilitySet};
 use event::fault;
+use sys::privileges::{self, CapabilitySet};
 
 /// How the programs are to be loaded.
 #[derive(Clone, Copy, Debug)]

@@ -180,7 +180,7 @@ fn allocation(
 pub(super) fn fuzz(data: &[u8]) {
     let content = Content {
         bytes: data.to_vec(),
-        modified: crate::sysclock::now(),
+        modified: sys::clock::now(),
     };
     let _ = store(Path::new("/var/run/aws-node/ipam.json"), &content);
 }

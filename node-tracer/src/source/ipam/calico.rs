@@ -297,7 +297,7 @@ pub(super) fn ask(
     timeout: Duration,
     before: Option<&Store>,
 ) -> Result<(Store, usize), ResourceError> {
-    let (started, now) = (Instant::now(), crate::sysclock::now());
+    let (started, now) = (Instant::now(), sys::clock::now());
     let mut all = 0;
     let mut list = |resource: Resource, store: &'static str| {
         let nodes = nodes.clone();

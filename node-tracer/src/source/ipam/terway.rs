@@ -257,7 +257,7 @@ pub(super) fn fuzz(data: &[u8]) {
         let _ = store(
             Path::new("/var/lib/cni/terway/ResRelation.db"),
             &db,
-            crate::sysclock::now(),
+            sys::clock::now(),
         );
     }
 }

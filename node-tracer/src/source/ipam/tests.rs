@@ -97,7 +97,7 @@ fn coverage_says_what_was_read_and_what_was_not() {
     assert_eq!(item.unknown.len(), 6, "{:?}", item.unknown);
     assert_eq!(item.unknown[4], "2 more like these");
     assert_eq!(item.unknown[5], "which addresses aws has given out");
-    let told = events(&answers, crate::sysclock::now());
+    let told = events(&answers, sys::clock::now());
     let failed = |event: &&Event| matches!(event.what, What::SourceFailed { .. });
     assert_eq!((told.len(), told.iter().filter(failed).count()), (3, 1));
 }

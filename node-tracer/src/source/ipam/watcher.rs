@@ -69,7 +69,7 @@ impl Watcher {
         // One that waits is enough.
         let (soon, hurried) = mpsc::sync_channel(1);
         let mut files = FileLook::new(Arc::clone(&root));
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let (answers, changes) = files.round();
         let in_api: BTreeMap<StoreKind, String> = files
             .expected()
@@ -146,7 +146,7 @@ fn watch_files(mut look: FileLook, sender: &SyncSender<Vec<Event>>, ended: &Rece
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
         // What is found may be of any moment since.
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         let (_, changes) = look.round();
         if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
             return;

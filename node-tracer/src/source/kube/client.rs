@@ -26,7 +26,7 @@ use super::{
     kubeconfig::Loaded,
     tls,
 };
-use crate::privileges::read_for_bare;
+use sys::privileges::read_for_bare;
 
 /// Longest answer that is no success, and line of a watch: an object of the API
 /// has at most 3 MiB.

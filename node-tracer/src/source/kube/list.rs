@@ -73,7 +73,7 @@ async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
     let mut listed = Listed {
         pods: BTreeMap::new(),
         version: String::new(),
-        at: crate::sysclock::now(),
+        at: sys::clock::now(),
         doubt: None,
     };
     loop {

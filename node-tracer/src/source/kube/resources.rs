@@ -8,7 +8,7 @@ use std::{
 use kube::core::params::ListParams;
 
 use super::{Client, Credentials, KubeError, Problem, error::words, failed, on_this_thread};
-use crate::privileges::start_bare;
+use sys::privileges::start_bare;
 
 /// Objects on a page.
 const PAGE: u32 = 200;

@@ -26,11 +26,11 @@ fn refusal(server: &Server) -> String {
 #[test]
 fn a_list_is_of_this_node_and_true_for_the_moment_before_it_was_asked_for() {
     let server = Server::listing(Answer::Json(200, page(&["a", "b"], 7, "")));
-    let before = crate::sysclock::now();
+    let before = sys::clock::now();
     let listing = list_blocking(&server.credentials(), "Node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
     assert!(listing.whole);
-    assert!(listing.at >= before && listing.at <= crate::sysclock::now());
+    assert!(listing.at >= before && listing.at <= sys::clock::now());
     // No resourceVersion: the server may not answer out of its cache.
     assert_eq!(
         server.requests(),

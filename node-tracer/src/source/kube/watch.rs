@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 
 use self::follower::{Follower, Unheard};
 use super::{credentials::Credentials, error::KubeError, on_this_thread};
-use crate::{privileges::start_bare, source::pods::Listing};
+use crate::source::pods::Listing;
 use event::{Pod, clock::Timestamp};
+use sys::privileges::start_bare;
 
 /// What is told ahead of who reads it.
 const AHEAD: usize = 256;

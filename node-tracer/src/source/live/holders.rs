@@ -16,11 +16,9 @@ use std::{
 
 use self::fds::FdSearch;
 use super::{Live, tasks};
-use crate::{
-    source::{ebpf::inventory::TaskEntry, procfs::NsfsMount},
-    sysclock::monotonic_now as now,
-};
+use crate::source::{ebpf::inventory::TaskEntry, procfs::NsfsMount};
 use event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What};
+use sys::clock::monotonic_now as now;
 
 /// Pause between looks at tasks, ns.
 const PAUSE: u64 = 200_000_000;

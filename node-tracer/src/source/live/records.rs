@@ -11,11 +11,9 @@ use super::{
     nets::{Change, Seen},
     tasks,
 };
-use crate::{
-    source::ebpf::records::{CniExec, DecodeError, Record},
-    sysclock::monotonic_now as now,
-};
+use crate::source::ebpf::records::{CniExec, DecodeError, Record};
 use event::{Address, Event, Netns, OomKill, Task, What};
+use sys::clock::monotonic_now as now;
 
 impl Live {
     /// Takes waiting records; whether there may be more.

@@ -9,14 +9,12 @@ use std::{
 use node_tracer_ebpf::record::{MAX_OF_CROWD, MAX_OF_CROWDS, Task as KernelTask};
 
 use super::{Live, MILLISECOND, SECOND, crowds::Left, inventory, tasks};
-use crate::{
-    source::{
-        ebpf::{Probes, inventory::TaskEntry},
-        procfs::{Procfs, Stall},
-    },
-    sysclock::monotonic_now as now,
+use crate::source::{
+    ebpf::{Probes, inventory::TaskEntry},
+    procfs::{Procfs, Stall},
 };
 use event::{Event, NotStuck, What, sleep};
+use sys::clock::monotonic_now as now;
 
 /// A stall that was told.
 #[derive(Debug)]

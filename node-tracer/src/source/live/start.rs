@@ -17,19 +17,17 @@ use super::{
     tasks::Owners,
     user_nets::UserNets,
 };
-use crate::{
-    source::{
-        ebpf::{
-            Attached,
-            inventory::TaskEntry,
-            plan::{Mechanism, Signal},
-            symbols::Symbols,
-        },
-        procfs::Procfs,
+use crate::source::{
+    ebpf::{
+        Attached,
+        inventory::TaskEntry,
+        plan::{Mechanism, Signal},
+        symbols::Symbols,
     },
-    sysclock::{KernelClock, monotonic_now as now},
+    procfs::Procfs,
 };
 use event::{Event, UserNs, What};
+use sys::clock::{KernelClock, monotonic_now as now};
 
 /// Why the source cannot start.
 #[derive(Debug, thiserror::Error)]

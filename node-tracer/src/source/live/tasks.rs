@@ -5,18 +5,16 @@ use std::collections::{HashMap, HashSet};
 
 use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
 
-use crate::{
-    source::{
-        cgroup::CgroupOwner,
-        ebpf::{
-            inventory::TaskEntry,
-            symbols::{Symbols, is_bpf_frame},
-        },
-        procfs::{Owner, Procfs},
+use crate::source::{
+    cgroup::CgroupOwner,
+    ebpf::{
+        inventory::TaskEntry,
+        symbols::{Symbols, is_bpf_frame},
     },
-    sysclock::KernelClock,
+    procfs::{Owner, Procfs},
 };
 use event::Task;
+use sys::clock::KernelClock;
 
 /// `PF_KTHREAD`
 pub(crate) const PF_KTHREAD: u32 = 0x0020_0000;

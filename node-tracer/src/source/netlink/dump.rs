@@ -19,8 +19,8 @@ use super::{
     decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
     nsid,
 };
-use crate::sysclock::KernelClock;
 use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
+use sys::clock::KernelClock;
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
 const BUFFER: usize = 64 << 10;

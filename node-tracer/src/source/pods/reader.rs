@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{Listing, PodsError, PodsFile};
-use crate::apart;
+use sys::apart;
 
 /// A list of a few megabytes takes a part of that.
 const STACK: usize = 512 << 10;

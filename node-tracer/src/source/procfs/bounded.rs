@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use crate::apart;
+use sys::apart;
 
 /// Threads that may hang at the same time.
 pub(crate) const MAX_ABANDONED: usize = 8;

@@ -6,14 +6,12 @@ use std::{
 };
 
 use super::places::Places;
-use crate::{
-    source::{
-        cgroup::CgroupOwner,
-        procfs::{Missed, Owner, Procfs, TaskEntry},
-    },
-    sysclock::KernelClock,
+use crate::source::{
+    cgroup::CgroupOwner,
+    procfs::{Missed, Owner, Procfs, TaskEntry},
 };
 use event::{MAX_HOLDERS, Netns, Task, What};
+use sys::clock::KernelClock;
 
 /// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
 const TICK: u64 = 10_000_000;

@@ -7,11 +7,9 @@ use std::{
 };
 
 use super::{holders::Owners, say_owners};
-use crate::{
-    source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry},
-    sysclock::{KernelClock, monotonic_now},
-};
+use crate::source::procfs::{Procfs, ProcfsError, Stalls, TaskEntry};
 use event::{Event, Netns, What, fault, sleep};
+use sys::clock::{KernelClock, monotonic_now};
 
 /// What was found of the tasks in uninterruptible sleep.
 #[derive(Debug)]
@@ -122,7 +120,7 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
             killable: None,
             sigkill_pending: places.sigkill_pending(stall.tid),
         };
-        let time = crate::sysclock::now();
+        let time = sys::clock::now();
         found.events.push(Event { time, what });
     }
     if let Some(error) = failed {

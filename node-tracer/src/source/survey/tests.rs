@@ -123,7 +123,7 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
     let (inode, cookie) = (100, None);
     let blocked = What::TaskBlocked {
         task: Task::default(),
-        since: crate::sysclock::now(),
+        since: sys::clock::now(),
         found: false,
         netns: Some(Netns { inode, cookie }),
         wchan: None,
@@ -132,7 +132,7 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         sigkill_pending: None,
     };
     let event = Event {
-        time: crate::sysclock::now(),
+        time: sys::clock::now(),
         what: blocked,
     };
     let mut found = Survey::default();

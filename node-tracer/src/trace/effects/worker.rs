@@ -105,7 +105,7 @@ fn look(job: Job, stores: Option<&Arc<Stores>>, visits: &Bounded, files: &Bounde
     let Job { targets, addresses } = job;
     let inodes: Vec<u32> = targets.iter().map(|target| target.inode).collect();
     let outcomes = netlink::visit_all(targets, visits, VISIT, VISITS);
-    let at = crate::sysclock::now();
+    let at = sys::clock::now();
     let seen = inodes.into_iter().zip(outcomes).map(|(inode, outcome)| {
         if let Err(error) = &outcome {
             tracing::debug!("netns {inode}: {}", fault::chain(error));

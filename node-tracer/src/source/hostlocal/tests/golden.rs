@@ -183,7 +183,7 @@ fn a_store_of_5000_files_with_everything_in_it_is_judged_exactly() {
     }
     let root = Root::open(host.path()).unwrap();
     let start = Instant::now();
-    let stores = look(&root, &[], crate::sysclock::now());
+    let stores = look(&root, &[], sys::clock::now());
     let took = start.elapsed();
     let [
         Event {
@@ -308,7 +308,7 @@ fn the_default_folder_is_a_store_of_its_own_only_if_something_is_in_it() {
     let paths = |host: &tempfile::TempDir| {
         let root = Root::open(host.path()).unwrap();
         let config = Configuration::read(&root);
-        let events = look(&root, &config.networks, crate::sysclock::now());
+        let events = look(&root, &config.networks, sys::clock::now());
         let path = |event: Event| match event.what {
             What::StoreListed { store } => {
                 let count = store.reservations.len();
@@ -352,7 +352,7 @@ fn folders_that_are_not_looked_into_are_said() {
         fs::create_dir(folder.join(format!("net{n:03}"))).unwrap();
     }
     let root = Root::open(host.path()).unwrap();
-    let events = look(&root, &[], crate::sysclock::now());
+    let events = look(&root, &[], sys::clock::now());
     assert_eq!(events.len(), 1 + MAX_NETWORKS);
     let What::StoreListed { store } = &events[0].what else {
         panic!("{:?}", events[0]);

@@ -49,7 +49,7 @@ fn what_ipamd_has_given_out_is_read_out_of_its_checkpoint() {
     let first = &store.reservations[1];
     assert_eq!(first.modified.to_string(), "2023-11-14T22:13:20.500000Z");
     assert_eq!(first.holder.pod.as_ref().unwrap().label(), "shop/web-1");
-    let recent = crate::sysclock::now().since(store.reservations[0].modified);
+    let recent = sys::clock::now().since(store.reservations[0].modified);
     assert!(
         recent.as_secs() < 60,
         "without a time of its own it has the file's"

@@ -25,7 +25,7 @@ fn attribute(handle: &str, node: &str, pod: Option<&str>) -> Value {
 
 fn taken(blocks: Vec<Value>) -> Store {
     let nodes = BTreeSet::from([String::from("node-1")]);
-    let mut taken = Blocks::new(nodes, crate::sysclock::now());
+    let mut taken = Blocks::new(nodes, sys::clock::now());
     let list = json!({ "kind": "IPAMBlockList", "metadata": {}, "items": blocks });
     let page = taken.take(list.to_string().as_bytes());
     assert_eq!(page, Some(ListedPage::default()));
@@ -128,7 +128,7 @@ fn what_is_no_list_of_blocks_is_none() {
         r#"{"kind":"IPAMBlockList"}"#,
         r#"{"kind":"PodList","items":[]}"#,
     ] {
-        let mut blocks = Blocks::new(BTreeSet::new(), crate::sysclock::now());
+        let mut blocks = Blocks::new(BTreeSet::new(), sys::clock::now());
         assert_eq!(blocks.take(body.as_bytes()), None, "{body}");
     }
 }
@@ -138,7 +138,7 @@ fn an_allocation_without_a_time_may_be_of_just_now() {
     let mut young = attribute("k8s-pod-network.aaa", "node-1", Some("web-1"));
     young["secondary"]["timestamp"] = json!("yesterday");
     let store = taken(vec![block("10.0.0.0/26", None, json!([0]), json!([young]))]);
-    let age = crate::sysclock::now().since(store.reservations[0].modified);
+    let age = sys::clock::now().since(store.reservations[0].modified);
     assert!(age.as_secs() < 60);
 }
 

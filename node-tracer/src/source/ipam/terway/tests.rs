@@ -209,7 +209,7 @@ fn a_copy_counts_only_if_nothing_was_written_meanwhile() {
         }
         Content {
             bytes,
-            modified: crate::sysclock::now(),
+            modified: sys::clock::now(),
         }
     };
     let copies = |mut txids: Vec<u64>| {

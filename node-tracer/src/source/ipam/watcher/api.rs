@@ -72,7 +72,7 @@ impl ApiLook {
     pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, hurried: &Receiver<()>) {
         loop {
             // What is answered may be of any moment since.
-            let time = crate::sysclock::now();
+            let time = sys::clock::now();
             let (changes, size) = self.round();
             if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
                 return;

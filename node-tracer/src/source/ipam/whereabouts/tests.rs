@@ -13,7 +13,7 @@ fn pool(range: &str, allocations: Value, changed: &str) -> Value {
 }
 
 fn taken(pools: Vec<Value>, before: Option<&Store>) -> Store {
-    let mut taken = Pools::new(crate::sysclock::now());
+    let mut taken = Pools::new(sys::clock::now());
     let list = json!({ "kind": "IPPoolList", "metadata": { "continue": "x" }, "items": pools });
     let page = taken.take(list.to_string().as_bytes()).unwrap();
     assert_eq!(page.next.as_deref(), Some("x"));
@@ -94,7 +94,7 @@ fn what_is_no_list_of_pools_is_none() {
         r#"{"kind":"IPPool","items":[]}"#,
     ] {
         assert!(
-            Pools::new(crate::sysclock::now())
+            Pools::new(sys::clock::now())
                 .take(body.as_bytes())
                 .is_none(),
             "{body}"

@@ -196,7 +196,7 @@ impl Follower {
                 }
                 // A static pod's mirror is made anew when that changes.
                 if pod.uids.len() == 1 {
-                    let at = crate::sysclock::now();
+                    let at = sys::clock::now();
                     self.tell(Told::Deleted {
                         pod: Box::new(pod),
                         at,

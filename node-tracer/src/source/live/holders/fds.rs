@@ -8,11 +8,9 @@ use std::{
 };
 
 use super::{super::Live, PAUSE};
-use crate::{
-    source::procfs::{FdHolders, Procfs, ProcfsError},
-    sysclock::monotonic_now as now,
-};
+use crate::source::procfs::{FdHolders, Procfs, ProcfsError};
 use event::{FdHolder, Netns};
+use sys::clock::monotonic_now as now;
 
 /// Pause between walks over all descriptors, ns.
 const FDS_PAUSE: u64 = 5_000_000_000;

@@ -29,7 +29,7 @@ static ANCHOR: OnceLock<i64> = OnceLock::new();
 static SUSPENDED: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// The present.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC).saturating_add(anchor()))
 }
 
@@ -45,16 +45,16 @@ fn suspended() -> i64 {
 
 /// A step of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// What was added to it, ms.
-    pub(crate) by_ms: i64,
+    pub by_ms: i64,
     /// The machine was suspended meanwhile.
-    pub(crate) suspended: bool,
+    pub suspended: bool,
 }
 
 /// Looks for a step since the last look. Times are written accordingly from
 /// now on.
-pub(crate) fn step() -> Option<Step> {
+pub fn step() -> Option<Step> {
     let anchor = anchor();
     let suspended = suspended();
     let before = SUSPENDED.swap(suspended, Ordering::Relaxed);
@@ -78,19 +78,19 @@ fn read(clock: libc::clockid_t) -> i64 {
 }
 
 /// The kernel's monotonic clock, ns: the one that its records carry.
-pub(crate) fn monotonic_now() -> u64 {
+pub fn monotonic_now() -> u64 {
     u64::try_from(read(libc::CLOCK_MONOTONIC)).unwrap_or(0)
 }
 
 /// How long the node has been up, suspended or not (`CLOCK_BOOTTIME`): no step
 /// of the wall clock changes it.
-pub(crate) fn uptime() -> Duration {
+pub fn uptime() -> Duration {
     Duration::from_nanos(u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0))
 }
 
 /// Turns the kernel's monotonic clock into [`Timestamp`]s.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelClock {
+pub struct KernelClock {
     /// Steady time less monotonic, ns.
     monotonic_offset: i64,
     /// Steady time less boottime, ns: a machine that is suspended changes it.
@@ -99,7 +99,7 @@ pub(crate) struct KernelClock {
 
 impl KernelClock {
     /// Measures the offsets now.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let anchor = anchor();
         let suspended = suspended();
         Self {
@@ -109,7 +109,7 @@ impl KernelClock {
     }
 
     /// A kernel time stamp (`bpf_ktime_get_ns`) as a point in time.
-    pub(crate) fn timestamp(self, monotonic_ns: u64) -> Timestamp {
+    pub fn timestamp(self, monotonic_ns: u64) -> Timestamp {
         Timestamp::from_nanos(
             i64::try_from(monotonic_ns)
                 .unwrap_or(i64::MAX)
@@ -120,7 +120,7 @@ impl KernelClock {
     /// A time of rtnetlink, in hundredths of a second since boot, as a point in
     /// time: to about a second, as the kernel's ticks begin a moment after its
     /// clock. The count has 32 bits, so that it begins anew every 497 days.
-    pub(crate) fn of_jiffies(self, hundredths: u32) -> Timestamp {
+    pub fn of_jiffies(self, hundredths: u32) -> Timestamp {
         const NANOS: u64 = 10_000_000;
         let now = monotonic_now() / NANOS;
         let age = (now as u32).wrapping_sub(hundredths);
@@ -130,7 +130,7 @@ impl KernelClock {
     }
 
     /// A task's start (`CLOCK_BOOTTIME` ns) as a point in time.
-    pub(crate) fn since_boot(self, boottime_ns: u64) -> Timestamp {
+    pub fn since_boot(self, boottime_ns: u64) -> Timestamp {
         Timestamp::from_nanos(
             i64::try_from(boottime_ns)
                 .unwrap_or(i64::MAX)

@@ -44,7 +44,7 @@ use std::{
 };
 
 use rustix::process::DumpableBehavior;
-pub(crate) use rustix::thread::CapabilitySet;
+pub use rustix::thread::CapabilitySet;
 use rustix::thread::{
     CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
@@ -54,26 +54,26 @@ use crate::apart;
 use event::record::CoverageItem;
 
 /// What only attaching takes.
-pub(crate) const ATTACH: CapabilitySet = CapabilitySet::BPF
+pub const ATTACH: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::SYSLOG);
 /// What looking at the node takes, as long as it goes on.
-pub(crate) const LOOK: CapabilitySet = CapabilitySet::SYS_ADMIN
+pub const LOOK: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::NET_ADMIN);
 /// What making a file in somebody else's folder takes.
-pub(crate) const WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+pub const WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 /// What changing a store of reservations takes, where it is somebody else's;
 /// and the way there, where the host's root is that of another process
 /// (`/proc/PID/root`).
-pub(crate) const REPAIR: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+pub const REPAIR: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::SYS_PTRACE);
 /// What reading a file of somebody else's takes.
-pub(crate) const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+pub const READ: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
 /// The same, and the way there where the host's root is that of another
 /// process (`/proc/PID/root`).
 const READ_HOST: CapabilitySet = READ.union(CapabilitySet::SYS_PTRACE);
@@ -81,7 +81,7 @@ const READ_HOST: CapabilitySet = READ.union(CapabilitySet::SYS_PTRACE);
 /// Privileges cannot be given up.
 #[derive(Debug, thiserror::Error)]
 #[error("privileges that are not needed cannot be given up: {call} failed")]
-pub(crate) struct PrivilegeError {
+pub struct PrivilegeError {
     call: &'static str,
     #[source]
     source: io::Error,
@@ -89,7 +89,7 @@ pub(crate) struct PrivilegeError {
 
 /// The thread that attaches cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StarterError {
+pub enum StarterError {
     /// It cannot be started.
     #[error("cannot start the thread that attaches")]
     Spawn(#[source] io::Error),
@@ -100,7 +100,7 @@ pub(crate) enum StarterError {
 
 /// What the tracer was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Privileges {
+pub struct Privileges {
     held: CapabilitySet,
     root: bool,
 }
@@ -166,7 +166,7 @@ const NEEDS: [Need; 7] = [
 
 impl Privileges {
     /// Those of the calling thread.
-    pub(crate) fn own() -> Self {
+    pub fn own() -> Self {
         let sets = capabilities(None);
         Self {
             held: sets.map_or(CapabilitySet::empty(), |sets| sets.effective),
@@ -175,7 +175,7 @@ impl Privileges {
     }
 
     /// Whether anything of others can be seen at all.
-    pub(crate) fn suffice(self) -> bool {
+    pub fn suffice(self) -> bool {
         let programs = CapabilitySet::BPF | CapabilitySet::PERFMON;
         self.held.contains(programs)
             || self
@@ -184,7 +184,7 @@ impl Privileges {
     }
 
     /// What looking takes, for this user.
-    pub(crate) fn look(self) -> CapabilitySet {
+    pub fn look(self) -> CapabilitySet {
         match self.root {
             true => LOOK,
             // To whom the sockets of others are closed.
@@ -194,7 +194,7 @@ impl Privileges {
 
     /// What tracing takes once all is attached. `asked`: whether the kernel
     /// wants `CAP_BPF` for each use of what was loaded.
-    pub(crate) fn trace(self, asked: impl FnOnce() -> bool) -> CapabilitySet {
+    pub fn trace(self, asked: impl FnOnce() -> bool) -> CapabilitySet {
         // Nothing is asked where the answer does not matter.
         let needs = self.held.contains(CapabilitySet::BPF)
             && !self.held.contains(CapabilitySet::SYS_ADMIN)
@@ -206,17 +206,17 @@ impl Privileges {
     }
 
     /// Whether network namespaces can be entered.
-    pub(crate) fn may_enter(self) -> bool {
+    pub fn may_enter(self) -> bool {
         self.held.contains(CapabilitySet::SYS_ADMIN)
     }
 
     /// Whether processes with other rights can be looked at.
-    pub(crate) fn may_look(self) -> bool {
+    pub fn may_look(self) -> bool {
         self.held.contains(CapabilitySet::SYS_PTRACE)
     }
 
     /// What is there of what such a command needs (`of`), and what is missing.
-    pub(crate) fn coverage(self, of: CapabilitySet) -> CoverageItem {
+    pub fn coverage(self, of: CapabilitySet) -> CoverageItem {
         let needs = NEEDS.iter().filter(|need| of.contains(need.capability));
         let (held, missing): (Vec<&Need>, Vec<&Need>) =
             needs.partition(|need| self.held.contains(need.capability));
@@ -241,14 +241,14 @@ impl Privileges {
     }
 
     /// The same, if something is missing.
-    pub(crate) fn missing(self, of: CapabilitySet) -> Option<CoverageItem> {
+    pub fn missing(self, of: CapabilitySet) -> Option<CoverageItem> {
         Some(self.coverage(of)).filter(|item| item.reason.is_some())
     }
 }
 
 /// Has the calling thread, and those that it starts, keep these privileges and
 /// give up all others for good. The tracer works all the same if that fails.
-pub(crate) fn keep(keep: CapabilitySet) {
+pub fn keep(keep: CapabilitySet) {
     if let Err(error) = try_keep(keep) {
         tracing::warn!("{}", event::fault::chain(&error));
     }
@@ -290,7 +290,7 @@ fn try_keep(keep: CapabilitySet) -> Result<(), PrivilegeError> {
 /// Keeps this process's memory to itself: it is in no core dump, and no process
 /// without `CAP_SYS_PTRACE` reads it. Its own files below `/proc` then belong to
 /// root; its own threads may read them all the same.
-pub(crate) fn hide_memory() {
+pub fn hide_memory() {
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Err(error) = hidden {
         tracing::warn!("the memory can be dumped: PR_SET_DUMPABLE failed: {error}");
@@ -315,7 +315,7 @@ const READER_STACK: usize = 256 << 10;
 ///
 /// # Errors
 /// There is no thread to be had.
-pub(crate) fn start_bare<T: Send + 'static>(
+pub fn start_bare<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<thread::JoinHandle<T>> {
@@ -354,7 +354,7 @@ fn start_reader() -> io::Result<mpsc::Sender<Job>> {
 ///
 /// # Errors
 /// There is no thread to be had, or it has panicked, or does not answer.
-pub(crate) fn read_for_bare<T: Send + 'static>(
+pub fn read_for_bare<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     read_within(READ_PATIENCE, read)
@@ -393,7 +393,7 @@ fn read_within<T: Send + 'static>(
 /// The thread that has what only attaching takes. It ends when this is
 /// dropped.
 #[derive(Debug)]
-pub(crate) struct Starter {
+pub struct Starter {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -404,7 +404,7 @@ impl Starter {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(crate) fn start(of: CapabilitySet) -> Result<Self, StarterError> {
+    pub fn start(of: CapabilitySet) -> Result<Self, StarterError> {
         let (jobs, to_do) = mpsc::channel::<Job>();
         let work = move || {
             keep(of);
@@ -426,7 +426,7 @@ impl Starter {
     ///
     /// # Errors
     /// It has panicked.
-    pub(crate) fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StarterError> {

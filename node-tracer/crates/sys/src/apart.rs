@@ -45,7 +45,7 @@ const FAILED: c_int = 2;
 static GROUP: OnceLock<Group> = OnceLock::new();
 
 /// What a thread does.
-pub(crate) type Work = Box<dyn FnOnce() + Send>;
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A thread that is wanted.
 struct Wanted {
@@ -67,7 +67,7 @@ struct First {
 
 /// From now on threads that may hang are in a process of their own, with the
 /// privileges that the caller has now.
-pub(crate) fn begin() {
+pub fn begin() {
     if GROUP.get().is_some() {
         return;
     }
@@ -82,7 +82,7 @@ pub(crate) fn begin() {
 ///
 /// # Errors
 /// There is none to be had.
-pub(crate) fn spawn(
+pub fn spawn(
     name: &'static str,
     stack: usize,
     work: impl FnOnce() + Send + 'static,
@@ -97,7 +97,7 @@ pub(crate) fn spawn(
 /// that it was started under, waits for no thread that hangs. That one has all
 /// descriptors, too, also those that keep objects of the node and the eBPF
 /// programs, so all are closed here.
-pub(crate) fn exit(code: u8) -> std::process::ExitCode {
+pub fn exit(code: u8) -> std::process::ExitCode {
     if GROUP.get().is_none() {
         return code.into();
     }
