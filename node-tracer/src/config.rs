@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    cli,
-    source::ebpf::{Wanted, plan::Mechanism},
-};
+use crate::source::ebpf::{Wanted, plan::Mechanism};
 use event::finding::Severity;
 use sys::privileges::Privileges;
 

@@ -33,7 +33,6 @@
 )]
 
 mod check;
-mod cli;
 mod commands;
 mod config;
 mod coverage;
@@ -72,10 +71,8 @@ use std::{io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
 
-use crate::{
-    cli::{Cli, Command},
-    config::Config,
-};
+use crate::config::Config;
+use cli::{Cli, Command};
 use event::{fault, wording::escape::Printable};
 use sys::{apart, privileges};
 

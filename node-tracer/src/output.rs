@@ -7,12 +7,12 @@ use std::{io, path::Path};
 use self::stdout::Stdout;
 
 use crate::{
-    cli::Output,
     config::Config,
     progress,
     sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald},
     terminal,
 };
+use cli::Output;
 use event::record::Record;
 
 /// One sink for each output; a `stream` keeps its preliminaries short.

@@ -135,8 +135,8 @@ fn the_pods_command_line_is_one_and_its_probes_ask_for_its_sign_of_life() {
     let container = container();
     let args = container.args.unwrap();
     let typed = std::iter::once("node-tracer").chain(args.iter().map(String::as_str));
-    let cli = crate::cli::Cli::try_parse_from(typed).unwrap();
-    let crate::cli::Command::Trace(trace) = cli.command else {
+    let cli = cli::Cli::try_parse_from(typed).unwrap();
+    let cli::Command::Trace(trace) = cli.command else {
         panic!("{args:?}");
     };
     let served = i32::from(trace.metrics.unwrap().port());
@@ -146,9 +146,7 @@ fn the_pods_command_line_is_one_and_its_probes_ask_for_its_sign_of_life() {
     let heartbeat = trace.heartbeat.unwrap();
     for probe in [container.liveness_probe, container.readiness_probe] {
         let asked = probe.unwrap().exec.unwrap().command.unwrap();
-        let crate::cli::Command::Check(check) =
-            crate::cli::Cli::try_parse_from(&asked).unwrap().command
-        else {
+        let cli::Command::Check(check) = cli::Cli::try_parse_from(&asked).unwrap().command else {
             panic!("{asked:?}");
         };
         assert_eq!(check.heartbeat.as_ref(), Some(&heartbeat));

@@ -1,6 +1,6 @@
 //! Man pages and completions of shells, made of the definition of the tracer's
-//! command line: its own source file, so that they say what it takes, and so
-//! that what makes them is no part of the tracer.
+//! command line: its own crate, so that they say what it takes, and so that what
+//! makes them is no part of the tracer.
 
 use clap::CommandFactory as _;
 use clap_complete::{Shell, generate};
@@ -8,10 +8,6 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::Release;
-
-/// The tracer's own.
-#[path = "../../../node-tracer/src/cli.rs"]
-mod cli;
 
 /// Where the manual has it: commands of administrators.
 pub(super) const SECTION: &str = "8";

@@ -1,7 +1,7 @@
 //! The command line as it is typed. What it means is in `config`.
 //!
-//! It stands for itself, on clap and humantime alone: `cargo xtask dist` makes the
-//! man pages and the completions of it.
+//! It needs nothing else of the tracer: `cargo xtask dist` makes the man pages and
+//! the completions of it.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -9,8 +9,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::values::{duration, metrics_address, offset, size};
 
-// By its path: where this file is included by its own, it has no folder.
-#[path = "cli/values.rs"]
 mod values;
 
 /// Columns of help, at most.
@@ -31,18 +29,18 @@ const TERMINAL: &str = "Terminal";
                   not be done.\n`trace` ends with 0 when it is stopped.\n\n\
                   Begin with `node-tracer check`; `node-tracer COMMAND --help` has examples."
 )]
-pub(crate) struct Cli {
+pub struct Cli {
     /// How much is said, and how it looks.
     #[command(flatten)]
-    pub(crate) manner: Manner,
+    pub manner: Manner,
     /// What to do.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 /// Commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Attach, take stock, then stream events and findings until stopped
     #[command(after_help = "Examples:\n  \
         node-tracer trace\n  \
@@ -111,7 +109,7 @@ pub(crate) enum Command {
 
 /// How much is said, and how it looks.
 #[derive(Debug, Args)]
-pub(crate) struct Manner {
+pub struct Manner {
     /// Say only what was found, or why the job could not be done
     ///
     /// On standard error there are errors alone: no progress, no notes and no
@@ -120,7 +118,7 @@ pub(crate) struct Manner {
     /// summary; where nothing is found there is nothing. JSON and the journal
     /// have all of it as ever.
     #[arg(short, long, global = true, help_heading = TERMINAL)]
-    pub(crate) quiet: bool,
+    pub quiet: bool,
     /// When text is coloured
     ///
     /// auto: on a terminal that is not dumb, unless NO_COLOR is set or CLICOLOR
@@ -133,12 +131,12 @@ pub(crate) struct Manner {
         default_value = "auto",
         help_heading = TERMINAL
     )]
-    pub(crate) color: Color,
+    pub color: Color,
 }
 
 /// When text is coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
+pub enum Color {
     /// On a terminal
     #[default]
     Auto,
@@ -150,37 +148,37 @@ pub(crate) enum Color {
 
 /// Options of `trace`.
 #[derive(Debug, Args)]
-pub(crate) struct Trace {
+pub struct Trace {
     /// What every command takes.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub common: Common,
     /// What counts as stuck.
     #[command(flatten)]
-    pub(crate) stall: Stall,
+    pub stall: Stall,
     /// Stop after this time
     #[arg(long, value_name = "DUR", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
+    pub duration: Option<Duration>,
     /// What is kept.
     #[command(flatten)]
-    pub(crate) recording: Recording,
+    pub recording: Recording,
     /// Serve metrics for Prometheus at http://ADDR/metrics
     ///
     /// A port alone is this machine's own (127.0.0.1); for others give
     /// 0.0.0.0:PORT.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address, help_heading = HOW)]
-    pub(crate) metrics: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
     /// Give a sign of life in this file, for check --heartbeat
     ///
     /// The loop that reads the kernel's records writes it every 10 s. It belongs
     /// on a file system in memory.
     #[arg(long, value_name = "FILE", help_heading = HOW)]
-    pub(crate) heartbeat: Option<PathBuf>,
+    pub heartbeat: Option<PathBuf>,
     /// In a container: make all that is mounted below --root read-only there
     ///
     /// A readOnly volume leaves what is mounted below it as writable as it is on
     /// the node. What the node mounts later is not covered. Takes Linux 5.12.
     #[arg(long, help_heading = WHERE)]
-    pub(crate) seal_root: bool,
+    pub seal_root: bool,
     /// Also write findings as Kubernetes Events, on their pod and on the node
     ///
     /// `kubectl describe` shows them there. Without a value these are warnings
@@ -197,68 +195,68 @@ pub(crate) struct Trace {
         default_missing_value = "warning",
         help_heading = HOW
     )]
-    pub(crate) kube_events: Option<Floor>,
+    pub kube_events: Option<Floor>,
     /// Where mechanisms end.
     #[command(flatten)]
-    pub(crate) limit: Limit,
+    pub limit: Limit,
 }
 
 /// Options of `scan`.
 #[derive(Debug, Args)]
-pub(crate) struct Scan {
+pub struct Scan {
     /// What every command takes.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub common: Common,
     /// What counts as stuck.
     #[command(flatten)]
-    pub(crate) stall: Stall,
+    pub stall: Stall,
     /// Look again and again for this time
     ///
     /// That tells leftovers from deletions that are still under way, which take
     /// up to 30 s.
     #[arg(long, value_name = "DUR", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
+    pub duration: Option<Duration>,
     /// What is kept.
     #[command(flatten)]
-    pub(crate) recording: Recording,
+    pub recording: Recording,
 }
 
 /// Options of `explain`.
 #[derive(Debug, Args)]
-pub(crate) struct Explain {
+pub struct Explain {
     /// An IP address, namespace/pod, pod UID, sandbox or container ID (or its
     /// beginning), inode or path of a network namespace, or process ID
     #[arg(value_name = "X")]
-    pub(crate) subject: String,
+    pub subject: String,
     /// What every command takes.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub common: Common,
     /// What counts as stuck.
     #[command(flatten)]
-    pub(crate) stall: Stall,
+    pub stall: Stall,
 }
 
 /// Options of `explain-rule`.
 #[derive(Debug, Args)]
-pub(crate) struct ExplainRule {
+pub struct ExplainRule {
     /// A rule's name, as findings have it
     #[arg(value_name = "RULE")]
-    pub(crate) rule: Option<String>,
+    pub rule: Option<String>,
 }
 
 /// Options of `replay`.
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub struct Replay {
     /// What --record has written, or logs, packed or not; - for standard input
     ///
     /// Logs of the kubelet, a container runtime, CNI plugins or the kernel, as
     /// files or as journalctl prints them, gzip and zstd too. Several recordings
     /// are replayed one after the other; all logs are one story, merged by time.
     #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Where and how to write.
     #[command(flatten)]
-    pub(crate) output: Outputs,
+    pub output: Outputs,
     /// The host's root directory, when run in a container (for -o journald)
     #[arg(
         long,
@@ -268,111 +266,111 @@ pub(crate) struct Replay {
         default_value = "/",
         help_heading = WHERE
     )]
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// The year of the first line of logs whose times have none
     ///
     /// By default the year in which the file was last written.
     #[arg(long, value_name = "YEAR", value_parser = clap::value_parser!(i16).range(1970..=9999))]
-    pub(crate) year: Option<i16>,
+    pub year: Option<i16>,
     /// The time zone of logs whose times have none, as +08:00, -0330 or Z
     /// [default: UTC]
     #[arg(long, value_name = "OFFSET", value_parser = offset, allow_hyphen_values = true)]
-    pub(crate) utc_offset: Option<i32>,
+    pub utc_offset: Option<i32>,
     /// The node's name in records, for logs that name no host
     #[arg(long, value_name = "NAME")]
-    pub(crate) node_name: Option<String>,
+    pub node_name: Option<String>,
 }
 
 /// Options of `report`.
 #[derive(Debug, Args)]
-pub(crate) struct Report {
+pub struct Report {
     /// What trace --record or scan --record has written, or a log; - for standard input
     #[arg(value_name = "RECORDING")]
-    pub(crate) recording: PathBuf,
+    pub recording: PathBuf,
     /// The page, one HTML file that needs nothing else; - for standard output
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    pub output: PathBuf,
     /// Replace the file if it is there
     #[arg(long)]
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 /// Options of `check`.
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub struct Check {
     /// Only say whether the trace that has this --heartbeat is alive
     ///
     /// Fails if it has given no sign of life for a minute: for an exec probe of
     /// Kubernetes.
     #[arg(long, value_name = "FILE", help_heading = HOW)]
-    pub(crate) heartbeat: Option<PathBuf>,
+    pub heartbeat: Option<PathBuf>,
     /// What every command takes.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub common: Common,
     /// Where mechanisms end.
     #[command(flatten)]
-    pub(crate) limit: Limit,
+    pub limit: Limit,
 }
 
 /// Options of `repair`.
 #[derive(Debug, Args)]
-pub(crate) struct Repair {
+pub struct Repair {
     /// What every command takes.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub common: Common,
     /// What counts as stuck.
     #[command(flatten)]
-    pub(crate) stall: Stall,
+    pub stall: Stall,
     /// How far the two looks are apart that have to agree
     ///
     /// So old a reservation must be, too: the runtime's own deletions take up to
     /// 30 s.
     #[arg(long, value_name = "DUR", default_value = "60s", value_parser = duration,
           conflicts_with_all = ["apply", "undo"])]
-    pub(crate) grace: Duration,
+    pub grace: Duration,
     /// How long the plan may be carried out
     #[arg(long, value_name = "DUR", default_value = "10m", value_parser = duration,
           conflicts_with_all = ["apply", "undo"])]
-    pub(crate) valid_for: Duration,
+    pub valid_for: Duration,
     /// Write the plan to a file, for --apply; it must not exist
     #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "undo"])]
-    pub(crate) plan: Option<PathBuf>,
+    pub plan: Option<PathBuf>,
     /// Carry out a plan
     ///
     /// Exactly what is in it, and of that what is still as it was.
     #[arg(long, value_name = "PLAN", conflicts_with = "undo")]
-    pub(crate) apply: Option<PathBuf>,
+    pub apply: Option<PathBuf>,
     /// Where to keep a copy of what is released; it must not exist
     ///
     /// By default /var/lib/node-tracer/backup/TIME on the host.
     #[arg(long, value_name = "DIR", requires = "apply")]
-    pub(crate) backup: Option<PathBuf>,
+    pub backup: Option<PathBuf>,
     /// Put back what a repair has released, as far as it is still free
     #[arg(long, value_name = "BACKUP")]
-    pub(crate) undo: Option<PathBuf>,
+    pub undo: Option<PathBuf>,
     /// Take a grace that is too short for a real node (for tests)
     #[arg(long, hide = true)]
-    pub(crate) hurried: bool,
+    pub hurried: bool,
 }
 
 /// What counts as stuck.
 #[derive(Debug, Args)]
-pub(crate) struct Stall {
+pub struct Stall {
     /// Report tasks in uninterruptible sleep for longer than this
     #[arg(long = "stall-threshold", value_name = "DUR", default_value = "5s", value_parser = duration)]
-    pub(crate) threshold: Duration,
+    pub threshold: Duration,
 }
 
 /// What is kept of what happens.
 #[derive(Debug, Args)]
-pub(crate) struct Recording {
+pub struct Recording {
     /// Write every event to a file, for replay; it must not exist
     ///
     /// In a folder, to a new file each time, named after the time. At half of
     /// --record-limit it goes on in a new file, and FILE.1 is the one before:
     /// replay FILE.1 FILE reads both.
     #[arg(long = "record", value_name = "FILE", help_heading = HOW)]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// How much a recording takes at most, FILE.1 too; what is oldest goes
     #[arg(
         long = "record-limit",
@@ -381,20 +379,20 @@ pub(crate) struct Recording {
         value_parser = size,
         help_heading = HOW
     )]
-    pub(crate) limit: u64,
+    pub limit: u64,
 }
 
 /// For tests.
 #[derive(Debug, Args)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// Use no better mechanism than this (for tests)
     #[arg(long = "limit", hide = true, value_name = "MECHANISM")]
-    pub(crate) mechanism: Option<String>,
+    pub mechanism: Option<String>,
 }
 
 /// Where and how to write.
 #[derive(Debug, Args)]
-pub(crate) struct Outputs {
+pub struct Outputs {
     /// Where and how to write; may be given several times [default: text]
     #[arg(
         short = 'o',
@@ -403,15 +401,15 @@ pub(crate) struct Outputs {
         value_name = "FORM",
         help_heading = HOW
     )]
-    pub(crate) forms: Vec<Output>,
+    pub forms: Vec<Output>,
 }
 
 /// Options that say where to look and where to write.
 #[derive(Debug, Args)]
-pub(crate) struct Common {
+pub struct Common {
     /// Where and how to write.
     #[command(flatten)]
-    pub(crate) output: Outputs,
+    pub output: Outputs,
     /// Where the list of pods comes from: the API server (auto), or a file
     ///
     /// auto: from the API server, with the first credentials that are there: of
@@ -424,10 +422,10 @@ pub(crate) struct Common {
         default_value = "auto",
         help_heading = WHERE
     )]
-    pub(crate) pods: String,
+    pub pods: String,
     /// Credentials for the API server
     #[arg(long, value_name = "FILE", help_heading = WHERE)]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<PathBuf>,
     /// The container runtime's CRI socket
     #[arg(
         long,
@@ -435,15 +433,15 @@ pub(crate) struct Common {
         default_value = "auto",
         help_heading = WHERE
     )]
-    pub(crate) cri: String,
+    pub cri: String,
     /// Where the tool runs.
     #[command(flatten)]
-    pub(crate) node: Node,
+    pub node: Node,
 }
 
 /// Options of every command.
 #[derive(Debug, Args)]
-pub(crate) struct Node {
+pub struct Node {
     /// The host's root directory, when run in a container
     #[arg(
         long,
@@ -453,15 +451,15 @@ pub(crate) struct Node {
         default_value = "/",
         help_heading = WHERE
     )]
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// This node's name in records [default: the host name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true, help_heading = WHERE)]
-    pub(crate) node_name: Option<String>,
+    pub node_name: Option<String>,
 }
 
 /// From which severity on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Floor {
+pub enum Floor {
     /// Warnings, and what is critical
     Warning,
     /// What is critical
@@ -470,7 +468,7 @@ pub(crate) enum Floor {
 
 /// Forms of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Output {
+pub enum Output {
     /// For people, on standard output
     Text,
     /// One JSON object a line, on standard output
