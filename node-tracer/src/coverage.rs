@@ -2,9 +2,9 @@
 
 use crate::{
     config::Pods,
-    detect::ghost_sandbox,
     source::ebpf::plan::{Choice, Mechanism, Plan},
 };
+use engine::detect::ghost_sandbox;
 use event::record::CoverageItem;
 
 /// One item for each signal of the kernel.

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 
 use crate::{
-    engine::orders,
-    law, repair, replay, report,
+    repair, replay, report,
     source::{self, logs},
 };
+use engine::{law, orders};
 
 /// One thing that is read.
 struct Target {

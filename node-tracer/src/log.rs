@@ -12,7 +12,8 @@ use std::{
 
 use tracing_subscriber::{filter::Targets, prelude::*};
 
-use crate::{progress, sink::Outlet, terminal};
+use crate::{progress, terminal};
+use sink::Outlet;
 
 /// How long the end waits for a reader of stderr.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -36,19 +36,12 @@ mod check;
 mod commands;
 mod config;
 mod coverage;
-mod detect;
-mod engine;
-mod explain;
 #[cfg(fuzzing)]
 mod fuzz;
 mod heartbeat;
 mod kube_events;
-#[cfg(any(test, fuzzing))]
-mod law;
 mod log;
 mod look;
-mod looks;
-mod model;
 mod notify;
 mod output;
 #[cfg(test)]
@@ -61,9 +54,7 @@ mod report;
 mod reservations;
 mod rules;
 mod scan;
-mod sink;
 mod source;
-mod summary;
 mod terminal;
 mod trace;
 

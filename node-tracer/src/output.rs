@@ -6,14 +6,10 @@ use std::{io, path::Path};
 
 use self::stdout::Stdout;
 
-use crate::{
-    config::Config,
-    progress,
-    sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald},
-    terminal,
-};
+use crate::{config::Config, progress, terminal};
 use cli::Output;
 use event::record::Record;
+use sink::{JournaldSink, JsonSink, Lines, Outlet, Sink, SinkError, TextSink, journald};
 
 /// One sink for each output; a `stream` keeps its preliminaries short.
 ///

@@ -33,15 +33,13 @@ use rustix::{
 
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::{
-    sink::{Shown as Written, Sink, SinkError},
-    terminal,
-};
+use crate::terminal;
 use event::{
     finding::State,
     record::{Body, Record},
     wording::{duration::length, escape::Printable, plural as words},
 };
+use sink::{Shown as Written, Sink, SinkError};
 
 /// What takes less is not worth a line.
 const FIRST: Duration = Duration::from_secs(1);

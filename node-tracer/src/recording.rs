@@ -23,7 +23,8 @@ pub(crate) use self::{
     recorder::{Recorder, RecordingError},
     tape::Opened,
 };
-use crate::{config::Node, detect::Settings};
+use crate::config::Node;
+use engine::detect::Settings;
 use event::{clock::Timestamp, record::CoverageItem};
 
 /// The `type` of the first line.

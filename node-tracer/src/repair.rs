@@ -46,11 +46,11 @@ use anyhow::Context as _;
 use crate::{
     config::{Config, Making, Repair},
     output,
-    sink::{Sink, json},
 };
 use event::record::Record;
 use event::repair::outcome::{Outcome, Totals};
 use event::repair::plan::{Plan, Reason, Withheld};
+use sink::{Sink, json};
 use sys::{
     apart,
     privileges::{self, Starter},

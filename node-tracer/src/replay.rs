@@ -22,10 +22,10 @@ use crate::{
     config, output,
     progress::Tally,
     recording::{Line, ReadError, Recording},
-    sink::{Sink, SinkError},
     source::logs::read::{Input, LogError, LogOptions},
 };
 use event::{Event, What, clock::steady, fault, wording::escape::Printable};
+use sink::{Sink, SinkError};
 
 /// What is read of a recording at a time.
 const BUFFER: usize = 1 << 20;

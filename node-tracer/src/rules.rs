@@ -4,7 +4,7 @@
 
 use std::io::{self, Write as _};
 
-use crate::sink::SinkError;
+use sink::SinkError;
 
 /// A rule and its page.
 macro_rules! page {

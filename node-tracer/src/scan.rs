@@ -11,15 +11,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     config::Config,
-    engine::Settings,
     look::{Differences, Looked, Looker},
-    looks::Looks,
     output,
     recording::{self, Note, Recorder},
     reservations::Reservations,
-    sink::Sink,
-    summary,
 };
+use engine::{Settings, looks::Looks, summary};
 use event::{
     Event, What,
     clock::Timestamp,
@@ -27,6 +24,7 @@ use event::{
     finding::{Severity, State},
     record::{CoverageItem, Record},
 };
+use sink::Sink;
 
 /// Pause between looks of a scan that goes on.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use std::{
 
 use rustix::termios::tcgetwinsize;
 
-use crate::sink::text::COLUMNS;
 use cli::{self, Color};
+use sink::text::COLUMNS;
 
 /// The narrowest and the widest that text is made for: in less it cannot be read,
 /// and more cannot be read either.

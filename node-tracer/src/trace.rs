@@ -36,7 +36,6 @@ use crate::{
     notify::Notify,
     progress,
     reservations::Reservations,
-    sink::metrics::{Metrics, server},
     source::{
         ebpf::{self, Attached, symbols::Symbols},
         kube::Credentials,
@@ -45,6 +44,7 @@ use crate::{
     },
 };
 use event::Event;
+use sink::metrics::{Metrics, server};
 use sys::{
     apart,
     privileges::{self, ATTACH, Starter, WRITE},

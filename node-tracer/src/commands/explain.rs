@@ -1,6 +1,5 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use crate::explain::{Asked, Hints, explain, parse};
 use crate::{
     config::Config,
     look::Looker,
@@ -8,6 +7,7 @@ use crate::{
     scan::Scan,
     source::procfs::{Owner, TaskEntry},
 };
+use engine::explain::{Asked, Hints, explain, parse};
 use event::{
     Netns, Task,
     finding::Severity,

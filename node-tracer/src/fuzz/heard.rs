@@ -10,7 +10,6 @@ use std::{
 use serde_json::Value;
 
 use super::secret;
-use crate::sink::{Shown, Sink, SinkError, TextSink, json};
 use event::{
     Event, What,
     clock::Timestamp,
@@ -18,6 +17,7 @@ use event::{
     record::{Body, Record, SCHEMA, Summary},
     wording::escape::is_hidden,
 };
+use sink::{Shown, Sink, SinkError, TextSink, json};
 
 /// What the story is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

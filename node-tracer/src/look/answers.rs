@@ -4,7 +4,6 @@
 use crate::coverage;
 use crate::{
     config::Pods,
-    model::{OWNERS, netns::NETNS},
     source::{
         bundles::{self, BundlesError},
         containers::{ContainersError, Existing},
@@ -13,6 +12,7 @@ use crate::{
         procfs::{NoAnswer, Procfs},
     },
 };
+use engine::model::{OWNERS, netns::NETNS};
 use event::{Event, What, clock::Timestamp, fault, record::CoverageItem};
 
 use super::Looked;

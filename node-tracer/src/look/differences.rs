@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Looked;
-use crate::model::{netns::NETNS, pods::deleted};
+use engine::model::{netns::NETNS, pods::deleted};
 use event::{Address, Event, Netns, Pod, Task, What, clock::Timestamp};
 
 /// What the last look found, as far as its going is an event. What could not

@@ -12,16 +12,16 @@ use std::{
     time::Duration,
 };
 
-use crate::{
+use crate::source::{
+    cni::running::Running,
+    hostlocal::{file_name, hand::Exact, parse},
+};
+use engine::{
     detect::{
         View,
         leaked_reservation::{self, Judge, Verdict},
     },
     model::{Model, attachment::ListedStore},
-    source::{
-        cni::running::Running,
-        hostlocal::{file_name, hand::Exact, parse},
-    },
 };
 use event::repair::plan::{Reason, Withheld};
 use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};

@@ -16,13 +16,7 @@ use std::{
 use super::judge::{self, Seen, Verdicts, withheld};
 use crate::{
     config::Config,
-    detect::View,
     look::Looker,
-    model::{
-        Model, TABLE_FULL,
-        netns::{NETNS, NetnsEntry, NetnsTable},
-        runtime::CRI,
-    },
     scan::Scan,
     source::{
         cni::running::{self, Running},
@@ -30,6 +24,14 @@ use crate::{
         hostlocal::hand::{Exact, Hand},
         procfs::Bounded,
         root::Root,
+    },
+};
+use engine::{
+    detect::View,
+    model::{
+        Model, TABLE_FULL,
+        netns::{NETNS, NetnsEntry, NetnsTable},
+        runtime::CRI,
     },
 };
 use event::repair::plan::Reason;
@@ -390,7 +392,7 @@ fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::Node;
+    use engine::testing::Node;
     use event::{Event, testing::*};
 
     fn are_all_read_of(story: &[Event]) -> bool {

@@ -15,7 +15,6 @@ use super::{
 use crate::{
     config::{Config, Undoing},
     look::Looker,
-    model::Model,
     scan::Scan,
     source::{
         cni::Configuration,
@@ -23,6 +22,7 @@ use crate::{
         root::Root,
     },
 };
+use engine::model::Model;
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use event::{
     What, fault,

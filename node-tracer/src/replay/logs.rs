@@ -27,7 +27,6 @@ use self::{
 use super::{Failure, Told};
 use crate::{
     output,
-    sink::{Sink, SinkError},
     source::logs::{
         block::Block,
         entry::Entry,
@@ -42,6 +41,7 @@ use event::{
     record::{Record, Summary},
     wording::escape::Printable,
 };
+use sink::{Sink, SinkError};
 
 /// Hosts of one story; lines of further ones are left out.
 const MAX_HOSTS: usize = 64;

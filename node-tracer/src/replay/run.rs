@@ -1,19 +1,15 @@
 //! One recorded run, being told again.
 
 use super::gaps::Gaps;
-use crate::{
-    engine::Engine,
-    looks::Looks,
-    recording::{Command, Header, Note},
-    sink::{Sink, SinkError},
-    summary,
-};
+use crate::recording::{Command, Header, Note};
+use engine::{Engine, looks::Looks, summary};
 use event::{
     Event, What,
     clock::Timestamp,
     finding::{Severity, State},
     record::{Body, CoverageItem, Record, Summary},
 };
+use sink::{Sink, SinkError};
 
 /// The cause under which damaged lines are counted.
 const DAMAGED: &str = "recording-damaged";

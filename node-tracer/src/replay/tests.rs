@@ -5,8 +5,9 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::testing::Node;
-use crate::{looks::Looks, recording::Note, sink::Shown};
+use crate::recording::Note;
+use engine::looks::Looks;
+use engine::testing::Node;
 use event::{
     Event, What,
     clock::Timestamp,
@@ -14,6 +15,7 @@ use event::{
     record::{CoverageItem, Record},
     testing::*,
 };
+use sink::Shown;
 
 /// Keeps what it is given.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sink::SinkError;
+use sink::SinkError;
 
 /// The page cannot be written. Each says what to do.
 #[derive(Debug, thiserror::Error)]

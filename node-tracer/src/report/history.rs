@@ -159,7 +159,7 @@ fn rank(finding: &Finding) -> impl Ord + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::Node;
+    use engine::testing::Node;
     use event::{
         finding::Rule,
         testing::{ghost_story, reserved, s, successor},

@@ -3,12 +3,12 @@
 use std::{cell::RefCell, rc::Rc};
 
 use super::{history::Findings, lanes::Lanes, prose::Calendar};
-use crate::sink::{Shown, Sink, SinkError};
 use event::{
     Event,
     clock::Timestamp,
     record::{Body, CoverageItem, Record, Summary},
 };
+use sink::{Shown, Sink, SinkError};
 
 /// All of a run that a page can show. Its parts bound themselves.
 #[derive(Debug, Default)]

@@ -10,19 +10,18 @@ use std::{
 
 use crate::{
     config::{Config, Node},
-    engine::{Engine, Settings, Watch},
     kube_events::KubeEvents,
     output::{self, Patient},
     recording::{self, Note, Opened, Recorder, RecordingError},
-    sink::{Outlet, SinkError, Weight, metrics::Metrics},
-    summary,
 };
+use engine::{Engine, Settings, Watch, summary};
 use event::{
     Event, What,
     clock::Timestamp,
     fault,
     record::{Body, CoverageItem, Record, Summary},
 };
+use sink::{Outlet, SinkError, Weight, metrics::Metrics};
 use sys::{clock as sysclock, privileges::Starter};
 
 /// Rules are applied at most this often, and at least once a second.

@@ -5,7 +5,6 @@ use std::{io, time::Duration};
 
 use crate::{
     config::{Config, Pods},
-    model::pods::{deleted, reference},
     progress,
     source::{
         kube::{self, Credentials, KubeError, Told, Watch},
@@ -13,6 +12,7 @@ use crate::{
         procfs::{Bounded, NoAnswer},
     },
 };
+use engine::model::pods::{deleted, reference};
 use event::{Event, Pod, What, fault};
 
 /// How long a trace waits for the API server before it goes on without. It

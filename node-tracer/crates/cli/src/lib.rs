@@ -3,6 +3,8 @@
 //! It needs nothing else of the tracer: `cargo xtask dist` makes the man pages and
 //! the completions of it.
 
+#![forbid(unsafe_code)]
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -4,6 +4,15 @@
 //! the record's frame around it, the `type: "event"` line of `-o json`. An
 //! event says what was seen and where it was seen, never what it means.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests read what is expected from files"
+    )
+)]
+
 pub mod clock;
 pub mod explanation;
 pub mod fault;

@@ -1,10 +1,8 @@
 //! One reservation of nobody's, and one thing at a time that keeps it.
 
 use super::*;
-use crate::{
-    detect::Settings,
-    repair::testing::{self, ID},
-};
+use crate::repair::testing::{self, ID};
+use engine::detect::Settings;
 use event::{Event, What, testing::*};
 
 /// When the look began: long after what the stories have reserved.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{log::Log, node::Node};
-use crate::summary;
+use engine::summary;
 use event::{
     record::{CoverageItem, Summary},
     wording::{escape::Printable, plural::counted},

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::log::Log;
-use crate::{
-    engine::{Engine, Settings},
-    source::logs::meaning::Meaning,
-};
+use crate::source::logs::meaning::Meaning;
+use engine::{Engine, Settings};
 use event::{
     Event, What,
     clock::Timestamp,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::testing::Node;
+use engine::testing::Node;
 use event::{Event, What, testing::*};
 
 fn lanes(events: &[Event]) -> Lanes {

@@ -4,7 +4,8 @@ use super::*;
 use event::PodRef;
 
 /// The rule's own lines.
-const LINES: &str = include_str!("../../../detect/sandbox_create_failed/cause/lines.txt");
+const LINES: &str =
+    include_str!("../../../../crates/engine/src/detect/sandbox_create_failed/cause/lines.txt");
 /// What healthy nodes say, and what is no matter of a pod's start.
 const NOTHING: &str = include_str!("nothing.txt");
 const ID: &str = "5f3c9a1be07d4c2288aa01f6b3d9e4470c1a2b3c4d5e6f708192a3b4c5d6e7f8";

@@ -1,0 +1,424 @@
+//! From what is known to what is wrong: one rule a file, each a pure function
+//! from a [`View`] to findings.
+//!
+//! A rule learns the time only through [`View::passed`], which notes when the
+//! answer will change: nothing has to be evaluated before that, or before the
+//! model changes.
+
+pub mod add_failed;
+pub mod blocked_task;
+pub mod cable;
+mod calls;
+mod common;
+pub mod del_retry;
+pub mod duplicate_address;
+pub mod events_lost;
+pub mod ghost_sandbox;
+pub mod leaked_reservation;
+mod links;
+pub mod missing_del;
+pub mod missing_gateway_neighbour;
+pub mod netns_teardown_stall;
+pub mod orphan_veth;
+pub mod own;
+pub mod pinned_netns;
+pub mod range_exhausted;
+mod rtnl;
+pub mod sandbox_churn;
+pub mod sandbox_create_failed;
+pub mod stack_hint;
+pub mod stale_del;
+pub mod trapped_device;
+
+use self::common::{
+    evidence, fd_label, held_since, is_dated, joined, kubectl_words, named, netns_of,
+    release_advice, shell_word, sleeps_in, socket_label, unknown_holder,
+};
+pub use self::common::{holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder};
+use event::wording::subjects::{pod_word, short_id, task_label};
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    time::Duration,
+};
+
+use self::{
+    cable::Cables, duplicate_address::AllShared, leaked_reservation::Judge, orphan_veth::Orphans,
+    pinned_netns::Unresolved,
+};
+use crate::model::{
+    Model, OWNERS,
+    netns::{NETNS, NetnsEntry, Serial, Wiring},
+    runtime::{CRI, SandboxList},
+};
+use event::{
+    ADDRESSES, Device, FdHolder, clock::Timestamp, finding::Finding, wording::plural::counted,
+};
+
+/// What the rules are told besides the model.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `/proc/sys/kernel/random/boot_id`: findings' IDs hold for one boot.
+    pub boot_id: String,
+    /// The node's name in Kubernetes.
+    pub node: String,
+    /// How long a task sleeps uninterruptibly before it counts as stuck.
+    pub stall_threshold: Duration,
+    /// All network namespaces were to be visited, as by a scan: one without
+    /// devices is one that could not be. A trace looks at single ones.
+    pub surveyed: bool,
+}
+
+/// The model at one moment.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// What is known.
+    pub model: &'a Model,
+    /// See [`Settings`].
+    pub settings: &'a Settings,
+    now: Timestamp,
+    /// A failure that may be over by the next try is told after that time.
+    patience: Duration,
+    next: Cell<Option<Timestamp>>,
+    // What several rules need, made when the first one asks.
+    list_is_of_node: OnceCell<bool>,
+    unseen: OnceCell<BTreeMap<IpAddr, Vec<&'a NetnsEntry>>>,
+    of_pods: OnceCell<HashMap<&'a str, Vec<&'a NetnsEntry>>>,
+    shared: OnceCell<AllShared<'a>>,
+    inner: RefCell<HashMap<Serial, bool>>,
+    judge: OnceCell<Option<Judge<'a>>>,
+    cables: OnceCell<Cables<'a>>,
+    orphans: OnceCell<Orphans<'a>>,
+    unresolved: OnceCell<Unresolved<'a>>,
+    /// Findings that there are besides those that are told.
+    left_out: Cell<usize>,
+}
+
+impl<'a> View<'a> {
+    /// A view of the model.
+    pub fn new(model: &'a Model, settings: &'a Settings, now: Timestamp) -> Self {
+        Self {
+            model,
+            settings,
+            now,
+            patience: Duration::ZERO,
+            next: Cell::new(None),
+            list_is_of_node: OnceCell::new(),
+            unseen: OnceCell::new(),
+            of_pods: OnceCell::new(),
+            shared: OnceCell::new(),
+            inner: RefCell::default(),
+            judge: OnceCell::new(),
+            cables: OnceCell::new(),
+            orphans: OnceCell::new(),
+            unresolved: OnceCell::new(),
+            left_out: Cell::new(0),
+        }
+    }
+
+    /// The same, in no hurry to tell of what the next try may end.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Whether it is too early to tell of what began then: the next try may
+    /// succeed.
+    pub fn is_early(&self, began: Timestamp) -> bool {
+        !self.patience.is_zero() && !self.passed(began.plus(self.patience))
+    }
+
+    /// Whether the next try may still be told of: what is read has not ended.
+    pub fn more_may_come(&self) -> bool {
+        !self.patience.is_zero()
+    }
+
+    /// Whether it is that late. If not, the rules are to be asked again then.
+    pub fn passed(&self, time: Timestamp) -> bool {
+        let passed = self.now >= time;
+        if !passed {
+            self.next
+                .set(Some(self.next.get().map_or(time, |next| next.min(time))));
+        }
+        passed
+    }
+
+    /// Whether the pod list can show that a pod is gone: it has the pods of this
+    /// node, and of the pod's Kubernetes namespace. Nobody has to vouch for
+    /// that if the list has some of them.
+    pub fn list_covers(&self, namespace: Option<&str>) -> bool {
+        let Some(list) = self.model.pods.list() else {
+            return false;
+        };
+        list.covers(namespace)
+            && *self.list_is_of_node.get_or_init(|| {
+                let is_listed = |entry: &NetnsEntry| {
+                    let pod = entry.sandbox.uid();
+                    pod.is_some_and(|uid| self.model.pods.listed_pod(uid).is_some())
+                };
+                list.is_of_node(&self.settings.node) || self.model.netns.live().any(is_listed)
+            })
+    }
+
+    /// Addresses that pods are called by and the kernel does not show.
+    fn unseen(&self) -> &BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
+        self.unseen.get_or_init(|| own::all_unseen(self))
+    }
+
+    /// The namespaces of a pod, sandboxes and what it has made for itself.
+    pub fn of_pod(&self, uid: &str) -> &[&'a NetnsEntry] {
+        let of_pods = self.of_pods.get_or_init(|| {
+            let mut of_pods: HashMap<_, Vec<_>> = HashMap::new();
+            for entry in self.model.netns.live() {
+                if let Some(uid) = entry.sandbox.uid() {
+                    of_pods.entry(uid).or_default().push(entry);
+                }
+            }
+            of_pods
+        });
+        of_pods.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Addresses that more than one namespace has, or is called by.
+    pub fn shared(&self) -> &AllShared<'a> {
+        self.shared
+            .get_or_init(|| duplicate_address::all_shared(self))
+    }
+
+    /// What tells reservations from leaks; `None` if too little is known.
+    pub fn judge(&self) -> Option<&Judge<'a>> {
+        self.judge.get_or_init(|| Judge::new(self)).as_ref()
+    }
+
+    /// Which end of a veth belongs to which.
+    pub fn cables(&self) -> &Cables<'a> {
+        self.cables.get_or_init(|| Cables::new(self.model))
+    }
+
+    /// Whether what a namespace has proves nothing: nobody names it, and it is a
+    /// user's. Root in a pod can make such, too, with any address; root of the
+    /// node alone can plug one into the host, as a runtime does for a pod with a
+    /// user namespace of its own, which is that pod's also when all have
+    /// forgotten it.
+    pub fn is_bystander(&self, entry: &NetnsEntry) -> bool {
+        entry.is_strangers() && (entry.is_users() || !self.cables().is_on_host(entry))
+    }
+
+    /// Whether such a namespace may be a pod's all the same: root has made it,
+    /// and for all that is known something leads out of it.
+    pub fn may_be_pods(&self, entry: &NetnsEntry) -> bool {
+        let leads_out = || {
+            let leads = |wiring: &Wiring, device: &Device| {
+                let to_host = wiring.leads_to_host(device);
+                to_host.unwrap_or(device.link_nsid.is_some())
+            };
+            let wiring = entry.wiring.as_ref();
+            wiring.is_none_or(|it| it.devices.iter().any(|device| leads(it, device)))
+        };
+        entry.is_strangers() && !entry.is_users() && leads_out()
+    }
+
+    /// Host ends that lead nowhere; see [`orphan_veth`].
+    fn orphans(&self) -> &Orphans<'a> {
+        self.orphans.get_or_init(|| orphan_veth::orphans(self))
+    }
+
+    /// Sandboxes that are known by the path of their namespace alone.
+    fn unresolved(&self) -> &Unresolved<'a> {
+        self.unresolved.get_or_init(|| Unresolved::new(self.model))
+    }
+
+    /// When a rule's answer changes although nothing happens.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.next.get()
+    }
+}
+
+/// Everything that is wrong, in no particular order.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let rules = [
+        duplicate_address::detect,
+        ghost_sandbox::detect,
+        stale_del::detect,
+        range_exhausted::detect,
+        netns_teardown_stall::detect,
+        trapped_device::detect,
+        missing_gateway_neighbour::detect,
+        add_failed::detect,
+        sandbox_create_failed::detect,
+        sandbox_churn::detect,
+        missing_del::detect,
+        del_retry::detect,
+        leaked_reservation::detect,
+        pinned_netns::detect,
+        blocked_task::detect,
+        orphan_veth::detect,
+        events_lost::detect,
+    ];
+    let mut all = Vec::new();
+    for rule in rules {
+        all.append(&mut rule(view));
+        if all.len() > MAX_FINDINGS {
+            // Always the same ones, so that none comes and goes.
+            all.sort_by(|a: &Finding, b| rank(a).cmp(&rank(b)));
+            let left_out = all.len() - MAX_FINDINGS;
+            view.left_out.set(view.left_out.get() + left_out);
+            all.truncate(MAX_FINDINGS);
+            all.shrink_to_fit();
+        }
+    }
+    all
+}
+
+/// Findings at a time, at most: the worst and the oldest. Each takes some KiB,
+/// twice, and nobody reads more.
+const MAX_FINDINGS: usize = 4_096;
+
+fn rank(finding: &Finding) -> impl Ord {
+    (Reverse(finding.severity), finding.since, &finding.id)
+}
+
+/// Addresses at most whose reservations are asked for because of CNI calls:
+/// each of them is looked for several times a second.
+const MAX_CALLED_FOR: usize = 64;
+
+/// Addresses that CNI calls were about and whose reservations matter: those of
+/// which nothing was said yet, so that each has its turn, and then the latest.
+pub fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
+    let rules = [
+        add_failed::addresses,
+        missing_del::addresses,
+        del_retry::addresses,
+    ];
+    let mut latest: BTreeMap<IpAddr, Timestamp> = BTreeMap::new();
+    for (since, address) in rules.iter().flat_map(|rule| rule(view)) {
+        let known = latest.entry(address).or_insert(since);
+        *known = since.max(*known);
+    }
+    let is_answered = |address| {
+        let known = view.model.allocations.get(address);
+        known.is_some_and(|known| known.answer.is_some())
+    };
+    let mut all: Vec<_> = latest.into_iter().collect();
+    if all.len() > MAX_CALLED_FOR {
+        all.sort_by_key(|(address, since)| (is_answered(*address), Reverse(*since), *address));
+        all.truncate(MAX_CALLED_FOR);
+    }
+    all.into_iter().map(|(address, _)| address).collect()
+}
+
+/// What the rules could not judge, and why.
+pub fn gaps(view: &View<'_>) -> Vec<String> {
+    let rules = [
+        duplicate_address::gap,
+        leaked_reservation::gap,
+        orphan_veth::gap,
+    ];
+    let left_out = Some(view.left_out.get()).filter(|count| *count > 0);
+    let left_out = left_out.map(|count| {
+        format!("{count} more findings: no more than {MAX_FINDINGS}, the worst, are told")
+    });
+    let gaps = rules.iter().filter_map(|rule| rule(view));
+    gaps.chain(left_out).collect()
+}
+
+/// What the runtime itself says, if it answers.
+fn heard(model: &Model) -> Option<&SandboxList> {
+    model.runtime.cri().filter(|_| model.failure(CRI).is_none())
+}
+
+/// The same if it is all: what is not on the list is not there.
+fn answering(model: &Model) -> Option<&SandboxList> {
+    heard(model).filter(|list| list.partial.is_none())
+}
+
+/// Whether the runtime was asked and has not told all: it may have any sandbox
+/// of which it has not told.
+fn is_half_heard(model: &Model) -> bool {
+    let asked = model.runtime.cri().is_some() || model.failure(CRI).is_some();
+    asked && answering(model).is_none()
+}
+
+/// Why the runtime itself says nothing, nothing new, or not all.
+fn silence(model: &Model) -> String {
+    let partial = || model.runtime.cri()?.partial.as_deref();
+    match (model.failure(CRI), partial()) {
+        (Some(failure), _) => format!("CRI does not answer: {}", failure.error),
+        (None, Some(why)) => format!("CRI does not list all: {why}"),
+        (None, None) => String::from("CRI was not asked"),
+    }
+}
+
+/// Namespaces that were found and could not be visited, the host's own
+/// included: what is in them is not known. Where nobody was to go through all of
+/// them, nothing is said of this. Nothing that was read tells the one from the
+/// other: a lock in the kernel can keep all of them from being visited.
+fn unread(view: &View<'_>) -> usize {
+    let unread = view.model.netns.live();
+    let unread = unread.filter(|entry| entry.wiring.is_none());
+    if view.settings.surveyed {
+        unread.count()
+    } else {
+        0
+    }
+}
+
+/// Why there may be namespaces besides those that were found, or addresses in
+/// them.
+fn unfound(model: &Model) -> Option<&str> {
+    let failure = model.failure(NETNS).or_else(|| model.failure(ADDRESSES))?;
+    Some(failure.error.as_str())
+}
+
+/// The source of [`ContainersListed`](crate::event::What::ContainersListed) that
+/// goes by cgroups.
+const CGROUP: &str = "cgroup";
+
+/// Why a container may live that only its cgroup shows. A trace makes no list:
+/// there each process's cgroup tells.
+fn unlisted(view: &View<'_>) -> Option<String> {
+    let model = view.model;
+    if let Some(failure) = model.failure(CGROUP) {
+        return Some(format!("the cgroups cannot be listed: {}", failure.error));
+    }
+    if let Some(why) = model.runtime.containers_partial(CGROUP) {
+        return Some(format!("not all cgroups were looked at: {why}"));
+    }
+    if let Some(failure) = model.failure(OWNERS) {
+        return Some(failure.error.clone());
+    }
+    let mut sources = model.runtime.container_sources();
+    let listed = sources.any(|(source, _)| source == CGROUP);
+    let missing = view.settings.surveyed && !listed;
+    missing.then(|| String::from("the cgroups were not listed"))
+}
+
+/// Why there may be addresses, and holders of them, that are not known: a
+/// namespace could not be visited, or not even be found.
+pub fn blindness(view: &View<'_>) -> Option<String> {
+    let unread = match unread(view) {
+        0 => None,
+        number => Some(format!(
+            "{} could not be read",
+            counted(number, "network namespace")
+        )),
+    };
+    let unfound = unfound(view.model).map(str::to_owned);
+    let why: Vec<String> = unread.into_iter().chain(unfound).collect();
+    (!why.is_empty()).then(|| why.join("; "))
+}
+
+/// What nsenter(1) is to be given to enter a namespace.
+fn way_in(entry: &NetnsEntry) -> Option<String> {
+    let task = || entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
+    let mount = entry.mounts.first().map(|path| shell_word(path));
+    mount
+        .or_else(|| Some(format!("/proc/{}/ns/net", task()?.tid)))
+        .or_else(|| {
+            let FdHolder { pid, fd, .. } = entry.fds.first()?;
+            Some(format!("/proc/{pid}/fd/{fd}"))
+        })
+        .map(|path| format!("--net={path}"))
+}

@@ -1,0 +1,161 @@
+//! add-failed: CNI ADD fails for a pod's sandbox, so the pod does not start.
+//!
+//! One finding a pod, whichever sandbox it is tried with: the kubelet makes a
+//! new one each time. Once is a warning, as a plugin that starts together with
+//! the node fails once or twice; from [`MANY`] times on it is critical. It is
+//! over when the plugin that failed succeeds for the pod, when the pod is gone,
+//! or when nothing was tried for [`SILENCE`].
+//!
+//! The `cause` is one of those that sandbox-create-failed has; what exactly the
+//! plugin complains of ([`cause`]) decides on the remedy. Where it is an address
+//! that somebody else has, [`rival`] says who.
+
+mod advice;
+mod cause;
+mod rival;
+mod telling;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+pub(super) use self::cause::Complaint;
+use self::rival::Rival;
+use super::{
+    View,
+    calls::{SILENCE, pod_gone},
+    is_routable, named,
+    sandbox_create_failed::Cause,
+};
+use crate::model::calls::{AttachmentCalls, End, Failing, PodCalls};
+use event::{PodRef, clock::Timestamp, finding::Finding};
+
+/// So many failures are more than a plugin's bad start.
+const MANY: u64 = 3;
+/// Addresses that are looked for in one message.
+const ADDRESSES: usize = 4;
+
+/// A pod that gets no network.
+struct Failed<'a> {
+    calls: &'a PodCalls,
+    /// The interface that fails, and how.
+    ifname: &'a str,
+    failing: &'a Failing,
+    /// The attachment of the last sandbox.
+    attachment: Option<&'a AttachmentCalls>,
+    pod: PodRef,
+    cause: Cause,
+    complaint: Complaint,
+    /// Who has the address that it should get.
+    rivals: Vec<Rival<'a>>,
+}
+
+/// One finding a pod.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let failed = view
+        .model
+        .calls
+        .restless_pods()
+        .filter_map(|pod| Failed::of(view, pod));
+    let told = failed
+        .filter(|failed| failed.failing.times >= MANY || !view.is_early(failed.failing.since));
+    told.map(|failed| failed.finding(view)).collect()
+}
+
+/// Addresses whose reservations have to be asked for, each with when that came
+/// to matter.
+pub fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
+    let failed = view
+        .model
+        .calls
+        .restless_pods()
+        .filter_map(|pod| Failed::of(view, pod));
+    let addresses = failed.flat_map(|failed| {
+        let since = failed.failing.since;
+        let rivals = failed.rivals.into_iter();
+        rivals.map(move |rival| (since, rival.address))
+    });
+    addresses.collect()
+}
+
+/// The interface whose ADD failed last, if it still fails.
+pub(super) fn failing<'a>(view: &View<'_>, pod: &'a PodCalls) -> Option<(&'a str, &'a Failing)> {
+    let all = pod.failing.iter();
+    let open = all.filter(|(_, failing)| !view.passed(failing.end.at.plus(SILENCE)));
+    let (ifname, failing) = open.max_by_key(|(_, failing)| failing.end.at)?;
+    match pod_gone(view, &pod.pod, failing.end.at) {
+        Some(_) => None,
+        None => Some((ifname, failing)),
+    }
+}
+
+impl<'a> Failed<'a> {
+    fn of(view: &View<'a>, calls: &'a PodCalls) -> Option<Self> {
+        let (ifname, failing) = failing(view, calls)?;
+        let attachment = view.model.calls.get(&failing.last_id, ifname);
+        let children = || children_of(attachment);
+        let own = Complaint::of(&failing.end);
+        let mut failed = Self {
+            calls,
+            ifname,
+            failing,
+            attachment,
+            pod: named(view.model, &calls.pod),
+            cause: Cause::of_call(&failing.end, children()),
+            complaint: match own {
+                Complaint::Other => children()
+                    .map(Complaint::of)
+                    .find(|child| *child != own)
+                    .unwrap_or(own),
+                own => own,
+            },
+            rivals: Vec::new(),
+        };
+        if failed.complaint == Complaint::AddressInUse {
+            let addresses = failed.wanted();
+            let own = &failing.last_id;
+            let rivals = addresses.into_iter().map(|each| Rival::of(view, each, own));
+            failed.rivals = rivals.collect();
+        }
+        Some(failed)
+    }
+
+    /// The addresses that it should have got: the first one of the message, or
+    /// else what the plugin's own IPAM gave it.
+    fn wanted(&self) -> Vec<IpAddr> {
+        let error = self.failing.end.error.as_ref();
+        let told = error.and_then(|error| {
+            let details = error.details.as_deref().unwrap_or_default();
+            let both = [error.msg.as_str(), details];
+            both.into_iter().flat_map(addresses_in).next()
+        });
+        if let Some(told) = told {
+            return vec![told];
+        }
+        let plugins = self.attachment.into_iter().flat_map(|each| &each.plugins);
+        let results = plugins.filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref());
+        let given: BTreeSet<IpAddr> = results.flat_map(|result| result.ips.clone()).collect();
+        let given = given.into_iter().filter(|address| is_routable(*address));
+        given.take(ADDRESSES).collect()
+    }
+}
+
+/// How plugins failed that the one that fails has called.
+fn children_of(attachment: Option<&AttachmentCalls>) -> impl Iterator<Item = &End> {
+    let plugins = attachment.into_iter().flat_map(|each| &each.plugins);
+    let children = plugins.filter(|plugin| plugin.delegated);
+    children.filter_map(|plugin| plugin.add.as_ref()?.failure())
+}
+
+/// Addresses of pods in a text, in order.
+fn addresses_in(text: &str) -> impl Iterator<Item = IpAddr> {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    let words = text.split(move |c: char| !is_part(c));
+    // `IP:10.0.0.5` leaves `:10.0.0.5`, and a sentence ends with a full stop.
+    let parsed = words.filter_map(|word| {
+        let bare = word.trim_start_matches(':').trim_end_matches(['.', ':']);
+        word.parse().ok().or_else(|| bare.parse().ok())
+    });
+    parsed.filter(|address| is_routable(*address))
+}
+
+#[cfg(test)]
+mod tests;

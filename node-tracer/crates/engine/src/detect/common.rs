@@ -1,0 +1,333 @@
+//! What findings have in common: claims, holders, and words for things that
+//! more than one rule names.
+
+use std::{net::IpAddr, path::Path};
+
+use super::stack_hint;
+use crate::model::{
+    Model,
+    netns::{HeldAddress, NetnsEntry},
+    task::Blocked,
+};
+use event::wording::subjects::task_label;
+use event::{
+    FdHolder, PodRef, Task,
+    clock::Timestamp,
+    finding::{Evidence, FindingNetns, Holder},
+    sleep,
+};
+
+/// A claim.
+pub(super) fn evidence(claim: impl Into<String>, source: &str, at: Timestamp) -> Evidence {
+    Evidence {
+        claim: claim.into(),
+        source: source.to_owned(),
+        at,
+    }
+}
+
+/// A namespace as findings name it.
+pub(super) fn netns_of(entry: &NetnsEntry) -> FindingNetns {
+    FindingNetns {
+        id: entry.id,
+        paths: entry.paths.iter().cloned().collect(),
+    }
+}
+
+/// A namespace's pod, with the name that the lists have for its UID.
+pub fn pod_of(model: &Model, entry: &NetnsEntry) -> Option<PodRef> {
+    entry.sandbox.pod.as_ref().map(|pod| named(model, pod))
+}
+
+pub(super) fn named(model: &Model, pod: &PodRef) -> PodRef {
+    let listed = pod.uid.as_deref().and_then(|uid| model.pods.pod(uid));
+    match listed {
+        Some(listed) if pod.name.is_none() => PodRef {
+            namespace: Some(listed.namespace.clone()),
+            name: Some(listed.name.clone()),
+            uid: pod.uid.clone(),
+        },
+        _ => pod.clone(),
+    }
+}
+
+/// What keeps a namespace: stuck tasks first, then other tasks, then mounts,
+/// then descriptors.
+pub fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
+    let mut stuck = stuck_in(model, entry);
+    stuck.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
+    let is_stuck = |task: &Task| stuck.iter().any(|blocked| blocked.is(task));
+    let mut others: Vec<&Task> = entry.tasks.iter().filter(|task| !is_stuck(task)).collect();
+    others.sort_by_key(|task| (task.pid, task.tid));
+    let stuck = stuck.iter().take(event::MAX_HOLDERS);
+    stuck
+        .map(|blocked| stuck_holder(blocked))
+        .chain(others.into_iter().map(task_holder))
+        .chain(
+            entry
+                .mounts
+                .iter()
+                .map(|path| Holder::Mount { path: path.clone() }),
+        )
+        .chain(
+            entry
+                .fds
+                .iter()
+                .map(|FdHolder { pid, fd, comm }| Holder::Fd {
+                    pid: *pid,
+                    fd: *fd,
+                    comm: comm.clone(),
+                }),
+        )
+        .chain(
+            entry
+                .sockets
+                .iter()
+                .map(|FdHolder { pid, fd, comm }| Holder::Socket {
+                    pid: *pid,
+                    fd: *fd,
+                    comm: comm.clone(),
+                }),
+        )
+        .collect()
+}
+
+/// Since when a namespace has an address, as well as that is known: by the
+/// kernel's own time; else, for one that was there when first looked at, since
+/// the end of the CNI ADD that libcni remembers.
+pub(super) fn held_since(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Timestamp {
+    let made = held.made.filter(|made| *made <= held.since);
+    let added = || added(model, entry, held).filter(|added| *added < held.since);
+    made.or_else(added).unwrap_or(held.since)
+}
+
+/// Whether [`held_since`] is when the namespace got the address, and not when
+/// somebody looked.
+pub(super) fn is_dated(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
+    !held.found || held.made.is_some() || added(model, entry, held).is_some()
+}
+
+/// When the CNI ADD ended that gave an address, if libcni remembers it.
+fn added(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Option<Timestamp> {
+    let id = entry.sandbox.id.as_deref().filter(|_| held.found);
+    let adds = id.into_iter().flat_map(|id| model.cni.of_container(id));
+    let adds = adds.filter(|add| add.ips.contains(&held.address.address));
+    adds.map(|add| add.written).max()
+}
+
+/// The stuck tasks in a namespace.
+pub fn stuck_in<'a>(model: &'a Model, entry: &'a NetnsEntry) -> Vec<&'a Blocked> {
+    let mut stuck: Vec<&Blocked> = model.blocked.in_netns(entry.id).collect();
+    for blocked in entry
+        .tasks
+        .iter()
+        .filter_map(|task| model.blocked.get(task))
+    {
+        // Its namespace could not be read when it was found stuck.
+        if blocked.netns.is_none() {
+            stuck.push(blocked);
+        }
+    }
+    stuck
+}
+
+pub fn task_holder(task: &Task) -> Holder {
+    Holder::Task {
+        pid: task.pid,
+        tid: task.tid,
+        comm: task.comm.clone(),
+        state: task.state,
+        since: None,
+        wchan: None,
+        stack: Vec::new(),
+        container_id: task.container_id.clone(),
+        not_stuck: task.not_stuck,
+        first_seen: false,
+    }
+}
+
+pub fn stuck_holder(blocked: &Blocked) -> Holder {
+    let Blocked {
+        task,
+        since,
+        found,
+        wchan,
+        stack,
+        ..
+    } = blocked;
+    Holder::Task {
+        pid: task.pid,
+        tid: task.tid,
+        comm: task.comm.clone(),
+        state: Some('D'),
+        since: Some(*since),
+        wchan: wchan.clone(),
+        stack: stack.clone(),
+        container_id: task.container_id.clone(),
+        not_stuck: None,
+        first_seen: *found,
+    }
+}
+
+/// `descriptor 7 of cni-daemon (4242)`
+pub(super) fn fd_label(holder: &FdHolder) -> String {
+    let FdHolder { pid, fd, comm } = holder;
+    match comm {
+        Some(comm) => format!("descriptor {fd} of {comm} ({pid})"),
+        None => format!("descriptor {fd} of process {pid}"),
+    }
+}
+
+/// `socket 7 of node-agent (4242)`
+pub(super) fn socket_label(holder: &FdHolder) -> String {
+    fd_label(holder).replacen("descriptor", "socket", 1)
+}
+
+/// What is not known of a namespace that has no holder that can be found.
+pub(super) fn unknown_holder(whose: &str) -> String {
+    format!("what holds {whose}: no task, mount or descriptor was found; a socket can")
+}
+
+/// ` in request_wait_answer`, if it is known.
+pub(super) fn sleeps_in(blocked: &Blocked) -> String {
+    let function = sleep::function(&blocked.stack, blocked.wchan.as_deref());
+    function
+        .map(|function| format!(" in {function}"))
+        .unwrap_or_default()
+}
+
+/// How to find out what a stuck task waits for, and how to end it, in steps.
+pub(super) fn release_advice(blocked: &Blocked) -> Vec<String> {
+    let hint = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref());
+    let task = task_label(&blocked.task);
+    let tid = blocked.task.tid;
+    let Some(hint) = hint else {
+        return vec![format!(
+            "find out what {task} waits for (cat /proc/{tid}/stack; its mounts: \
+             cat /proc/{tid}/mountinfo) and end that wait; it may take no signal until then"
+        )];
+    };
+    let steps = hint.release.iter().enumerate();
+    steps
+        .map(|(place, step)| {
+            let step = step.replace("TID", &tid.to_string());
+            match place {
+                0 => format!("{task} {}: {step}", hint.waits),
+                _ => step,
+            }
+        })
+        .collect()
+}
+
+/// Names with commas.
+pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items
+        .into_iter()
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A path as a word of a shell command.
+pub(super) fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,".contains(c);
+    if text.chars().all(plain) && !text.is_empty() {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// `-n NAMESPACE NAME`, for kubectl; only from names that are names.
+pub(super) fn kubectl_words(pod: &PodRef) -> Option<String> {
+    let is_name = |text: &&String| {
+        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
+        !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain)
+    };
+    let namespace = pod.namespace.as_ref().filter(is_name)?;
+    let name = pod.name.as_ref().filter(is_name)?;
+    Some(format!("-n {namespace} {name}"))
+}
+
+/// An address that a pod can have as its own.
+pub fn is_routable(address: IpAddr) -> bool {
+    let local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local()
+                || v6
+                    .to_ipv4_mapped()
+                    .is_some_and(|v4| !is_routable(IpAddr::V4(v4)))
+        }
+    };
+    !(local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use event::wording::subjects::{pod_word, short_id};
+
+    #[test]
+    fn only_addresses_that_are_a_pods_own_count() {
+        for own in ["10.0.0.5", "198.18.0.1", "fd00::5", "2001:db8::1"] {
+            assert!(is_routable(own.parse().unwrap()), "{own}");
+        }
+        for not in [
+            "127.0.0.1",
+            "169.254.20.10",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(!is_routable(not.parse().unwrap()), "{not}");
+        }
+    }
+
+    #[test]
+    fn ids_are_cut_as_crictl_cuts_them() {
+        assert_eq!(short_id("0123456789abcdef"), "0123456789abc");
+        for whole in ["", "0123456789abc", "short"] {
+            assert_eq!(short_id(whole), whole);
+        }
+        assert_eq!(short_id("\u{e4}bcdefghijklmno"), "\u{e4}bcdefghijklm");
+    }
+
+    #[test]
+    fn a_pod_of_which_only_the_uid_is_known_is_called_a_pod_once() {
+        let bare = PodRef {
+            uid: Some("1111".into()),
+            ..PodRef::default()
+        };
+        assert_eq!(
+            format!("the deleted pod {}", pod_word(&bare)),
+            "the deleted pod 1111"
+        );
+    }
+
+    #[test]
+    fn foreign_names_do_not_leave_their_place_in_a_command() {
+        assert_eq!(
+            shell_word(Path::new("/run/netns/cni-1")),
+            "/run/netns/cni-1"
+        );
+        assert_eq!(
+            shell_word(Path::new("/a b'; rm -rf /")),
+            r"'/a b'\''; rm -rf /'"
+        );
+        let pod = |name: &str| PodRef {
+            namespace: Some("shop".into()),
+            name: Some(name.into()),
+            uid: None,
+        };
+        assert_eq!(kubectl_words(&pod("a-1")).unwrap(), "-n shop a-1");
+        assert_eq!(kubectl_words(&pod("$(reboot)")), None);
+        assert_eq!(kubectl_words(&pod("--all")), None);
+    }
+}

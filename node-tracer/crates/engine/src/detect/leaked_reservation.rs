@@ -1,0 +1,346 @@
+//! leaked-reservation: addresses that a store of reservations keeps for
+//! containers that do not exist. Nobody will call CNI DEL for them any more; who
+//! else gives them back depends on the store.
+//!
+//! A namespace that could not be visited, or not even be found, can have any
+//! address, a ghost's among them: then nothing is certain, and no file is to be
+//! moved.
+//!
+//! What counts as a container that exists is [`judge`]'s. That a DEL was missed
+//! is another rule's; this one looks at what is left.
+
+mod advice;
+mod judge;
+mod others;
+
+use std::collections::BTreeMap;
+
+pub(super) use self::advice::{is_plain, move_away};
+pub use self::judge::{Doubt, Judge, Proof, Verdict};
+use super::{View, evidence, short_id, silence};
+use crate::model::attachment::ListedStore;
+use event::{
+    Reservation, Store, StoreKind,
+    finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
+    wording::plural::counted,
+};
+
+/// Reservations that are listed one by one.
+const LISTED: usize = 4_096;
+/// Those of them that are claimed one by one.
+const TOLD: usize = 3;
+/// Where Terway's delegate keeps its reservations, whatever the configuration
+/// says.
+pub const FLAT: &str = "/var/lib/cni/networks";
+
+/// Plugins that take networks from the API server.
+const META: [&str; 4] = ["multus", "multus-shim", "danm", "genie"];
+
+/// A store with leaked reservations.
+struct Leak<'v, 'a> {
+    view: &'v View<'a>,
+    judge: &'v Judge<'a>,
+    listed: &'a ListedStore,
+    /// The leaked ones, oldest first.
+    leaked: Vec<&'a Reservation>,
+    /// The others, by what shows that they are in use.
+    live: BTreeMap<Proof<'a>, usize>,
+    /// Those that may be in the making.
+    young: usize,
+    /// Whether somebody of whom nothing tells has an address of it.
+    has_strangers: bool,
+    /// Those of which it cannot be told, by why.
+    untold: BTreeMap<Doubt, usize>,
+}
+
+/// One finding a store.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let Some(judge) = view.judge() else {
+        return Vec::new();
+    };
+    let stores = view.model.cni.stores();
+    stores
+        .filter_map(|listed| Leak::of(view, judge, listed))
+        .map(|leak| leak.finding())
+        .collect()
+}
+
+/// Whether no network that is configured gives a store's addresses out, and
+/// none of its containers exists.
+pub fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
+    // That is soon known, and mostly enough.
+    if !is_unnamed(view, &listed.store) {
+        return false;
+    }
+    let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
+    leak.is_some_and(|leak| leak.is_left_over())
+}
+
+/// Whether no network that is configured keeps its reservations in a store, as
+/// far as the configuration is known.
+fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
+    let cni = &view.model.cni;
+    let Some(networks) = cni.networks() else {
+        return false;
+    };
+    let path = &store.path;
+    let flat = path.as_os_str() == FLAT
+        && networks
+            .iter()
+            .any(|network| network.plugin.starts_with("terway"));
+    let named = match store.kind {
+        StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
+        other => networks.iter().any(|network| other.serves(network)),
+    };
+    // Multus has networks in the API that no file of the node names.
+    let elsewhere = networks
+        .iter()
+        .any(|network| META.contains(&network.plugin.as_str()));
+    !named && !elsewhere && cni.unread().next().is_none()
+}
+
+/// Why stores that were listed could not be judged.
+pub fn gap(view: &View<'_>) -> Option<String> {
+    let mut stores = view.model.cni.stores();
+    let any = stores.any(|listed| !listed.store.reservations.is_empty());
+    let Some(judge) = view.judge() else {
+        return any.then(|| {
+            format!(
+                "leaked-reservation: {}, and no list of containers by cgroup either: which \
+                 reservations are leaked cannot be told",
+                silence(view.model)
+            )
+        });
+    };
+    let mut stores = view.model.cni.stores();
+    let stale = stores.find(|listed| {
+        let reservations = &listed.store.reservations;
+        !reservations.is_empty() && !judge.can_judge(listed)
+    })?;
+    let path = stale.store.path.display();
+    let why = match stale.store.kind {
+        StoreKind::HostLocal => "was listed before the containers were",
+        _ => "cannot be read any more",
+    };
+    Some(format!(
+        "leaked-reservation: {path} {why}; what has been given back since cannot be told from leaks"
+    ))
+}
+
+impl<'v, 'a> Leak<'v, 'a> {
+    fn of(view: &'v View<'a>, judge: &'v Judge<'a>, listed: &'a ListedStore) -> Option<Self> {
+        if !judge.can_judge(listed) {
+            return None;
+        }
+        let mut leak = Leak {
+            view,
+            judge,
+            listed,
+            leaked: Vec::new(),
+            live: BTreeMap::new(),
+            young: 0,
+            has_strangers: false,
+            untold: BTreeMap::new(),
+        };
+        for reservation in &listed.store.reservations {
+            match judge.of(view, reservation) {
+                Verdict::Live(proof) => {
+                    *leak.live.entry(proof).or_default() += 1;
+                    let mut with = view.model.netns.with_address(reservation.address);
+                    leak.has_strangers |= with.any(|entry| entry.sandbox.id.is_none());
+                }
+                Verdict::Young => leak.young += 1,
+                Verdict::Leaked => leak.leaked.push(reservation),
+                Verdict::Untold(doubt) => *leak.untold.entry(doubt).or_default() += 1,
+            }
+        }
+        leak.leaked
+            .sort_by_key(|each| (each.modified, each.address));
+        (!leak.leaked.is_empty()).then_some(leak)
+    }
+
+    fn store(&self) -> &'a Store {
+        &self.listed.store
+    }
+
+    /// No network that is configured keeps its reservations here, and none of
+    /// the containers exists: it is left over from an earlier CNI. Its addresses
+    /// may be in use all the same, given out by another network to sandboxes that
+    /// are known. Other programs (buildkit) have stores and configurations of
+    /// their own.
+    fn is_left_over(&self) -> bool {
+        let others = |proof: &Proof<'_>| *proof == Proof::Address;
+        let unused = self.live.keys().all(others) && self.young == 0 && !self.has_strangers;
+        unused && is_unnamed(self.view, self.store())
+    }
+
+    fn finding(&self) -> Finding {
+        let path = &self.store().path;
+        let subject = path.to_string_lossy();
+        let told = self.leaked.iter().take(LISTED);
+        Finding {
+            rule: Rule::LeakedReservation,
+            severity: match self.is_left_over() || !self.judge.is_certain() {
+                true => Severity::Info,
+                false => Severity::Warning,
+            },
+            id: finding_id(
+                &self.view.settings.boot_id,
+                Rule::LeakedReservation,
+                &subject,
+            ),
+            since: self
+                .leaked
+                .first()
+                .map_or(self.listed.at, |oldest| oldest.modified),
+            title: self.title(),
+            pod: None,
+            sandbox_id: None,
+            netns: None,
+            addresses: told.clone().map(|each| each.address).collect(),
+            holders: Vec::new(),
+            evidence: self.evidence(),
+            unknown: self.unknown(),
+            advice: self.advice(),
+            detail: Detail {
+                reservations: told.map(|each| record(each)).collect(),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn title(&self) -> String {
+        let all = self.store().reservations.len();
+        let leaked = self.leaked.len();
+        let is = if leaked == 1 { "is" } else { "are" };
+        let of = match (leaked, self.judge.is_vouched()) {
+            (1, true) => "of a container that no longer exists",
+            (_, true) => "of containers that no longer exist",
+            (1, false) => "of a container of which no cgroup is left",
+            (_, false) => "of containers of which no cgroup is left",
+        };
+        let perhaps = if self.judge.is_blind() {
+            "; not every network namespace could be asked for the address"
+        } else if self.judge.is_half_seen() {
+            "; what could show that they live was not all there to read"
+        } else {
+            ""
+        };
+        let unused = match self.is_left_over() {
+            true => "; no configured network uses it",
+            false => "",
+        };
+        format!(
+            "{leaked} of {} in {} {is} {of}{unused}{perhaps}",
+            counted(all, "reservation"),
+            self.store().path.display()
+        )
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let store = self.store().kind.as_str();
+        let at = self.listed.at;
+        let all = counted(self.store().reservations.len(), "reservation");
+        let path = self.store().path.display();
+        let mut claims = vec![evidence(format!("{path} has {all}"), store, at)];
+        for (proof, number) in &self.live {
+            let (what, source, at) = self.judge.words(*proof, at);
+            claims.push(evidence(format!("{number} of them: {what}"), source, at));
+        }
+        if self.young > 0 {
+            let claim = format!(
+                "{} of them: no container yet, but younger than a minute; they may be in the \
+                 making",
+                self.young
+            );
+            claims.push(evidence(claim, store, at));
+        }
+        for (doubt, number) in &self.untold {
+            let claim = format!(
+                "{number} of them: no container of that ID, but {}",
+                doubt.words()
+            );
+            claims.push(evidence(claim, store, at));
+        }
+        let leaked = self.leaked.len();
+        let known = self.judge.basis();
+        let claim = format!("{leaked} of them: no container of that ID in any of: {known}");
+        claims.push(evidence(claim, "tracer", at));
+        let is_empty = |each: &&&Reservation| each.holder.container_id.is_empty();
+        let empty = self.leaked.iter().filter(is_empty).count();
+        if empty > 0 {
+            let claim =
+                format!("{empty} of these: the file is empty, so no CNI DEL can ever give it back");
+            claims.push(evidence(claim, store, at));
+        }
+        // The oldest ones and the newest.
+        let newest = self.leaked.iter().skip(TOLD - 1).next_back();
+        for each in self.leaked.iter().take(TOLD - 1).chain(newest) {
+            claims.push(evidence(reserved(each), store, each.modified));
+        }
+        if self.is_left_over() {
+            let claim =
+                "the store is no longer in use: the CNI configuration names no network with it, \
+                 and none of its containers exists"
+                    .to_owned();
+            claims.push(evidence(claim, "cni", at));
+        }
+        claims
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let mut unknown = self.judge.doubts();
+        if let [first, more @ ..] = self.store().unread.as_slice() {
+            let more = match more.len() {
+                0 => String::new(),
+                n => format!(", and {n} more"),
+            };
+            unknown.push(format!("what could not be read in it: {first}{more}"));
+        }
+        if self.leaked.len() > LISTED {
+            let more = self.leaked.len() - LISTED;
+            unknown.push(format!(
+                "which the other {more} are: only {LISTED} are listed"
+            ));
+        }
+        let teller = match self.store().kind {
+            StoreKind::HostLocal => "a file",
+            _ => "the store",
+        };
+        unknown.push(format!(
+            "since when: {teller} tells when it was reserved, not when its container went"
+        ));
+        unknown
+    }
+}
+
+fn reserved(each: &Reservation) -> String {
+    let address = each.address;
+    let holder = &each.holder;
+    let ifname = holder.ifname.as_deref().unwrap_or_default();
+    let pod = holder
+        .pod
+        .as_ref()
+        .map(|pod| format!(" of {}", pod.label()));
+    let pod = pod.unwrap_or_default();
+    match (holder.container_id.as_str(), ifname) {
+        ("", _) => format!("{address} was reserved for nobody: the file is empty"),
+        (id, "") => format!("{address} was reserved for {}{pod}", short_id(id)),
+        (id, ifname) => format!(
+            "{address} was reserved for {} ({ifname}){pod}",
+            short_id(id)
+        ),
+    }
+}
+
+fn record(each: &Reservation) -> LeakedReservation {
+    LeakedReservation {
+        path: each.holder.path.clone(),
+        address: each.address,
+        container_id: each.holder.container_id.clone(),
+        ifname: each.holder.ifname.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

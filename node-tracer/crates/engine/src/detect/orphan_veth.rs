@@ -1,0 +1,331 @@
+//! orphan-veth: the host's end of a pod's cable, with nothing at the other end.
+//!
+//! The kernel removes both ends of a veth together, so the other end is
+//! somewhere: in a namespace that could not be found (its last holder is a
+//! socket, or the kernel), or back on the host. As long as the host's end has a
+//! route or is a port of a bridge, traffic for a pod that gets the address
+//! later goes there.
+//!
+//! Only devices that something shows to be a pod's are told of ([`sign`]): a
+//! CNI plugin has answered with it, a single address is routed to it, it is a
+//! port of the pods' bridge or switch, or its name is one that only a CNI gives.
+//! The veths of docker, podman, LXC and systemd-nspawn are not a pod's. Nothing
+//! is said of one whose other end may be in a namespace that could not be read
+//! or is being taken down. Ends in a ghost or a pinned namespace are those
+//! findings'.
+//!
+//! A namespace whose last reference is gone has no name any more: a look cannot
+//! find it while it waits to be taken down, and so its end of the cable is
+//! nowhere. One look cannot tell that from an orphan. It is a warning only if it
+//! does harm in either case (traffic still goes there), nothing is known to be
+//! dying, all that can lead to a namespace could be looked through, and the
+//! runtime, if it was asked, has told of all its sandboxes; else it is worth
+//! knowing.
+
+mod sign;
+
+use std::net::IpAddr;
+
+use self::sign::{Sign, Signs};
+use super::{
+    View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of, shell_word,
+    silence, unfound,
+};
+use crate::model::netns::{NetnsEntry, Wiring};
+use event::{
+    Device,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    wording::plural::counted,
+};
+
+/// A host's end that leads nowhere.
+#[derive(Debug)]
+struct Orphan<'a> {
+    entry: &'a NetnsEntry,
+    wiring: &'a Wiring,
+    device: &'a Device,
+    /// The other end, if it is in the same namespace.
+    beside: Option<&'a Device>,
+    /// What shows that it is a pod's.
+    sign: Sign<'a>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Orphans<'a> {
+    found: Vec<Orphan<'a>>,
+    /// Those whose other end may be where nobody could look.
+    undecided: usize,
+    /// Namespaces whose devices are not known.
+    unread: usize,
+}
+
+/// One finding a device.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let orphans = view.orphans().found.iter();
+    orphans.map(|orphan| orphan.finding(view)).collect()
+}
+
+/// Why some could not be judged.
+pub fn gap(view: &View<'_>) -> Option<String> {
+    let Orphans {
+        undecided, unread, ..
+    } = view.orphans();
+    (*undecided > 0).then(|| {
+        format!(
+            "orphan-veth: the devices of {} could not be read; the other end of {} may be there",
+            counted(*unread, "network namespace"),
+            counted(*undecided, "veth"),
+        )
+    })
+}
+
+/// Looks at every end of a cable that is a pod's as far as anything shows.
+pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
+    let model = view.model;
+    // A trace is told of the host's devices now and then, not of each that goes.
+    if !view.settings.surveyed {
+        return Orphans::default();
+    }
+    let dying = model.netns.all_dying().map(|(entry, _)| entry);
+    let all = model.netns.live().chain(dying);
+    let mut orphans = Orphans {
+        unread: all.filter(|entry| entry.wiring.is_none()).count(),
+        ..Orphans::default()
+    };
+    let signs = Signs::new(view);
+    for entry in model.netns.live() {
+        let Some(wiring) = &entry.wiring else {
+            continue;
+        };
+        for device in &wiring.devices {
+            let Some(peer) = device.link.filter(|_| device.is_veth()) else {
+                continue;
+            };
+            let orphan = |beside, sign| Orphan {
+                entry,
+                wiring,
+                device,
+                beside,
+                sign,
+            };
+            if device.link_nsid.is_none() {
+                // People make pairs, too: only a name that no other gives tells.
+                let its_name = |device: &Device| sign::of_name(&device.name);
+                let Some(by) = its_name(device) else {
+                    continue;
+                };
+                let beside = wiring.device(peer);
+                let beside =
+                    beside.filter(|other| other.is_veth() && other.link == Some(device.index));
+                // Of two ends the first one tells.
+                let first = beside
+                    .is_some_and(|other| its_name(other).is_none() || device.index < other.index);
+                if first {
+                    orphans.found.push(orphan(beside, Sign::Name(by)));
+                }
+            } else if !view.cables().can_be_elsewhere(entry, device)
+                && let Some(sign) = signs.of(entry, wiring, device)
+            {
+                let orphan = orphan(None, sign);
+                if orphan.is_somebodys(view) {
+                    continue;
+                }
+                if orphans.unread > 0 {
+                    orphans.undecided += 1;
+                } else {
+                    orphans.found.push(orphan);
+                }
+            }
+        }
+    }
+    orphans
+}
+
+impl<'a> Orphan<'a> {
+    /// Addresses that are routed to it alone.
+    fn routed(&self) -> Vec<IpAddr> {
+        let routes = self.wiring.routes.iter();
+        let its = routes.filter(|route| route.device == self.device.index);
+        its.filter_map(|route| {
+            let (address, length) = route.to?;
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            (length == whole).then_some(address)
+        })
+        .collect()
+    }
+
+    fn bridge(&self) -> Option<&'a Device> {
+        self.wiring.device(self.device.master?)
+    }
+
+    /// Whether a sandbox lives that has the address routed here, in a
+    /// namespace that was not found: then it is that one's end.
+    fn is_somebodys(&self, view: &View<'_>) -> bool {
+        let Some(list) = heard(view.model) else {
+            return false;
+        };
+        let routed = self.routed();
+        let mut lost = list.sandboxes().filter(|sandbox| {
+            let netns = sandbox.netns.and_then(|netns| view.model.netns.get(netns));
+            sandbox.ready == Some(true) && !sandbox.host_network && netns.is_none()
+        });
+        lost.any(|sandbox| sandbox.ips.iter().any(|ip| routed.contains(ip)))
+    }
+
+    /// Whether the other end may be somewhere all the same.
+    fn is_certain(&self, view: &View<'_>) -> bool {
+        let nobody_dies = view.model.netns.all_dying().next().is_none();
+        let all_found = unfound(view.model).is_none();
+        let is_pods = self.sign != Sign::PlainName;
+        self.beside.is_some() || (is_pods && nobody_dies && all_found && !is_half_heard(view.model))
+    }
+
+    fn finding(&self, view: &View<'_>) -> Finding {
+        let Self {
+            entry,
+            wiring,
+            device,
+            ..
+        } = self;
+        let routed = self.routed();
+        let misleads = !routed.is_empty() || self.bridge().is_some();
+        let subject = format!("{} {} {}", entry.id.inode, device.index, device.name);
+        Finding {
+            rule: Rule::OrphanVeth,
+            severity: if misleads && self.is_certain(view) {
+                Severity::Warning
+            } else {
+                Severity::Info
+            },
+            id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, &subject),
+            since: wiring.at,
+            title: self.title(&routed),
+            pod: None,
+            sandbox_id: None,
+            netns: Some(netns_of(entry)),
+            evidence: self.evidence(view, &routed),
+            unknown: self.unknown(view),
+            advice: self.advice(),
+            addresses: routed,
+            holders: Vec::new(),
+            detail: Detail::default(),
+        }
+    }
+
+    fn title(&self, routed: &[IpAddr]) -> String {
+        let name = &self.device.name;
+        let end = match self.beside {
+            Some(other) => format!("its other end, {}, is in no pod but beside it", other.name),
+            None => String::from("its other end is in no namespace that was found"),
+        };
+        let still = match (routed, self.bridge()) {
+            ([], None) => String::new(),
+            ([], Some(bridge)) => format!("; it is still a port of {}", bridge.name),
+            (routed, _) => format!("; {} is still routed to it", joined(routed)),
+        };
+        format!("{name} leads to no pod: {end}{still}")
+    }
+
+    fn evidence(&self, view: &View<'_>, routed: &[IpAddr]) -> Vec<Evidence> {
+        const KERNEL: &str = "kernel";
+        let at = self.wiring.at;
+        let name = &self.device.name;
+        let place = label(view.model, self.entry);
+        let claim = format!("{name} in {place} is a veth and {}", self.sign.words());
+        let mut claims = vec![evidence(claim, KERNEL, at)];
+        let claim = match self.beside {
+            Some(other) => format!(
+                "its peer, {} (index {}), is in the same namespace",
+                other.name, other.index
+            ),
+            None => {
+                let all = view.model.netns.live().count();
+                let index = self.device.link.unwrap_or_default();
+                format!(
+                    "its peer (index {index}) is in none of the {all} namespaces, whose devices \
+                     were all listed"
+                )
+            }
+        };
+        claims.push(evidence(claim, KERNEL, at));
+        for address in routed {
+            claims.push(evidence(format!("{address} is routed to it"), KERNEL, at));
+            let with = view.model.netns.with_address(*address);
+            let with = with.filter(|other| !other.is_users());
+            for other in with.filter(|other| other.serial != self.entry.serial) {
+                let claim = format!(
+                    "{} has {address}: what is sent to it from here goes astray",
+                    label(view.model, other)
+                );
+                claims.push(evidence(claim, KERNEL, at));
+            }
+        }
+        if let Some(bridge) = self.bridge() {
+            let claim = format!("it is a port of {}", bridge.name);
+            claims.push(evidence(claim, KERNEL, at));
+        }
+        claims
+    }
+
+    fn unknown(&self, view: &View<'_>) -> Vec<String> {
+        let mut unknown = vec![String::from(
+            "which pod it was of, and since when: a look tells only that it is so",
+        )];
+        if self.sign == Sign::PlainName {
+            unknown.push(String::from(
+                "whether it was a pod's at all: others name theirs so, too, and no CNI \
+                 configuration could be read",
+            ));
+        }
+        if self.beside.is_none() {
+            unknown.push(String::from(
+                "whether the kernel is still taking the other end's namespace down, or a pod was \
+                 set up or removed just while the namespaces were looked at: look again in a \
+                 minute, before anything else",
+            ));
+            if let Some(why) = unfound(view.model) {
+                unknown.push(format!(
+                    "whether the other end is in a namespace that was not found: {why}"
+                ));
+            }
+            if is_half_heard(view.model) {
+                unknown.push(format!(
+                    "whether a sandbox that runs is at the other end: {}",
+                    silence(view.model)
+                ));
+            }
+        }
+        unknown
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let name = shell_word(self.device.name.as_ref());
+        let mut advice = vec![format!(
+            "make sure that nothing is at the other end: ip -d link show dev {name}; timeout 30 \
+             tcpdump -c 1 -ni {name} must see no packet"
+        )];
+        let routed = self.routed();
+        if !routed.is_empty() {
+            advice.push(format!(
+                "make sure that no pod that runs uses it: kubectl get pods -A -o wide \
+                 --field-selector spec.nodeName=NODE must not list {}, or its own device must be \
+                 another one",
+                joined(routed)
+            ));
+        }
+        advice.push(format!(
+            "only then remove it, with its route: {}ip link del {name}",
+            match self.entry.host {
+                true => String::new(),
+                false => super::way_in(self.entry)
+                    .map(|way| format!("nsenter {way} "))
+                    .unwrap_or_default(),
+            }
+        ));
+        advice
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! A pinned namespace in words.
+
+use super::{Pinned, Tie, Unused};
+use crate::{
+    detect::{
+        View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, is_routable,
+        joined, netns_of, own, pod_of, shell_word, silence, socket_label,
+    },
+    model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
+};
+use event::{
+    PodRef,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    wording::subjects::{pod_word, short_id},
+};
+
+pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
+    let Unused {
+        entry,
+        since,
+        runtime,
+        ..
+    } = pinned.unused;
+    let addresses = own::addresses(view, entry);
+    // What the runtime has stopped can be the sandbox of a pod that is being
+    // deleted: only a list of pods tells.
+    let may_go = pinned.unused.stopped.is_some() && ghost_sandbox::is_untold(view, entry);
+    // Root in a pod can have mounted it, under that name in mounts of its own.
+    let certain = since.is_some() && runtime.is_some() && !may_go && !entry.is_strangers();
+    Finding {
+        rule: Rule::PinnedNetns,
+        severity: match certain && !addresses.is_empty() {
+            true => Severity::Warning,
+            false => Severity::Info,
+        },
+        id: finding_id(
+            &view.settings.boot_id,
+            Rule::PinnedNetns,
+            &entry.id.inode.to_string(),
+        ),
+        since: since.unwrap_or(entry.seen),
+        title: title(view, pinned),
+        pod: pod_of(view.model, entry),
+        sandbox_id: entry.sandbox.id.clone(),
+        netns: Some(netns_of(entry)),
+        holders: holders_of(view.model, entry),
+        evidence: claims(view, pinned),
+        unknown: unknown(view, pinned),
+        advice: advice(view, pinned),
+        addresses,
+        detail: Detail::default(),
+    }
+}
+
+fn title(view: &View<'_>, pinned: &Pinned<'_>) -> String {
+    let entry = pinned.unused.entry;
+    let inode = entry.id.inode;
+    let whose = match pod_of(view.model, entry) {
+        Some(pod) => format!("netns {inode} of pod {}", pod_word(&pod)),
+        None => format!("netns {inode} of an unknown pod"),
+    };
+    let addresses = own::addresses(view, entry);
+    let has = match addresses.is_empty() {
+        true => String::new(),
+        false => format!("; it still has {}", joined(addresses)),
+    };
+    format!("{whose} is kept by {} alone{has}", keeper(entry))
+}
+
+/// The first of its holders.
+fn keeper(entry: &NetnsEntry) -> String {
+    let mount = entry.mounts.first();
+    mount
+        .map(|path| format!("the mount {}", path.display()))
+        .or_else(|| entry.fds.first().map(fd_label))
+        .or_else(|| entry.sockets.first().map(socket_label))
+        .unwrap_or_default()
+}
+
+fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
+    let Unused { entry, stopped, .. } = pinned.unused;
+    let inode = entry.id.inode;
+    let born = match entry.created {
+        true => "was created",
+        false => "was there when first seen",
+    };
+    let mut claims = vec![evidence(
+        format!("netns {inode} {born}"),
+        "kernel",
+        entry.seen,
+    )];
+    claims.push(tied(view, pinned));
+    let own = own::addresses(view, entry);
+    for held in entry.addresses.iter() {
+        if own.contains(&held.address.address) {
+            let claim = format!("it has {} on {}", held.address, held.address.ifname);
+            claims.push(evidence(claim, "kernel", held.since));
+        }
+    }
+    let looked_at = entry.held_at.unwrap_or(entry.seen);
+    let mounts = entry.mounts.iter().map(|path| path.display().to_string());
+    let fds = entry.fds.iter().map(fd_label);
+    let kept = mounts
+        .chain(fds)
+        .chain(entry.sockets.iter().map(socket_label));
+    claims.push(evidence(
+        format!("no task is in it; it is kept by {}", joined(kept)),
+        "kernel",
+        looked_at,
+    ));
+    if let Some(list) = pinned.unused.runtime {
+        let claim = match stopped {
+            Some(sandbox) => format!(
+                "the container runtime has its sandbox {} as not ready",
+                short_id(&sandbox.id)
+            ),
+            None => {
+                let all = list.sandboxes().count();
+                format!("none of the {all} sandboxes that the container runtime lists is in it")
+            }
+        };
+        claims.push(evidence(claim, CRI, list.at));
+    }
+    if let Some(gone) = ghost_sandbox::gone(view, entry) {
+        let source = view.model.pods.list();
+        let source = source.map_or("pods", |list| list.source.as_str());
+        claims.push(evidence("its pod is not listed any more", source, gone));
+    }
+    claims
+}
+
+/// What shows that it was a pod's.
+fn tied(view: &View<'_>, pinned: &Pinned<'_>) -> Evidence {
+    let entry = pinned.unused.entry;
+    let known = match pinned.tie {
+        Tie::Sandbox(known) => known,
+        Tie::Mount(path) => {
+            let claim = format!(
+                "it is or was mounted at {}, as container runtimes name a pod sandbox's",
+                path.display()
+            );
+            return evidence(claim, "kernel", entry.held_at.unwrap_or(entry.seen));
+        }
+    };
+    let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
+    let pod = pod_of(view.model, entry).unwrap_or_default();
+    let (says, at) = match known {
+        Known::Cache { at } => ("libcni remembers that CNI ADD made it", at),
+        Known::Runtime { source: CRI, at } => ("the container runtime had it as", at),
+        Known::Runtime { at, .. } => ("the container runtime's folders had it as", at),
+        Known::Cni { at } => ("CNI ADD made it", at),
+        Known::Cgroup { at, .. } => ("a task in it had the cgroup of", at),
+    };
+    let claim = format!("{says} sandbox {id} of pod {}", pod_word(&pod));
+    evidence(claim, known.source(), at)
+}
+
+fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
+    let Unused {
+        entry,
+        since,
+        runtime,
+        ..
+    } = pinned.unused;
+    let mut unknown = Vec::new();
+    if since.is_none() {
+        unknown.push(String::from(
+            "since when it exists: it may be a pod's that is just being set up; if so, it is no \
+             more reported in a minute",
+        ));
+    }
+    if entry.is_strangers() {
+        unknown.push(String::from(
+            "whose it is: it belongs to a user namespace of root's, which a pod can have made",
+        ));
+    }
+    if entry.wiring.is_none() && view.settings.surveyed {
+        unknown.push(String::from(
+            "whether it still has an address: it could not be entered",
+        ));
+    } else if own::addresses(view, entry).is_empty() {
+        unknown.extend(hidden(entry).map(str::to_owned));
+    }
+    if runtime.is_none() {
+        unknown.push(format!(
+            "whether the container runtime has a sandbox of it, or removes one just now: {}",
+            silence(view.model)
+        ));
+    }
+    let pod = entry.sandbox.pod.as_ref();
+    let is_known = pod.is_some_and(|pod| *pod != PodRef::default());
+    match pinned.unused.stopped {
+        _ if !ghost_sandbox::is_untold(view, entry) => {}
+        _ if is_known => unknown.push(String::from(
+            "whether its pod still exists: no pod list tells",
+        )),
+        Some(_) => unknown.push(String::from(
+            "whose it is, and so whether its pod is just being deleted",
+        )),
+        None => {}
+    }
+    unknown
+}
+
+/// Why a namespace of which no address is known to be the pod's may have one all
+/// the same.
+fn hidden(entry: &NetnsEntry) -> Option<&'static str> {
+    let mut held = entry.addresses.iter();
+    if held.any(|held| is_routable(held.address.address)) {
+        return Some(
+            "whether an address in it is its pod's: nothing names it, and it is on no device that is \
+             seen to lead out",
+        );
+    }
+    own::hides_address(entry).then_some(
+        "whether it still has an address: its pod's device is there and shows none, as with gVisor, \
+         and nothing names one",
+    )
+}
+
+fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
+    let entry = pinned.unused.entry;
+    let mut advice = Vec::new();
+    if let Some(id) = &entry.sandbox.id {
+        let short = short_id(id);
+        advice.push(format!(
+            "look once more: crictl pods --id {short} must not show it as Ready"
+        ));
+    }
+    advice.extend(release(entry));
+    let mut reserved = own::addresses(view, entry);
+    reserved.retain(|address| view.model.cni.reservations(*address).next().is_some());
+    if !reserved.is_empty() {
+        advice.push(format!(
+            "leave the reservation of {} where it is until {} is gone; CNI DEL will not give it \
+             back then: scan again, and leaked-reservation says how to",
+            joined(reserved),
+            label(view.model, entry),
+        ));
+    }
+    advice
+}
+
+/// How to end what keeps a namespace in which no task is, in steps.
+pub fn release(entry: &NetnsEntry) -> Vec<String> {
+    let mut steps = Vec::new();
+    if let Some(path) = entry.mounts.first() {
+        let word = shell_word(path);
+        let also = match entry.mounts.len() {
+            1 => "",
+            _ => ", and the same with its other mounts",
+        };
+        steps.push(format!("unmount it: umount {word} && rm -f {word}{also}"));
+        let name = path.file_name().unwrap_or_default();
+        let name = shell_word(name.as_ref());
+        steps.push(format!(
+            "if that says \"not mounted\" or \"no such file\", or the runtime's removal says \
+             \"device or resource busy\", the mount is in another mount namespace: grep -l {name} \
+             /proc/[0-9]*/mountinfo shows whose; nsenter -t PID -m umount {word}"
+        ));
+    } else if let Some(first) = entry.fds.first() {
+        let (pid, fd) = (first.pid, first.fd);
+        steps.push(format!(
+            "look at {} (ls -l /proc/{pid}/fd/{fd}; ps -fp {pid}): once its process closes it or \
+             ends, the namespace goes; restart that daemon, and tell its makers that it leaks \
+             descriptors of sandboxes",
+            fd_label(first),
+        ));
+    } else if let Some(first) = entry.sockets.first() {
+        let pid = first.pid;
+        steps.push(format!(
+            "look at {} (ps -fp {pid}): it opened the socket in the namespace and has left; once \
+             it closes it or ends, the namespace goes; restart that daemon",
+            socket_label(first),
+        ));
+    }
+    steps
+}

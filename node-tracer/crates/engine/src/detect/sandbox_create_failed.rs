@@ -1,0 +1,254 @@
+//! sandbox-create-failed: a pod stays in ContainerCreating, and why.
+//!
+//! One finding a pod. What keeps it is told by logs and Kubernetes events
+//! ([`starts`](crate::model::starts)), by its own CNI calls, of which
+//! add-failed tells more, and by the kernel that has killed its sandbox as
+//! memory was short. [`cause`] says in one word what each of them means.
+//!
+//! * The **cause** is the latest that decides: one that is known goes before
+//!   one that is not, and what names a reason before what only sums up
+//!   (`unmounted volumes=[...]`).
+//! * A name that is taken and a time that ran out follow from what went wrong
+//!   before, as a rule: that is the **earlier cause**.
+//! * What a log tells is not over because the log goes on; calls and kills are
+//!   over when nothing came for [`SILENCE`].
+//! * Where many pods have a cause that is the node's, the first of them has
+//!   the whole story, and the others refer to it.
+
+pub mod cause;
+mod telling;
+mod told;
+
+use std::collections::BTreeMap;
+
+pub use self::cause::Cause;
+use self::told::Told;
+use super::{View, add_failed, calls::SILENCE, named};
+use crate::model::{Model, starts::Starting};
+use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
+
+/// So many tries are more than a bad start.
+const MANY: u64 = 3;
+/// So many pods of one cause are told together.
+const MANY_PODS: usize = 3;
+
+/// A pod that does not start.
+struct Stuck<'a> {
+    /// What names it.
+    id: String,
+    pod: PodRef,
+    sandbox_id: Option<String>,
+    attempt: Option<u32>,
+    /// What was told, in the order in which it began.
+    told: Vec<Told<'a>>,
+    /// add-failed tells of it, too.
+    has_calls: bool,
+}
+
+/// One finding a pod.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let mut all: Vec<Stuck<'_>> = view.model.starts.pods().map(Stuck::told).collect();
+    for calls in view.model.calls.restless_pods() {
+        let Some((_, failing)) = add_failed::failing(view, calls) else {
+            continue;
+        };
+        let pod = named(view.model, &calls.pod);
+        let stuck = one_of(&mut all, calls.id(), pod);
+        stuck.has_calls = true;
+        stuck.sandbox_id = Some(failing.last_id.clone());
+        stuck.told.push(Told::called(view.model, calls, failing));
+    }
+    for (at, kill) in view.model.starts.kills() {
+        if is_of_a_sandbox(view.model, kill) && !view.passed(at.plus(SILENCE)) {
+            let (id, pod) = of_kill(view.model, kill);
+            let stuck = one_of(&mut all, id, pod);
+            if stuck.sandbox_id.is_none() {
+                stuck.sandbox_id.clone_from(&kill.task.container_id);
+            }
+            stuck.told.push(Told::killed(*at, kill));
+        }
+    }
+    all.retain(|stuck| stuck.times() >= MANY || !view.is_early(stuck.since()));
+    for stuck in &mut all {
+        stuck.pod = named(view.model, &stuck.pod);
+        stuck.told.sort_by_key(|told| told.first);
+    }
+    let leaders = leaders(&all);
+    let findings = all.iter().map(|stuck| {
+        let leader = leaders.get(&stuck.cause());
+        stuck.finding(view, leader)
+    });
+    findings.collect()
+}
+
+/// The one of a pod that is there already, or a new one.
+fn one_of<'l, 'a>(all: &'l mut Vec<Stuck<'a>>, id: String, pod: PodRef) -> &'l mut Stuck<'a> {
+    let is_it = |stuck: &Stuck<'_>| {
+        let same_name = stuck.pod.name.is_some()
+            && (&stuck.pod.namespace, &stuck.pod.name) == (&pod.namespace, &pod.name);
+        let other_uid = stuck.pod.uid.is_some() && pod.uid.is_some();
+        stuck.id == id
+            || (pod.uid.is_some() && stuck.pod.uid == pod.uid)
+            || (same_name && !other_uid)
+    };
+    let at = all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(Stuck {
+            id,
+            pod: pod.clone(),
+            sandbox_id: None,
+            attempt: None,
+            told: Vec::new(),
+            has_calls: false,
+        });
+        all.len() - 1
+    });
+    let stuck = &mut all[at];
+    if stuck.pod.uid.is_none() {
+        stuck.pod.uid = pod.uid;
+    }
+    stuck
+}
+
+/// Whether what was killed is a sandbox's own, or what was to start a
+/// container: an application that is killed has started.
+fn is_of_a_sandbox(model: &Model, kill: &OomKill) -> bool {
+    let comm = kill.task.comm.as_str();
+    if comm == "pause" || comm.starts_with("runc:[") {
+        return true;
+    }
+    // Of a node without memory what is to start containers is killed, too.
+    let starts = ["runc", "crun", "conmon"].contains(&comm) || comm.starts_with("containerd-shim");
+    if starts && kill.limited == Some(false) {
+        return true;
+    }
+    // The cgroup's container has the sandbox's ID.
+    let id = kill.task.container_id.as_deref();
+    id.is_some_and(|id| {
+        let mut listed = model
+            .runtime
+            .cri()
+            .into_iter()
+            .flat_map(|list| list.sandboxes());
+        let called = model.calls.of_container(id).next().is_some();
+        called || listed.any(|sandbox| sandbox.id == id)
+    })
+}
+
+/// What names the pod of a killed task, and the pod.
+fn of_kill(model: &Model, kill: &OomKill) -> (String, PodRef) {
+    let task = &kill.task;
+    let id = task.container_id.as_deref();
+    let called = id.and_then(|id| model.calls.of_container(id).find_map(|all| all.pod.clone()));
+    let mut pod = called.unwrap_or_default();
+    if pod.uid.is_none() {
+        pod.uid.clone_from(&task.pod_uid);
+    }
+    let pod = named(model, &pod);
+    let own = pod
+        .uid
+        .clone()
+        .or_else(|| pod.name.is_some().then(|| pod.label()));
+    let place = || task.container_id.clone().or_else(|| kill.memcg.clone());
+    let id = own.or_else(place).unwrap_or_else(|| task.comm.clone());
+    (id, pod)
+}
+
+/// Pods at most that a leader names.
+const NAMED: usize = 5;
+
+/// Of a cause that is the node's and that many pods have: who tells of it.
+struct Leader {
+    id: String,
+    label: String,
+    /// Some of the others.
+    others: Vec<String>,
+    /// How many there are besides these, in steps: it changes often.
+    more: usize,
+}
+
+fn leaders(all: &[Stuck<'_>]) -> BTreeMap<Cause, Leader> {
+    let mut by_cause: BTreeMap<Cause, Vec<&Stuck<'_>>> = BTreeMap::new();
+    for stuck in all.iter().filter(|stuck| stuck.cause().is_of_the_node()) {
+        by_cause.entry(stuck.cause()).or_default().push(stuck);
+    }
+    by_cause.retain(|_, pods| pods.len() >= MANY_PODS);
+    let leader = |mut pods: Vec<&Stuck<'_>>| {
+        pods.sort_by_key(|stuck| (stuck.since(), stuck.id.clone()));
+        let (first, rest) = pods.split_first()?;
+        Some(Leader {
+            id: first.id.clone(),
+            label: first.label(),
+            others: rest.iter().take(NAMED).map(|stuck| stuck.label()).collect(),
+            more: rest.len().saturating_sub(NAMED),
+        })
+    };
+    let leaders = by_cause.into_iter();
+    leaders
+        .filter_map(|(cause, pods)| Some((cause, leader(pods)?)))
+        .collect()
+}
+
+impl<'a> Stuck<'a> {
+    fn told(starting: &'a Starting) -> Self {
+        Self {
+            id: starting.id.clone(),
+            pod: starting.pod.clone(),
+            sandbox_id: starting.sandboxes.back().cloned(),
+            attempt: starting.attempt,
+            told: starting.failures.iter().map(Told::said).collect(),
+            has_calls: false,
+        }
+    }
+
+    fn since(&self) -> Timestamp {
+        let first = self.told.iter().map(|told| told.first).min();
+        first.unwrap_or(Timestamp::EPOCH)
+    }
+
+    /// How often, as far as is known.
+    fn times(&self) -> u64 {
+        let told = self.told.iter().map(|told| told.times).max().unwrap_or(1);
+        // The first sandbox is attempt 0.
+        let counted = self.attempt.map_or(0, |attempt| u64::from(attempt) + 1);
+        told.max(counted)
+    }
+
+    /// What decides. Of what was told at one time, what was told last.
+    fn decisive(&self) -> Option<&Told<'a>> {
+        self.told
+            .iter()
+            .max_by_key(|told| (told.weight(), told.last))
+    }
+
+    fn cause(&self) -> Cause {
+        self.decisive().map_or(Cause::Unknown, |told| told.cause)
+    }
+
+    /// What that follows from, if it was told.
+    fn earlier(&self) -> Option<Cause> {
+        let decisive = self.decisive().filter(|told| told.cause.follows())?;
+        let mut before: Vec<&Told<'_>> = self
+            .told
+            .iter()
+            .filter(|told| told.cause != decisive.cause && told.cause != Cause::Unknown)
+            .filter(|told| told.first <= decisive.last)
+            .collect();
+        // A time-out is itself what follows, if there is anything else.
+        before.sort_by_key(|told| (!told.cause.follows(), told.first));
+        let told = before.last().map(|told| told.cause);
+        let own = Cause::before(&decisive.text).filter(|cause| *cause != decisive.cause);
+        told.or(own)
+    }
+
+    /// `shop/web`, or what else is known.
+    fn label(&self) -> String {
+        match (&self.pod, &self.sandbox_id) {
+            (pod, _) if *pod != PodRef::default() => pod.label(),
+            (_, Some(id)) => format!("a pod (sandbox {})", super::short_id(id)),
+            (_, None) => String::from("a pod"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

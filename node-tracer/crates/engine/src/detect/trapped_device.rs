@@ -1,0 +1,215 @@
+//! trapped-device: the node's own network device is in a namespace that nobody
+//! uses any more: an elastic network interface or an SR-IOV function that was
+//! given to a pod, and that neither the next pod nor the node can have.
+//!
+//! A physical device in a living pod's sandbox is what such CNIs do. It is
+//! trapped in a ghost, in a pinned namespace, and in one in which no task is
+//! unless somebody has given that a name: a person can have put a device into
+//! `ip netns add`'s on purpose, and the kernel forwards without any task.
+
+use super::{
+    View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
+    pinned_netns, pod_of, silence, stuck_in, way_in,
+};
+use crate::model::netns::{NetnsEntry, Wiring};
+use event::{
+    Device, RuntimeSandbox,
+    clock::Timestamp,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+};
+
+/// Why a namespace is of no use to anybody.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// Its pod is gone: ghost-sandbox tells of it.
+    Ghost,
+    /// It is kept for nothing, as far as the runtime was asked: pinned-netns tells
+    /// of it.
+    Pinned { is_certain: bool },
+    /// Nothing runs in it.
+    Empty,
+}
+
+/// One finding a device.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for entry in view.model.netns.live().filter(|entry| !entry.host) {
+        let Some(wiring) = &entry.wiring else {
+            continue;
+        };
+        let mut devices = wiring
+            .devices
+            .iter()
+            .filter(|it| is_physical(it))
+            .peekable();
+        if devices.peek().is_none() {
+            continue;
+        }
+        if let Some((why, since)) = why(view, entry) {
+            findings.extend(devices.map(|device| finding(view, entry, wiring, device, why, since)));
+        }
+    }
+    findings
+}
+
+/// One with hardware behind it, that no program has made.
+fn is_physical(device: &Device) -> bool {
+    device.hardware.is_some() && device.kind.is_none() && device.name != "lo"
+}
+
+fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
+    if let Some(ghost) = ghost_sandbox::verdict(view, entry) {
+        return Some((Why::Ghost, ghost.since));
+    }
+    // CNI DEL gives a device back: what may be in the making or on its way out
+    // is left alone, also if it holds an address.
+    let unused = pinned_netns::unused(view, entry)?;
+    let since = unused.since?;
+    if pinned_netns::verdict(view, entry).is_some() {
+        let is_certain = unused.runtime.is_some();
+        return Some((Why::Pinned { is_certain }, since));
+    }
+    let runtime = unused.runtime?;
+    // A sandbox that is on its way out, of which the runtime does not tell where
+    // it is, may be this one.
+    let mut sandboxes = runtime.sandboxes();
+    let is_nowhere = |each: &RuntimeSandbox| {
+        each.ready == Some(false) && each.netns.is_none() && !each.host_network
+    };
+    let decided = ghost_sandbox::gone(view, entry).is_none()
+        && (pinned_netns::has_settled(view, entry) || !sandboxes.any(is_nowhere));
+    let empty = decided && !pinned_netns::is_named_by_others(entry);
+    empty.then_some((Why::Empty, since))
+}
+
+fn finding(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+    device: &Device,
+    why: Why,
+    since: Timestamp,
+) -> Finding {
+    let hardware = device.hardware.as_deref().unwrap_or_default();
+    let name = &device.name;
+    let whose = label(view.model, entry);
+    let state = match why {
+        Why::Ghost => "a ghost",
+        Why::Pinned { is_certain: true } => "kept for nothing",
+        Why::Pinned { is_certain: false } => "perhaps kept for nothing",
+        Why::Empty => "empty",
+    };
+    let held = own::addresses(view, entry);
+    let on_it = entry.addresses.iter().map(|held| &held.address);
+    let on_it = on_it.filter(|address| address.ifname == *name);
+    let addresses = on_it.map(|address| address.address);
+    let addresses = addresses.filter(|address| held.contains(address)).collect();
+    Finding {
+        rule: Rule::TrappedDevice,
+        severity: match why {
+            Why::Ghost => Severity::Critical,
+            Why::Pinned { is_certain: false } => Severity::Info,
+            Why::Pinned { is_certain: true } | Why::Empty => Severity::Warning,
+        },
+        id: finding_id(
+            &view.settings.boot_id,
+            Rule::TrappedDevice,
+            // Of hardware that the kernel does not tell several have one name.
+            &format!("{} {hardware} {name}", entry.id.inode),
+        ),
+        since,
+        title: format!(
+            "the node's device {name} ({hardware}) is trapped in {whose}, which is {state}"
+        ),
+        pod: pod_of(view.model, entry),
+        sandbox_id: entry.sandbox.id.clone(),
+        netns: Some(netns_of(entry)),
+        addresses,
+        holders: holders_of(view.model, entry),
+        evidence: claims(entry, wiring, device, why, since),
+        unknown: unknown(view, why),
+        advice: advice(view, entry, name, why),
+        detail: Detail::default(),
+    }
+}
+
+fn unknown(view: &View<'_>, why: Why) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if matches!(why, Why::Pinned { is_certain: false }) {
+        unknown.push(format!(
+            "whether the container runtime has a sandbox of the namespace: {}",
+            silence(view.model)
+        ));
+    }
+    unknown.push(String::from(
+        "whether the CNI's daemon still counts the device as the old pod's",
+    ));
+    unknown
+}
+
+fn claims(
+    entry: &NetnsEntry,
+    wiring: &Wiring,
+    device: &Device,
+    why: Why,
+    since: Timestamp,
+) -> Vec<Evidence> {
+    let mac = device.mac.as_deref().map(|mac| format!(", MAC {mac}"));
+    let claim = format!(
+        "{} in netns {} is a physical device: {}{}",
+        device.name,
+        entry.id.inode,
+        device.hardware.as_deref().unwrap_or_default(),
+        mac.unwrap_or_default(),
+    );
+    let mut claims = vec![evidence(claim, "kernel", wiring.at)];
+    let claim = match why {
+        Why::Ghost => "the namespace is a ghost: its pod is gone (see the ghost-sandbox finding)",
+        Why::Pinned { .. } => "nothing runs in the namespace (see the pinned-netns finding)",
+        Why::Empty => "no task is in the namespace, and the runtime has no sandbox of it",
+    };
+    let at = match why {
+        Why::Ghost => since,
+        Why::Pinned { .. } | Why::Empty => entry.held_at.unwrap_or(since),
+    };
+    claims.push(evidence(claim, "tracer", at));
+    claims
+}
+
+fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<String> {
+    let mut advice = vec![match why {
+        Why::Ghost => String::from(
+            "release the namespace as the ghost-sandbox finding says: when it ends, the kernel \
+             moves a physical device back to the host's namespace by itself",
+        ),
+        Why::Pinned { .. } => String::from(
+            "release the namespace as the pinned-netns finding says: when it ends, the kernel \
+             moves a physical device back to the host's namespace by itself",
+        ),
+        Why::Empty => format!(
+            "end what keeps the namespace: {}; then the kernel moves a physical device back to \
+             the host's namespace by itself",
+            pinned_netns::release(entry).join("; "),
+        ),
+    }];
+    let stuck = stuck_in(view.model, entry);
+    let by_task = || {
+        let stuck = stuck.first()?;
+        Some(format!("--net=/proc/{}/ns/net", stuck.task.tid))
+    };
+    // A name is the kernel's to check; still it is foreign.
+    let word = super::shell_word(name.as_ref());
+    if let Some(way) = by_task().or_else(|| way_in(entry)) {
+        advice.push(format!(
+            "if that cannot wait, move it back now: nsenter {way} ip link set {word} netns 1"
+        ));
+    }
+    advice.push(String::from(
+        "the device comes back down and without addresses; have the CNI's daemon take it into \
+         its pool again (restart its pod on this node)",
+    ));
+    advice
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! The word that was typed, as the kinds of things that it can name. How it is
+//! read is [`parse()`]'s.
+
+mod parse;
+
+use std::{
+    net::IpAddr,
+    path::{Component, Path, PathBuf},
+};
+
+pub use self::parse::parse;
+
+/// The shortest beginning of an ID.
+const SHORTEST: usize = 3;
+
+/// What was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// As it was typed.
+    pub(super) text: String,
+    /// What it can be, likeliest first; at least one.
+    pub(super) forms: Vec<Form>,
+}
+
+/// One thing that a word can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// An IP address.
+    Address(IpAddr),
+    /// A pod by namespace and name.
+    Pod(String, String),
+    /// A pod by UID.
+    Uid(String),
+    /// A sandbox or container by the beginning of its ID.
+    Container(String),
+    /// A network namespace by its inode number.
+    Inode(u32),
+    /// A network namespace by a path.
+    Path(PathBuf),
+    /// A process or thread.
+    Pid(u32),
+}
+
+/// Why a question has no answer.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubjectError {
+    /// It is nothing that can be looked up.
+    #[error(
+        "{asked:?} {why}; give an IP address (10.0.3.7), a pod (shop/checkout-1) or its UID, a \
+         sandbox's or container's ID or at least {SHORTEST} characters of its beginning, a network \
+         namespace's inode number (4026532246) or path (/run/netns/NAME, /proc/PID/ns/net), or a \
+         process ID (26310); to be explicit, put ip:, pod:, uid:, container:, netns: or pid: \
+         before it"
+    )]
+    Malformed {
+        /// As much of it as can be repeated.
+        asked: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is the beginning of several IDs.
+    #[error(
+        "{asked} is the beginning of {} IDs: {}; give more of the one that is meant",
+        .candidates.len() + .more,
+        listed(.candidates, *.more)
+    )]
+    Ambiguous {
+        /// The prefix.
+        asked: String,
+        /// The first of them.
+        candidates: Vec<Candidate>,
+        /// How many there are besides.
+        more: usize,
+    },
+}
+
+/// One thing that an ambiguous word can mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The ID in full.
+    pub id: String,
+    /// What it is.
+    pub what: String,
+}
+
+fn listed(candidates: &[Candidate], more: usize) -> String {
+    let listed: Vec<String> = candidates
+        .iter()
+        .map(|Candidate { id, what }| format!("{id} ({what})"))
+        .collect();
+    let more = match more {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    listed.join(", ") + &more
+}
+
+impl Asked {
+    /// The process or thread that is to be looked up in `/proc`: its namespace
+    /// and itself, for [`Hints`](super::Hints).
+    pub fn pid(&self) -> Option<u32> {
+        self.forms.iter().find_map(|form| match form {
+            Form::Pid(pid) => Some(*pid),
+            Form::Path(path) => pid_of_path(path),
+            _ => None,
+        })
+    }
+
+    /// The path that is to be looked up below the host's root, for
+    /// [`Hints`](super::Hints).
+    pub fn path(&self) -> Option<&Path> {
+        self.forms.iter().find_map(|form| match form {
+            Form::Path(path) => Some(path.as_path()),
+            _ => None,
+        })
+    }
+}
+
+/// The process of `/proc/PID/ns/net` and `/proc/PID/task/TID/ns/net`.
+pub(super) fn pid_of_path(path: &Path) -> Option<u32> {
+    let parts: Vec<&str> = path
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            _ => None,
+        })
+        .collect();
+    match parts.as_slice() {
+        ["proc", pid, "ns", "net"] | ["proc", _, "task", pid, "ns", "net"] => pid.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A path as it is compared: `/var/run` is `/run` on every host.
+pub(super) fn same_path(a: &Path, b: &Path) -> bool {
+    let plain = |path: &Path| match path.strip_prefix("/var/run") {
+        Ok(rest) => Path::new("/run").join(rest),
+        Err(_) => path.components().collect(),
+    };
+    plain(a) == plain(b)
+}

@@ -1,0 +1,334 @@
+//! Pods as the API server has them, and those that it had.
+//!
+//! A list proves something only of pods that existed when it was true: one
+//! that is older than a sandbox proves nothing about that sandbox's pod.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use event::{Pod, PodRef, clock::Timestamp};
+
+/// Pods at most.
+pub const MAX_PODS: usize = 65_536;
+/// Pods that went; the ones that went first are forgotten, which costs a name.
+/// By a whole list such a pod is still not there.
+const MAX_DEPARTED: usize = 4_096;
+
+/// Pods as last listed, and those that went.
+#[derive(Debug, Default)]
+pub struct Pods {
+    list: Option<List>,
+    departed: BTreeMap<String, Departed>,
+    order: VecDeque<String>,
+    dropped: u64,
+}
+
+/// The list in force: the latest one, whoever gave it.
+#[derive(Debug)]
+pub struct List {
+    /// Where it is from.
+    pub source: String,
+    /// The time for which it is true, at the latest.
+    pub at: Timestamp,
+    /// The time for which it is true for certain: it proves nothing of a pod
+    /// that is younger.
+    pub proves: Timestamp,
+    /// Kubernetes namespaces that pods on it are in.
+    namespaces: BTreeSet<String>,
+    /// Its source vouches that all of the node's pods are on it.
+    pub vouched: bool,
+    /// It was kept whole; only then it proves that a pod is not there.
+    whole: bool,
+    /// Why it shows of no pod that it is gone.
+    pub doubt: Option<String>,
+    pods: Vec<Pod>,
+    by_uid: HashMap<String, usize>,
+}
+
+/// A pod that was on an earlier list.
+#[derive(Debug)]
+struct Departed {
+    /// As last listed; apart, as maps keep more room than is filled.
+    pod: Box<Pod>,
+    /// When it was first missed.
+    at: Timestamp,
+}
+
+/// What the lists say of a sandbox's pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: there is no list that could know.
+    #[default]
+    Unknown,
+    /// It is there.
+    Listed,
+    /// It is there and should be gone by then.
+    Terminating(Timestamp),
+    /// It is or was there and uses the host's network: no namespace is its
+    /// sandbox.
+    Exempt,
+    /// It is there and has run to its end, at that time: its sandbox should be
+    /// gone, and some IPAMs take its address back.
+    Finished(Timestamp),
+    /// It was there and is not any more.
+    Gone(Timestamp),
+    /// It is not there, on the first list that could have had it.
+    Unlisted(Timestamp),
+}
+
+impl Pods {
+    /// The list in force.
+    pub fn list(&self) -> Option<&List> {
+        self.list.as_ref()
+    }
+
+    /// The pod of this UID, if it is listed.
+    pub fn listed_pod(&self, uid: &str) -> Option<&Pod> {
+        let list = self.list.as_ref()?;
+        list.pods.get(*list.by_uid.get(uid)?)
+    }
+
+    /// The pod of this UID, listed now or earlier.
+    pub fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.listed_pod(uid)
+            .or_else(|| Some(&*self.departed.get(uid)?.pod))
+    }
+
+    /// Pods that were on an earlier list, each with when it was first missed.
+    pub fn departed(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
+        let departed = self.departed.values();
+        departed.map(|departed| (&*departed.pod, departed.at))
+    }
+
+    /// When the pod of this UID was first missed, if it was on an earlier list
+    /// and is not on this one.
+    pub fn departed_at(&self, uid: &str) -> Option<Timestamp> {
+        let departed = self.departed.get(uid);
+        let departed = departed.filter(|departed| !departed.is_mirror_of(uid));
+        departed.map(|departed| departed.at)
+    }
+
+    /// Whether the mirror of the static pod of this UID was on an earlier list
+    /// and is not on this one.
+    pub fn has_lost_mirror(&self, uid: &str) -> bool {
+        let departed = self.departed.get(uid);
+        departed.is_some_and(|departed| departed.is_mirror_of(uid))
+    }
+
+    /// A listed pod of the same name.
+    pub fn namesake(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        let mut pods = self.list.iter().flat_map(|list| &list.pods);
+        pods.find(|pod| pod.name == name && pod.namespace == namespace)
+    }
+
+    /// What the lists say of a pod that existed at a time.
+    pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
+        if let Some(pod) = self.listed_pod(uid) {
+            let listed_at = self.list.as_ref().map_or(existed, |list| list.at);
+            return match pod.deletion {
+                _ if pod.host_network => Standing::Exempt,
+                _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(listed_at)),
+                Some(by) => Standing::Terminating(by),
+                None => Standing::Listed,
+            };
+        }
+        if let Some(departed) = self.departed.get(uid) {
+            return match departed.pod.host_network {
+                true => Standing::Exempt,
+                false if departed.is_mirror_of(uid) => Standing::Unknown,
+                false => Standing::Gone(departed.at),
+            };
+        }
+        match &self.list {
+            // A static pod runs whether or not its mirror is in the API, and
+            // only its UID has no hyphens.
+            Some(list) if list.whole && list.proves > existed && uid.contains('-') => {
+                Standing::Unlisted(list.at)
+            }
+            _ => Standing::Unknown,
+        }
+    }
+
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    pub(super) fn listed(
+        &mut self,
+        source: &str,
+        at: Timestamp,
+        made_after: Option<Timestamp>,
+        vouched: bool,
+        pods: &[Pod],
+    ) -> bool {
+        if self.list.as_ref().is_some_and(|list| at < list.at) {
+            return false;
+        }
+        // It was made after the one before, whose newest pod it may lack.
+        let proven = self
+            .list
+            .as_ref()
+            .map_or(Timestamp::EPOCH, |list| list.proves);
+        let proves = made_after.map_or(at, |made_after| made_after.max(proven).min(at));
+        let whole = pods.len() <= MAX_PODS;
+        self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
+        let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
+        let namespaces = pods.iter().map(|pod| pod.namespace.clone()).collect();
+        let mut by_uid = HashMap::new();
+        for (place, pod) in pods.iter().enumerate() {
+            by_uid.extend(pod.uids.iter().map(|uid| (uid.clone(), place)));
+        }
+        let source = source.to_owned();
+        let new = List {
+            source,
+            at,
+            proves,
+            namespaces,
+            vouched,
+            whole,
+            doubt: None,
+            pods,
+            by_uid,
+        };
+        let before = self.departed.len();
+        self.departed.retain(|uid, _| !new.by_uid.contains_key(uid));
+        if self.departed.len() < before {
+            self.order.retain(|uid| self.departed.contains_key(uid));
+        }
+        let old = self.list.replace(new);
+        // A list of one namespace after one of another says nothing of the first.
+        let is_other = |old: &List| {
+            let new = self.list.as_ref().map(|list| &list.namespaces);
+            let single = |all: &BTreeSet<String>| all.len() == 1;
+            !vouched
+                && single(&old.namespaces)
+                && new.is_some_and(|new| single(new) && *new != old.namespaces)
+        };
+        if let (true, Some(old)) = (whole, old.filter(|old| !is_other(old))) {
+            for pod in old.pods {
+                if self.list.as_ref().is_some_and(|new| new.lacks(&pod)) {
+                    self.depart(&pod, at);
+                }
+            }
+        }
+        true
+    }
+
+    /// Why the list in force shows of no pod that it is gone.
+    pub(super) fn doubted(&mut self, doubt: Option<&str>) {
+        if let Some(list) = &mut self.list {
+            list.doubt = doubt.map(str::to_owned);
+        }
+    }
+
+    pub(super) fn deleted(&mut self, pod: &PodRef, time: Timestamp) -> bool {
+        let Some(uid) = &pod.uid else {
+            return false;
+        };
+        let Some(list) = &mut self.list else {
+            return false;
+        };
+        let Some(gone) = list
+            .by_uid
+            .get(uid)
+            .and_then(|place| list.pods.get(*place))
+            .cloned()
+        else {
+            return false;
+        };
+        for uid in &gone.uids {
+            list.by_uid.remove(uid);
+        }
+        // An empty pod keeps the places of the others.
+        if let Some(place) = list.pods.iter_mut().find(|pod| **pod == gone) {
+            *place = Pod::default();
+        }
+        self.depart(&gone, time);
+        true
+    }
+
+    fn depart(&mut self, pod: &Pod, at: Timestamp) {
+        for uid in &pod.uids {
+            let departed = Departed {
+                pod: Box::new(pod.clone()),
+                at,
+            };
+            if self.departed.insert(uid.clone(), departed).is_none() {
+                self.order.push_back(uid.clone());
+            }
+        }
+        while self.order.len() > MAX_DEPARTED {
+            if let Some(first) = self.order.pop_front() {
+                self.departed.remove(&first);
+            }
+        }
+    }
+}
+
+impl Departed {
+    /// Whether it stood for a static pod of this UID, which runs on whatever
+    /// becomes of what stands for it. (Kubelet lists static pods themselves.)
+    fn is_mirror_of(&self, uid: &str) -> bool {
+        !uid.contains('-') && self.pod.uids.iter().any(|own| own.contains('-'))
+    }
+}
+
+impl List {
+    /// The pods on it; an empty one stands for one that has gone since.
+    pub fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
+    /// Whether the list covers a Kubernetes namespace, as far as its pods show.
+    /// What lists pods lists those of one namespace or of all; of a namespace
+    /// that is not known only a list of all can tell.
+    pub fn covers(&self, namespace: Option<&str>) -> bool {
+        self.vouched
+            || match namespace {
+                Some(namespace) => self.namespaces.contains(namespace),
+                None => self.namespaces.len() > 1,
+            }
+    }
+
+    /// Whether the list can have the pods of a node: one of another node, or of
+    /// another cluster, lacks them.
+    pub fn is_of_node(&self, node: &str) -> bool {
+        let mut nodes = self.pods.iter().filter_map(|pod| pod.node.as_deref());
+        self.vouched || nodes.clone().next().is_none() || nodes.any(|name| name == node)
+    }
+
+    fn lacks(&self, pod: &Pod) -> bool {
+        !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
+    }
+}
+
+/// Whether none of its containers runs or will run again.
+fn is_finished(pod: &Pod) -> bool {
+    matches!(pod.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The pods of one list that the next does not have, by UID.
+pub fn deleted(old: &[Pod], new: &[Pod]) -> Vec<PodRef> {
+    let kept: BTreeSet<&String> = new.iter().flat_map(|pod| &pod.uids).collect();
+    let gone = old
+        .iter()
+        .filter(|pod| !pod.uids.iter().any(|uid| kept.contains(uid)));
+    gone.map(reference).collect()
+}
+
+/// How a pod is named in records. A mirror pod has two UIDs; the static pod's
+/// own, without hyphens, is the one that its cgroup has.
+pub fn reference(pod: &Pod) -> PodRef {
+    let uid = pod
+        .uids
+        .iter()
+        .find(|uid| !uid.contains('-'))
+        .or_else(|| pod.uids.first());
+    PodRef {
+        namespace: Some(pod.namespace.clone()),
+        name: Some(pod.name.clone()),
+        uid: uid.cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Text for a person at a terminal on a bad night: aligned, short, the
+//! important thing first.
+//!
+//! Events are single quiet lines, findings are blocks set apart. A finding
+//! that changes prints only what is new; for that the sink remembers, within
+//! bounds, what it has printed. Colours come only if the caller says that the
+//! output is a terminal. All times are UTC, and the date is printed once a day.
+//! Nothing that the kernel, a pod or a plugin has named is printed unescaped.
+
+use std::{io, time::Duration};
+
+use self::{
+    memory::Memory,
+    style::{Painter, Style},
+};
+use super::{Lines, Shown, Sink, SinkError};
+use event::wording::{duration::length, escape::Printable};
+use event::{
+    Event,
+    clock::Timestamp,
+    finding::{Finding, Rule, Severity, State},
+    record::{Body, Count, CoverageItem, Record, Summary},
+};
+
+mod events;
+mod explanation;
+mod finding;
+mod memory;
+mod repair;
+mod style;
+mod wrap;
+
+/// Columns of text that is not for a terminal.
+pub const COLUMNS: usize = 110;
+
+/// Prints records as text.
+pub struct TextSink<W> {
+    lines: Lines<W>,
+    paint: Painter,
+    /// How wide a line is, now.
+    columns: fn() -> usize,
+    /// Coverage is told in a few lines.
+    brief: bool,
+    /// Findings and answers are told, and nothing else.
+    quiet: bool,
+    /// The date that was last printed.
+    date: String,
+    /// The node that was last named.
+    node: String,
+    /// The last thing printed was a block, and what follows is set apart.
+    after_block: bool,
+    memory: Memory,
+}
+
+impl<W: io::Write> TextSink<W> {
+    /// Prints to `out`, with colours if it is a terminal that has them.
+    pub fn new(out: W, colour: bool) -> Self {
+        Self {
+            lines: Lines::new(out),
+            paint: Painter {
+                colour,
+                width: COLUMNS,
+            },
+            columns: || COLUMNS,
+            quiet: false,
+            brief: false,
+            date: String::new(),
+            node: String::new(),
+            after_block: false,
+            memory: Memory::default(),
+        }
+    }
+
+    /// The same, with coverage in a few lines: for a stream, where it is not
+    /// what the reader came for.
+    pub fn brief(self) -> Self {
+        Self {
+            brief: true,
+            ..self
+        }
+    }
+
+    /// The same for an output that is as wide as this says whenever it is asked.
+    pub fn wide(self, columns: fn() -> usize) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The same without what is neither a finding nor an answer: single events,
+    /// what is seen and what is not, the run in numbers.
+    pub fn quiet(self, quiet: bool) -> Self {
+        Self { quiet, ..self }
+    }
+
+    /// The date and the node, if they are not those last printed.
+    fn day(&mut self, record: &Record<'_>) -> String {
+        let today = style::date(record.time);
+        let same = record.node == self.node;
+        if today == self.date && same {
+            return String::new();
+        }
+        let first = self.date.is_empty();
+        self.date.clone_from(&today);
+        record.node.clone_into(&mut self.node);
+        let node = Printable(record.node);
+        let line = match first {
+            true => format!("{today}, times are UTC; node {node}"),
+            false if same => today,
+            false => format!("{today}, node {node}"),
+        };
+        self.paint.paint(Style::Title, line) + "\n"
+    }
+
+    /// A finding's lines; `None` if there is nothing to tell.
+    fn finding(&mut self, now: Timestamp, finding: &Finding, state: State) -> Option<String> {
+        let before = self.memory.take(&finding.id);
+        let known = before.is_some();
+        if state == State::Resolved {
+            if known {
+                self.memory.forget(&finding.id);
+            }
+            return Some(finding::resolved(self.paint, now, finding));
+        }
+        let before = before.filter(|_| state == State::Updated);
+        let (text, printed) = finding::block(self.paint, now, finding, before, &self.memory);
+        self.memory.keep(&finding.id, printed, known);
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn event(&self, event: &Event) -> Option<String> {
+        let line = events::line(event)?;
+        let text = format!("{:<16}  {}", line.kind, line.text);
+        Some(format!(
+            "{}  {}\n",
+            event.time.time_of_day(),
+            self.paint.paint(line.style, text)
+        ))
+    }
+
+    /// Signals by mechanism in one line; then what is not seen, and what that
+    /// leaves unknown.
+    fn brief_coverage(&self, items: &[CoverageItem]) -> String {
+        let mut ways: Vec<(&str, Vec<String>)> = Vec::new();
+        for item in items {
+            let Some(how) = &item.mechanism else {
+                continue;
+            };
+            let signal = Printable(&item.signal).to_string();
+            match ways.iter_mut().find(|(way, _)| way == how) {
+                Some((_, signals)) => signals.push(signal),
+                None => ways.push((how, vec![signal])),
+            }
+        }
+        let ways: Vec<String> = ways
+            .into_iter()
+            .map(|(how, signals)| format!("{} ({})", signals.join(", "), Printable(how)))
+            .collect();
+        let mut text = format!("sees   {}\n", self.paint.hanging(&ways.join("; "), 7, 9));
+        for item in items.iter().filter(|item| item.mechanism.is_none()) {
+            let signal = Printable(&item.signal);
+            let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
+            let why = item.reason.as_deref().unwrap_or("no mechanism");
+            let begin = 9 + signal.to_string().chars().count();
+            let why = self.paint.hanging(&Printable(why).to_string(), begin, 9);
+            text += &format!("{blind}: {why}\n");
+            for unknown in &item.unknown {
+                let unknown = self.paint.hanging(&Printable(unknown).to_string(), 16, 16);
+                text += &format!("       unknown: {unknown}\n");
+            }
+        }
+        text
+    }
+
+    fn coverage(&self, items: &[CoverageItem]) -> String {
+        if self.brief {
+            return self.brief_coverage(items);
+        }
+        let width = |cell: fn(&CoverageItem) -> usize| items.iter().map(cell).max().unwrap_or(0);
+        let signals = width(|item| Printable(&item.signal).to_string().chars().count());
+        let mut text = String::new();
+        for item in items {
+            let signal = format!("{:<signals$}", Printable(&item.signal).to_string());
+            let reason = item
+                .reason
+                .as_ref()
+                .map(|reason| Printable(reason).to_string());
+            text += &match (&item.mechanism, reason) {
+                (Some(how), None) => format!("sees   {signal}  {}\n", Printable(how)),
+                (Some(how), Some(why)) => format!("sees   {signal}  {} ({why})\n", Printable(how)),
+                (None, why) => {
+                    let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
+                    format!("{blind}  {}\n", why.as_deref().unwrap_or("no mechanism"))
+                }
+            };
+            for unknown in &item.unknown {
+                text += &format!("{:7}{:signals$}  unknown: {}\n", "", "", Printable(unknown));
+            }
+        }
+        text
+    }
+
+    fn summary(&self, summary: &Summary) -> String {
+        let Summary {
+            rules,
+            severities,
+            events_seen,
+            events_lost,
+            unknown,
+            duration_ms,
+            worst_open,
+            worst_seen,
+        } = summary;
+        let took = length(Duration::from_millis(*duration_ms));
+        let style = worst_open.map_or(Style::Good, Style::from);
+        let open = match findings(severities.iter().rev(), Severity::as_str, |count| {
+            count.open
+        }) {
+            Some(list) => format!("open: {list}"),
+            None => "nothing open".to_owned(),
+        };
+        let mut text = format!("{}; ran for {took}", self.paint.paint(style, open));
+        if let (None, Some(worst)) = (worst_open, worst_seen) {
+            text += &format!("; the worst that was: {}", worst.as_str());
+        }
+        text.push('\n');
+        if let Some(list) = findings(rules.iter(), Rule::as_str, |count| count.open) {
+            text += &format!("  open      {list}\n");
+        }
+        if let Some(list) = findings(rules.iter(), Rule::as_str, |count| count.resolved) {
+            text += &format!("  resolved  {list}\n");
+        }
+        text += &format!("  {} seen, ", style::count(*events_seen, "event"));
+        text += &match events_lost.values().all(|count| *count == 0) {
+            true => "none lost\n".to_owned(),
+            false => {
+                let lost = format!("LOST {}", events::losses(events_lost));
+                format!(
+                    "{}: there may be more\n",
+                    self.paint.paint(Style::Warning, lost)
+                )
+            }
+        };
+        for unknown in unknown {
+            let unknown = self.paint.hanging(&Printable(unknown).to_string(), 12, 14);
+            text += &format!("  unknown   {unknown}\n");
+        }
+        text
+    }
+}
+
+/// `2 ghost-sandbox, 1 blocked-task`: what `number` counts, worst first.
+fn findings<'a, K: Copy + 'a>(
+    counts: impl Iterator<Item = (&'a K, &'a Count)>,
+    name: fn(K) -> &'static str,
+    number: fn(&Count) -> u64,
+) -> Option<String> {
+    let list: Vec<_> = counts
+        .filter(|(_, count)| number(count) > 0)
+        .map(|(key, count)| format!("{} {}", style::grouped(number(count)), name(*key)))
+        .collect();
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
+impl<W: io::Write> Sink for TextSink<W> {
+    fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
+        if self.quiet
+            && let Body::Event(_) | Body::Coverage(_) | Body::Summary(_) = record.body
+        {
+            return Ok(Shown::No);
+        }
+        if !matches!(record.body, Body::Event(_)) {
+            self.paint.width = (self.columns)();
+        }
+        // Blocks have an empty line on both sides, and never two.
+        let (text, is_block) = match record.body {
+            Body::Event(event) => match self.event(event) {
+                Some(line) => (line, false),
+                None => return Ok(Shown::No),
+            },
+            Body::Finding { finding, state } => match self.finding(record.time, finding, state) {
+                Some(text) => (text, state != State::Resolved),
+                None => return Ok(Shown::No),
+            },
+            Body::Coverage(items) => (self.coverage(items), true),
+            Body::Explanation(explained) => {
+                // The answer comes first, even before the date.
+                self.date = style::date(record.time);
+                let text = explanation::text(self.paint, record.time, record.node, explained);
+                self.lines.put(text.as_bytes())?;
+                self.after_block = true;
+                return Ok(Shown::Yes);
+            }
+            Body::Summary(summary) => (self.summary(summary), true),
+            Body::Plan { plan, file } => (repair::plan(self.paint, record.time, plan, file), false),
+            Body::Repair(outcome) => (repair::outcome(self.paint, outcome), false),
+            Body::RepairSummary(totals) => (repair::summary(self.paint, totals), true),
+        };
+        let first = self.date.is_empty();
+        let date = self.date.clone();
+        let day = self.day(record);
+        let apart = if !first && (is_block || self.after_block) {
+            "\n"
+        } else {
+            ""
+        };
+        if let Err(error) = self.lines.put(format!("{apart}{day}{text}").as_bytes()) {
+            // The reader has not seen it: what builds on it is told in full.
+            self.date = date;
+            if let Body::Finding { finding, .. } = record.body {
+                self.memory.take(&finding.id);
+                self.memory.forget(&finding.id);
+            }
+            return Err(error);
+        }
+        self.after_block = is_block;
+        Ok(Shown::Yes)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.lines.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;
