@@ -1,29 +1,30 @@
 //! node-tracer: finds Kubernetes pod sandboxes whose network namespace
 //! outlives the pod and still holds its IP.
 //!
-//! One direction: [`source`] -> [`event`] -> [`model`] -> [`detect`] ->
-//! [`finding`] -> [`sink`]. Sources and sinks do the I/O; the [`engine`] joins
-//! the middle; [`trace`], [`scan`], [`explain`], [`replay`], [`report`],
-//! [`repair`] and [`check`] are the commands and know both ends.
+//! One direction: [`source`] -> [`event`] -> [`engine`] -> [`event::finding`] ->
+//! [`sink`]. Sources and sinks do the I/O. [`trace`], [`scan`],
+//! [`commands::explain`], [`replay`], [`report`], [`repair`] and [`check`] are the
+//! commands and know both ends.
+//!
+//! | crate | what |
+//! |---|---|
+//! | [`event`] | what happened, when, and what follows from it: events, findings, records, and how they are worded |
+//! | [`engine`] | the model of the node, one rule a file, explanations: events in, changes of findings out; no I/O, no clock |
+//! | [`sink`] | what is written: text, JSON, journald, metrics |
+//! | [`sys`] | clocks, root's powers and giving them up, threads that may hang |
+//! | [`cli`] | the command line as typed |
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cli`], [`config`] | the command line as typed; what it means |
+//! | [`config`] | what the command line means |
 //! | [`source`] | the kernel (eBPF, /proc, netlink), CRI, CNI, the API server |
 //! | [`look`], [`reservations`] | every source once; single addresses again and again |
-//! | [`event`], [`clock`] | what happened, and when; the recording's form |
-//! | [`model`] | the node as the events tell it: no I/O, no clock |
-//! | [`detect`], [`finding`] | one rule a file; what it concludes |
-//! | [`engine`] | events in, changes of findings out |
-//! | [`record`], [`sink`], [`output`] | what is written: text, JSON, journald |
-//! | [`log`], [`fault`], [`progress`], [`terminal`] | what the tool says about itself, what failed, and what it goes on with; to whom |
+//! | [`output`], [`kube_events`] | where records go; findings as Events of Kubernetes |
+//! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
 //! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
-//! | [`apart`] | threads that may hang, and ending without them |
-//! | [`privileges`] | which of root's powers are used, and giving up the others |
-//! | [`trace`], [`scan`], [`explain`], [`replay`], [`report`], [`check`] | the commands |
-//! | [`repair`] | the one that changes the node, and only if told to |
+//! | [`repair`] | the one command that changes the node, and only if told to |
 //! | [`rules`] | the rules' pages, for people |
-//! | [`recording`], [`looks`], [`summary`], [`coverage`], [`words`], [`phrase`], [`order`] | what they have in common |
+//! | [`recording`], [`coverage`] | what the commands have in common |
 
 // libFuzzer brings its own.
 #![cfg_attr(fuzzing, no_main)]

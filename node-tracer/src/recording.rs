@@ -33,7 +33,7 @@ const KIND: &str = "recording";
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
-    /// [`SCHEMA`](crate::record::SCHEMA)
+    /// [`SCHEMA`](event::record::SCHEMA)
     pub(crate) schema: String,
     /// `recording`
     #[serde(rename = "type")]

@@ -4,7 +4,7 @@
 //! A garbage collector that frees a live pod's address is worse than the leak:
 //! two pods would have it. So there are two steps, with a person in between.
 //!
-//! 1. [`make`] a [`plan`]: two looks at the node ([`observe`]), a grace apart, have to agree
+//! 1. [`make`] a [`plan`](event::repair::plan): two looks at the node ([`observe`]), a grace apart, have to agree
 //!    on every reservation that is to be released ([`judge`]). Nothing is changed.
 //! 2. [`apply`] it: exactly that, within its time to live, on the same boot of
 //!    the same node, under host-local's own lock, after everything was asked

@@ -35,7 +35,9 @@ fn rustdoc() -> anyhow::Result<Command> {
         "--no-deps",
         "--document-private-items",
     ])?;
-    command.env("RUSTDOCFLAGS", "-Dwarnings");
+    // The documentation is for who works on it: private items are always there.
+    let flags = "-Dwarnings -Arustdoc::private_intra_doc_links";
+    command.env("RUSTDOCFLAGS", flags);
     Ok(command)
 }
 

@@ -372,7 +372,7 @@ fn unfound(model: &Model) -> Option<&str> {
     Some(failure.error.as_str())
 }
 
-/// The source of [`ContainersListed`](crate::event::What::ContainersListed) that
+/// The source of [`ContainersListed`](event::What::ContainersListed) that
 /// goes by cgroups.
 const CGROUP: &str = "cgroup";
 

@@ -5,7 +5,7 @@
 //! findings are the same. Here is only what leads from a word to what belongs
 //! to it: [`subject`] reads the word, [`resolve`] finds what it names,
 //! [`related`] follows the relations, and the other modules put what they found
-//! into the record [`explanation`](crate::explanation). Nothing is read and no verdict is made:
+//! into the record [`explanation`](event::explanation). Nothing is read and no verdict is made:
 //! what was not read is named, and "nobody holds it" is said only if all was.
 
 mod answer;

@@ -2,8 +2,8 @@
 //!
 //! A look reads the node piece by piece: namespaces one after the other, files
 //! and runtimes after them. Findings that compare such pieces count only if a
-//! second look shows them, too. This is pure: [`scan`](crate::scan) feeds it
-//! while it looks, [`replay`](crate::replay) from what was recorded of it.
+//! second look shows them, too. This is pure: `scan` feeds it
+//! while it looks, `replay` from what was recorded of it.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@
 //! | table | holds | when full |
 //! |---|---|---|
 //! | network namespaces | [`netns::MAX_NETNS`] | the longest dying one makes room; if none is dying, the new one is left out |
-//! | addresses | [`MAX_ADDRESSES`](crate::event::MAX_ADDRESSES) | the new one is left out, unless its namespace has few |
+//! | addresses | [`MAX_ADDRESSES`](event::MAX_ADDRESSES) | the new one is left out, unless its namespace has few |
 //! | crowds of blocked tasks | [`task::MAX_CROWDS`] | the new one is left out |
 //! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |

@@ -126,7 +126,7 @@ pub struct FindingNetns {
     pub paths: Vec<PathBuf>,
 }
 
-/// As [`as_text`](crate::event::as_text).
+/// As [`as_text`](crate::as_text).
 fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Record`] is a frame (time and node) around a body. Its serde form is
 //! one line of `-o json`. What a body means is settled elsewhere: events in
-//! [`event`](crate::event), findings in [`finding`](crate::finding). How a
+//! [`What`], findings in [`finding`](crate::finding). How a
 //! record looks to a person is the sinks' affair.
 
 use std::{collections::BTreeMap, path::Path};

@@ -27,7 +27,7 @@ use event::{FdHolder, fault};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     /// Who holds namespaces that nothing else is known to lead to, by the
-    /// namespace's inode; at most [`MAX_HOLDERS`](crate::event::MAX_HOLDERS) of
+    /// namespace's inode; at most [`MAX_HOLDERS`](event::MAX_HOLDERS) of
     /// each.
     pub(crate) namespaces: BTreeMap<u32, Vec<FdHolder>>,
     /// The sockets of each process that has any: its number, and descriptor

@@ -23,7 +23,7 @@
 //! a conflict of it, others wait for a CNI DEL that does not come, which makes
 //! it a leak (see [`ipam`]).
 //!
-//! [`Phase`]: crate::finding::Phase
+//! [`Phase`]: event::finding::Phase
 
 mod advice;
 mod claims;

@@ -33,7 +33,7 @@ use event::phrase::Said;
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) cause: Cause,
-    /// One of these is in it. See [`phrase`](crate::phrase) for their form.
+    /// One of these is in it. See [`phrase`](event::phrase) for their form.
     any: &'static [&'static str],
     /// And one of these; empty if nothing more is needed.
     with: &'static [&'static str],
