@@ -302,12 +302,12 @@ fn wait_for_duplicate(tracer: &mut Tracer, address: &str) -> anyhow::Result<Valu
     })
 }
 
-/// Many namespaces with one address, whose names are as long as paths can be:
-/// the finding names each several times.
+/// Many namespaces with one address, whose names are as long as any that is
+/// told: the finding names each several times.
 fn large() -> anyhow::Result<()> {
     const ADDRESS: &str = "198.18.249.2";
-    const COUNT: usize = 40;
-    const PATH: usize = 3500;
+    const COUNT: usize = 120;
+    const PATH: usize = 800;
     let limit: usize = fs::read_to_string("/proc/sys/net/core/wmem_default")?
         .trim()
         .parse()?;

@@ -30,7 +30,7 @@ use super::{
 pub(crate) const MAX_PATHS: usize = 8;
 /// Bytes that are kept of a path: a mount point can lie deeper than any path
 /// that can be opened.
-const MAX_PATH: usize = 512;
+const MAX_PATH: usize = 1024;
 /// Stands at the end of a path that was cut.
 const CUT: &str = "...";
 /// Mount namespaces with more mounts than can be read in time that are gone
