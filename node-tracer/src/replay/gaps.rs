@@ -28,6 +28,8 @@ pub(super) struct Gaps {
     begin: Option<String>,
     /// Changes of findings that were not told.
     untold: u64,
+    /// Moments at which findings were not judged.
+    passed_over: u64,
 }
 
 impl Gaps {
@@ -73,6 +75,11 @@ impl Gaps {
         self.untold += 1;
     }
 
+    /// There is more to judge than anybody waits for.
+    pub(super) fn passed_over(&mut self) {
+        self.passed_over += 1;
+    }
+
     /// It ends where it should not. The first reason is the one.
     pub(super) fn ends(&mut self, name: &str, how: &str) {
         if self.end.is_none() {
@@ -87,6 +94,12 @@ impl Gaps {
         texts.extend(self.begin.clone());
         if self.untold > 0 {
             texts.push(format!("{} more changes of findings", self.untold));
+        }
+        if self.passed_over > 0 {
+            texts.push(format!(
+                "findings at {} moments: there are too many to be judged each time",
+                self.passed_over
+            ));
         }
         if self.damaged > 0 {
             let lines = match self.damaged {

@@ -18,6 +18,15 @@ const DAMAGED: &str = "recording-damaged";
 /// these reads none of them, and a recording can be somebody else's.
 const MAX_TOLD: u64 = 16_384;
 
+/// Claims and holders of all that is told: one finding can have thousands.
+const MAX_ITEMS: u64 = 200_000;
+/// More findings than so many at a time are an attack, or a disaster.
+const FEW: usize = 100;
+/// So many beyond these may be judged again, all ticks together: some 20 s.
+const MAX_JUDGED: u64 = 2_000_000;
+/// After that so many ticks are passed over at a time, at most.
+const MOST_PASSED_OVER: u64 = 4_096;
+
 /// See the module's documentation.
 pub(super) struct Run {
     header: Header,
@@ -37,6 +46,36 @@ pub(super) struct Run {
     pending: bool,
     /// Changes of findings so far.
     told: u64,
+    /// Claims and holders of these.
+    items_told: u64,
+    judging: Judging,
+}
+
+/// How often findings are judged: whoever has made a recording chooses how many
+/// there are, and how often they are asked for.
+#[derive(Debug, Default)]
+struct Judging {
+    judged: u64,
+    /// Ticks that are passed over now, and the next time.
+    wait: u64,
+    next: u64,
+}
+
+impl Judging {
+    /// Whether a tick counts, with so many findings open.
+    fn counts(&mut self, open: usize) -> bool {
+        self.judged += open.saturating_sub(FEW) as u64;
+        if self.judged <= MAX_JUDGED {
+            return true;
+        }
+        if self.wait > 0 {
+            self.wait -= 1;
+            return false;
+        }
+        self.next = (2 * self.next).clamp(1, MOST_PASSED_OVER);
+        self.wait = self.next;
+        true
+    }
 }
 
 /// When findings are told.
@@ -69,6 +108,8 @@ impl Run {
             ended: None,
             pending: false,
             told: 0,
+            items_told: 0,
+            judging: Judging::default(),
             header,
         }
     }
@@ -85,6 +126,18 @@ impl Run {
 
     /// Takes in what happened.
     pub(super) fn event(&mut self, event: &Event) -> Result<(), SinkError> {
+        if event.what == What::Tick
+            && let Telling::Stream(engine) = &self.engine
+            && !self.judging.counts(engine.open_count())
+        {
+            self.pending = true;
+            self.gaps.passed_over();
+            return Ok(());
+        }
+        self.judge(event)
+    }
+
+    fn judge(&mut self, event: &Event) -> Result<(), SinkError> {
         self.last = self.last.max(event.time);
         self.pending = event.what != What::Tick || matches!(self.engine, Telling::Looks(_));
         let told = match &mut self.engine {
@@ -205,7 +258,7 @@ impl Run {
         };
         let not_before = engine.not_before();
         let time = not_before.map_or(self.last, |pause| pause.max(self.last));
-        self.event(&Event {
+        self.judge(&Event {
             time,
             what: What::Tick,
         })?;
@@ -259,13 +312,30 @@ impl Run {
     }
 
     fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
-        if matches!(record.body, Body::Finding { .. }) {
+        if let Body::Finding { finding, .. } = record.body {
             self.told += 1;
-            if self.told > MAX_TOLD {
+            self.items_told += (finding.evidence.len() + finding.holders.len()) as u64;
+            if self.told > MAX_TOLD || self.items_told > MAX_ITEMS {
                 self.gaps.too_many();
                 return Ok(());
             }
         }
         crate::output::to_listeners(&mut self.sinks, record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinary_run_is_judged_at_every_tick_and_a_hostile_one_ever_more_rarely() {
+        let judged = |open: usize, ticks: usize| {
+            let mut judging = Judging::default();
+            (0..ticks).filter(|_| judging.counts(open)).count()
+        };
+        assert_eq!(judged(FEW, 1_000_000), 1_000_000);
+        let hostile = judged(FEW + 2_000, 100_000);
+        assert!((1_000..1_100).contains(&hostile), "{hostile}");
     }
 }

@@ -42,8 +42,12 @@ use event::{
 
 pub use crate::detect::Settings;
 
-/// A finding is told at most once in this time, unless it gets worse or ends.
+/// A finding is told at most once in this time, unless it gets worse or ends; if
+/// it changes all the time, ever more rarely.
 const UPDATES: Duration = Duration::from_secs(1);
+/// So often it is told before that, and so often the time doubles: to a minute.
+const PROMPT: u32 = 4;
+const DOUBLED: u32 = 6;
 /// In a stream, what a user does at will is not over before it has been absent
 /// for so long: it can come and go without end.
 const ABSENCE: Duration = Duration::from_secs(60);
@@ -102,6 +106,8 @@ struct Open {
     found_at: Timestamp,
     /// It was not found the last time.
     away: bool,
+    /// How often it was told again of late, without being worse.
+    updates: u32,
     /// The worst it has been.
     worst: Severity,
 }
@@ -349,6 +355,7 @@ impl Engine {
                 let open = Open {
                     told: finding.clone(),
                     told_at: now,
+                    updates: 0,
                     worst: finding.severity,
                     latest: finding,
                     found_at: now,
@@ -362,10 +369,16 @@ impl Engine {
                 *counts.entry(finding.severity).or_default() += 1;
                 open.worst = finding.severity;
             }
-            let again = open.told_at.plus(UPDATES);
+            let times = open.updates.saturating_sub(PROMPT).min(DOUBLED);
+            let pause = UPDATES * 2_u32.pow(times);
+            if now.since(open.told_at) > 2 * pause {
+                open.updates = 0;
+            }
+            let again = open.told_at.plus(pause);
             let urgent = is_urgent(&open.told, &finding);
             if urgent || (now >= again && is_news(&open.told, &finding)) {
                 told.push((finding.clone(), State::Updated));
+                open.updates += u32::from(!urgent);
                 open.told = finding.clone();
                 open.told_at = now;
             } else if now < again && is_news(&open.told, &finding) {

@@ -262,3 +262,28 @@ fn what_comes_and_goes_is_told_a_few_times_and_over_when_it_stays_away() {
     };
     assert_eq!(over.iter().filter(|told| is_over(told)).count(), 1);
 }
+
+#[test]
+fn what_changes_all_the_time_is_told_ever_more_rarely() {
+    let mut node = Node::of(&ghost_story());
+    node.tell_all(&successor(92));
+    let mut told = node.tick(93);
+    for second in 94..694 {
+        // A second address of the pod's that a third one has comes and goes.
+        let change = match second % 4 {
+            0 => added(second, 200, 77),
+            2 => removed(second, 200, 77),
+            1 => added(second, 100, 77),
+            _ => removed(second, 100, 77),
+        };
+        node.tell(change);
+        told.extend(node.tick(second));
+    }
+    told.retain(|(finding, _)| {
+        finding
+            .addresses
+            .iter()
+            .any(|it| it.to_string() == "10.0.0.77")
+    });
+    assert!((1..40).contains(&told.len()), "{}", told.len());
+}

@@ -728,11 +728,11 @@ fn finding<'a>(
         since,
         title: match (is_certain, users.as_slice()) {
             (true, [one, other]) => format!("{are_used} twice: {one} and {other}"),
-            (true, many) => format!("{are_used} {} times: {}", many.len(), many.join(", ")),
+            (true, many) => format!("{are_used} {} times: {}", many.len(), first(many)),
             (false, many) => format!(
                 "{are_used} {} times, perhaps in different networks: {}",
                 many.len(),
-                many.join(", ")
+                first(many)
             ),
         },
         pod: pod_of(view.model, newest.entry),
@@ -949,6 +949,17 @@ fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sur
             "find out which of them has a right to it (the store of the IPAM, kubectl get pods -A \
              -o wide) before you recreate one of them or take the address from it",
         ),
+    }
+}
+
+/// The first few names, and how many more there are.
+fn first(names: &[String]) -> String {
+    const FEW: usize = 8;
+    match names.split_at_checked(FEW) {
+        Some((few, more)) if !more.is_empty() => {
+            format!("{} and {} more", few.join(", "), more.len())
+        }
+        _ => names.join(", "),
     }
 }
 
