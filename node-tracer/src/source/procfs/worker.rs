@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Procfs, ProcfsError, WALK_PATIENCE, processes, read_file};
+use super::{Procfs, ProcfsError, WALK_PATIENCE, processes, read_file, read_stat};
 
 impl Procfs {
     /// Whether `cleanup_net` runs just now: one that began before the call and
@@ -19,11 +19,18 @@ impl Procfs {
     }
 }
 
+/// The parent of all kernel threads, by its process ID.
+const KTHREADD: i32 = 2;
+
 fn any_at_work(proc: &Path) -> Result<bool, ProcfsError> {
     // Not the list of kthreadd's children, which may skip some of them.
     for pid in processes(proc)? {
-        let name = read_file(&proc.join(pid.to_string()).join("comm"))?;
-        if name.is_some_and(|name| is_at_work(&name)) {
+        let folder = proc.join(pid.to_string());
+        let name = read_file(&folder.join("comm"))?;
+        // Every process can take such a name, but none is a kernel thread.
+        if name.is_some_and(|name| is_at_work(&name))
+            && read_stat(&folder.join("stat"))?.is_some_and(|stat| stat.ppid == KTHREADD)
+        {
             return Ok(true);
         }
     }
@@ -32,7 +39,6 @@ fn any_at_work(proc: &Path) -> Result<bool, ProcfsError> {
 
 /// Whether a worker of this name takes namespaces down.
 fn is_at_work(comm: &[u8]) -> bool {
-    // Who else takes such a name only puts off what would be concluded.
     comm.starts_with(b"kworker/") && comm.trim_ascii_end().ends_with(b"+netns")
 }
 
@@ -62,15 +68,18 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let procfs = Procfs::new(root.path(), Bounded::default());
         assert!(procfs.takes_namespaces_down().is_err());
-        let name = |pid: u32, name: &str| {
+        let process = |pid: u32, parent: u32, name: &str| {
             let folder = root.path().join("proc").join(pid.to_string());
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), name).unwrap();
+            let stat = format!("{pid} (x) S {parent} 0 0 {}\n", "0 ".repeat(45));
+            fs::write(folder.join("stat"), stat).unwrap();
         };
-        name(2, "kthreadd\n");
-        name(70, "kworker/u8:1-netns\n");
-        assert!(!procfs.takes_namespaces_down().unwrap());
-        name(71, "kworker/u8:2+netns\n");
+        process(2, 0, "kthreadd\n");
+        process(70, 2, "kworker/u8:1-netns\n");
+        process(80, 1, "kworker/u8:3+netns\n");
+        assert!(!procfs.takes_namespaces_down().unwrap(), "a user's");
+        process(71, 2, "kworker/u8:2+netns\n");
         assert!(procfs.takes_namespaces_down().unwrap());
     }
 }
