@@ -6,7 +6,7 @@
 mod advice;
 mod table;
 
-use std::time::Duration;
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use crate::model::calls::End;
 use event::{StartFailure, phrase::Said};
@@ -15,6 +15,37 @@ use event::{StartFailure, phrase::Said};
 const STARTED: Duration = Duration::from_secs(300);
 /// A runtime that has waited for so long has killed the plugin itself, ms.
 const KILLED_FOR_TIME: f64 = 15_000.0;
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
+}
+
+/// The causes of the texts that were asked about of late. The same ones are
+/// asked about at every evaluation, and the table is long.
+#[derive(Default)]
+struct Known {
+    causes: HashMap<(Option<Box<str>>, Box<str>), Cause>,
+    bytes: usize,
+}
+
+impl Known {
+    /// Bytes of texts that are kept.
+    const MOST: usize = 8 << 20;
+
+    fn cause(&mut self, reason: Option<&str>, text: &str) -> Cause {
+        let key = (reason.map(Box::from), Box::from(text));
+        if let Some(cause) = self.causes.get(&key) {
+            return *cause;
+        }
+        if self.bytes + text.len() > Self::MOST {
+            *self = Self::default();
+        }
+        let cause = Cause::find(reason, text);
+        self.bytes += text.len();
+        self.causes.insert(key, cause);
+        cause
+    }
+}
 
 /// The words of `cause`; they are added to, never renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,6 +138,10 @@ impl Cause {
 
     /// Of a text, with the reason of the Kubernetes event that it is from.
     pub(super) fn of_text(reason: Option<&str>, text: &str) -> Self {
+        KNOWN.with_borrow_mut(|known| known.cause(reason, text))
+    }
+
+    fn find(reason: Option<&str>, text: &str) -> Self {
         // What names a product must not be the name of a pod.
         let said = Said::new(text).without_names();
         let fits = |row: &&table::Row| row.fits(reason, &said);
