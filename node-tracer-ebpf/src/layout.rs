@@ -8,6 +8,9 @@
 /// Marks a member that this kernel does not have.
 pub const ABSENT: u32 = u32::MAX;
 
+/// Inode number of the initial user namespace (`PROC_USER_INIT_INO`), always.
+pub const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
+
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Byte offsets, and two sizes; [`ABSENT`] where the kernel has no such

@@ -9,14 +9,12 @@
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use node_tracer_ebpf::{
-    layout::ABSENT,
+    layout::{ABSENT, INITIAL_USER_NS},
     record::{CHANGES_A_SECOND, Net, lost},
 };
 
 use crate::kernel::{count_lost, describe_net, load, net_of_task, now, offset, setting};
 
-/// Inode number of the initial user namespace (`PROC_USER_INIT_INO`).
-const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 const SECOND: u64 = 1_000_000_000;

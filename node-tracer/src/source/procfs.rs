@@ -15,6 +15,7 @@
 //! descriptors a task and reads `ns/` as a whole with a `stat` of each entry,
 //! which takes a reference of each namespace where a `readlink` takes none.
 
+use node_tracer_ebpf::layout::INITIAL_USER_NS;
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
@@ -75,9 +76,6 @@ const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Largest file that is read as a whole; the kernel's are far smaller.
 const MAX_FILE: u64 = 256 << 10;
-
-/// The inode number that the kernel gives the initial user namespace, always.
-const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
 
 /// The user namespaces of the node itself: the initial one, in which only root
 /// makes network namespaces, and that of the node's first process, if it is in

@@ -31,7 +31,7 @@ const TOLD_PAUSE: u64 = 60 * SECOND;
 #[derive(Debug)]
 pub(super) struct UserNets {
     /// By the address of their `struct net`.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, FollowedNet>,
     budget: Allowance,
     not_before: u64,
     /// Those of the last list that are not followed.
@@ -49,7 +49,7 @@ pub(super) struct Others {
 }
 
 #[derive(Debug)]
-struct Known {
+struct FollowedNet {
     net: Net,
     addresses: BTreeSet<Address>,
 }
@@ -132,7 +132,7 @@ impl UserNets {
                     let addresses = BTreeSet::new();
                     self.known
                         .entry(net.address)
-                        .or_insert(Known { net, addresses })
+                        .or_insert(FollowedNet { net, addresses })
                 }
                 None => {
                     self.others.count += 1;

@@ -17,18 +17,18 @@ const STARTED: Duration = Duration::from_secs(300);
 const KILLED_FOR_TIME: f64 = 15_000.0;
 
 thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::default();
+    static CAUSES: RefCell<CauseCache> = RefCell::default();
 }
 
 /// The causes of the texts that were asked about of late. The same ones are
 /// asked about at every evaluation, and the table is long.
 #[derive(Default)]
-struct Known {
+struct CauseCache {
     causes: HashMap<(Option<Box<str>>, Box<str>), Cause>,
     bytes: usize,
 }
 
-impl Known {
+impl CauseCache {
     /// Bytes of texts that are kept.
     const MOST: usize = 8 << 20;
 
@@ -138,7 +138,7 @@ impl Cause {
 
     /// Of a text, with the reason of the Kubernetes event that it is from.
     pub(super) fn of_text(reason: Option<&str>, text: &str) -> Self {
-        KNOWN.with_borrow_mut(|known| known.cause(reason, text))
+        CAUSES.with_borrow_mut(|known| known.cause(reason, text))
     }
 
     fn find(reason: Option<&str>, text: &str) -> Self {
