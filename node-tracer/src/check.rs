@@ -1,17 +1,12 @@
 //! `node-tracer check`: loads and attaches everything as `trace` would, asks
 //! every source once as `scan` would, says what came of it, and leaves again.
 
-use crate::{
-    config::Config,
-    coverage,
-    look::Looker,
-    output, progress,
-    source::ebpf::{
-        Attached, Probes,
-        plan::{Mechanism, Signal},
-    },
-};
+use crate::{config::Config, coverage, look::Looker, output, progress};
 use event::record::{CoverageItem, Record};
+use kernel::ebpf::{
+    Attached, Probes,
+    plan::{Mechanism, Signal},
+};
 use sys::{
     apart,
     privileges::{self, ATTACH},

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crate::source::ebpf::{Wanted, plan::Mechanism};
 use event::finding::Severity;
+use kernel::ebpf::{Wanted, plan::Mechanism};
 use sys::privileges::Privileges;
 
 /// Why the job cannot be done as asked. Each says what to do.

@@ -1,11 +1,9 @@
 //! What is seen, by which mechanism, and what is therefore unknown.
 
-use crate::{
-    config::Pods,
-    source::ebpf::plan::{Choice, Mechanism, Plan},
-};
+use crate::config::Pods;
 use engine::detect::ghost_sandbox;
 use event::record::CoverageItem;
+use kernel::ebpf::plan::{Choice, Mechanism, Plan};
 
 /// One item for each signal of the kernel.
 pub(crate) fn of_plan(plan: &Plan) -> Vec<CoverageItem> {

@@ -23,17 +23,17 @@ use self::answers::Answers;
 use crate::{
     config::{Config, Cri, Pods},
     progress,
-    source::{
-        bundles, cni, containers, cri,
-        hostlocal::{self, Stores},
-        kube, kubelet,
-        pods::{Listing, PodsError, PodsReader},
-        procfs::{Bounded, NoAnswer, Procfs},
-        root::Root,
-        survey,
-    },
 };
 use event::{Event, Netns, Network, What, fault, record::CoverageItem};
+use node::{
+    bundles, cni, containers, cri,
+    hostlocal::{self, Stores},
+    kubelet,
+    pods::{Listing, PodsError, PodsReader},
+    procfs::{Bounded, NoAnswer, Procfs},
+    root::Root,
+    survey,
+};
 
 /// How long the container runtime may take to answer.
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);

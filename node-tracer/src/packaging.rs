@@ -11,7 +11,6 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::kube_events;
 use sys::privileges::{ATTACH, CapabilitySet, LOOK};
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");
@@ -196,7 +195,7 @@ fn allowed(manifest: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_role_allows_to_look_and_nothing_else() {
-    let ipam = crate::source::ipam::resources();
+    let ipam = ipam::resources();
     let mut expected: BTreeSet<String> = ipam.map(|name| format!("list {name}")).collect();
     let core = ["list pods.", "watch pods.", "get nodes."];
     expected.extend(core.map(str::to_owned));
@@ -205,7 +204,7 @@ fn the_role_allows_to_look_and_nothing_else() {
 
 #[test]
 fn to_write_events_is_a_role_of_its_own_for_the_same_account() {
-    let events = kube_events::EVENTS.name;
+    let events = kube::events::EVENTS.name;
     let expected = ["create", "patch"].map(|verb| format!("{verb} {events}"));
     assert_eq!(allowed(KUBE_EVENTS), BTreeSet::from(expected));
     let objects: Vec<Value> = serde_saphyr::from_multiple(KUBE_EVENTS).unwrap();

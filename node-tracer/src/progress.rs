@@ -12,10 +12,11 @@
 //! It is one line without a bar and without templates: a hundred lines here in
 //! place of a library that brings its own terminals and threads.
 
+use logs::read::BytesRead;
 use std::{
     fmt::Write as _,
     fs::Metadata,
-    io::{self, IsTerminal as _, Read, Write},
+    io::{self, IsTerminal as _, Write},
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -270,13 +271,9 @@ fn fitting(text: &str, columns: usize) -> String {
 
 /// How much of files was read, and what was found in it; clones count the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally(Arc<Tallied>);
-
-#[derive(Debug, Default)]
-struct Tallied {
-    /// Bytes, as they are in the files.
-    read: AtomicU64,
-    findings: AtomicU64,
+pub(crate) struct Tally {
+    pub(crate) read: BytesRead,
+    findings: Arc<AtomicU64>,
 }
 
 impl Tally {
@@ -298,48 +295,30 @@ impl Tally {
             (count, _) => format!("{count} files"),
         };
         show(move |since| {
-            let read = tally.0.read.load(Relaxed);
-            far(&name, read, total, since, tally.0.findings.load(Relaxed))
+            let findings = tally.findings.load(Relaxed);
+            far(&name, tally.read.get(), total, since, findings)
         })
     }
 
-    /// The same of what is read from it.
-    pub(crate) fn count<R>(&self, inner: R) -> Counted<R> {
-        Counted {
-            inner,
-            tally: self.clone(),
-        }
-    }
-
-    /// The same of findings on their way to a sink.
-    pub(crate) fn findings(&self, sink: Box<dyn Sink>) -> Box<dyn Sink> {
-        let tally = self.clone();
-        Box::new(Counted { inner: sink, tally })
+    /// Counts findings on their way to a sink.
+    pub(crate) fn findings(&self, inner: Box<dyn Sink>) -> Box<dyn Sink> {
+        let findings = Arc::clone(&self.findings);
+        Box::new(Counted { inner, findings })
     }
 }
 
-/// Passes on, and counts.
-#[derive(Debug)]
-pub(crate) struct Counted<T> {
-    inner: T,
-    tally: Tally,
+struct Counted {
+    inner: Box<dyn Sink>,
+    findings: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.tally.0.read.fetch_add(read as u64, Relaxed);
-        Ok(read)
-    }
-}
-
-impl Sink for Counted<Box<dyn Sink>> {
+impl Sink for Counted {
     fn write(&mut self, record: &Record<'_>) -> Result<Written, SinkError> {
         if let Body::Finding {
             state: State::Open, ..
         } = record.body
         {
-            self.tally.0.findings.fetch_add(1, Relaxed);
+            self.findings.fetch_add(1, Relaxed);
         }
         self.inner.write(record)
     }
@@ -441,17 +420,6 @@ mod tests {
         // A file that has grown.
         let said = far("k.log", 2 * MIB, Some(MIB), Duration::from_secs(2), 3);
         assert_eq!(said, "k.log: 2.0 MiB, 1.0 MiB/s; 3 findings so far");
-    }
-
-    #[test]
-    fn what_is_read_and_found_is_counted() {
-        let tally = Tally::default();
-        let mut read = Vec::new();
-        tally
-            .count(&b"twelve bytes"[..])
-            .read_to_end(&mut read)
-            .unwrap();
-        assert_eq!((read.len(), tally.0.read.load(Relaxed)), (12, 12));
     }
 
     /// One at a time has the one line.

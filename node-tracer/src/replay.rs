@@ -9,6 +9,8 @@
 //! said, and what it costs.
 
 mod gaps;
+#[cfg(feature = "testing")]
+mod heard;
 mod logs;
 mod run;
 
@@ -22,8 +24,8 @@ use crate::{
     config, output,
     progress::Tally,
     recording::{Line, ReadError, Recording},
-    source::logs::read::{Input, LogError, LogOptions},
 };
+use ::logs::read::{Input, LogError, LogOptions};
 use event::{Event, What, clock::steady, fault, wording::escape::Printable};
 use sink::{Sink, SinkError};
 
@@ -43,7 +45,7 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
     // One that may go on in the next file.
     let mut begun: Option<Run> = None;
     for path in &config.files {
-        let recording = match Input::open(path, &tally) {
+        let recording = match Input::open(path, &tally.read) {
             Ok(input) if logs::is_recording(input.beginning()) => recording(input),
             Ok(input) => {
                 logs.push(input);
@@ -170,7 +172,7 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool
     let tally = Tally::default();
     let _shown = tally.show(&[path.to_owned()]);
     let sink = tally.findings(sink);
-    let told = match Input::open(path, &tally) {
+    let told = match Input::open(path, &tally.read) {
         Ok(input) if logs::is_recording(input.beginning()) => {
             recording(input).and_then(|recording| tell(recording, vec![sink]))
         }
@@ -302,16 +304,16 @@ fn after_step(mut event: Event) -> Event {
 }
 
 /// A recording, told to the end.
-#[cfg(fuzzing)]
-pub(crate) fn fuzz(data: &[u8]) {
-    use crate::fuzz::heard::{Heard, Of};
+#[cfg(feature = "testing")]
+pub fn fuzz(data: &[u8]) {
+    use heard::{Heard, Of};
 
     let (heard, _) = Heard::new(Of::Recording);
     let _ = fuzz_into(data, Box::new(heard));
 }
 
 /// The same, told to somebody else.
-#[cfg(fuzzing)]
+#[cfg(feature = "testing")]
 pub(crate) fn fuzz_into(data: &[u8], sink: Box<dyn Sink>) -> Option<()> {
     steady::forget_steps();
     let recording = Recording::new(String::from("x"), data).ok()?;
@@ -319,8 +321,8 @@ pub(crate) fn fuzz_into(data: &[u8], sink: Box<dyn Sink>) -> Option<()> {
 }
 
 /// Logs.
-#[cfg(fuzzing)]
-pub(crate) fn fuzz_logs(data: &[u8]) {
+#[cfg(feature = "testing")]
+pub fn fuzz_logs(data: &[u8]) {
     steady::forget_steps();
     logs::fuzz(data);
 }

@@ -9,15 +9,12 @@ use std::{
 };
 
 use self::others::Others;
-use crate::{
-    config::{Config, Pods},
-    source::{
-        hostlocal::{Asker, Lookup, Stores},
-        ipam,
-        root::{Root, RootError},
-    },
-};
+use crate::config::{Config, Pods};
 use event::{Event, What, fault, record::CoverageItem};
+use node::{
+    hostlocal::{Asker, Lookup, Stores},
+    root::{Root, RootError},
+};
 
 /// See the module's documentation.
 #[derive(Debug)]

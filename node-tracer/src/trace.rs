@@ -27,23 +27,16 @@ use self::{
     runtime::Runtime, space::Space,
 };
 use crate::{
-    config::Config,
-    coverage,
-    heartbeat::Heartbeat,
-    kube_events::KubeEvents,
-    log,
-    look::Looker,
-    notify::Notify,
-    progress,
+    config::Config, coverage, heartbeat::Heartbeat, log, look::Looker, notify::Notify, progress,
     reservations::Reservations,
-    source::{
-        ebpf::{self, Attached, symbols::Symbols},
-        kube::Credentials,
-        live::{self, Live},
-        procfs::{Bounded, Procfs},
-    },
 };
 use event::Event;
+use kernel::{
+    ebpf::{self, Attached, symbols::Symbols},
+    live::{self, Live},
+};
+use kube::{Credentials, events::KubeEvents};
+use node::procfs::{Bounded, Procfs};
 use sink::metrics::{Metrics, server};
 use sys::{
     apart,

@@ -31,7 +31,7 @@ const MEMORY: u32 = 2048;
 /// The triple must be named, so that build scripts are built without coverage.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// What the compiler is to add.
-const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
+const FLAGS: &str = "-Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
                      -Coverflow-checks -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -111,13 +111,19 @@ pub(crate) fn run(asked: &Fuzz) -> anyhow::Result<ExitCode> {
 
 fn folders(path: &Path) -> anyhow::Result<Vec<String>> {
     let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
-    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    let mut names: Vec<String> = names.collect::<anyhow::Result<_>>()?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() && name != "src" {
+            names.push(name);
+        }
+    }
     names.sort();
     Ok(names)
 }
 
-/// Builds the tool as what libFuzzer runs.
+/// Builds what libFuzzer runs.
 fn build(out: &Path, sanitize: bool) -> anyhow::Result<PathBuf> {
     println!("── fuzz: build");
     let (out, flags) = match sanitize {
@@ -130,10 +136,18 @@ fn build(out: &Path, sanitize: bool) -> anyhow::Result<PathBuf> {
         "--profile",
         "guest",
         "--package",
-        "node-tracer",
+        "node-tracer-fuzz",
+        "--features",
+        "libfuzzer",
     ])?;
     command
-        .args(["--bin", "node-tracer", "--target", TRIPLE, "--target-dir"])
+        .args([
+            "--bin",
+            "node-tracer-fuzz",
+            "--target",
+            TRIPLE,
+            "--target-dir",
+        ])
         .arg(&out)
         .env("RUSTFLAGS", flags);
     if sanitize {
@@ -141,7 +155,7 @@ fn build(out: &Path, sanitize: bool) -> anyhow::Result<PathBuf> {
     }
     let built = command.status()?;
     anyhow::ensure!(built.success(), "the build for fuzzing failed");
-    Ok(out.join(TRIPLE).join("guest/node-tracer"))
+    Ok(out.join(TRIPLE).join("guest/node-tracer-fuzz"))
 }
 
 /// Where a target's inputs are.

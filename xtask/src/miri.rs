@@ -13,8 +13,8 @@ use crate::cargo::root;
 
 /// Tests whose names have one of these in them.
 const TESTS: [&str; 3] = [
-    "source::ebpf::records::tests::",
-    "source::ebpf::inventory::tests::",
+    "ebpf::records::tests::",
+    "ebpf::inventory::tests::",
     "clock::tests::",
 ];
 
@@ -38,14 +38,21 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         println!("── miri: skipped: it is not installed: {INSTALL}");
         return Ok(ExitCode::SUCCESS);
     }
-    let status = miri(&["test", "--package", "node-tracer", "--bin", "node-tracer"])
-        .args(["--target-dir", "target/miri", "--"])
-        .args(TESTS)
-        // Tests look at the clock. The kernel's programs are not run.
-        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-        .env("AYA_BUILD_SKIP", "true")
-        .status()
-        .context("start rustup")?;
+    let status = miri(&[
+        "test",
+        "--lib",
+        "--package",
+        "node-tracer-kernel",
+        "--package",
+        "node-tracer-sys",
+    ])
+    .args(["--target-dir", "target/miri", "--"])
+    .args(TESTS)
+    // Tests look at the clock. The kernel's programs are not run.
+    .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+    .env("AYA_BUILD_SKIP", "true")
+    .status()
+    .context("start rustup")?;
     Ok(match status.success() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -1,18 +1,13 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use crate::{
-    config::Config,
-    look::Looker,
-    output,
-    scan::Scan,
-    source::procfs::{Owner, TaskEntry},
-};
+use crate::{config::Config, look::Looker, output, scan::Scan};
 use engine::explain::{Asked, Hints, explain, parse};
 use event::{
     Netns, Task,
     finding::Severity,
     record::{CoverageItem, Record},
 };
+use node::procfs::{Owner, TaskEntry};
 
 /// Looks, and answers. Returns whether something of severity warning or above
 /// is about the subject.

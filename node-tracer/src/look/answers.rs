@@ -1,19 +1,17 @@
 //! What sources answered, as events and as coverage: one item each, with what
 //! is unknown where one did not answer.
 
+use crate::config::Pods;
 use crate::coverage;
-use crate::{
-    config::Pods,
-    source::{
-        bundles::{self, BundlesError},
-        containers::{ContainersError, Existing},
-        cri::{self, CriError},
-        pods::Listing,
-        procfs::{NoAnswer, Procfs},
-    },
-};
 use engine::model::{OWNERS, netns::NETNS};
 use event::{Event, What, clock::Timestamp, fault, record::CoverageItem};
+use node::{
+    bundles::{self, BundlesError},
+    containers::{ContainersError, Existing},
+    cri::{self, CriError},
+    pods::Listing,
+    procfs::{NoAnswer, Procfs},
+};
 
 use super::Looked;
 use event::wording::plural::counted;

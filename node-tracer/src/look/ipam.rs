@@ -6,14 +6,10 @@ use std::{
 };
 
 use super::{API_PATIENCE, FILES_PATIENCE, Looked, Looker, credentials};
-use crate::{
-    reservations::not_asked,
-    source::{
-        ipam::{self, Answer},
-        kube::Credentials,
-    },
-};
+use crate::reservations::not_asked;
 use event::{Network, clock::Timestamp, fault};
+use ipam::{self, Answer};
+use kube::Credentials;
 
 /// When a look is to be over, the API server answering or not; and what it is
 /// given at least.

@@ -12,8 +12,9 @@ use super::{
     Command, Header, Note,
     tape::{Batch, Opened, Tape},
 };
-use crate::{config::Node, source::procfs::Bounded};
+use crate::config::Node;
 use event::Event;
+use node::procfs::Bounded;
 
 /// A recording cannot be written.
 #[derive(Debug, thiserror::Error)]

@@ -34,13 +34,11 @@ use super::{
     load::{Refusal, load},
     observe::{Depth, Observation},
 };
-use crate::{
-    config::{Applying, Config},
-    source::hostlocal::hand::{Exact, Hand, Lock},
-};
+use crate::config::{Applying, Config};
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use event::repair::plan::{Plan, Release};
 use event::{Reservation, ReservationHolder, clock::Timestamp, fault};
+use node::hostlocal::hand::{Exact, Hand, Lock};
 use sys::privileges::Starter;
 
 /// How long the lock may be held for looking: pods that start wait for it.

@@ -32,13 +32,13 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 pub(crate) use self::read::Read;
-#[cfg(fuzzing)]
-pub(crate) use self::read::fuzz;
+#[cfg(feature = "testing")]
+pub use self::read::fuzz;
 pub(crate) use self::read::read;
 use super::load::others_cannot_write;
-use crate::source::hostlocal::{file_name, hand::Exact};
 use event::repair::plan::{Release, RootFolder, bytes};
 use event::{clock::Timestamp, record::SCHEMA};
+use node::hostlocal::{file_name, hand::Exact};
 
 /// The manifest's name.
 const MANIFEST: &str = "manifest.jsonl";

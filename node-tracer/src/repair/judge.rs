@@ -12,10 +12,6 @@ use std::{
     time::Duration,
 };
 
-use crate::source::{
-    cni::running::Running,
-    hostlocal::{file_name, hand::Exact, parse},
-};
 use engine::{
     detect::{
         View,
@@ -25,6 +21,10 @@ use engine::{
 };
 use event::repair::plan::{Reason, Withheld};
 use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};
+use node::{
+    cni::running::Running,
+    hostlocal::{file_name, hand::Exact, parse},
+};
 
 /// What one look has seen, as far as releases depend on it.
 #[derive(Clone, Copy, Debug)]

@@ -17,12 +17,10 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::{
-    config::{Applying, LEAST_GRACE, Node},
-    source::root::Root,
-};
+use crate::config::{Applying, LEAST_GRACE, Node};
 use event::repair::plan::{Plan, VERSION};
 use event::{clock::Timestamp, record::SCHEMA};
+use node::root::Root;
 use sys::clock::uptime;
 
 /// Largest plan that is read: a /16 full of leaks fits.
@@ -317,8 +315,8 @@ fn in_time(plan: &Plan, now: Timestamp, up: Duration) -> Result<(), Refusal> {
 
 /// A plan of chance: what is possible is in a store, and the plan is the same
 /// when it is written again.
-#[cfg(fuzzing)]
-pub(crate) fn fuzz(data: &[u8]) {
+#[cfg(feature = "testing")]
+pub fn fuzz(data: &[u8]) {
     let Ok((_, plan)) = parse(Path::new("plan.json"), data) else {
         return;
     };

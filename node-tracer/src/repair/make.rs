@@ -14,9 +14,7 @@ use super::{
 };
 use crate::{
     config::{Config, Making},
-    log, progress,
-    source::{hostlocal::hand::Exact, root::Root},
-    terminal,
+    log, progress, terminal,
 };
 use event::repair::plan::{Plan, Reason, Release, RootFolder, StoreSeen, VERSION, Withheld};
 use event::{
@@ -25,6 +23,7 @@ use event::{
     order::Order as _,
     wording::plural::counted,
 };
+use node::{hostlocal::hand::Exact, root::Root};
 use sys::clock::uptime;
 
 /// What of one look the next one is compared with.

@@ -14,18 +14,7 @@ use std::{
 };
 
 use super::judge::{self, Seen, Verdicts, withheld};
-use crate::{
-    config::Config,
-    look::Looker,
-    scan::Scan,
-    source::{
-        cni::running::{self, Running},
-        containers,
-        hostlocal::hand::{Exact, Hand},
-        procfs::Bounded,
-        root::Root,
-    },
-};
+use crate::{config::Config, look::Looker, scan::Scan};
 use engine::{
     detect::View,
     model::{
@@ -38,6 +27,13 @@ use event::repair::plan::Reason;
 use event::{
     StoreKind, clock::Timestamp, fault, finding::Finding, record::CoverageItem,
     wording::plural::counted,
+};
+use node::{
+    cni::running::{self, Running},
+    containers,
+    hostlocal::hand::{Exact, Hand},
+    procfs::Bounded,
+    root::Root,
 };
 
 /// How long reading reservations may take.
@@ -299,7 +295,7 @@ impl Observation {
             .free
             .iter()
             .map(|(path, free)| {
-                let name = crate::source::hostlocal::file_name(free.reservation.address);
+                let name = node::hostlocal::file_name(free.reservation.address);
                 (path.clone(), free.store.clone(), name)
             })
             .collect();

@@ -16,11 +16,6 @@ use crate::{
     config::{Config, Undoing},
     look::Looker,
     scan::Scan,
-    source::{
-        cni::Configuration,
-        hostlocal::{self, hand::Hand, parse},
-        root::Root,
-    },
 };
 use engine::model::Model;
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
@@ -30,6 +25,11 @@ use event::{
         plural::counted,
         subjects::{pod_word, short_id},
     },
+};
+use node::{
+    cni::Configuration,
+    hostlocal::{self, hand::Hand, parse},
+    root::Root,
 };
 use sys::privileges::Starter;
 

@@ -16,7 +16,7 @@ mod merge;
 mod node;
 mod window;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use self::{
     log::{Log, State},
@@ -25,21 +25,19 @@ use self::{
     window::Window,
 };
 use super::{Failure, Told};
-use crate::{
-    output,
-    source::logs::{
-        block::Block,
-        entry::Entry,
-        failures, meaning,
-        read::{Input, LogError, LogOptions, LogReader},
-    },
-};
+use crate::output;
 use event::{
     Event,
     clock::Timestamp,
     finding::Severity,
     record::{Record, Summary},
     wording::escape::Printable,
+};
+use logs::{
+    block::Block,
+    entry::Entry,
+    failures, meaning,
+    read::{Input, LogError, LogOptions, LogReader, Words},
 };
 use sink::{Sink, SinkError};
 
@@ -81,10 +79,10 @@ pub(super) fn run(
     sinks: Vec<Box<dyn Sink>>,
 ) -> Result<Told, Failure> {
     let mut story = Story::new(sinks, frame.node_name.clone());
-    let needles = needles();
+    static WORDS: LazyLock<Words> = LazyLock::new(|| Words::new(&needles()));
     let logs = inputs.into_iter().map(|input| {
         let modified = input.modified();
-        let reader = LogReader::new(input, &needles, frame.options);
+        let reader = LogReader::new(input, WORDS.clone(), frame.options);
         Log::new(reader, modified.into())
     });
     let mut merged = Merged::new(logs.collect());
@@ -442,9 +440,9 @@ pub(super) fn not_understood(name: &str) -> String {
 
 /// Logs, one behind each group separator, as one story: whatever they are, it
 /// is told in order, has an end, and is no longer than they are.
-#[cfg(fuzzing)]
+#[cfg(feature = "testing")]
 pub(crate) fn fuzz(data: &[u8]) {
-    use crate::fuzz::heard::{Heard, Of};
+    use super::heard::{Heard, Of};
 
     let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_763_700_000);
     let parts = data.split(|byte| *byte == 0x1d).take(6);

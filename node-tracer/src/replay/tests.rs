@@ -360,7 +360,7 @@ fn the_parts_of_a_recording_are_one_run_and_a_later_part_alone_says_so() {
     let sheet = Sheet::default();
     let mut run: Option<Run> = None;
     for path in &parts {
-        let input = Input::open(path, &Tally::default()).unwrap();
+        let input = Input::open(path, &Tally::default().read).unwrap();
         let mut part = recording(input).unwrap();
         match &mut run {
             Some(run) if run.goes_on_in(part.header()) => run.next_part(),

@@ -6,7 +6,6 @@ use std::{
     path::PathBuf,
 };
 
-use crate::source::ipam;
 use event::{ReservationHolder, Store, StoreKind, What};
 
 /// The stores as they were last listed.

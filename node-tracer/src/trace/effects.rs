@@ -38,8 +38,8 @@ use self::{
     schedule::{Due, Operation, Schedule},
     worker::{Found, Job, Worker},
 };
-use crate::source::{hostlocal::Stores, procfs::Procfs};
 use event::{CniCall, Event, Netns, Trace, What, fault, record::CoverageItem};
+use node::{hostlocal::Stores, procfs::Procfs};
 
 /// How often an answer is looked for while one is awaited.
 const WAIT: Duration = Duration::from_millis(10);

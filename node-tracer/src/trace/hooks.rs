@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::source::ebpf::plan::{Mechanism, Plan, Signal};
 use event::{Event, What};
+use kernel::ebpf::plan::{Mechanism, Plan, Signal};
 
 /// `0` or `1`; there only if debugfs is mounted.
 const SWITCH: &str = "/sys/kernel/debug/kprobes/enabled";

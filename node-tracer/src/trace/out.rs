@@ -10,7 +10,6 @@ use std::{
 
 use crate::{
     config::{Config, Node},
-    kube_events::KubeEvents,
     output::{self, Patient},
     recording::{self, Note, Opened, Recorder, RecordingError},
 };
@@ -21,6 +20,7 @@ use event::{
     fault,
     record::{Body, CoverageItem, Record, Summary},
 };
+use kube::events::KubeEvents;
 use sink::{Outlet, SinkError, Weight, metrics::Metrics};
 use sys::{clock as sysclock, privileges::Starter};
 

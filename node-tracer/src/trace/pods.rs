@@ -6,14 +6,14 @@ use std::{io, time::Duration};
 use crate::{
     config::{Config, Pods},
     progress,
-    source::{
-        kube::{self, Credentials, KubeError, Told, Watch},
-        pods::{Listing, PodsError, PodsReader},
-        procfs::{Bounded, NoAnswer},
-    },
 };
 use engine::model::pods::{deleted, reference};
 use event::{Event, Pod, What, fault};
+use kube::{self, Credentials, KubeError, Told, Watch};
+use node::{
+    pods::{Listing, PodsError, PodsReader},
+    procfs::{Bounded, NoAnswer},
+};
 
 /// How long a trace waits for the API server before it goes on without. It
 /// takes what comes later, too.

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    config::{Config, Cri},
-    source::{
-        cri::{self, Endpoint, Place, Watcher},
-        procfs::Procfs,
-    },
-};
+use crate::config::{Config, Cri};
 use event::{Event, fault, record::CoverageItem};
+use node::{
+    cri::{self, Endpoint, Place, Watcher},
+    procfs::Procfs,
+};
 
 /// Pause between questions.
 const PAUSE: Duration = Duration::from_secs(10);

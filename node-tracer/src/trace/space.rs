@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::source::procfs::{Bounded, NoAnswer};
 use event::{Event, FullFilesystem, What};
+use node::procfs::{Bounded, NoAnswer};
 
 /// Folders that runtimes, plugins and the kubelet write to.
 const FOLDERS: [&str; 7] = [

@@ -66,7 +66,7 @@ const RULE: &str = "sandbox-create-failed";
 const LINES: &str = include_str!(
     "../../../node-tracer/crates/engine/src/detect/sandbox_create_failed/cause/lines.txt"
 );
-const NOTHING: &str = include_str!("../../../node-tracer/src/source/logs/failures/nothing.txt");
+const NOTHING: &str = include_str!("../../../node-tracer/crates/logs/src/failures/nothing.txt");
 
 /// What the rule says of a text in the end: by finding, the last state of each.
 fn findings(text: &str) -> anyhow::Result<Vec<Value>> {

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`truth`] | the node as it is |
 //! | [`sources`] | what each source tells of it |
-//! | [`traced`] | the same in the order of time, as a tracer sees it |
+//! | [`mod@traced`] | the same in the order of time, as a tracer sees it |
 //! | [`oracle`] | what is wrong with it, by the rules' definitions |
 
 mod oracle;

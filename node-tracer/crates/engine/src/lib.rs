@@ -16,7 +16,7 @@
 
 pub mod detect;
 pub mod explain;
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod law;
 pub mod looks;
 pub mod model;
@@ -577,9 +577,9 @@ fn gaps(view: &View<'_>) -> Vec<String> {
     gaps
 }
 
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod orders;
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;

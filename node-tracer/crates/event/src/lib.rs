@@ -23,7 +23,7 @@ pub mod record;
 pub mod repair;
 pub mod signal;
 pub mod sleep;
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wording;
 

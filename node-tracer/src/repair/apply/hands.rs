@@ -4,11 +4,11 @@
 use crate::repair::release::OnDisk as _;
 use std::{path::Path, sync::Arc, time::Duration};
 
-use crate::source::{
+use event::repair::plan::Release;
+use node::{
     hostlocal::hand::{Hand, Lock, LockError},
     root::Root,
 };
-use event::repair::plan::Release;
 use sys::privileges::Starter;
 
 /// How long the lock is waited for.

@@ -93,8 +93,8 @@ fn manifest(folder: &Path, text: impl BufRead) -> Result<Read, BackupError> {
 
 /// A manifest of chance: whatever is undone lies in a store and is there once;
 /// written again, it is the same.
-#[cfg(fuzzing)]
-pub(crate) fn fuzz(data: &[u8]) {
+#[cfg(feature = "testing")]
+pub fn fuzz(data: &[u8]) {
     let Ok(read) = manifest(Path::new("/backup"), data) else {
         return;
     };

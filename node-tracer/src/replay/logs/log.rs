@@ -1,8 +1,8 @@
 //! One log of a story.
 
 use super::{Entry, LogError, LogReader, Timestamp};
-use crate::source::logs::{block::Block, kubectl::Kubectl, read::Seen};
 use event::{Event, What, wording::plural::counted};
+use logs::{block::Block, kubectl::Kubectl, read::Seen};
 
 /// A log, and what is known of it by now.
 pub(super) struct Log {

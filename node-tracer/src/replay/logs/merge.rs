@@ -6,7 +6,7 @@ use super::{
     Entry, LogError, Timestamp,
     log::{Log, State},
 };
-use crate::source::logs::entry::Level;
+use logs::entry::Level;
 
 /// See the module's documentation.
 pub(super) struct Merged {

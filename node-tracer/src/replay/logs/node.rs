@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::log::Log;
-use crate::source::logs::meaning::Meaning;
 use engine::{Engine, Settings};
 use event::{
     Event, What,
     clock::Timestamp,
     finding::{Finding, Severity, State},
 };
+use logs::meaning::Meaning;
 
 /// Rules are asked once in this time, and when they want to be.
 const EVERY: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@ use super::{
     known::{Attachment, Key},
     worker::Found,
 };
-use crate::source::netlink::Visit;
 use event::{CniEffect, Device, Neighbour, Trace, TraceKind};
+use node::netlink::Visit;
 
 /// What was found of a namespace.
 #[derive(Clone, Copy, Debug)]

@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::Host;
-use crate::source::{
+use event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind};
+use node::{
     netlink::{Target, Way},
     procfs::Procfs,
 };
-use event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind};
 
 /// Attachments at most; the one that was called for longest ago makes room.
 const MAX_KNOWN: usize = 4_096;

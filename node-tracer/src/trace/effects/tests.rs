@@ -9,14 +9,14 @@ use std::{
 };
 
 use super::{known::Attachment, *};
-use crate::source::{
-    hostlocal::Lookup,
-    netlink::{DatedAddress, Target, Visit, Way},
-    procfs::Bounded,
-};
 use event::{
     CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
     testing::*,
+};
+use node::{
+    hostlocal::Lookup,
+    netlink::{DatedAddress, Target, Visit, Way},
+    procfs::Bounded,
 };
 
 mod judge;

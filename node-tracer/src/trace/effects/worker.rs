@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use crate::source::{
+use event::{clock::Timestamp, fault};
+use node::{
     hostlocal::{Lookup, Stores},
     netlink::{self, Target, Visit},
     procfs::Bounded,
 };
-use event::{clock::Timestamp, fault};
 
 /// How long rtnetlink may take in one namespace.
 const VISIT: Duration = Duration::from_millis(500);

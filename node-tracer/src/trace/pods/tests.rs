@@ -1,5 +1,5 @@
 use super::*;
-use crate::source::kube::server::{Answer, End, Server, event, page, pod};
+use kube::server::{Answer, End, Server, event, page, pod};
 
 /// In short.
 fn news(events: &[Event]) -> Vec<String> {

@@ -466,7 +466,7 @@ impl NetnsTable {
     }
 }
 
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 mod check;
 #[cfg(test)]
 mod tests;

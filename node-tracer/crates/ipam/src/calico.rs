@@ -1,0 +1,360 @@
+//! Calico's allocations: `ipamblocks` of the API server. A block is a range of
+//! 64 addresses that is mostly one node's; what of it is given out, and to
+//! whom, is in the block (libcalico-go/lib/backend/model/block.go).
+//!
+//! A container's allocation has the handle `<network>.<container ID>`. Others
+//! are of tunnels and services: they take an address and are no container's.
+//! That of a KubeVirt machine, `<network>.vmi.<namespace>.<name>`, stays while
+//! the machine is stopped, and is of two pods on two nodes while it migrates
+//! (`alternate`): it names no container, so it is nobody's leak.
+//!
+//! Calico 3.32 can keep its blocks under `projectcalico.org/v3`. What is left
+//! under `crd.projectcalico.org/v1` after a migration is no truth: where the
+//! server has the newer resource and anything is in it, only that is believed.
+//! An older server, or an aggregated one, does not have it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+
+use super::{MAX_RESERVATIONS, label, network::Network, time};
+use event::{
+    PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
+    order::Order as _,
+};
+use kube::{Credentials, ListedPage, Resource, ResourceError, list_resource_blocking};
+use node::{
+    cni::is_name,
+    root::{Found, Root},
+};
+
+/// What is asked for.
+pub(super) const BLOCKS: Resource = Resource {
+    path: "/apis/crd.projectcalico.org/v1/ipamblocks",
+    name: "ipamblocks.crd.projectcalico.org",
+    kind: "IPAMBlockList",
+    hint: "Calico keeps its blocks in etcd, or is not installed in this cluster",
+};
+/// The same since 3.32, where the cluster has been set up so.
+pub(super) const NATIVE: Resource = Resource {
+    path: "/apis/projectcalico.org/v3/ipamblocks",
+    name: "ipamblocks.projectcalico.org",
+    ..BLOCKS
+};
+/// What tells whether there is [`NATIVE`]. Every user may ask for it.
+const GROUP: Resource = Resource {
+    path: "/apis/projectcalico.org/v3",
+    name: "projectcalico.org",
+    kind: "APIResourceList",
+    hint: "Calico keeps its data under crd.projectcalico.org",
+};
+/// The stores' paths in records.
+pub(super) const STORE: &str = "crd.projectcalico.org/v1/ipamblocks";
+pub(super) const NATIVE_STORE: &str = "projectcalico.org/v3/ipamblocks";
+/// Where Calico keeps the name that it has for the node.
+const NODENAME: &str = "/var/lib/calico/nodename";
+/// Reasons that are kept.
+const MAX_UNREAD: usize = 64;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Page {
+    kind: Option<String>,
+    metadata: super::ListMeta,
+    items: Option<Vec<serde_json::Value>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Block {
+    metadata: super::Named,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    cidr: String,
+    affinity: Option<String>,
+    deleted: Option<bool>,
+    allocations: Option<Vec<Option<u32>>>,
+    attributes: Option<Vec<Attribute>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Attribute {
+    handle_id: Option<String>,
+    secondary: Option<BTreeMap<String, String>>,
+    /// Of the pod that a machine migrates to.
+    alternate: Option<BTreeMap<String, String>>,
+    /// It was given back, and waits for its time before it is given out again.
+    #[serde(rename = "releasedAt")]
+    released: Option<serde_json::Value>,
+}
+
+/// What the pages have brought so far.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    store: &'static str,
+    nodes: BTreeSet<String>,
+    now: Timestamp,
+    any: bool,
+    reservations: Vec<Reservation>,
+    blocked: Vec<IpAddr>,
+    unread: Vec<String>,
+}
+
+/// The names that the node may have there: Kubernetes', and Calico's own if
+/// that is another.
+pub(super) fn nodes(root: &Root, node: &str) -> BTreeSet<String> {
+    let mut nodes = BTreeSet::from([node.to_owned(), node.to_lowercase()]);
+    if let Ok(Found::File(content)) = root.read(Path::new(NODENAME), 4 << 10)
+        && let Ok(name) = std::str::from_utf8(&content.bytes)
+        && is_name(name.trim())
+    {
+        nodes.insert(name.trim().to_owned());
+    }
+    nodes
+}
+
+impl Blocks {
+    /// None yet, of nodes of these names.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn new(nodes: BTreeSet<String>, now: Timestamp) -> Self {
+        Self::of(STORE, nodes, now)
+    }
+
+    fn of(store: &'static str, nodes: BTreeSet<String>, now: Timestamp) -> Self {
+        Self {
+            store,
+            nodes,
+            now,
+            any: false,
+            reservations: Vec::new(),
+            blocked: Vec::new(),
+            unread: Vec::new(),
+        }
+    }
+
+    /// Takes a page of the list; `None` if it is none.
+    pub(super) fn take(&mut self, body: &[u8]) -> Option<ListedPage> {
+        let page: Page = serde_json::from_slice(body).ok()?;
+        if page.kind.as_deref() != Some(BLOCKS.kind) {
+            return None;
+        }
+        for item in page.items? {
+            self.any = true;
+            match serde_json::from_value::<Block>(item) {
+                Ok(block) => self.block(&block),
+                Err(_) => self.unread("a block that is none"),
+            }
+        }
+        Some(page.metadata.into())
+    }
+
+    fn block(&mut self, block: &Block) {
+        let Spec {
+            cidr,
+            affinity,
+            deleted,
+            allocations,
+            attributes,
+        } = &block.spec;
+        if *deleted == Some(true) {
+            return;
+        }
+        let name = label(block.metadata.name.as_bytes());
+        let Some(network) = Network::parse(cidr) else {
+            return self.unread(&format!("block {name}, whose network is none"));
+        };
+        let host = affinity
+            .as_deref()
+            .and_then(|text| text.strip_prefix("host:"));
+        let is_ours = |node: Option<&str>| node.is_some_and(|node| self.nodes.contains(node));
+        // An allocation cannot be younger than its block's last change.
+        let changed = block.metadata.changed().unwrap_or(self.now).min(self.now);
+        let (mut found, mut blocked, mut strange) = (Vec::new(), Vec::new(), false);
+        for (ordinal, attribute) in allocations.iter().flatten().enumerate() {
+            let Some(attribute) = attribute else {
+                continue;
+            };
+            let attributes = attributes.as_deref().unwrap_or_default();
+            let attribute = attributes.get(*attribute as usize);
+            let secondary = |key| attribute?.secondary.as_ref()?.get(key).map(String::as_str);
+            let alternate = |key| attribute?.alternate.as_ref()?.get(key).map(String::as_str);
+            // A machine that is stopped has no node: its block's has the address.
+            let named = secondary("node").or(alternate("node"));
+            if !is_ours(named.or(host)) && !is_ours(alternate("node")) {
+                continue;
+            }
+            let Some(address) = network.at(ordinal as u128) else {
+                strange = true;
+                continue;
+            };
+            if attribute.is_some_and(|it| it.released.as_ref().is_some_and(|at| !at.is_null())) {
+                continue;
+            }
+            let handle = attribute.and_then(|it| it.handle_id.as_deref());
+            let of_pod = secondary("pod").is_some();
+            let container_id = match handle {
+                Some(handle) if is_machines(handle) => Some(""),
+                Some(handle) => container(handle, of_pod),
+                None => None,
+            };
+            let Some(container_id) = container_id else {
+                blocked.push(address);
+                continue;
+            };
+            let made = secondary("timestamp").and_then(time::parse);
+            found.push(Reservation {
+                address,
+                holder: ReservationHolder {
+                    path: PathBuf::from(self.store).join(&name),
+                    container_id: container_id.to_owned(),
+                    ifname: None,
+                    pod: pod(secondary("namespace"), secondary("pod")),
+                },
+                modified: made.unwrap_or(changed),
+            });
+        }
+        self.reservations.append(&mut found);
+        self.blocked.append(&mut blocked);
+        if strange {
+            self.unread(&format!(
+                "block {name}, which gives out more than its network has"
+            ));
+        }
+    }
+
+    fn unread(&mut self, what: &str) {
+        if self.unread.len() < MAX_UNREAD {
+            self.unread.push(format!("{}: {what}", BLOCKS.name));
+        }
+    }
+
+    /// All of it. What names no time is of the one when it was first listed, or
+    /// when its block was last changed before.
+    pub(super) fn store(mut self, before: Option<&Store>) -> Store {
+        if self.reservations.len() > MAX_RESERVATIONS {
+            self.reservations.truncate(MAX_RESERVATIONS);
+            self.unread
+                .push(format!("more than {MAX_RESERVATIONS} allocations"));
+        }
+        self.reservations.order_by_key(|each| each.address);
+        if let Some(before) = before {
+            super::keep_times(&mut self.reservations, &before.reservations);
+        }
+        self.blocked.sort_unstable();
+        self.blocked.truncate(MAX_RESERVATIONS);
+        Store {
+            path: PathBuf::from(self.store),
+            kind: StoreKind::Calico,
+            reservations: self.reservations,
+            blocked: self.blocked,
+            unread: self.unread,
+            ..Store::default()
+        }
+    }
+}
+
+/// Whether a handle is of a KubeVirt machine and not of a container, whose IDs
+/// are longer than a machine's name can be.
+fn is_machines(handle: &str) -> bool {
+    let last = handle.rsplit('.').next().unwrap_or_default();
+    let is_id = last.len() == 64 && last.bytes().all(|c| c.is_ascii_hexdigit());
+    handle.contains(".vmi.") && !is_id
+}
+
+/// The container in a handle. Only a pod's allocation has one.
+fn container(handle: &str, of_pod: bool) -> Option<&str> {
+    let (_, id) = handle.rsplit_once('.')?;
+    (of_pod && is_name(id)).then_some(id)
+}
+
+fn pod(namespace: Option<&str>, name: Option<&str>) -> Option<PodRef> {
+    let brief = |text: &str| (1..=253).contains(&text.len()).then(|| text.to_owned());
+    Some(PodRef {
+        namespace: namespace.and_then(brief),
+        name: Some(name.and_then(brief)?),
+        uid: None,
+    })
+}
+
+/// Asks the API server for the blocks, within a time. Returns the size of what
+/// it has answered, too.
+///
+/// # Errors
+/// They are not known; why, and what to do.
+pub(super) fn ask(
+    credentials: &Credentials,
+    nodes: &BTreeSet<String>,
+    timeout: Duration,
+    before: Option<&Store>,
+) -> Result<(Store, usize), ResourceError> {
+    let (started, now) = (Instant::now(), sys::clock::now());
+    let mut all = 0;
+    let mut list = |resource: Resource, store: &'static str| {
+        let nodes = nodes.clone();
+        let begin = move || Blocks::of(store, nodes.clone(), now);
+        let left = timeout.saturating_sub(started.elapsed());
+        let listed = list_resource_blocking(credentials, resource, left, begin, Blocks::take);
+        listed.map(|(blocks, size)| {
+            all += size;
+            blocks
+        })
+    };
+    let was_native = before.is_some_and(|before| before.path == Path::new(NATIVE_STORE));
+    let native = match was_native {
+        true => Ok(true),
+        false => has_native(credentials, timeout),
+    };
+    if let Ok(true) = native {
+        match list(NATIVE, NATIVE_STORE) {
+            // The resource can be there before anything was migrated to it.
+            Ok(blocks) if blocks.any || was_native => return Ok((blocks.store(before), all)),
+            // It was there, and the migration was taken back.
+            Err(ResourceError::Missing { .. }) | Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut blocks = list(BLOCKS, STORE)?;
+    if let Err(why) = native {
+        blocks.unread.push(format!(
+            "whether {} has the blocks instead: {}",
+            NATIVE.name,
+            fault::chain(&why)
+        ));
+    }
+    Ok((blocks.store(before), all))
+}
+
+/// Whether the API server has [`NATIVE`].
+fn has_native(credentials: &Credentials, timeout: Duration) -> Result<bool, ResourceError> {
+    #[derive(Deserialize)]
+    struct Group {
+        resources: Vec<Named>,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let take = |found: &mut bool, body: &[u8]| {
+        let group: Group = serde_json::from_slice(body).ok()?;
+        *found = group.resources.iter().any(|it| it.name == "ipamblocks");
+        Some(ListedPage::default())
+    };
+    match list_resource_blocking(credentials, GROUP, timeout, || false, take) {
+        Ok((found, _)) => Ok(found),
+        Err(ResourceError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Stores that are in the API: asked for from time to time, of the kinds that
+//! the CNI configuration names.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::{Answer, IN_API, ask, changes::Last, places},
+    Event, Expected, Root, What,
+};
+use event::fault;
+use kube::Credentials;
+
+/// Pause between questions.
+pub(super) const PAUSE: Duration = Duration::from_secs(30);
+/// The longest, however much is answered.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// An answer of this many bytes is cheap.
+const CHEAP: usize = 1 << 20;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after it was wished the server is asked: what has led to the wish
+/// is to lead to more.
+const SOON: Duration = Duration::from_secs(1);
+/// And not more often than this.
+const AT_MOST: Duration = Duration::from_secs(5);
+
+/// Whether and how the API server is asked.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// Why it is not, if so.
+    pub refused: Option<String>,
+    /// The kubeconfig that was given.
+    pub kubeconfig: Option<PathBuf>,
+    /// The node's name.
+    pub node: String,
+}
+
+impl Api {
+    pub(super) fn refused(&self) -> Option<String> {
+        self.refused.clone()
+    }
+}
+
+/// What was answered last.
+#[derive(Debug)]
+pub(super) struct ApiLook {
+    expected: Expected,
+    folder: PathBuf,
+    api: Api,
+    last: Last,
+}
+
+impl ApiLook {
+    /// Nothing was asked yet.
+    pub(super) fn new(root: Arc<Root>, folder: &Path, api: Api) -> Self {
+        Self {
+            expected: Expected::new(root),
+            folder: folder.to_owned(),
+            api,
+            last: Last::default(),
+        }
+    }
+
+    /// Asks until nobody listens any more.
+    pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, hurried: &Receiver<()>) {
+        loop {
+            // What is answered may be of any moment since.
+            let time = sys::clock::now();
+            let (changes, size) = self.round();
+            if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
+                return;
+            }
+            if !wait(hurried, pause_after(size), size <= CHEAP) {
+                return;
+            }
+        }
+    }
+
+    /// Asks once. Returns what has changed, and how much was answered.
+    pub(super) fn round(&mut self) -> (Vec<What>, usize) {
+        let named = self.expected.kinds().clone();
+        let (mut changes, mut all) = (Vec::new(), 0);
+        for kind in IN_API {
+            let answer = match named.contains_key(&kind) {
+                false => None,
+                true => {
+                    let before = places(kind).find_map(|path| self.last.store(path));
+                    let (mut answer, size) = self.ask(kind, before);
+                    if let (Err(_), Some(before)) = (&answer.store, before) {
+                        // It fails where it was.
+                        answer.path.clone_from(&before.path);
+                    }
+                    all += size;
+                    Some(answer)
+                }
+            };
+            changes.extend(self.last.changes_of(kind, answer.as_slice()));
+        }
+        (changes, all)
+    }
+
+    fn ask(&self, kind: super::StoreKind, before: Option<&event::Store>) -> (Answer, usize) {
+        if let Some(why) = &self.api.refused {
+            return (Answer::failed(kind, why.clone()), 0);
+        }
+        let (folder, given) = (self.folder.clone(), self.api.kubeconfig.clone());
+        let find = move |_: &Root| Credentials::find(&folder, given.as_deref());
+        let credentials = match self.expected.bounded(find) {
+            Ok(Ok(credentials)) => credentials,
+            Ok(Err(error)) => return (Answer::failed(kind, fault::chain(&error)), 0),
+            Err(error) => {
+                let why = format!("the credentials: {}", fault::chain(&error));
+                return (Answer::failed(kind, why), 0);
+            }
+        };
+        let root = &self.expected.root;
+        ask(kind, &credentials, root, &self.api.node, PATIENCE, before)
+    }
+}
+
+/// The more the server had to answer with, the longer it is left alone.
+fn pause_after(size: usize) -> Duration {
+    let times = u32::try_from(size / CHEAP).unwrap_or(u32::MAX).max(1);
+    PAUSE.saturating_mul(times).min(LONGEST_PAUSE)
+}
+
+/// Waits until the next question. Returns whether there is to be one.
+fn wait(hurried: &Receiver<()>, pause: Duration, cheap: bool) -> bool {
+    let asked = Instant::now();
+    loop {
+        let left = pause.saturating_sub(asked.elapsed());
+        match hurried.recv_timeout(left) {
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Ok(()) if cheap => break,
+            Ok(()) => {}
+        }
+    }
+    let until = (asked + AT_MOST).max(Instant::now() + SOON);
+    loop {
+        match hurried.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Ok(()) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn large_answers_are_asked_for_less_often() {
+        assert_eq!(pause_after(0), PAUSE);
+        assert_eq!(pause_after(CHEAP), PAUSE);
+        assert_eq!(pause_after(4 * CHEAP), 4 * PAUSE);
+        assert_eq!(pause_after(usize::MAX), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn it_ends_with_who_listens() {
+        let (soon, hurried) = mpsc::sync_channel(1);
+        soon.send(()).unwrap();
+        drop(soon);
+        let started = Instant::now();
+        assert!(!wait(&hurried, PAUSE, true));
+        assert!(!wait(&hurried, PAUSE, false));
+        assert!(started.elapsed() < SOON);
+    }
+}

@@ -1,0 +1,467 @@
+//! The running kernel as a source of events: takes stock, then turns kernel
+//! records into events and looks again where a record only says that
+//! something has happened.
+
+mod allowance;
+mod budget;
+mod callers;
+mod cni;
+mod crowds;
+mod holders;
+mod inventory;
+mod nets;
+mod reading;
+mod records;
+mod stalls;
+mod start;
+mod tasks;
+mod user_nets;
+
+#[cfg(feature = "testing")]
+pub use self::cni::fuzz;
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsRawFd, RawFd},
+    time::Duration,
+};
+
+use node_tracer_ebpf::record::{self, TaskRow};
+
+use self::{
+    callers::Callers,
+    cni::CniTable,
+    crowds::Crowds,
+    holders::Holders,
+    inventory::{Iterators, Polled, Unread},
+    nets::{NetTable, Seen},
+    reading::Readings,
+    stalls::Told,
+    tasks::Owners,
+    user_nets::UserNets,
+};
+use super::ebpf::{
+    Probes,
+    plan::{Mechanism, Plan, Signal},
+    records::Record,
+    symbols::Symbols,
+};
+use event::{Event, Netns, What, clock::Timestamp};
+use node::procfs::{HostUsers, Procfs};
+use sys::clock::{KernelClock, monotonic_now as now};
+
+/// What the source is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// From when on a stall is reported.
+    pub stall_threshold: Duration,
+}
+
+/// Records taken from the ring buffer before the caller gets a turn.
+const BATCH: usize = 4096;
+/// Batches taken before a walk.
+const BATCHES: usize = 4;
+/// Pause between walks; more if a walk takes long.
+const WALK_PAUSE: u64 = 2_000_000;
+/// The same for a comparison, which takes longer.
+const COMPARISON_PAUSE: u64 = 100_000_000;
+/// A walk takes at most one part in so many of the time.
+const WALK_SHARE: u64 = 20;
+/// One that no record asked for, at rest, does not take more than this part
+/// where records ask for most: the list is as long as there are pods.
+const UNASKED_SHARE: u64 = 1_000;
+/// But is not put off for longer, however long the last one took.
+const UNASKED_PAUSE: u64 = 10 * SECOND;
+/// A look at the kernel's worker takes at most one part in so many of the time.
+const WORKER_SHARE: u64 = 100;
+/// When the list is looked at after a device change, and again as long as
+/// nothing new is on it: a namespace comes shortly after its loopback device.
+const AFTER_DEVICE: u64 = 1_000_000;
+/// When it is looked at again otherwise.
+const AFTER_WALK: u64 = 10_000_000;
+/// A plugin has read its configuration by then.
+const AFTER_START: u64 = 100_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// The source. Kernel programs are attached while it lives.
+pub struct Live {
+    probes: Option<Probes>,
+    plan: Plan,
+    /// What never has anything to read, where there are no probes.
+    silence: (std::io::PipeReader, std::io::PipeWriter),
+    procfs: Procfs,
+    config: Config,
+    symbols: Option<Symbols>,
+    clock: KernelClock,
+    init_net: u64,
+    host_netns: u32,
+    host_users: HostUsers,
+    nets: NetTable,
+    user_nets: UserNets,
+    cni: CniTable,
+    /// The process that listens on the runtime's socket, once it was asked.
+    listener: Option<u32>,
+    callers: Callers,
+    owners: Owners,
+    holders: Holders,
+    iterators: Iterators,
+    /// The last list of tasks lacks none.
+    tasks_whole: bool,
+    /// Namespaces whose addresses cannot be read.
+    unread: Unread,
+    /// Namespaces whose addresses are read apart.
+    readings: Readings,
+    /// Records tell of namespaces and addresses, so that few walks are for what
+    /// no record tells.
+    asked: bool,
+    /// Stalls, where no hook tells of them.
+    polled: Option<Polled>,
+    /// Stalls of many tasks of one owner.
+    crowds: Crowds,
+    /// Tasks that were found asleep and are not in the kernel's table, by thread
+    /// ID: when they had started, and since when they are seen asleep.
+    unfollowed: HashMap<u32, (u64, u64)>,
+    /// Stalls that were told and have not ended, by thread ID.
+    told: HashMap<u32, Told>,
+    /// Sleeps whose beginning nobody saw: since when they were seen, by thread
+    /// ID.
+    undated: HashMap<u32, u64>,
+    /// Sleeps, by thread and beginning, that were seen not to be stalls.
+    not_stuck: HashMap<u32, u64>,
+    /// Sleeps past the threshold whose tasks the last look found awake though
+    /// their ends are not recorded yet: since when, by thread ID.
+    woken: HashMap<u32, u64>,
+    /// Records that could not be handled, by cause.
+    dropped: HashMap<&'static str, u64>,
+    due: Due,
+}
+
+/// When what is to be done next, monotonic ns.
+#[derive(Debug, Default)]
+struct Due {
+    walk: Option<u64>,
+    walk_not_before: u64,
+    /// The next that no record asks for.
+    unasked_walk: u64,
+    /// No look at the kernel's worker before this.
+    worker: u64,
+    holders: Option<u64>,
+    reading: Option<u64>,
+    stalls: u64,
+    /// The next look for tasks that the kernel's table has no room for.
+    unfollowed: Option<u64>,
+    second: u64,
+}
+
+impl Due {
+    fn walk_at(&mut self, time: u64) {
+        let time = time.max(self.walk_not_before);
+        self.walk = Some(self.walk.map_or(time, |due| due.min(time)));
+    }
+
+    fn holders_at(&mut self, time: u64) {
+        self.holders = Some(self.holders.map_or(time, |due| due.min(time)));
+    }
+
+    fn next(&self) -> u64 {
+        let optional = [self.walk, self.holders, self.reading, self.unfollowed];
+        let optional = optional.into_iter().flatten();
+        optional.fold(self.stalls.min(self.second), u64::min)
+    }
+}
+
+impl Live {
+    /// What each signal rests on.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Believes CNI calls of the process that listens on the runtime's socket.
+    pub fn trust(&mut self, listener: Option<u32>) {
+        if listener == self.listener {
+            return;
+        }
+        self.listener = listener;
+        let mounts = listener.and_then(|pid| self.procfs.mount_namespace(pid));
+        if let (Some(inode), Some(probes)) = (mounts, &mut self.probes) {
+            probes.is_home(inode);
+        }
+    }
+
+    /// Asks for a new look at what holds each namespace.
+    pub fn want_holders(&mut self) {
+        self.due.holders_at(now());
+    }
+
+    /// How long until [`run_due`](Self::run_due) has something to do.
+    pub fn pause(&self) -> Duration {
+        Duration::from_nanos(self.due.next().saturating_sub(now()))
+    }
+
+    fn time(&self, monotonic: u64) -> Timestamp {
+        self.clock.timestamp(monotonic)
+    }
+
+    /// Takes what is still waiting, and tells what was lost since the last
+    /// time. Bounded: records may go on coming.
+    pub fn finish(&mut self, out: &mut Vec<Event>) {
+        self.look_at_nets(out);
+        self.tell_callers(now(), true, out);
+        self.tell_crowds(now(), true, out);
+        self.tell_losses(out);
+    }
+
+    /// Does what is due. `watched`: some finding wants fresh holders.
+    pub fn run_due(&mut self, watched: bool, out: &mut Vec<Event>) {
+        let time = now();
+        if time >= self.due.second {
+            self.clock = KernelClock::now();
+            self.due.second = time + SECOND;
+            if time >= self.due.unasked_walk {
+                self.due.walk_at(time);
+            }
+            if watched || !self.told.is_empty() {
+                self.due.holders_at(time);
+            }
+            self.tell_losses(out);
+            self.look_for_withheld(time);
+            self.tell_callers(time, false, out);
+            self.tell_crowds(time, false, out);
+            self.look_for_unfollowed(time);
+            self.peek(time);
+            self.ended_unseen(time, out);
+        }
+        if time >= self.due.stalls {
+            self.look_at_stalls(time, out);
+        }
+        if self.due.unfollowed.is_some_and(|due| time >= due) {
+            self.look_at_unfollowed(time, out);
+        }
+        if self.due.walk.is_some_and(|due| time >= due) {
+            self.look_at_nets(out);
+        }
+        if self.due.reading.is_some_and(|due| time >= due) {
+            self.read_on(out);
+        }
+        if self.due.holders.is_some_and(|due| time >= due) {
+            self.due.holders = None;
+            if self.holders.may_look(time) {
+                match self.list_tasks(true) {
+                    Ok(outside) => {
+                        self.look_at_holders(&outside, false, out);
+                        self.check_told(&outside, out);
+                    }
+                    Err(error) => self.failed(&error),
+                }
+            } else {
+                self.due.holders_at(self.holders.not_before());
+            }
+        }
+    }
+
+    /// Has the kernel look into the pipes of plugins that do not end.
+    fn peek(&mut self, time: u64) {
+        let readable = self.plan.mechanism(Signal::CniResult) != Mechanism::None;
+        if readable && self.cni.lacks_config(time.saturating_sub(AFTER_START)) {
+            self.note(|probes| probes.peek());
+        }
+    }
+
+    fn look_at_nets(&mut self, out: &mut Vec<Event>) {
+        self.due.walk = None;
+        // Records from before the walk come first. If they come faster than
+        // they can be taken, the walk is late, not wrong.
+        for _ in 0..BATCHES {
+            if !self.drain(out) {
+                break;
+            }
+        }
+        self.look_at_worker();
+        let start = now();
+        let seen = match self.list_nets(None) {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.failed(&error);
+                None
+            }
+        };
+        let end = now();
+        let pause = if self.iterators.nets {
+            WALK_PAUSE
+        } else {
+            COMPARISON_PAUSE
+        };
+        self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
+        if self.asked {
+            self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);
+        }
+        let Some(seen) = seen else {
+            self.drop("netns-list-unreadable", 1);
+            return self.due.walk_at(end + AFTER_WALK);
+        };
+        // Some records of the time of the walk explain what the list shows, and
+        // come before it: a run of cleanup_net that began, devices that were
+        // made, namespaces that are on it. All others come after.
+        let listed: HashMap<u64, u64> = seen
+            .nets
+            .iter()
+            .map(|seen| (seen.net.address, seen.net.cookie))
+            .collect();
+        let mut changes = Vec::new();
+        let mut seen = seen;
+        let users = self.take_users(&mut seen.nets);
+        self.user_nets
+            .listed(users, seen.whole, start, &mut changes);
+        let mut later = Vec::new();
+        for record in self.fetch().0 {
+            match record {
+                Ok(Record::CleanupStarted(started)) if started.header.time <= end => {
+                    self.nets.cleanup_started(started.header.time);
+                    self.due.walk_at(started.header.time);
+                }
+                Ok(Record::DeviceChanged(changed)) if changed.header.time <= end => {
+                    self.nets.device_changed(changed.header.time, changed.task);
+                }
+                Ok(Record::NetnsCreated(made))
+                    if listed.get(&made.net.address) == Some(&made.net.cookie) =>
+                {
+                    self.created(&made, &mut changes);
+                }
+                other => later.push(other),
+            }
+        }
+        self.nets.walked(seen, &mut changes);
+        self.tell(changes, out);
+        self.take_all(later, out);
+        if let Some(time) = self.nets.unannounced() {
+            self.due.walk_at(time);
+        }
+        if self.nets.has_missing() {
+            self.due.walk_at(end + AFTER_WALK);
+        }
+        if self.nets.expects_one() {
+            self.due.walk_at(end + AFTER_DEVICE);
+        }
+        self.want_readings();
+        self.tell_left_out(out);
+        let overflow = self.nets.take_overflow();
+        self.drop("netns-table-full", overflow);
+        if let Some(others) = self.user_nets.others(end) {
+            let user_nets::Others { count, uid } = others;
+            let what = What::UntrustedNetns { uid, count };
+            let time = self.time(end);
+            out.push(Event { time, what });
+        }
+    }
+
+    /// Takes the namespaces in users' user namespaces, and in those that root in
+    /// a container has made, out of a list. Those that a CNI plugin was called
+    /// for, or that the host has mounted, are the node's, as are the sandboxes
+    /// of pods with `hostUsers: false`.
+    fn take_users(&mut self, nets: &mut Vec<Seen>) -> Vec<Seen> {
+        let all = std::mem::take(nets);
+        let (users, others) = all.into_iter().partition(|seen| {
+            let net = seen.net;
+            let of_node = self.holders.is_mounted_by_host(net.inum) || self.nets.has(net);
+            self.user_ns(net.user).is_some() && !of_node
+        });
+        *nets = others;
+        users
+    }
+
+    /// Whether the kernel takes namespaces down, if a record of the end of one
+    /// may have been lost.
+    fn look_at_worker(&mut self) {
+        let start = now();
+        if start < self.due.worker || !self.nets.in_doubt() {
+            return;
+        }
+        match self.procfs.takes_namespaces_down() {
+            Ok(true) => {}
+            Ok(false) => self.nets.worker_rests(start),
+            Err(error) => self.failed(&error),
+        }
+        let end = now();
+        self.due.worker = end + SECOND.max((end - start) * WORKER_SHARE);
+    }
+
+    /// The namespace of a task, as other events name it.
+    fn netns_of_row(&mut self, row: &TaskRow) -> Option<Netns> {
+        (row.task.net_inum != 0).then(|| {
+            self.nets.identify(record::Net {
+                address: row.net_address,
+                cookie: row.net_cookie,
+                inum: row.task.net_inum,
+                refs: -1,
+                user: record::NetUser::default(),
+            })
+        })
+    }
+
+    /// Looks for the changes that the kernel's programs did not tell, as their
+    /// makers had had as many records as they may.
+    fn look_for_withheld(&mut self, time: u64) {
+        let withheld = self.probes.as_mut().map_or(0, Probes::withheld_changes);
+        if withheld > 0 {
+            self.nets.records_lost(time);
+            self.ask_readings();
+            self.due.walk_at(time);
+        }
+    }
+
+    fn tell_losses(&mut self, out: &mut Vec<Event>) {
+        let time = sys::clock::now();
+        let kernel = self.probes.as_mut().map_or_else(Vec::new, |probes| {
+            probes.flush_log();
+            probes.lost()
+        });
+        if !kernel.is_empty() {
+            self.nets.records_lost(now());
+            // The list has what they would have told.
+            self.due.walk_at(now());
+        }
+        let own = self.dropped.drain();
+        let all = kernel.into_iter().chain(own);
+        for (cause, count) in all.filter(|(_, count)| *count > 0) {
+            out.push(Event {
+                time,
+                what: What::EventsLost {
+                    cause: cause.to_owned(),
+                    count,
+                },
+            });
+        }
+    }
+
+    fn drop(&mut self, cause: &'static str, count: u64) {
+        if count > 0 {
+            *self.dropped.entry(cause).or_default() += count;
+        }
+    }
+
+    fn note(&mut self, write: impl FnOnce(&mut Probes) -> Result<(), crate::ebpf::ProbeError>) {
+        if let Some(Err(error)) = self.probes.as_mut().map(write) {
+            self.failed(&error);
+        }
+    }
+
+    fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!("{}", event::fault::chain(error));
+        self.drop("kernel-look-failed", 1);
+    }
+}
+
+impl AsRawFd for Live {
+    /// Readable when there are records.
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.probes {
+            Some(probes) => probes.as_raw_fd(),
+            None => self.silence.0.as_raw_fd(),
+        }
+    }
+}
+
+const MILLISECOND: u64 = 1_000_000;
+/// Holders are looked at this long after a change, for all that belongs to it
+/// to have happened.
+const HOLDERS_AFTER: u64 = 20 * MILLISECOND;

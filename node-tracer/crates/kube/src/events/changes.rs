@@ -1,0 +1,228 @@
+//! What was told and is not taken in yet. Who tells never waits, and who takes
+//! in may be long at something else, such as a request that is not answered.
+//!
+//! There is room by findings and not by changes: of each stage of a finding the
+//! latest is kept, with the time of the first. A finding that was let in is
+//! followed to its end; there is always room for that.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::object::Told;
+use event::finding::State;
+
+/// Findings that are followed at the same time: more than there is room for
+/// Events of them.
+pub(super) const MOST: usize = 2_048;
+
+/// The end that tells; the other one learns when it is dropped.
+pub(super) struct Teller(Arc<Shared>);
+
+/// The end that takes in.
+pub(super) struct Listener(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    changes: Mutex<Changes>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Changes {
+    /// What is to be taken in of each finding that is followed, oldest first.
+    findings: BTreeMap<String, Vec<Told>>,
+    /// Those of them of which there is something.
+    order: Vec<String>,
+    left_out: bool,
+    closed: bool,
+}
+
+/// What was told since it was taken in last.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Oldest first, for each finding.
+    pub(super) changes: Vec<Told>,
+    /// There was no room for some.
+    pub(super) left_out: bool,
+    /// Nobody tells anything any more.
+    pub(super) closed: bool,
+}
+
+/// Both ends.
+pub(super) fn pair() -> (Teller, Listener) {
+    let shared = Arc::new(Shared::default());
+    (Teller(Arc::clone(&shared)), Listener(shared))
+}
+
+impl Teller {
+    /// Whether this finding was let in and is not over.
+    pub(super) fn follows(&self, finding: &str) -> bool {
+        self.0.lock().findings.contains_key(finding)
+    }
+
+    /// Tells of a change. Returns whether there was room; of a finding that is
+    /// not followed and nothing to tell of there is nothing to leave out.
+    pub(super) fn tell(&self, told: Told) -> bool {
+        let mut changes = self.0.lock();
+        let room = changes.findings.len() < MOST;
+        let Changes {
+            findings,
+            order,
+            left_out,
+            closed: _,
+        } = &mut *changes;
+        let untold = match findings.entry(told.id.clone()) {
+            Entry::Occupied(followed) => followed.into_mut(),
+            Entry::Vacant(_) if told.mild || told.state == State::Resolved => return true,
+            Entry::Vacant(_) if !room => {
+                *left_out = true;
+                self.0.news.notify_one();
+                return false;
+            }
+            Entry::Vacant(new) => new.insert(Vec::new()),
+        };
+        if untold.is_empty() {
+            order.push(told.id.clone());
+        }
+        match untold.last_mut() {
+            Some(last) if last.stage() == told.stage() => last.with_news(told),
+            // Not for ever more of one that goes to and fro.
+            _ => {
+                untold.retain(|earlier| earlier.stage() != told.stage());
+                untold.push(told);
+            }
+        }
+        self.0.news.notify_one();
+        true
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.news.notify_one();
+    }
+}
+
+impl Listener {
+    /// Takes in what there is.
+    pub(super) fn take(&self) -> Taken {
+        let mut shared = self.0.lock();
+        let mut taken = Taken {
+            changes: Vec::new(),
+            left_out: std::mem::take(&mut shared.left_out),
+            closed: shared.closed,
+        };
+        for finding in std::mem::take(&mut shared.order) {
+            let Entry::Occupied(mut untold) = shared.findings.entry(finding) else {
+                continue;
+            };
+            taken.changes.append(untold.get_mut());
+            let last = taken.changes.last();
+            if last.is_some_and(|last| last.state == State::Resolved) {
+                untold.remove();
+            }
+        }
+        taken
+    }
+
+    /// Until there is something, or was since the last time.
+    pub(super) async fn wait(&self) {
+        self.0.news.notified().await;
+    }
+}
+
+impl Shared {
+    /// It is whole at any time.
+    fn lock(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::tests::ghost;
+    use event::finding::{Finding, Phase};
+
+    fn numbered(number: usize, phase: Phase) -> Finding {
+        let mut finding = ghost();
+        finding.id = format!("{number:016x}");
+        finding.detail.phase = Some(phase);
+        finding
+    }
+
+    fn told(number: usize, phase: Phase, state: State) -> Told {
+        Told::of(sys::clock::now(), &numbered(number, phase), state)
+    }
+
+    fn stages(listener: &Listener) -> Vec<&'static str> {
+        let taken = listener.take().changes;
+        taken.iter().map(Told::stage).collect()
+    }
+
+    #[test]
+    fn each_stage_is_told_once_in_its_order_and_the_end_lets_the_finding_go() {
+        let (teller, listener) = pair();
+        for _ in 0..100 {
+            assert!(teller.tell(told(1, Phase::Suspected, State::Open)));
+        }
+        assert!(teller.tell(told(1, Phase::Armed, State::Updated)));
+        assert_eq!(stages(&listener), ["suspected", "armed"]);
+        assert!(stages(&listener).is_empty());
+        for phase in [Phase::Armed, Phase::Conflict, Phase::Armed] {
+            assert!(teller.tell(told(1, phase, State::Updated)));
+        }
+        assert!(teller.follows("0000000000000001"));
+        assert!(teller.tell(told(1, Phase::Armed, State::Resolved)));
+        assert_eq!(stages(&listener), ["conflict", "armed", "resolved"]);
+        assert!(!teller.follows("0000000000000001"));
+    }
+
+    #[test]
+    fn the_latest_is_told_with_the_time_of_the_first() {
+        let (teller, listener) = pair();
+        let first = sys::clock::now();
+        let mut finding = numbered(1, Phase::Armed);
+        finding.pod = None;
+        teller.tell(Told::of(first, &finding, State::Open));
+        teller.tell(told(1, Phase::Armed, State::Updated));
+        let taken = listener.take().changes;
+        let expected = Told::of(first, &numbered(1, Phase::Armed), State::Updated);
+        assert_eq!(format!("{taken:?}"), format!("{:?}", [expected]));
+    }
+
+    #[test]
+    fn what_is_full_lets_nothing_new_in_but_each_end() {
+        let (teller, listener) = pair();
+        let open = |number| teller.tell(told(number, Phase::Armed, State::Open));
+        let room = (0..2 * MOST).filter(|number| open(*number)).count();
+        assert_eq!(room, MOST);
+        let taken = listener.take();
+        assert!(taken.left_out && taken.changes.len() == MOST);
+        assert!(!listener.take().left_out);
+        // What is taken in is still followed.
+        assert!(!open(MOST));
+        for number in 0..2 * MOST {
+            assert!(teller.tell(told(number, Phase::Armed, State::Resolved)));
+        }
+        let over = listener.take().changes;
+        assert!(over.iter().all(|told| told.state == State::Resolved));
+        assert_eq!(over.len(), MOST);
+        assert!(open(MOST));
+    }
+
+    #[test]
+    fn of_what_was_never_told_neither_mildness_nor_end_is() {
+        let (teller, listener) = pair();
+        assert!(teller.tell(told(1, Phase::Armed, State::Resolved)));
+        assert!(teller.tell(told(2, Phase::Armed, State::Updated).into_mild()));
+        assert!(listener.take().changes.is_empty());
+        drop(teller);
+        assert!(listener.take().closed);
+    }
+}

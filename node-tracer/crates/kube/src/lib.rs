@@ -1,0 +1,136 @@
+//! The pods of this node from the API server: a list, and in a trace a watch
+//! that goes on from it.
+//!
+//! Asked for are lists of pods with `spec.nodeName`, read as of now and not out
+//! of a cache, and watches of the same. Nothing is written but what a trace is
+//! told to write ([`Writer`]). A server that does not answer, or not this, leads
+//! to an error that says what to do; the pods are then unknown, never gone.
+//!
+//! Everything runs on a thread of its own, so that neither a name server nor a
+//! credential plugin can hold up who asks. That thread has no capability
+//! ([`start_bare`]).
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod credentials;
+mod error;
+pub mod events;
+mod files;
+mod kubeconfig;
+mod list;
+mod objects;
+mod plugin;
+mod resources;
+#[cfg(any(test, feature = "testing"))]
+pub mod server;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod watch;
+
+#[cfg(feature = "testing")]
+mod fuzz;
+#[cfg(feature = "testing")]
+pub use fuzz::fuzz;
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use self::{
+    client::Client,
+    error::Problem,
+    list::{Listed, list_within},
+};
+pub use self::{
+    credentials::Credentials,
+    error::KubeError,
+    objects::{Objects, WriteError, Writer},
+    resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
+    watch::{Told, Watch},
+};
+use node::pods::Listing;
+use sys::privileges::start_bare;
+
+/// Largest page of a list.
+const MAX_PAGE: usize = 128 << 20;
+/// Most pods of a node: a hundred times of what a node has.
+const MAX_PODS: usize = 20_000;
+
+/// The name of this source in records.
+pub const SOURCE: &str = "API server";
+
+/// The pods of a node, within a time: from reading the credentials to the last
+/// page. `node` is the name as configured; see [`Credentials::node`].
+///
+/// # Errors
+/// There is no list; why, and what to do.
+pub fn list_blocking(
+    credentials: &Credentials,
+    node: &str,
+    timeout: Duration,
+) -> Result<Listing, KubeError> {
+    let started = Instant::now();
+    let (send, receive) = mpsc::sync_channel(1);
+    let asked = credentials.clone();
+    let node = credentials.node(node);
+    let ask = move || {
+        let _ = send.send(on_this_thread(async {
+            let client = Client::new(&asked)?;
+            let left = timeout.saturating_sub(started.elapsed());
+            let listed = list_within(&client, &node, left).await;
+            listed.map_err(|problem| failed(&asked, problem, timeout))
+        }));
+    };
+    start_bare("pods", ask).map_err(KubeError::Start)?;
+    match receive.recv_timeout(timeout + Duration::from_millis(20)) {
+        Ok(Ok(Ok(listed))) => Ok(listing(&listed)),
+        Ok(Ok(Err(error)) | Err(error)) => Err(error),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(failed(
+            credentials,
+            Problem::TimedOut { after: timeout },
+            timeout,
+        )),
+    }
+}
+
+fn listing(listed: &Listed) -> Listing {
+    // A node that has had a pod since is one.
+    let doubt = listed.doubt.clone().filter(|_| listed.pods.is_empty());
+    Listing {
+        source: SOURCE.to_owned(),
+        at: listed.at,
+        made_after: None,
+        whole: doubt.is_none(),
+        doubt,
+        pods: listed.pods.values().cloned().collect(),
+    }
+}
+
+/// A problem as who asked is told it.
+fn failed(credentials: &Credentials, problem: Problem, timeout: Duration) -> KubeError {
+    let problem = match problem {
+        // Whatever was left when the request was made.
+        Problem::TimedOut { .. } => Problem::TimedOut { after: timeout },
+        other => other,
+    };
+    KubeError::Server {
+        server: credentials.server().to_owned(),
+        by: credentials.place(),
+        problem,
+    }
+}
+
+/// Runs a future to its end, or until it is abandoned with its thread.
+pub fn on_this_thread<T>(future: impl Future<Output = T>) -> Result<T, KubeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(KubeError::Start)?;
+    let result = runtime.block_on(future);
+    // A name server may keep a thread of it for long.
+    runtime.shutdown_background();
+    Ok(result)
+}

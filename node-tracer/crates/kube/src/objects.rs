@@ -1,0 +1,258 @@
+//! Objects that are written: created, and patched.
+//!
+//! One request at a time, each with its time. Credentials are read anew after a
+//! failure and every few minutes, as tokens and certificates are replaced.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{
+    client::Client,
+    credentials::Credentials,
+    error::{KubeError, Problem, words},
+    failed,
+    watch::retry::Retry,
+};
+
+/// The verb of RBAC that makes objects.
+const CREATE: &str = "create";
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long credentials are used.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+/// How long a server that has failed is left alone: at first, and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A namespaced resource of the API, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Objects {
+    /// Group and version, as in a path.
+    pub group: &'static str,
+    /// The last part of the path.
+    pub plural: &'static str,
+    /// As RBAC and `kubectl get` name it.
+    pub name: &'static str,
+}
+
+/// An object was not written, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// 403
+    #[error(
+        "API server {server} (credentials: {by}): they do not allow to {} {} in namespace \
+         {namespace} (403 Forbidden); grant create and patch on {} in a ClusterRole{said}",
+        what.0,
+        what.1,
+        what.1
+    )]
+    Forbidden {
+        /// Host and port.
+        server: String,
+        /// Whose credentials were used.
+        by: String,
+        /// `create` or `patch`, and the resource.
+        what: Box<(&'static str, &'static str)>,
+        /// Where.
+        namespace: Box<str>,
+        /// The server's words.
+        said: Box<str>,
+    },
+    /// 404; or 403 for a namespace that is on its way out.
+    #[error("API server {server} has no place for it in namespace {namespace}{said}")]
+    NotFound {
+        /// Host and port.
+        server: String,
+        /// Where.
+        namespace: String,
+        /// The server's words.
+        said: String,
+    },
+    /// 409 to a create
+    #[error("API server {server} has it already")]
+    Exists {
+        /// Host and port.
+        server: String,
+    },
+    /// 400, 413, 422 and the like: trying again does not help.
+    #[error("API server {server} does not take it: status {code}{said}")]
+    Refused {
+        /// Host and port.
+        server: String,
+        /// The HTTP status.
+        code: u16,
+        /// The server's words.
+        said: String,
+    },
+    /// It may be taken another time.
+    #[error(transparent)]
+    Later(#[from] KubeError),
+}
+
+/// Writes objects of one resource. Needs an event loop.
+pub struct Writer {
+    credentials: Credentials,
+    objects: Objects,
+    patience: Duration,
+    /// With the time from which its credentials are.
+    client: Option<(Client, Instant)>,
+    retry: Retry,
+}
+
+impl Writer {
+    /// One that has not asked for anything yet.
+    pub fn new(credentials: Credentials, objects: Objects) -> Self {
+        Self {
+            credentials,
+            objects,
+            patience: PATIENCE,
+            client: None,
+            retry: Retry::new(RETRY),
+        }
+    }
+
+    /// Creates an object, or only has it checked. Returns it as it is then.
+    ///
+    /// # Errors
+    /// It is not there, or not by this call.
+    pub async fn create(
+        &mut self,
+        namespace: &str,
+        object: &Value,
+        dry_run: bool,
+    ) -> Result<Value, WriteError> {
+        let ask = async |client: &Client, path: &str| client.create(path, object, dry_run).await;
+        self.ask(CREATE, namespace, ask).await
+    }
+
+    /// Changes an object by a merge patch. Returns it as it is then.
+    ///
+    /// # Errors
+    /// It is not changed.
+    pub async fn patch(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, WriteError> {
+        let ask = async |client: &Client, path: &str| client.patch(path, name, patch).await;
+        self.ask("patch", namespace, ask).await
+    }
+
+    /// How long to leave the server alone that could not do it now: longer each
+    /// time, until it does something again.
+    pub fn pause(&mut self) -> Duration {
+        self.retry.pause()
+    }
+
+    fn path(&self, namespace: &str) -> String {
+        let Objects { group, plural, .. } = self.objects;
+        format!("/apis/{group}/namespaces/{namespace}/{plural}")
+    }
+
+    fn client(&mut self) -> Result<&Client, KubeError> {
+        let fresh = |(_, since): &(Client, Instant)| since.elapsed() < FRESH;
+        let client = match self.client.take().filter(fresh) {
+            Some(client) => client,
+            None => (Client::new(&self.credentials)?, Instant::now()),
+        };
+        Ok(&self.client.insert(client).0)
+    }
+
+    /// Has a client ask, in its time, at the path for a namespace.
+    async fn ask(
+        &mut self,
+        verb: &'static str,
+        namespace: &str,
+        ask: impl AsyncFnOnce(&Client, &str) -> Result<Bytes, Problem>,
+    ) -> Result<Value, WriteError> {
+        let path = self.path(namespace);
+        let after = self.patience;
+        let answer = tokio::time::timeout(after, ask(self.client()?, &path)).await;
+        let answer = answer.unwrap_or(Err(Problem::TimedOut { after }));
+        let object = answer.and_then(|body| {
+            serde_json::from_slice(&body).map_err(|_| Problem::Garbage { what: "object" })
+        });
+        let result = object.map_err(|problem| self.refused(verb, namespace, problem));
+        match &result {
+            Err(WriteError::Later(_)) => self.client = None,
+            // It works, whatever it says to this.
+            _ => self.retry.reset(),
+        }
+        result
+    }
+
+    fn refused(&self, verb: &'static str, namespace: &str, problem: Problem) -> WriteError {
+        let server = self.credentials.server().to_owned();
+        let namespace = words(namespace);
+        let said = |message: &str| match message {
+            "" => String::new(),
+            message => format!("; it says: {message}"),
+        };
+        match problem {
+            // In a namespace that is on its way out nothing new can be made.
+            Problem::Forbidden { message, .. } if message.contains("being terminated") => {
+                WriteError::NotFound {
+                    server,
+                    namespace,
+                    said: said(&message),
+                }
+            }
+            Problem::Forbidden { message, .. } => WriteError::Forbidden {
+                server,
+                by: self.credentials.place(),
+                what: Box::new((verb, self.objects.name)),
+                namespace: namespace.into(),
+                said: said(&message).into(),
+            },
+            Problem::Status { code: 404, message } => WriteError::NotFound {
+                server,
+                namespace,
+                said: said(&message),
+            },
+            // To a patch it says that others write at the same time.
+            Problem::Status { code: 409, .. } if verb == CREATE => WriteError::Exists { server },
+            Problem::Status {
+                code: code @ (400 | 405 | 413 | 415 | 422),
+                message,
+            } => WriteError::Refused {
+                server,
+                code,
+                said: said(&message),
+            },
+            other => failed(&self.credentials, other, self.patience).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        on_this_thread,
+        server::{Answer, Server, status},
+    };
+
+    #[test]
+    fn a_conflict_is_an_object_that_is_there_or_one_that_others_write() {
+        let server = Server::new(|_, _| Answer::Json(409, status(409, "conflict")));
+        let objects = Objects {
+            group: "events.k8s.io/v1",
+            plural: "events",
+            name: "events.events.k8s.io",
+        };
+        let mut writer = Writer::new(server.credentials(), objects);
+        let (created, patched) = on_this_thread(async {
+            let created = writer.create("shop", &json!({}), false).await;
+            (created, writer.patch("shop", "one", &json!({})).await)
+        })
+        .unwrap();
+        assert!(matches!(created, Err(WriteError::Exists { .. })));
+        let later = patched.unwrap_err();
+        assert!(matches!(later, WriteError::Later(_)), "{later}");
+        assert!(later.to_string().contains("409"), "{later}");
+    }
+}

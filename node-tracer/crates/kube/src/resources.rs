@@ -1,0 +1,178 @@
+//! Lists of other resources than pods: what pod networks keep in the API.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use kube::core::params::ListParams;
+
+use super::{Client, Credentials, KubeError, Problem, error::words, failed, on_this_thread};
+use sys::privileges::start_bare;
+
+/// Objects on a page.
+const PAGE: u32 = 200;
+/// Largest page that is read.
+const MAX_PAGE: usize = 32 << 20;
+/// All pages together.
+const MAX_LIST: usize = 256 << 20;
+
+/// A resource of the API, as it is listed: of all namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Where.
+    pub path: &'static str,
+    /// As RBAC and `kubectl get` name it.
+    pub name: &'static str,
+    /// `kind` of the list.
+    pub kind: &'static str,
+    /// What it means if there is none.
+    pub hint: &'static str,
+}
+
+/// What a page says besides its objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ListedPage {
+    /// There is more of the list.
+    pub next: Option<String>,
+}
+
+/// A resource's objects are not known, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    /// 403
+    #[error(
+        "API server {server} (credentials: {by}): they do not allow to list {name} (403 Forbidden); \
+         grant list on them in a ClusterRole{said}"
+    )]
+    Forbidden {
+        /// Host and port.
+        server: String,
+        /// Whose credentials were used.
+        by: String,
+        /// The resource.
+        name: &'static str,
+        /// The server's words.
+        said: String,
+    },
+    /// 404
+    #[error("API server {server} has no {name} (404 Not Found): {hint}")]
+    Missing {
+        /// Host and port.
+        server: String,
+        /// The resource.
+        name: &'static str,
+        /// What that may mean.
+        hint: &'static str,
+    },
+    /// More than is read.
+    #[error("API server {server} has more {name} than are read ({} MiB)", MAX_LIST >> 20)]
+    TooLarge {
+        /// Host and port.
+        server: String,
+        /// The resource.
+        name: &'static str,
+    },
+    /// As with pods.
+    #[error(transparent)]
+    Kube(#[from] KubeError),
+}
+
+/// Lists all objects within a time, from reading the credentials to the last
+/// page: `take` is shown each page and says how it goes on, or that it is none;
+/// `begin` makes what it collects in, anew if the list expires meanwhile.
+/// Returns that with the size of all pages.
+///
+/// # Errors
+/// There is no list; why, and what to do.
+pub fn list_resource_blocking<T: Send + 'static>(
+    credentials: &Credentials,
+    resource: Resource,
+    timeout: Duration,
+    begin: impl Fn() -> T + Send + 'static,
+    take: fn(&mut T, &[u8]) -> Option<ListedPage>,
+) -> Result<(T, usize), ResourceError> {
+    let started = Instant::now();
+    let (send, receive) = mpsc::sync_channel(1);
+    let asked = credentials.clone();
+    let ask = move || {
+        let _ = send.send(on_this_thread(async {
+            let client = Client::new(&asked)?;
+            let left = timeout.saturating_sub(started.elapsed());
+            let list = async {
+                match pages(&client, resource, &begin, take).await {
+                    // Once, as with pods.
+                    Err(Problem::Expired) => pages(&client, resource, &begin, take).await,
+                    other => other,
+                }
+            };
+            let listed = tokio::time::timeout(left, list).await;
+            let listed = listed.unwrap_or(Err(Problem::TimedOut { after: timeout }));
+            listed.map_err(|problem| refused(&asked, resource, problem, timeout))
+        }));
+    };
+    start_bare("ipam-api", ask).map_err(KubeError::Start)?;
+    match receive.recv_timeout(timeout + Duration::from_millis(20)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => Err(error.into()),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            let problem = Problem::TimedOut { after: timeout };
+            Err(failed(credentials, problem, timeout).into())
+        }
+    }
+}
+
+async fn pages<T>(
+    client: &Client,
+    resource: Resource,
+    begin: &impl Fn() -> T,
+    take: fn(&mut T, &[u8]) -> Option<ListedPage>,
+) -> Result<(T, usize), Problem> {
+    let mut params = ListParams::default().limit(PAGE);
+    let (mut taken, mut size) = (begin(), 0_usize);
+    loop {
+        let body = client.list(resource.path, &params, MAX_PAGE).await?;
+        size = size.saturating_add(body.len());
+        if size > MAX_LIST {
+            return Err(Problem::TooLarge);
+        }
+        let garbage = Problem::Garbage {
+            what: "list of the pod network's resources",
+        };
+        let Some(page) = take(&mut taken, &body) else {
+            return Err(garbage);
+        };
+        match page.next.filter(|token| !token.is_empty()) {
+            None => return Ok((taken, size)),
+            next if next == params.continue_token => return Err(garbage),
+            next => params.continue_token = next,
+        }
+    }
+}
+
+fn refused(
+    credentials: &Credentials,
+    resource: Resource,
+    problem: Problem,
+    timeout: Duration,
+) -> ResourceError {
+    let server = credentials.server().to_owned();
+    let Resource { name, hint, .. } = resource;
+    match problem {
+        Problem::Forbidden { message, .. } => ResourceError::Forbidden {
+            server,
+            by: credentials.place(),
+            name,
+            said: match message.as_str() {
+                "" => String::new(),
+                message => format!("; it says: {}", words(message)),
+            },
+        },
+        Problem::Status { code: 404, .. } => ResourceError::Missing { server, name, hint },
+        Problem::TooLarge => ResourceError::TooLarge { server, name },
+        other => failed(credentials, other, timeout).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The pods of a node as they change: a list, and a watch that goes on from it.
+//!
+//! A watch that ends in order is taken up where it ended. After anything else
+//! (a broken stream, 410, silence) the pods are listed anew, later each time.
+
+mod change;
+mod follower;
+pub(super) mod retry;
+
+use std::{
+    sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use self::follower::{Follower, Unheard};
+use super::{credentials::Credentials, error::KubeError, on_this_thread};
+use event::{Pod, clock::Timestamp};
+use node::pods::Listing;
+use sys::privileges::start_bare;
+
+/// What is told ahead of who reads it.
+const AHEAD: usize = 256;
+
+/// News of a node's pods.
+#[derive(Debug, PartialEq)]
+pub enum Told {
+    /// The pods as they are now. [`Listing::at`] stays that of the list that
+    /// the watch goes on from: an event says what has happened, not that
+    /// nothing else has.
+    Listed(Listing),
+    /// This one was deleted.
+    Deleted {
+        /// As it last was.
+        pod: Box<Pod>,
+        /// When that was heard.
+        at: Timestamp,
+    },
+    /// The pods are not known any more, and why. Told again for another reason.
+    Failed(String),
+    /// They are followed. Told for every watch.
+    Following,
+}
+
+/// A watch of a node's pods; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    told: Receiver<Told>,
+    ended: bool,
+    /// Ends the thread.
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Watch {
+    /// Starts to follow the pods of a node. `node` is the name as configured;
+    /// see [`Credentials::node`].
+    ///
+    /// # Errors
+    /// There is no thread to do so.
+    pub fn start(credentials: Credentials, node: &str) -> Result<Self, KubeError> {
+        Self::with(credentials, node, Timing::default())
+    }
+
+    pub(super) fn with(
+        credentials: Credentials,
+        node: &str,
+        timing: Timing,
+    ) -> Result<Self, KubeError> {
+        let (send, told) = mpsc::sync_channel(AHEAD);
+        let (stop, mut stopped) = oneshot::channel();
+        let follower = Follower::new(credentials, node, timing, send);
+        let follow = move || {
+            // Without an event loop it ends here, which is told as such.
+            let _ = on_this_thread(async {
+                tokio::select! {
+                    _ = &mut stopped => {}
+                    Unheard = follower.run() => {}
+                }
+            });
+        };
+        start_bare("pods", follow).map_err(KubeError::Start)?;
+        Ok(Self {
+            told,
+            ended: false,
+            stop: Some(stop),
+        })
+    }
+
+    /// The next news, if there is some.
+    pub fn poll(&mut self) -> Option<Told> {
+        match self.told.try_recv() {
+            Ok(told) => Some(told),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => self.end(),
+        }
+    }
+
+    /// The next news, waited for.
+    pub fn wait(&mut self, most: Duration) -> Option<Told> {
+        match self.told.recv_timeout(most) {
+            Ok(told) => Some(told),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => self.end(),
+        }
+    }
+
+    fn end(&mut self) -> Option<Told> {
+        let first = !std::mem::replace(&mut self.ended, true);
+        first.then(|| Told::Failed(String::from("the thread that follows the pods has ended")))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // It may have ended by itself.
+            let _ = stop.send(());
+        }
+    }
+}
+
+/// How long things take and are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    /// For a list, and for a watch to begin.
+    pub(super) answer: Duration,
+    /// The server ends a watch after this, less up to a tenth.
+    pub(super) watch: Duration,
+    /// A watch that is silent for this much longer is dead.
+    pub(super) overdue: Duration,
+    /// A watch that ends before this has not begun.
+    pub(super) begun: Duration,
+    /// Between attempts: at first, and at most.
+    pub(super) retry: (Duration, Duration),
+    /// Lists are told no more often than this.
+    pub(super) pause: Duration,
+    /// A failure that is over by then is not told.
+    pub(super) grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(15),
+            watch: Duration::from_secs(290),
+            overdue: Duration::from_secs(10),
+            begun: Duration::from_secs(1),
+            retry: (Duration::from_secs(1), Duration::from_secs(30)),
+            pause: Duration::from_millis(500),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+#[cfg(feature = "testing")]
+pub(super) fn fuzz(line: &[u8]) {
+    change::fuzz(line);
+}
+
+#[cfg(test)]
+mod tests;

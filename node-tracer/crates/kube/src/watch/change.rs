@@ -1,0 +1,63 @@
+//! From a line of a watch to what it changes.
+
+use serde::Deserialize;
+
+use crate::{client::Status, error::Problem};
+use event::Pod;
+use node::pods::document::Document;
+
+/// What an event does to the pods.
+#[derive(Debug, PartialEq)]
+pub(super) enum Change {
+    /// Nothing: a bookmark.
+    None,
+    /// The pod of this UID is so now.
+    Put(String, Pod),
+    /// It is gone; as it last was.
+    Delete(String, Pod),
+}
+
+/// `ERROR`
+#[derive(Deserialize)]
+struct ErrorEvent {
+    object: Status,
+}
+
+impl Change {
+    /// An event's version and change, or what it says has gone wrong; `None`
+    /// if it is no event of pods.
+    pub(super) fn parse(line: &[u8]) -> Option<Result<(String, Self), Problem>> {
+        let event: Document = serde_json::from_slice(line).ok()?;
+        let kind = event.event?;
+        if kind == "ERROR" {
+            let ErrorEvent { object } = serde_json::from_slice(line).ok()?;
+            return Some(Err(Problem::status(object.code, &object.message, "watch")));
+        }
+        let mut object = event.object?.0?;
+        if object.kind.as_deref() != Some("Pod") {
+            return None;
+        }
+        let metadata = object.metadata.0.as_mut();
+        let version = metadata.and_then(|metadata| metadata.resource_version.take());
+        let change = match kind.as_str() {
+            "BOOKMARK" => Self::None,
+            "ADDED" | "MODIFIED" | "DELETED" => {
+                let (uid, pod) = object.pod()?;
+                if kind == "DELETED" {
+                    Self::Delete(uid, pod)
+                } else {
+                    Self::Put(uid, pod)
+                }
+            }
+            _ => return None,
+        };
+        Some(Ok((version.unwrap_or_default(), change)))
+    }
+}
+
+#[cfg(feature = "testing")]
+pub(super) fn fuzz(line: &[u8]) {
+    if let Some(Ok((_, Change::Put(uid, pod) | Change::Delete(uid, pod)))) = Change::parse(line) {
+        assert!(!uid.is_empty() && pod.uids.contains(&uid));
+    }
+}

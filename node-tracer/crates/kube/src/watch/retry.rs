@@ -1,0 +1,43 @@
+//! How long to leave a server that has failed alone.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    time::Duration,
+};
+
+/// Pauses between attempts: each twice the one before, and not quite.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    first: Duration,
+    most: Duration,
+    next: Duration,
+}
+
+impl Retry {
+    /// The first pause, and the longest.
+    pub(crate) fn new((first, most): (Duration, Duration)) -> Self {
+        Self {
+            first,
+            most,
+            next: first,
+        }
+    }
+
+    /// It works again.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// The next pause.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next.mul_f64(1.0 - random() / 2.0);
+        self.next = (self.next * 2).min(self.most);
+        pause
+    }
+}
+
+/// Between 0 and 1; every [`RandomState`] is another.
+pub(super) fn random() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 32;
+    bits as f64 / f64::from(u32::MAX)
+}

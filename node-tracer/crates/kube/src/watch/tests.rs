@@ -1,0 +1,338 @@
+use serde_json::Value;
+
+use super::{retry::Retry, *};
+use crate::server::{Answer, End as Ends, Server, TOKEN, event, page, pod, status};
+
+const SOON: Duration = Duration::from_secs(5);
+const NOW: Duration = Duration::ZERO;
+
+fn quick() -> Timing {
+    Timing {
+        answer: Duration::from_secs(5),
+        watch: Duration::from_secs(20),
+        overdue: Duration::from_secs(1),
+        begun: NOW,
+        retry: (Duration::from_millis(20), Duration::from_millis(80)),
+        pause: Duration::from_millis(200),
+        grace: Duration::from_secs(2),
+    }
+}
+
+/// A server with pod `a` on its list, version 10, whose watches go like this.
+fn watched(watch: impl Fn(&str, usize) -> Answer + Send + Sync + 'static) -> Server {
+    Server::new(move |path, count| match path.contains("watch=") {
+        true => watch(path, count),
+        false => Answer::Json(200, page(&["a"], 10, "")),
+    })
+}
+
+fn follow(server: &Server) -> Watch {
+    follow_with(server, quick())
+}
+
+fn follow_with(server: &Server, timing: Timing) -> Watch {
+    Watch::with(server.credentials(), "node-1", timing).unwrap()
+}
+
+fn next(watch: &mut Watch) -> Told {
+    watch.wait(SOON).expect("nothing was told")
+}
+
+/// In short: `[a b]` for a list, `-a` for a deletion.
+fn news(watch: &mut Watch, count: usize) -> Vec<String> {
+    let short = |told| match told {
+        Told::Listed(listing) => {
+            let names: Vec<&str> = listing.pods.iter().map(|pod| pod.name.as_str()).collect();
+            format!("[{}]", names.join(" "))
+        }
+        Told::Deleted { pod, .. } => format!("-{}", pod.name),
+        Told::Failed(error) => {
+            assert!(!error.contains(TOKEN));
+            format!(
+                "failed: {}",
+                error.split_once("): ").map_or("", |(_, text)| text)
+            )
+        }
+        Told::Following => String::from("following"),
+    };
+    (0..count).map(|_| short(next(watch))).collect()
+}
+
+fn stream(events: &[(u64, Value)], end: Ends) -> Answer {
+    let line = |(pause, event): &(u64, Value)| (Duration::from_millis(*pause), event.clone());
+    Answer::Stream(events.iter().map(line).collect(), end)
+}
+
+fn versions(server: &Server) -> Vec<String> {
+    let version = |path: &String| match path.split_once("resourceVersion=") {
+        Some((_, version)) => version.to_owned(),
+        None => String::from("list"),
+    };
+    server.requests().iter().map(version).collect()
+}
+
+#[test]
+fn changes_are_told_together_and_deletions_at_once() {
+    let server = watched(|_, _| {
+        let gone = event("DELETED", pod("a", 14));
+        stream(
+            &[
+                (0, event("ADDED", pod("b", 11))),
+                (0, event("ADDED", pod("c", 12))),
+                (0, event("BOOKMARK", pod("", 13))),
+                (0, gone),
+            ],
+            Ends::Hang,
+        )
+    });
+    let mut watch = follow(&server);
+    let Told::Listed(first) = next(&mut watch) else {
+        panic!()
+    };
+    assert_eq!(first.pods.len(), 1);
+    assert_eq!(news(&mut watch, 3), ["following", "-a", "[b c]"]);
+    assert_eq!(watch.wait(NOW), None);
+    let path = server.requests().pop().unwrap();
+    for part in [
+        "fieldSelector=spec.nodeName%3Dnode-1",
+        "allowWatchBookmarks=true",
+        "resourceVersion=10",
+        "timeoutSeconds=",
+    ] {
+        assert!(path.contains(part), "{path}");
+    }
+}
+
+#[test]
+fn an_event_does_not_make_the_list_truer_than_it_was() {
+    let server = watched(|_, _| stream(&[(100, event("ADDED", pod("b", 11)))], Ends::Hang));
+    let mut watch = follow(&server);
+    let Told::Listed(first) = next(&mut watch) else {
+        panic!()
+    };
+    assert_eq!(next(&mut watch), Told::Following);
+    let Told::Listed(second) = next(&mut watch) else {
+        panic!()
+    };
+    assert_eq!(second.pods.len(), 2);
+    assert_eq!(second.at, first.at);
+}
+
+#[test]
+fn a_pod_that_comes_and_goes_between_two_lists_is_told() {
+    let server = watched(|_, _| {
+        stream(
+            &[
+                (0, event("ADDED", pod("b", 11))),
+                (0, event("DELETED", pod("b", 12))),
+            ],
+            Ends::Hang,
+        )
+    });
+    let mut watch = follow(&server);
+    assert_eq!(
+        news(&mut watch, 5),
+        ["[a]", "following", "[a b]", "-b", "[a]"]
+    );
+}
+
+#[test]
+fn a_mirror_pod_that_is_made_anew_has_not_gone() {
+    let mirror = |version| {
+        let mut pod = pod("etcd", version);
+        pod["metadata"]["annotations"] = serde_json::json!({ "kubernetes.io/config.hash": "0a1b" });
+        pod
+    };
+    let server = watched(move |_, _| {
+        stream(
+            &[
+                (0, event("ADDED", mirror(11))),
+                (300, event("DELETED", mirror(12))),
+                (0, event("ADDED", mirror(13))),
+            ],
+            Ends::Hang,
+        )
+    });
+    let mut watch = follow(&server);
+    assert_eq!(
+        news(&mut watch, 4),
+        ["[a]", "following", "[a etcd]", "[a etcd]"]
+    );
+    assert_eq!(watch.wait(NOW), None);
+}
+
+#[test]
+fn a_watch_that_ends_in_order_is_taken_up_where_it_ended() {
+    let server = watched(|path, _| match path.ends_with("=10") {
+        true => stream(&[(50, event("BOOKMARK", pod("", 15)))], Ends::Clean),
+        false => stream(&[(0, event("ADDED", pod("b", 16)))], Ends::Hang),
+    });
+    let mut watch = follow(&server);
+    assert_eq!(
+        news(&mut watch, 4),
+        ["[a]", "following", "following", "[a b]"]
+    );
+    assert_eq!(versions(&server), ["list", "10", "15"]);
+}
+
+#[test]
+fn after_anything_else_the_pods_are_listed_anew() {
+    let expired = event("ERROR", status(410, "too old resource version"));
+    for first in [
+        stream(&[(0, expired)], Ends::Clean),
+        stream(&[(0, event("ADDED", pod("b", 11)))], Ends::Cut),
+        stream(
+            &[(0, event("ADDED", serde_json::json!({ "kind": "Node" })))],
+            Ends::Hang,
+        ),
+        stream(&[(0, Value::from("what"))], Ends::Hang),
+        Answer::Json(410, status(410, "too old")),
+        Answer::Json(500, status(500, "etcd")),
+        stream(&[], Ends::Clean),
+    ] {
+        let server = watched(move |_, count| match count {
+            1 => first.clone(),
+            _ => stream(&[(0, event("DELETED", pod("a", 20)))], Ends::Hang),
+        });
+        let timing = Timing {
+            begun: SOON,
+            ..quick()
+        };
+        let mut watch = follow_with(&server, timing);
+        let mut told = news(&mut watch, 1);
+        while told.last().unwrap() != "-a" {
+            told.extend(news(&mut watch, 1));
+        }
+        assert_eq!(versions(&server), ["list", "10", "list", "10"]);
+        let failed = told.iter().any(|told| told.starts_with("failed"));
+        assert!(!failed, "it was over soon: {told:?}");
+    }
+}
+
+#[test]
+fn changes_before_a_break_are_told() {
+    let server = watched(|_, count| match count {
+        1 => stream(
+            &[
+                (0, event("ADDED", pod("b", 11))),
+                (0, event("MODIFIED", pod("a", 12))),
+            ],
+            Ends::Cut,
+        ),
+        _ => stream(&[], Ends::Hang),
+    });
+    let mut watch = follow(&server);
+    assert_eq!(
+        news(&mut watch, 5),
+        ["[a]", "following", "[a b]", "[a]", "following"]
+    );
+}
+
+#[test]
+fn a_first_failure_is_told_at_once_and_its_end_when_it_is_over() {
+    let server = Server::new(|path, count| match count {
+        0..3 => Answer::Json(403, status(403, "no")),
+        _ if path.contains("watch=") => stream(&[], Ends::Hang),
+        _ => Answer::Json(200, page(&["a"], 10, "")),
+    });
+    let mut watch = follow(&server);
+    let told = news(&mut watch, 3);
+    assert!(
+        told[0].starts_with("failed: they do not allow to list pods (403"),
+        "{told:?}"
+    );
+    assert_eq!(told[1..], ["[a]", "following"], "told once");
+}
+
+#[test]
+fn a_long_failure_is_told_once_for_each_reason() {
+    let server = Server::new(|path, count| match count {
+        0 => Answer::Json(200, page(&["a"], 10, "")),
+        1 => stream(&[], Ends::Cut),
+        _ if path.contains("watch=") => stream(&[], Ends::Hang),
+        2..12 => Answer::Json(503, status(503, "starting")),
+        _ => Answer::Json(200, page(&["b"], 30, "")),
+    });
+    let mut watch = follow_with(
+        &server,
+        Timing {
+            grace: Duration::from_millis(20),
+            ..quick()
+        },
+    );
+    assert_eq!(
+        news(&mut watch, 5),
+        [
+            "[a]",
+            "following",
+            "failed: it answers with status 503; it says: starting",
+            "[b]",
+            "following"
+        ]
+    );
+}
+
+#[test]
+fn rights_to_list_alone_give_lists_and_stay_told() {
+    let server = Server::new(|path, _| match path.contains("watch=") {
+        true => Answer::Json(403, status(403, "no")),
+        false => Answer::Json(200, page(&["a"], 10, "")),
+    });
+    let mut watch = follow_with(
+        &server,
+        Timing {
+            grace: Duration::from_millis(20),
+            ..quick()
+        },
+    );
+    let mut told = Vec::new();
+    while !told.iter().any(|told: &String| told.starts_with("failed")) {
+        told.extend(news(&mut watch, 1));
+    }
+    assert!(
+        told.last().unwrap().contains("allow to watch pods"),
+        "{told:?}"
+    );
+    assert_eq!(news(&mut watch, 2), ["[a]", "[a]"]);
+}
+
+#[test]
+fn a_watch_that_falls_silent_is_dead() {
+    let server = watched(|_, _| stream(&[], Ends::Hang));
+    let timing = Timing {
+        watch: Duration::from_millis(100),
+        overdue: Duration::from_millis(100),
+        ..quick()
+    };
+    let mut watch = follow_with(&server, timing);
+    assert_eq!(
+        news(&mut watch, 4),
+        ["[a]", "following", "[a]", "following"]
+    );
+}
+
+#[test]
+fn the_thread_ends_with_its_watch() {
+    let server = watched(|_, _| stream(&[], Ends::Hang));
+    let mut watch = follow(&server);
+    assert_eq!(news(&mut watch, 2), ["[a]", "following"]);
+    let (_keep, told) = mpsc::sync_channel(1);
+    let told = std::mem::replace(&mut watch.told, told);
+    drop(watch);
+    assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn pauses_grow_to_a_limit_and_differ() {
+    let mut retry = Retry::new((Duration::from_secs(1), Duration::from_secs(30)));
+    let pauses: Vec<Duration> = (0..40).map(|_| retry.pause()).collect();
+    assert!(pauses[0] >= Duration::from_millis(500) && pauses[0] <= Duration::from_secs(1));
+    assert!(
+        pauses[10..]
+            .iter()
+            .all(|pause| (15..=30).contains(&pause.as_secs()))
+    );
+    assert!(pauses[10..].windows(2).any(|pair| pair[0] != pair[1]));
+    retry.reset();
+    assert!(retry.pause() <= Duration::from_secs(1));
+}

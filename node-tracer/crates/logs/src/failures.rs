@@ -1,0 +1,234 @@
+//! What logs tell of pods that do not start: the kubelet's own words of all
+//! its ages, those of containerd, CRI-O and dockerd, events that any of them
+//! has written down, and lines that somebody has copied.
+//!
+//! Whether a message is about that at all is [`topic`]'s, whose it is
+//! [`whose`]'s; what it means is left to the rule.
+
+pub(super) mod recorded;
+pub(super) mod teardown;
+mod topic;
+mod whose;
+
+pub(super) use self::{
+    topic::{Verdict, of_reason},
+    whose::Whose,
+};
+
+use self::recorded::Recorded;
+use super::entry::{Entry, Level};
+use event::{Event, PodRef, StartFailure, What, clock::Timestamp, phrase::Said};
+use node::redact::redact;
+
+/// Words of which one is in every line that is of interest here. Lines without
+/// any are not looked at.
+pub const NEEDLES: &[&str] = &[
+    // Nearly all that goes wrong; what follows does without these words. The
+    // names of what is made (sandboxes, volumes, images) would select most
+    // lines of a node on which all is well.
+    "ailed",
+    "rror",
+    "nable to",
+    "annot ",
+    "ouldn't",
+    // The sandbox, as the kubelet and runtimes call it.
+    "is reserved",
+    "already reserved",
+    "already in use",
+    "OCI runtime",
+    "init-p",
+    "final child",
+    "OOM-killed",
+    "OOMKilled",
+    "stopped process",
+    "Conflict. ",
+    // The network.
+    "etworkPlugin",
+    "etwork plugin",
+    "etworkReady=false",
+    "etwork is not ready",
+    "etwork not ready",
+    "cni config",
+    "CNI ADD",
+    "(add)",
+    "add cmd",
+    "CmdAdd",
+    "range set",
+    "etworks found in",
+    "/var/lib/calico/nodename",
+    "/run/flannel/subnet.env",
+    // Volumes, images, configuration.
+    "no available ",
+    "no address allocated",
+    "nmounted volumes",
+    "subPath",
+    "olume-subpaths",
+    "Multi-Attach",
+    "not attached",
+    "ack-off pulling",
+    "ErrImage",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "pull policy",
+    "pull secrets",
+    "non-existent",
+    // What is used up, and who does not answer.
+    "o space left",
+    "ENOSPC",
+    "quota exceeded",
+    "too many open files",
+    "Thin Pool",
+    "llocate memory",
+    "allocation failure",
+    "not enough",
+    "exhausted",
+    "ttrpc:",
+    "Docker daemon",
+    "connection refused",
+    "transport is closing",
+    "deadline exceeded",
+    "DeadlineExceeded",
+    "operation timeout",
+    "imed out",
+    "refused",
+    "nauthorized",
+    "orbidden",
+    "denied",
+    "i/o timeout",
+    "o such ",
+    "not found",
+    "not supported",
+    "nvalid ",
+    "not ready",
+    "not initialized",
+    "in use",
+    "navailable",
+    "OOM encountered",
+    "signal: killed",
+    "reset by peer",
+    "shutting down",
+];
+
+/// How much of a message is kept.
+const MAX_MESSAGE: usize = 8 << 10;
+/// Fields that carry the message on, in the order in which they are read.
+const CARRIERS: [&str; 9] = [
+    "err",
+    "error",
+    "Error",
+    "reason",
+    "message",
+    "networkReady",
+    "detail",
+    "output",
+    "stderr",
+];
+
+/// What a message tells. An entry without a time gives an event of
+/// [`Timestamp::EPOCH`].
+///
+/// `served`: the pod that a network's daemon serves as it says so.
+pub fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
+    let time = entry.time.unwrap_or(Timestamp::EPOCH);
+    let failure = match Recorded::of(entry) {
+        Some(recorded) if recorded.is_of_teardown() => return recorded.teardown(time),
+        Some(recorded) => recorded.failure(),
+        None => said(entry).map(|mut failure| {
+            if failure.pod == PodRef::default() && failure.sandbox_id.is_none() {
+                failure.pod = served.cloned().unwrap_or_default();
+            }
+            failure
+        }),
+    };
+    let event = failure.map(|failure| Event {
+        time,
+        what: What::SandboxFailed { failure },
+    });
+    event.into_iter().collect()
+}
+
+/// Of a message in somebody's own words. What its writer calls information is
+/// no failure, unless it is what an ADD was answered with.
+fn said(entry: &Entry<'_>) -> Option<StartFailure> {
+    let informs = entry.own_level.is_some_and(|level| level <= Level::Info);
+    if informs && !topic::answers_with_an_error(&whole(entry)) {
+        return None;
+    }
+    if !topic::may_be_a_problem(&entry.message)
+        && !entry
+            .fields
+            .iter()
+            .any(|(_, value)| topic::may_be_a_problem(value))
+    {
+        return None;
+    }
+    let text = whole(entry);
+    let said = Said::new(&text);
+    if !informs && topic::of(&said, entry.ident, entry.own_level) != Verdict::Failure {
+        return None;
+    }
+    let mut whose = Whose::of_fields(entry);
+    whose.read(&text);
+    Some(StartFailure {
+        source: source(entry, &said).to_owned(),
+        message: kept(&text),
+        ..whose.failure()
+    })
+}
+
+/// The message and what the fields carry on of it.
+fn whole(entry: &Entry<'_>) -> String {
+    let mut text = entry.message.to_string();
+    for name in CARRIERS {
+        let Some(value) = entry.field(name) else {
+            continue;
+        };
+        if !value.is_empty() && !text.contains(value) {
+            text.push_str(": ");
+            text.push_str(value);
+        }
+    }
+    text
+}
+
+/// A message as it is kept: without secrets, and not too long.
+pub(super) fn kept(text: &str) -> String {
+    let end = text.char_indices().nth(MAX_MESSAGE).map(|(end, _)| end);
+    redact(text.get(..end.unwrap_or(text.len())).unwrap_or(text).trim())
+}
+
+/// Who says so: by the envelope, or else by what only one of them says.
+fn source(entry: &Entry<'_>, said: &Said) -> &'static str {
+    if let Some(known) = entry.ident.and_then(topic::writer) {
+        return known;
+    }
+    const WORDS: [(&[&str], &str); 6] = [
+        (
+            &["runpodsandbox for", "createcontainer within sandbox"],
+            "containerd",
+        ),
+        (&["handler for post"], "dockerd"),
+        (&["reserving pod name", "reserving ctr name"], "cri-o"),
+        (
+            &[
+                "createpodsandboxerror",
+                "error syncing pod",
+                "from runtime service failed",
+                "operation for",
+                "failed to create sandbox for pod",
+                "createpodsandbox for pod",
+            ],
+            "kubelet",
+        ),
+        (&["page allocation failure"], "kernel"),
+        (
+            &["failed to create pod sandbox", "failed create pod sandbox"],
+            "events",
+        ),
+    ];
+    let known = WORDS.iter().find(|(words, _)| said.has_one(words));
+    known.map_or("log", |(_, source)| source)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+use std::{fs, os::unix::fs::symlink};
+
+use super::*;
+use crate::procfs::Bounded;
+use event::PodRef;
+
+const UID: &str = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
+const CONTAINERD: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io";
+const CRIO: &str = "run/containers/storage/overlay-containers";
+
+/// A container's ID that begins with `start`.
+fn id(start: &str) -> String {
+    format!("{start:0<64}")
+}
+
+struct Node(tempfile::TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Self(tempfile::tempdir().unwrap());
+        node.write("proc/1/cgroup", "0::/init.scope\n");
+        node
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// A process in a container's cgroup, and in a namespace.
+    fn process(&self, pid: u32, container: &str, netns: u32) {
+        let line = format!("0::/kubepods/besteffort/pod{UID}/{container}\n");
+        self.write(&format!("proc/{pid}/cgroup"), &line);
+        fs::create_dir_all(self.0.path().join(format!("proc/{pid}/ns"))).unwrap();
+        let link = self.0.path().join(format!("proc/{pid}/ns/net"));
+        symlink(format!("net:[{netns}]"), link).unwrap();
+    }
+
+    fn list(&self) -> Vec<Listing> {
+        let procfs = Procfs::new(self.0.path(), Bounded::default());
+        list(self.0.path(), &procfs).unwrap()
+    }
+
+    fn only(&self) -> Listing {
+        let mut lists = self.list();
+        assert_eq!(lists.len(), 1, "{lists:?}");
+        lists.remove(0)
+    }
+}
+
+fn containerd_spec(kind: &str, sandbox: &str, network: &str) -> String {
+    format!(
+        r#"{{"ociVersion": "1.0.2", "process": {{"args": ["/x"], "env": ["TOKEN=hunter2"]}},
+        "annotations": {{"io.kubernetes.cri.container-type": "{kind}", "io.kubernetes.cri.sandbox-id": "{sandbox}",
+            "io.kubernetes.cri.sandbox-namespace": "shop", "io.kubernetes.cri.sandbox-name": "checkout",
+            "io.kubernetes.cri.sandbox-uid": "{UID}", "io.kubernetes.cri.container-name": "api"}},
+        "linux": {{"cgroupsPath": "/kubepods/pod{UID}/x", "namespaces": [{{"type": "pid"}}{network}]}}}}"#
+    )
+}
+
+const NETWORK: &str = r#", {"type": "network", "path": "/var/run/netns/cni-1"}"#;
+
+#[test]
+fn containerds_bundles_are_its_sandboxes_and_containers() {
+    let node = Node::new();
+    let (sandbox, container) = (id("a"), id("b"));
+    node.write(
+        &format!("{CONTAINERD}/{sandbox}/config.json"),
+        &containerd_spec("sandbox", &sandbox, NETWORK),
+    );
+    node.write(&format!("{CONTAINERD}/{sandbox}/init.pid"), "71");
+    let inner = r#", {"type": "network", "path": "/proc/71/ns/net"}"#;
+    node.write(
+        &format!("{CONTAINERD}/{container}/config.json"),
+        &containerd_spec("container", &sandbox, inner),
+    );
+    node.write(&format!("{CONTAINERD}/{container}/init.pid"), "72\n");
+    node.process(71, &sandbox, 4711);
+    node.process(72, &container, 4711);
+
+    let listing = node.only();
+    assert_eq!(listing.folder, Path::new("/").join(CONTAINERD));
+    assert!(listing.unread.is_empty(), "{:?}", listing.unread);
+    let mut sandboxes = listing.sandboxes;
+    assert!(sandboxes[0].created.take().is_some());
+    let expected = RuntimeSandbox {
+        id: sandbox,
+        pod: PodRef {
+            namespace: Some(String::from("shop")),
+            name: Some(String::from("checkout")),
+            uid: Some(UID.to_owned()),
+        },
+        ready: None,
+        pid: Some(71),
+        netns_path: Some(String::from("/var/run/netns/cni-1")),
+        netns: Some(Netns {
+            inode: 4711,
+            cookie: None,
+        }),
+        containers: vec![RuntimeContainer {
+            id: container,
+            name: String::from("api"),
+            state: None,
+            pid: Some(72),
+        }],
+        ..RuntimeSandbox::default()
+    };
+    assert_eq!(sandboxes, [expected]);
+    assert!(!format!("{sandboxes:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_process_id_that_is_anothers_by_now_is_not_believed() {
+    let node = Node::new();
+    for (name, pid) in [
+        ("a", "71"),
+        ("b", "72"),
+        ("c", "0"),
+        ("d", "x"),
+        ("e", "74"),
+    ] {
+        let id = id(name);
+        node.write(
+            &format!("{CONTAINERD}/{id}/config.json"),
+            &containerd_spec("sandbox", &id, NETWORK),
+        );
+        node.write(&format!("{CONTAINERD}/{id}/init.pid"), pid);
+    }
+    node.process(71, &id("b"), 1);
+    node.write("proc/72/cgroup", "0::/system.slice/cron.service\n");
+    node.process(74, &id("e"), 5);
+    let sandboxes = node.only().sandboxes;
+    let pids: Vec<_> = sandboxes.iter().map(|each| each.pid).collect();
+    assert_eq!(pids, [None, None, None, None, Some(74)]);
+    let netns: Vec<_> = sandboxes
+        .iter()
+        .map(|each| each.netns.map(|it| it.inode))
+        .collect();
+    assert_eq!(netns, [None, None, None, None, Some(5)]);
+}
+
+#[test]
+fn a_sandbox_without_a_network_namespace_uses_the_hosts() {
+    let node = Node::new();
+    let id = id("a");
+    node.write(
+        &format!("{CONTAINERD}/{id}/config.json"),
+        &containerd_spec("sandbox", &id, ""),
+    );
+    node.write(&format!("{CONTAINERD}/{id}/init.pid"), "71");
+    node.process(71, &id, 1);
+    let sandbox = node.only().sandboxes.remove(0);
+    assert!(sandbox.host_network);
+    assert_eq!(
+        (sandbox.pid, sandbox.netns, sandbox.netns_path),
+        (Some(71), None, None)
+    );
+}
+
+#[test]
+fn a_container_whose_sandbox_has_no_folder_still_names_it() {
+    let node = Node::new();
+    let (sandbox, container) = (id("a"), id("b"));
+    node.write(
+        &format!("{CONTAINERD}/{container}/config.json"),
+        &containerd_spec("container", &sandbox, NETWORK),
+    );
+    let found = node.only().sandboxes.remove(0);
+    assert_eq!(
+        (found.id, found.created, found.netns_path),
+        (sandbox, None, None)
+    );
+    assert_eq!(found.pod.label(), "shop/checkout");
+    assert_eq!(found.containers[0].id, container);
+}
+
+#[test]
+fn an_old_containerds_uid_is_in_the_cgroups_path() {
+    let node = Node::new();
+    let id = id("a");
+    let spec = format!(
+        r#"{{"annotations": {{"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "{id}"}},
+            "linux": {{"cgroupsPath": "kubepods-besteffort-pod{}.slice:cri-containerd:{id}", "namespaces": []}}}}"#,
+        UID.replace('-', "_")
+    );
+    node.write(
+        &format!("run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json"),
+        &spec,
+    );
+    let sandbox = node.only().sandboxes.remove(0);
+    assert_eq!(sandbox.pod.uid.as_deref(), Some(UID));
+}
+
+#[test]
+fn cri_os_bundles_are_its_sandboxes_and_podmans_are_none() {
+    let node = Node::new();
+    let (sandbox, container, podman) = (id("a"), id("b"), id("c"));
+    let spec = |kind: &str, metadata: &str| {
+        format!(
+            r#"{{"annotations": {{"io.kubernetes.cri-o.ContainerType": "{kind}", "io.kubernetes.cri-o.SandboxID": "{sandbox}",
+            "io.kubernetes.cri-o.KubeName": "checkout", "io.kubernetes.cri-o.Namespace": "shop",
+            "io.kubernetes.cri-o.IP.0": "10.85.0.9", "io.kubernetes.cri-o.Metadata": "{metadata}"}},
+            "linux": {{"cgroupsPath": "kubepods-besteffort-pod{}.slice:crio:x",
+                "namespaces": [{{"type": "network", "path": "/var/run/netns/9f0c"}}]}}}}"#,
+            UID.replace('-', "_")
+        )
+    };
+    let metadata = format!(
+        r#"{{\"name\":\"checkout\",\"uid\":\"{UID}\",\"namespace\":\"shop\",\"attempt\":2}}"#
+    );
+    node.write(
+        &format!("{CRIO}/{sandbox}/userdata/config.json"),
+        &spec("sandbox", &metadata),
+    );
+    node.write(&format!("{CRIO}/{sandbox}/userdata/pidfile"), "71");
+    node.write(
+        &format!("{CRIO}/{container}/userdata/config.json"),
+        &spec("container", r#"{\"name\":\"api\"}"#),
+    );
+    node.write(
+        &format!("{CRIO}/{podman}/userdata/config.json"),
+        r#"{"annotations": {"io.container.manager": "libpod"}}"#,
+    );
+    fs::create_dir_all(node.0.path().join(CRIO).join("overlay-layers")).unwrap();
+    node.process(71, &sandbox, 9);
+
+    let listing = node.only();
+    assert!(listing.unread.is_empty(), "{:?}", listing.unread);
+    let [found] = listing.sandboxes.as_slice() else {
+        panic!("{listing:?}");
+    };
+    assert_eq!(found.id, sandbox);
+    assert_eq!(found.pod.label(), "shop/checkout");
+    assert_eq!((found.pod.uid.as_deref(), found.attempt), (Some(UID), 2));
+    assert_eq!(found.pid, Some(71));
+    assert_eq!(found.netns_path.as_deref(), Some("/var/run/netns/9f0c"));
+    assert_eq!(
+        found.ips,
+        ["10.85.0.9".parse::<std::net::IpAddr>().unwrap()]
+    );
+    assert_eq!(found.containers.len(), 1);
+    assert_eq!(
+        (
+            found.containers[0].id.as_str(),
+            found.containers[0].name.as_str()
+        ),
+        (container.as_str(), "api")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_hides_nothing() {
+    let node = Node::new();
+    let outside = tempfile::tempdir().unwrap();
+    let good = id("0");
+    node.write(
+        &format!("{CONTAINERD}/{good}/config.json"),
+        &containerd_spec("sandbox", &good, NETWORK),
+    );
+    node.write(
+        &format!("{CONTAINERD}/{}/config.json", id("1")),
+        "{\"annotations\": {",
+    );
+    let huge = node.0.path().join(CONTAINERD).join(id("2"));
+    fs::create_dir_all(&huge).unwrap();
+    fs::File::create(huge.join("config.json"))
+        .unwrap()
+        .set_len(100 << 20)
+        .unwrap();
+    let linked = node.0.path().join(CONTAINERD).join(id("3"));
+    fs::create_dir_all(&linked).unwrap();
+    let evil = containerd_spec("sandbox", &id("3"), NETWORK);
+    fs::write(outside.path().join("config.json"), evil).unwrap();
+    symlink(
+        outside.path().join("config.json"),
+        linked.join("config.json"),
+    )
+    .unwrap();
+    symlink(outside.path(), node.0.path().join(CONTAINERD).join(id("4"))).unwrap();
+    fs::create_dir_all(node.0.path().join(CONTAINERD).join(id("5"))).unwrap();
+
+    let listing = node.only();
+    let ids: Vec<_> = listing
+        .sandboxes
+        .iter()
+        .map(|each| each.id.as_str())
+        .collect();
+    assert_eq!(ids, [good.as_str()]);
+    assert_eq!(listing.unread.len(), 3, "{:?}", listing.unread);
+    for (told, start) in listing.unread.iter().zip(["1", "2", "3"]) {
+        assert!(told.contains(&id(start)), "{told}");
+    }
+}
+
+#[test]
+fn a_node_without_runtimes_has_no_lists() {
+    assert!(Node::new().list().is_empty());
+}

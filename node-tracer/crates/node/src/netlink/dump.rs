@@ -1,0 +1,314 @@
+//! Lists that the kernel gives in answer to one request: the socket, and the
+//! reading of one namespace through it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    os::fd::AsRawFd,
+};
+
+use netlink_packet_core::{
+    DecodeError, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use super::{
+    DatedAddress,
+    decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
+    nsid,
+};
+use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
+use sys::clock::KernelClock;
+
+/// Larger than any message that the kernel makes of a dump (32 KiB).
+const BUFFER: usize = 64 << 10;
+
+/// Times that a dump is repeated because the configuration changed meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// Devices or addresses of one namespace that are kept.
+const MAX_ANSWERS: usize = MAX_ADDRESSES;
+
+/// Routes, and neighbours, of one namespace that are kept.
+const MAX_ROUTES: usize = 4096;
+
+/// `SO_NETNS_COOKIE`, since Linux 5.14; the same on all but SPARC and PA-RISC.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// A kind of list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    /// Devices.
+    Links,
+    /// Addresses of every family.
+    Addresses,
+    /// Routes of every family and table.
+    Routes,
+    /// Neighbours of every family.
+    Neighbours,
+}
+
+/// Why a list is not there.
+#[derive(Debug)]
+pub(super) enum DumpError {
+    /// The kernel did not give it.
+    Io(List, io::Error),
+    /// Its answer is not understood.
+    Format(DecodeError),
+}
+
+/// All of a namespace that is of use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) addresses: Vec<DatedAddress>,
+    pub(super) devices: Vec<Device>,
+    pub(super) routes: Vec<Route>,
+    pub(super) neighbours: Vec<Neighbour>,
+    pub(super) cut: bool,
+}
+
+/// A socket in the namespace that the thread was in when it was opened.
+pub(super) struct Lists {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+    cut: bool,
+}
+
+impl Lists {
+    pub(super) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        // The kernel answers within send and recv, so there is nothing to wait
+        // for; a socket that waited would hold the namespace.
+        socket.set_non_blocking(true)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            buffer: Vec::with_capacity(BUFFER),
+            cut: false,
+        })
+    }
+
+    /// The namespace's `net_cookie`, where the kernel tells it.
+    pub(super) fn cookie(&self) -> Option<u64> {
+        let mut cookie = 0_u64;
+        let mut length = size_of::<u64>() as libc::socklen_t;
+        // SAFETY: writes at most `length` bytes to `cookie`, and the length;
+        // both outlive the call, and the descriptor is the socket's own.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0 && cookie != 0).then_some(cookie)
+    }
+
+    /// The ID that the namespace has for another one, negative if it has none.
+    pub(super) fn nsid_of(&self, netns: &impl AsRawFd) -> Option<i32> {
+        nsid::of(netns, &self.socket)
+    }
+
+    /// The devices and the addresses.
+    pub(super) fn addresses(&mut self) -> Result<Contents, DumpError> {
+        let mut links = BTreeMap::new();
+        for answer in self.list(List::Links)? {
+            if let Answer::Link { device, loopback } = answer {
+                links.insert(device.index, (device, loopback));
+            }
+        }
+        let mut contents = Contents::default();
+        let clock = KernelClock::now();
+        for answer in self.list(List::Addresses)? {
+            let Answer::Address {
+                index,
+                address,
+                prefix,
+                made,
+            } = answer
+            else {
+                continue;
+            };
+            let link = links.get(&index);
+            if !link.is_some_and(|(_, loopback)| *loopback) {
+                let device = link.map(|(device, _)| device);
+                let address = Address {
+                    address,
+                    prefix,
+                    // A device made after the first list has no name yet.
+                    ifname: device.map_or_else(|| format!("if{index}"), |d| d.name.clone()),
+                    link_kind: device.and_then(|device| device.kind.clone()),
+                };
+                let made = made.map(|made| clock.of_jiffies(made));
+                contents.addresses.push(DatedAddress { address, made });
+            }
+        }
+        contents.addresses.sort();
+        let devices = links.into_values().filter(|(_, loopback)| !loopback);
+        contents.devices = devices.map(|(device, _)| device).collect();
+        contents.cut = self.cut;
+        Ok(contents)
+    }
+
+    /// Everything.
+    pub(super) fn everything(&mut self) -> Result<Contents, DumpError> {
+        let mut contents = self.addresses()?;
+        for answer in self.list(List::Routes)? {
+            if let Answer::Routes(routes) = answer {
+                contents.routes.extend(routes);
+            }
+        }
+        contents.cut |= contents.routes.len() > MAX_ROUTES;
+        contents.routes.truncate(MAX_ROUTES);
+        let gateways: BTreeSet<(IpAddr, u32)> = contents
+            .routes
+            .iter()
+            .filter_map(|route| Some((route.gateway?, route.device)))
+            .collect();
+        let of_gateway = |each: &Neighbour| gateways.contains(&(each.address, each.device));
+        for answer in self.list(List::Neighbours)? {
+            if let Answer::Neighbour(neighbour) = answer
+                && (neighbour.state == PERMANENT || of_gateway(&neighbour))
+            {
+                contents.neighbours.push(neighbour);
+            }
+        }
+        // A host can have one for each node of its cluster: gateways first.
+        contents
+            .neighbours
+            .sort_by_key(|each| (!of_gateway(each), each.device, each.address));
+        contents.cut |= self.cut || contents.neighbours.len() > MAX_ROUTES;
+        contents.neighbours.truncate(MAX_ROUTES);
+        Ok(contents)
+    }
+
+    /// A whole list; read again if it changed while it was read.
+    fn list(&mut self, list: List) -> Result<Vec<Answer>, DumpError> {
+        let mut tries = 1;
+        loop {
+            let (answers, interrupted) = self.dump(list)?;
+            // A list that keeps changing is still nearly right.
+            if !interrupted || tries == ATTEMPTS {
+                return Ok(answers);
+            }
+            tries += 1;
+        }
+    }
+
+    /// The answers, and whether the list changed while the kernel made it.
+    fn dump(&mut self, list: List) -> Result<(Vec<Answer>, bool), DumpError> {
+        let failed = |source: io::Error| DumpError::Io(list, source);
+        let kernel = SocketAddr::new(0, 0);
+        self.sequence += 1;
+        let header = NetlinkHeader::default();
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(Request(list)));
+        request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send_to(&bytes, &kernel, 0).map_err(failed)?;
+
+        let (mut answers, mut interrupted) = (Vec::new(), false);
+        loop {
+            self.buffer.clear();
+            let received = self.socket.recv_from(&mut self.buffer, libc::MSG_TRUNC);
+            let (length, sender) = received.map_err(failed)?;
+            if sender != kernel {
+                // Somebody in the namespace talks to the socket.
+                continue;
+            }
+            if length > self.buffer.len() {
+                return Err(failed(io::Error::from(io::ErrorKind::FileTooLarge)));
+            }
+            let mut rest = self.buffer.as_slice();
+            while !rest.is_empty() {
+                let message =
+                    NetlinkMessage::<Answer>::deserialize(rest).map_err(DumpError::Format)?;
+                interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+                let length = (message.header.length as usize).next_multiple_of(4);
+                rest = rest.get(length..).unwrap_or_default();
+                match message.payload {
+                    NetlinkPayload::InnerMessage(Answer::Other) => {}
+                    NetlinkPayload::InnerMessage(_) if answers.len() >= MAX_ANSWERS => {
+                        self.cut = true;
+                    }
+                    NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                    NetlinkPayload::Done(done) if done.code < 0 => {
+                        return Err(failed(io::Error::from_raw_os_error(-done.code)));
+                    }
+                    NetlinkPayload::Done(_) => return Ok((answers, interrupted)),
+                    NetlinkPayload::Error(error) => return Err(failed(error.to_io())),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+impl List {
+    /// The request's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Links => "RTM_GETLINK",
+            Self::Addresses => "RTM_GETADDR",
+            Self::Routes => "RTM_GETROUTE",
+            Self::Neighbours => "RTM_GETNEIGH",
+        }
+    }
+
+    /// What follows the message's header: zeros for every address family and
+    /// no restriction, but for the statistics of devices, which some drivers
+    /// have to ask their firmware for.
+    fn body(self) -> Vec<u8> {
+        match self {
+            Self::Links => {
+                let mut body = vec![0; size_of::<libc::ifinfomsg>()];
+                body.extend(8_u16.to_ne_bytes());
+                body.extend(libc::IFLA_EXT_MASK.to_ne_bytes());
+                body.extend(libc::RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+                body
+            }
+            Self::Addresses => vec![0; IFADDRMSG],
+            Self::Routes => vec![0; RTMSG],
+            Self::Neighbours => vec![0; NDMSG],
+        }
+    }
+}
+
+/// A request for a whole list.
+#[derive(Debug)]
+struct Request(List);
+
+impl NetlinkSerializable for Request {
+    fn message_type(&self) -> u16 {
+        match self.0 {
+            List::Links => libc::RTM_GETLINK,
+            List::Addresses => libc::RTM_GETADDR,
+            List::Routes => libc::RTM_GETROUTE,
+            List::Neighbours => libc::RTM_GETNEIGH,
+        }
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.0.body().len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        for (to, from) in buffer.iter_mut().zip(self.0.body()) {
+            *to = from;
+        }
+    }
+}
+
+impl From<Request> for NetlinkPayload<Request> {
+    fn from(request: Request) -> Self {
+        Self::InnerMessage(request)
+    }
+}

@@ -1,0 +1,247 @@
+//! Descriptors that alone lead to a network namespace, and sockets, which may.
+//!
+//! Here nothing is known of the namespaces that are looked for, so only such
+//! descriptors are found as tell by their link what they are; see
+//! [`fds`](super::fds) for the others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::fd::AsRawFd as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use super::{
+    PROCESS_PATIENCE, Procfs, ProcfsError,
+    fds::{add, descriptors, is_namespace, name},
+    namespace_inode, read_file, read_link, status_field,
+};
+use event::{FdHolder, fault};
+
+/// What the descriptors of processes lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Who holds namespaces that nothing else is known to lead to, by the
+    /// namespace's inode; at most [`MAX_HOLDERS`](event::MAX_HOLDERS) of
+    /// each.
+    pub namespaces: BTreeMap<u32, Vec<FdHolder>>,
+    /// The sockets of each process that has any: its number, and descriptor
+    /// and inode of each socket.
+    pub sockets: BTreeMap<u32, Vec<(u32, u64)>>,
+    /// The first thing that could not be looked at.
+    pub unread: Option<String>,
+    /// It is not only process 1, which can be guarded even from root and is
+    /// nobody to keep a pod's namespace.
+    pub partial: bool,
+}
+
+/// Sockets of one process that are listed.
+const MAX_SOCKETS: usize = 65_536;
+
+impl Procfs {
+    /// The descriptors of network namespaces other than the `known` ones, and
+    /// those of sockets, found within the time given. A namespace that is
+    /// mounted nowhere and that no task is in is known by these alone.
+    ///
+    /// Looked at are those of the `processes` that are in the host's network
+    /// namespace (`true`) or have `CAP_SYS_ADMIN`, but for the tracer itself:
+    /// the processes of an ordinary pod cannot have been in another namespace
+    /// than they are in now, and they have most of a node's descriptors.
+    pub fn descriptors(
+        &self,
+        processes: &BTreeMap<u32, bool>,
+        known: &BTreeSet<u32>,
+        limit: Duration,
+    ) -> Descriptors {
+        let end = Some(Instant::now() + limit);
+        let own = self.own_pid();
+        let all = processes.keys().copied();
+        let pids: Vec<u32> = all.filter(|pid| Some(*pid) != own).collect();
+        let (processes, known) = (processes.clone(), known.clone());
+        let answers = self.each(pids.clone(), PROCESS_PATIENCE, end, move |proc, pid| {
+            let mut found = Descriptors::default();
+            let process = proc.join(pid.to_string());
+            match processes.get(&pid) {
+                Some(true) => found.search(&process, pid, &known),
+                _ => match may_move(&process) {
+                    Ok(true) => found.search(&process, pid, &known),
+                    Ok(false) => {}
+                    Err(error) => found.failed(&error),
+                },
+            }
+            found
+        });
+        let mut all = Descriptors {
+            unread: answers.hung.as_ref().map(|error| fault::chain(error)),
+            ..Descriptors::default()
+        };
+        for (pid, found) in pids.into_iter().zip(answers.each) {
+            let Some(found) = found else {
+                let late = || format!("processes from {pid} on: it took too long");
+                all.unread.get_or_insert_with(late);
+                all.partial = true;
+                continue;
+            };
+            for (inode, holders) in found.namespaces {
+                add(&mut all.namespaces, inode, holders);
+            }
+            all.sockets.extend(found.sockets);
+            all.partial |= found.unread.is_some() && pid != 1;
+            all.unread = all.unread.or(found.unread);
+        }
+        all
+    }
+}
+
+impl Descriptors {
+    fn search(&mut self, process: &Path, pid: u32, known: &BTreeSet<u32>) {
+        let (task, fds) = match descriptors(process) {
+            Ok(found) => found,
+            Err(error) => return self.failed(&error),
+        };
+        let folder = task.join("fd");
+        let mut sockets = Vec::new();
+        for fd in fds {
+            let path = folder.join(fd.to_string());
+            let link = match read_link(&path) {
+                Ok(Some(link)) => link,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.failed(&error);
+                    continue;
+                }
+            };
+            let link = link.as_os_str();
+            if let Some(inode) = numbered(link.as_bytes(), b"socket:[") {
+                if sockets.len() < MAX_SOCKETS {
+                    sockets.push((fd, inode));
+                }
+                continue;
+            }
+            let inode = match link.as_bytes() {
+                // Opened by a mount that is no more, or the root folder.
+                b"/" => unmounted(&path),
+                _ => namespace_inode(link, "net"),
+            };
+            if let Some(inode) = inode.filter(|inode| !known.contains(inode)) {
+                let comm = name(process);
+                add(&mut self.namespaces, inode, [FdHolder { pid, fd, comm }]);
+            }
+        }
+        if !sockets.is_empty() {
+            self.sockets.insert(pid, sockets);
+        }
+    }
+
+    fn failed(&mut self, error: &ProcfsError) {
+        self.unread.get_or_insert_with(|| fault::chain(error));
+    }
+}
+
+/// Whether a process may enter namespaces.
+fn may_move(process: &Path) -> Result<bool, ProcfsError> {
+    /// `CAP_SYS_ADMIN`
+    const SYS_ADMIN: u64 = 1 << 21;
+    let Some(status) = read_file(&process.join("status"))? else {
+        return Ok(false);
+    };
+    let set = status_field(&status, "CapEff:");
+    let set = set.and_then(|set| u64::from_str_radix(&set, 16).ok());
+    Ok(set.is_some_and(|set| set & SYS_ADMIN != 0))
+}
+
+/// The number in `socket:[4711]`.
+fn numbered(link: &[u8], prefix: &[u8]) -> Option<u64> {
+    let number = link.strip_prefix(prefix)?.strip_suffix(b"]")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The network namespace that a descriptor is of, if it is of one at all.
+fn unmounted(path: &Path) -> Option<u32> {
+    if !is_namespace(path) {
+        return None;
+    }
+    let mut options = fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    // SAFETY: takes no argument, and the descriptor is open.
+    let kind = unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) };
+    let inode = file.metadata().ok()?.ino();
+    (kind == libc::CLONE_NEWNET)
+        .then(|| u32::try_from(inode).ok())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs::{
+        Bounded,
+        fds::tests::{fd, holder},
+    };
+
+    #[test]
+    fn namespaces_that_nothing_else_leads_to_and_sockets_are_found_in_one_walk() {
+        let root = tempfile::tempdir().unwrap();
+        fd(root.path(), 7, 3, "net:[100]", "");
+        fd(root.path(), 7, 4, "net:[200]", "");
+        fd(root.path(), 7, 5, "mnt:[300]", "");
+        fd(root.path(), 7, 6, "socket:[4711]", "");
+        fd(root.path(), 7, 7, "/tmp/socket:[4712]", "");
+        fd(root.path(), 7, 8, "/", "");
+        for (pid, capabilities) in [(9, "000001ffffffffff"), (10, "00000000a80425fb")] {
+            fd(root.path(), pid, 5, "net:[200]", "");
+            let folder = root.path().join(format!("proc/{pid}"));
+            fs::write(folder.join("comm"), "leaky\n").unwrap();
+            let status = format!("Name:\tleaky\nCapEff:\t{capabilities}\n");
+            fs::write(folder.join("status"), status).unwrap();
+        }
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let known = BTreeSet::from([100]);
+        let all = BTreeMap::from([(7, true), (9, false), (10, false)]);
+        let search = |limit| procfs.descriptors(&all, &known, limit);
+        let found = search(Duration::from_secs(9));
+        let named = FdHolder {
+            comm: Some(String::from("leaky")),
+            ..holder(9, 5)
+        };
+        let expected = Descriptors {
+            namespaces: BTreeMap::from([(200, vec![holder(7, 4), named])]),
+            sockets: BTreeMap::from([(7, vec![(6, 4711)])]),
+            ..Descriptors::default()
+        };
+        assert_eq!(found, expected);
+        let late = search(Duration::ZERO).unread.unwrap();
+        assert!(late.contains("from 7 on"), "{late}");
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_searched_hides_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        for pid in [1, 7] {
+            fs::create_dir_all(root.path().join(format!("proc/{pid}"))).unwrap();
+            fs::write(root.path().join(format!("proc/{pid}/fd")), "").unwrap();
+        }
+        fd(root.path(), 8, 3, "net:[5]", "");
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let search = |pids: [u32; 2]| {
+            let processes = pids.map(|pid| (pid, true)).into();
+            procfs.descriptors(&processes, &BTreeSet::new(), Duration::from_secs(9))
+        };
+        for (pid, partial) in [(7, true), (1, false)] {
+            let found = search([pid, 8]);
+            assert!(found.namespaces.contains_key(&5));
+            let unread = found.unread.unwrap();
+            assert!(unread.contains(&format!("proc/{pid}/fd")), "{unread}");
+            assert_eq!(found.partial, partial);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Where network namespaces are mounted, in every mount namespace: such a
+//! mount keeps its namespace alive without any task in it.
+//!
+//! Only mountinfo is read here. Who then opens a mount point must mind that it
+//! is named as the mount's own process sees it, and can lie on a file system
+//! that hangs: see [`Root::namespace`](crate::root::Root::namespace).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, BufRead as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::MetadataExt as _,
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use ::procfs::process::MountInfo;
+
+use super::{
+    PROCESS_PATIENCE, Procfs, ProcfsError, each::MAX_HUNG, namespace_inode, numbers, read_link,
+    read_stat, unless_gone,
+};
+
+/// Paths that are kept of one namespace. A container may mount its own
+/// thousands of times.
+pub(super) const MAX_PATHS: usize = 8;
+/// Bytes that are kept of a path: a mount point can lie deeper than any path
+/// that can be opened.
+const MAX_PATH: usize = 1024;
+/// Stands at the end of a path that was cut.
+const CUT: &str = "...";
+/// Mount namespaces with more mounts than can be read in time that are gone
+/// through; those of users come last.
+const MAX_LONG: usize = 4;
+
+/// Longest line of mountinfo that is read: two paths of 4096 bytes, each byte
+/// escaped.
+const MAX_LINE: u64 = 64 << 10;
+
+/// A mount of a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NsfsMount {
+    /// The mount point, as those in the mount namespace see it.
+    pub path: PathBuf,
+    /// Inode of the mount namespace.
+    pub mount_ns: u32,
+    /// A task in it, by which it was read.
+    pub tid: u32,
+    /// It is the host's own: that of process 1 and of the kernel's threads.
+    pub host: bool,
+}
+
+/// All mounts of network namespaces.
+#[derive(Debug, Default)]
+pub struct NsfsMounts {
+    /// By the network namespace's inode; the host's come first, and at most
+    /// [`MAX_PATHS`] of a namespace are kept.
+    pub mounts: BTreeMap<u32, Vec<NsfsMount>>,
+    /// Mount namespaces that could not be read: what is mounted there is
+    /// unknown.
+    pub unread: Vec<ProcfsError>,
+    /// There can be other mount namespaces among them than that of a guarded
+    /// process 1, which is the kernel's own and was read by its threads.
+    pub partial: bool,
+}
+
+impl Procfs {
+    /// The mounts of network namespaces in every mount namespace that a
+    /// process is in.
+    ///
+    /// # Errors
+    /// The processes cannot be listed. A single mount namespace that cannot be
+    /// read is among [`NsfsMounts::unread`].
+    pub fn nsfs_mounts(&self) -> Result<NsfsMounts, ProcfsError> {
+        let first = |proc: &Path| Ok(first_process(proc));
+        let first = self.bounded(self.patience, self.proc.clone(), first)?;
+        let pids = self.processes()?;
+        let answers = self.each(pids.clone(), PROCESS_PATIENCE, None, mount_namespace);
+        let mut members: Vec<_> = pids.into_iter().zip(answers.each).collect();
+        // Stable: the host's mount namespace first, then those of root's.
+        members.sort_by_key(|(pid, member)| {
+            let of_user = matches!(member, Some(Ok(Some(member))) if member.uid != 0);
+            (Some(*pid) != first, of_user)
+        });
+        let mut found = NsfsMounts {
+            partial: answers.hung.is_some(),
+            unread: answers.hung.into_iter().collect(),
+            ..NsfsMounts::default()
+        };
+        let (mut seen, mut hung, mut long) = (BTreeSet::new(), 0, 0);
+        for (pid, member) in members {
+            let member = match member {
+                Some(Ok(Some(member))) => member,
+                Some(Ok(None)) | None => continue,
+                Some(Err(error)) => {
+                    found.partial |= pid != 1 || first.is_none();
+                    found.unread.push(error);
+                    continue;
+                }
+            };
+            if seen.contains(&member.mount_ns) {
+                continue;
+            }
+            let path = member.folder.join("mountinfo");
+            // One lock is behind all of them: who waits for it once too often
+            // leaves no thread to read anything else with.
+            if hung >= MAX_HUNG || long >= MAX_LONG {
+                found.partial = true;
+                found.unread.push(ProcfsError::NotTried { path });
+                break;
+            }
+            let patience = self.patience / 2;
+            let read = move |path: &Path| nsfs_lines(path, patience);
+            match self.bounded(self.patience, path.clone(), read) {
+                Ok(Some(lines)) => {
+                    if !lines.whole {
+                        long += 1;
+                        found.partial = true;
+                        found.unread.push(ProcfsError::TooLong { path });
+                    }
+                    found.add(lines.mounts, &member, Some(pid) == first);
+                }
+                // Gone meanwhile: the next process may still be in it.
+                Ok(None) => continue,
+                Err(error) => {
+                    found.partial = true;
+                    hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));
+                    found.unread.push(error);
+                }
+            }
+            seen.insert(member.mount_ns);
+        }
+        Ok(found)
+    }
+}
+
+/// A task, and the mount namespace that it is in.
+struct Member {
+    tid: u32,
+    folder: PathBuf,
+    mount_ns: u32,
+    /// The user who owns its files in /proc.
+    uid: u32,
+}
+
+/// A process in the host's mount namespace: 1, or if that one is guarded from
+/// the tracer the kernel's own 2.
+fn first_process(proc: &Path) -> Option<u32> {
+    if matches!(mount_namespace(proc, 1), Ok(Some(_))) {
+        return Some(1);
+    }
+    let stat = read_stat(&proc.join("2/stat")).ok()??;
+    (stat.comm == "kthreadd" && stat.ppid == 0).then_some(2)
+}
+
+/// The mount namespace of a process, and a task in it: the leader, or another
+/// thread if the leader is a zombie.
+fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, ProcfsError> {
+    let of = |tid: u32, folder: PathBuf| -> Result<Option<Member>, ProcfsError> {
+        let link = read_link(&folder.join("ns/mnt"))?;
+        let inode = link.and_then(|link| namespace_inode(link.as_os_str(), "mnt"));
+        Ok(inode.map(|mount_ns| Member {
+            tid,
+            uid: fs::metadata(&folder).map_or(0, |folder| folder.uid()),
+            folder,
+            mount_ns,
+        }))
+    };
+    let process = proc.join(pid.to_string());
+    if let Some(found) = of(pid, process.clone())? {
+        return Ok(Some(found));
+    }
+    let tasks = process.join("task");
+    for tid in numbers(&tasks)? {
+        if let Some(found) = of(tid, tasks.join(tid.to_string()))? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+impl NsfsMounts {
+    fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool) {
+        for NsfsLine { inode, path, .. } in mounts {
+            let paths = self.mounts.entry(inode).or_default();
+            if paths.len() < MAX_PATHS {
+                paths.push(NsfsMount {
+                    path,
+                    mount_ns: member.mount_ns,
+                    tid: member.tid,
+                    host,
+                });
+            }
+        }
+    }
+}
+
+/// One line of mountinfo, of a network namespace.
+pub(super) struct NsfsLine {
+    /// The mount's number.
+    pub(super) id: u64,
+    /// The network namespace's inode.
+    pub(super) inode: u32,
+    path: PathBuf,
+}
+
+/// What a mountinfo file says of network namespaces.
+pub(super) struct NsfsLines {
+    pub(super) mounts: Vec<NsfsLine>,
+    /// The file was read to its end.
+    pub(super) whole: bool,
+}
+
+/// The network namespaces that a mountinfo file lists, and where, as far as it
+/// can be read in this time; `None` if the process is gone.
+pub(super) fn nsfs_lines(
+    path: &Path,
+    patience: Duration,
+) -> Result<Option<NsfsLines>, ProcfsError> {
+    let start = Instant::now();
+    let read = || -> io::Result<NsfsLines> {
+        let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
+        let mut mounts = Vec::new();
+        let mut kept: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut line = Vec::new();
+        while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+            if let Some(mount) = nsfs_mount(&line) {
+                let count = kept.entry(mount.inode).or_default();
+                *count += 1;
+                if *count <= MAX_PATHS {
+                    mounts.push(mount);
+                }
+            }
+            line.clear();
+            if start.elapsed() > patience {
+                let whole = false;
+                return Ok(NsfsLines { mounts, whole });
+            }
+        }
+        let whole = true;
+        Ok(NsfsLines { mounts, whole })
+    };
+    match read() {
+        // On its way out a process has left its mounts before it is gone.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        result => unless_gone(path, result),
+    }
+}
+
+/// What one line says, if it is of a network namespace.
+fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
+    // Most lines are of other file systems: they are not worth parsing.
+    const KIND: &[u8] = b" - nsfs ";
+    line.windows(KIND.len()).find(|window| *window == KIND)?;
+    let line = printable(line);
+    let mount = MountInfo::from_line(line.trim_end_matches('\n')).ok()?;
+    let inode = namespace_inode(OsStr::new(&mount.root), "net")?;
+    let mut path = unescape(mount.mount_point.as_os_str().as_bytes());
+    // What the kernel appends if the file that it covers was removed.
+    if path.ends_with(b"//deleted") {
+        path.truncate(path.len() - b"//deleted".len());
+    }
+    if path.len() > MAX_PATH {
+        path.truncate(MAX_PATH);
+        path.extend(CUT.as_bytes());
+    }
+    Some(NsfsLine {
+        id: u64::try_from(mount.mnt_id).ok()?,
+        inode,
+        path: PathBuf::from(OsString::from_vec(path)),
+    })
+}
+
+/// A line as text: bytes that are none of UTF-8 are escaped as the kernel
+/// escapes others.
+fn printable(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\{byte:03o}"));
+        }
+    }
+    text
+}
+
+/// Undoes the kernel's `\ooo`, which stands for white space, `\` and `#`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let digit = |c: u8| {
+        c.is_ascii_digit()
+            .then(|| u32::from(c - b'0'))
+            .filter(|d| *d < 8)
+    };
+    let octal = |s: &[u8]| {
+        let value = s
+            .iter()
+            .try_fold(0, |value, c| Some(value * 8 + digit(*c)?))?;
+        u8::try_from(value).ok()
+    };
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = after.get(..3).filter(|_| first == b'\\').and_then(octal);
+        plain.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() {
+            &after[3..]
+        } else {
+            after
+        };
+    }
+    plain
+}
+
+/// A line of mountinfo.
+#[cfg(feature = "testing")]
+pub(super) fn fuzz(data: &[u8]) {
+    nsfs_mount(data);
+}
+
+#[cfg(test)]
+mod tests;

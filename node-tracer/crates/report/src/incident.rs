@@ -1,0 +1,155 @@
+//! What belongs together: findings about the same sandboxes, and those
+//! sandboxes.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::{
+    history::{Findings, History},
+    lanes::{Held, Lanes, Serial},
+};
+use event::{
+    clock::Timestamp,
+    finding::{Phase, Rule, Severity},
+    order::Order as _,
+};
+
+/// One incident.
+#[derive(Debug)]
+pub struct Incident<'a> {
+    /// What was found, worst first.
+    pub findings: Vec<&'a History>,
+    /// The sandboxes concerned, in the order of what first happened to them.
+    pub lanes: Vec<Serial>,
+}
+
+/// An address that two sandboxes had at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The address.
+    pub address: IpAddr,
+    /// Since when.
+    pub from: Timestamp,
+    /// Until when; `None` if it was so at the end.
+    pub to: Option<Timestamp>,
+    /// Who had it first, and who later.
+    pub lanes: [Serial; 2],
+}
+
+/// All incidents, worst first.
+pub fn incidents<'a>(findings: &'a Findings, lanes: &Lanes) -> Vec<Incident<'a>> {
+    let all = findings.worst_first();
+    // Each finding is its own incident until a lane joins it with another.
+    let mut leader: Vec<usize> = (0..all.len()).collect();
+    let places: BTreeMap<&str, usize> = all
+        .iter()
+        .enumerate()
+        .map(|(place, history)| (history.worst.id.as_str(), place))
+        .collect();
+    let named = |serial: Serial| -> Vec<usize> {
+        let lane = lanes.get(serial).into_iter();
+        let ids = lane.flat_map(|lane| &lane.named);
+        ids.filter_map(|id| places.get(id.as_str()).copied())
+            .collect()
+    };
+    for (serial, _) in lanes.all() {
+        let its = named(serial);
+        for pair in its.windows(2) {
+            let (one, other) = (find(&leader, pair[0]), find(&leader, pair[1]));
+            leader[one.max(other)] = one.min(other);
+        }
+    }
+    let mut incidents: BTreeMap<usize, Incident<'_>> = BTreeMap::new();
+    for (place, history) in all.iter().enumerate() {
+        let incident = incidents.entry(find(&leader, place)).or_insert(Incident {
+            findings: Vec::new(),
+            lanes: Vec::new(),
+        });
+        incident.findings.push(history);
+    }
+    for (serial, _) in lanes.all() {
+        let first = named(serial).first().map(|place| find(&leader, *place));
+        if let Some(incident) = first.and_then(|it| incidents.get_mut(&it)) {
+            incident.lanes.push(serial);
+        }
+    }
+    let mut incidents: Vec<Incident<'_>> = incidents.into_values().collect();
+    for incident in &mut incidents {
+        let first = |serial: &Serial| {
+            let lane = lanes.get(*serial);
+            lane.and_then(|lane| lane.moments().min())
+        };
+        incident
+            .lanes
+            .order_by_key(|serial| (first(serial), *serial));
+    }
+    incidents
+}
+
+/// The first of the findings that one belongs to.
+fn find(leader: &[usize], mut place: usize) -> usize {
+    while leader[place] != place {
+        place = leader[place];
+    }
+    place
+}
+
+impl Incident<'_> {
+    /// The worst of it.
+    pub fn worst(&self) -> Option<&History> {
+        self.findings.first().copied()
+    }
+
+    /// Addresses that two of its sandboxes had at the same time, in order. Only
+    /// those count that a finding says it of: some addresses are shared on
+    /// purpose.
+    pub fn conflicts(&self, lanes: &Lanes) -> Vec<Conflict> {
+        let mut addresses: BTreeMap<IpAddr, Timestamp> = BTreeMap::new();
+        for history in &self.findings {
+            let finding = &history.worst;
+            let is_one = match finding.rule {
+                Rule::DuplicateAddress => finding.severity > Severity::Info,
+                Rule::GhostSandbox => finding.detail.phase == Some(Phase::Conflict),
+                _ => false,
+            };
+            for address in finding.addresses.iter().filter(|_| is_one) {
+                addresses.entry(*address).or_insert(history.opened);
+            }
+        }
+        let mut conflicts = Vec::new();
+        for (address, told) in addresses {
+            let held: Vec<(Serial, &Held)> = self
+                .lanes
+                .iter()
+                .filter_map(|serial| Some((*serial, lanes.get(*serial)?)))
+                .flat_map(|(serial, lane)| lane.held.iter().map(move |held| (serial, held)))
+                .filter(|(_, held)| held.address == address)
+                .collect();
+            for (place, one) in held.iter().enumerate() {
+                let others = held.iter().skip(place + 1).filter(|other| other.0 != one.0);
+                conflicts.extend(others.filter_map(|other| overlap(*one, *other, told)));
+            }
+        }
+        conflicts.order_by_key(|conflict| (conflict.from, conflict.address));
+        conflicts
+    }
+}
+
+/// When two had the same address; what began before anybody looked was told at
+/// `told` at the latest.
+fn overlap(one: (Serial, &Held), other: (Serial, &Held), told: Timestamp) -> Option<Conflict> {
+    let (first, second) = match one.1.since <= other.1.since {
+        true => (one, other),
+        false => (other, one),
+    };
+    let from = second.1.since.unwrap_or(told);
+    let to = match (first.1.until, second.1.until) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    to.is_none_or(|to| from < to).then_some(Conflict {
+        address: one.1.address,
+        from,
+        to,
+        lanes: [first.0, second.0],
+    })
+}

@@ -1,0 +1,155 @@
+//! node-tracer: finds Kubernetes pod sandboxes whose network namespace
+//! outlives the pod and still holds its IP.
+//!
+//! One direction: what looks ([`kernel`], [`node`], [`kube`], [`ipam`], [`logs`])
+//! -> [`event`] -> [`engine`] -> [`event::finding`] -> what writes ([`sink`],
+//! [`report`], [`kube::events`]). Neither end knows the other, and the engine does
+//! no I/O. The commands ([`trace`], [`scan`], [`replay`], [`repair`], [`check`] and
+//! those of [`commands`]) are here, and know both.
+//!
+//! | crate | what |
+//! |---|---|
+//! | [`event`] | what happened, when, and what follows from it: events, findings, records, and how they are worded |
+//! | [`engine`] | the model of the node, one rule a file, explanations: events in, changes of findings out; no I/O, no clock |
+//! | [`kernel`] | the kernel programs: loaded, and what they write as events |
+//! | [`node`] | what a node says of itself: /proc, netlink, cgroups, CNI, CRI, the kubelet's files |
+//! | [`kube`] | what the API server is asked, and the Events that are written there |
+//! | [`ipam`] | who gives out addresses, and to whom |
+//! | [`logs`] | logs of the node's daemons, read as events |
+//! | [`sink`] | what is written: text, JSON, journald, metrics |
+//! | [`report`] | the page of an incident |
+//! | [`sys`] | clocks, root's powers and giving them up, threads that may hang |
+//! | [`cli`] | the command line as typed |
+//!
+//! | module | what |
+//! |---|---|
+//! | [`config`] | what the command line means |
+//! | [`look`], [`reservations`] | every source once; single addresses again and again |
+//! | [`output`] | where records go |
+//! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
+//! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
+//! | [`repair`] | the one command that changes the node, and only if told to |
+//! | [`rules`] | the rules' pages, for people |
+//! | [`recording`], [`coverage`] | what the commands have in common |
+
+mod check;
+mod commands;
+mod config;
+mod coverage;
+mod heartbeat;
+mod log;
+mod look;
+mod notify;
+mod output;
+#[cfg(test)]
+mod packaging;
+mod progress;
+mod recording;
+mod repair;
+mod replay;
+mod reservations;
+mod rules;
+mod scan;
+mod terminal;
+mod trace;
+
+/// What fuzz targets try of the commands.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::commands::report::fuzz as report;
+    pub use crate::repair::{backup::fuzz as backup, load::fuzz as plan};
+    pub use crate::replay::{fuzz as recording, fuzz_logs as logs};
+}
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::Parser as _;
+
+use crate::config::Config;
+use cli::{Cli, Command};
+use event::{fault, wording::escape::Printable};
+use sys::{apart, privileges};
+
+/// Nothing of severity warning or above.
+const NOTHING: u8 = 0;
+/// Something.
+const SOMETHING: u8 = 1;
+/// The job could not be done.
+const FAILED: u8 = 2;
+
+/// The program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    terminal::set(&cli.manner);
+    log::to_stderr();
+    privileges::hide_memory();
+    progress::begin();
+    let code = match run(&cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            let text = fault::chain(error.as_ref());
+            // Nothing is left to do if even this cannot be written.
+            let line = format!("node-tracer: {}\n", Printable(text));
+            let _ = log::Stderr.write_all(line.as_bytes());
+            FAILED
+        }
+    };
+    log::flush();
+    apart::exit(code)
+}
+
+fn run(command: &Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Trace(options) => {
+            trace::run(&Config::trace(options)?)?;
+            Ok(NOTHING)
+        }
+        Command::Scan(options) => {
+            let config = Config::scan(options)?;
+            let write = match config.record {
+                Some(_) => privileges::WRITE,
+                None => privileges::CapabilitySet::empty(),
+            };
+            privileges::keep(config.privileges.look() | write);
+            apart::begin();
+            let something = scan::run(&config)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Explain(options) => {
+            let config = Config::explain(options)?;
+            privileges::keep(config.privileges.look());
+            apart::begin();
+            let something = commands::explain::run(&options.subject, &config)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Replay(options) => {
+            privileges::keep(privileges::READ);
+            let something = replay::run(&config::Replay::new(options)?)?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::ExplainRule(options) => {
+            rules::run(options.rule.as_deref())?;
+            Ok(NOTHING)
+        }
+        Command::Report(options) => {
+            privileges::keep(privileges::READ | privileges::WRITE);
+            let something = commands::report::run(&config::Report::new(options))?;
+            Ok(if something { SOMETHING } else { NOTHING })
+        }
+        Command::Check(cli::Check {
+            heartbeat: Some(file),
+            ..
+        }) => {
+            heartbeat::check(file)?;
+            Ok(NOTHING)
+        }
+        Command::Check(options) => {
+            let whole = check::run(&Config::check(options)?)?;
+            Ok(if whole { NOTHING } else { SOMETHING })
+        }
+        Command::Repair(options) => {
+            let (config, repair) = Config::repair(options)?;
+            repair::run(&config, &repair)
+        }
+    }
+}
