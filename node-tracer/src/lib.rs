@@ -32,6 +32,8 @@
 //! | [`rules`] | the rules' pages, for people |
 //! | [`recording`], [`coverage`] | what the commands have in common |
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 mod check;
 mod commands;
 mod config;

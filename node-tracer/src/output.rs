@@ -52,7 +52,7 @@ pub(crate) fn sinks_of(
 /// # Errors
 /// The process was started without one.
 pub(crate) fn has_stdout() -> Result<(), SinkError> {
-    match stdout::is_missing() {
+    match sys::syscall::stdout_was_missing() {
         true => Err(SinkError::Missing),
         false => Ok(()),
     }

@@ -11,16 +11,12 @@ mod seal;
 mod space;
 
 use std::{
-    os::fd::{AsRawFd, RawFd},
     path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
     effects::Effects, hooks::Hooks, lock::Lock, memory::Memory, out::Out, pods::PodsSource,
@@ -149,11 +145,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     notify.ready(|| out.status());
     heartbeat.step();
 
-    let readable = Readable(live.as_raw_fd());
-    // SAFETY: the descriptor is the ring buffer's, which `live` keeps open
-    // until after `ring` is dropped.
-    let ring = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE) }
-        .context("cannot wait for kernel records")?;
+    let ring = live.readable().context("cannot wait for kernel records")?;
     let mut next_poll = Instant::now() + POLL;
     let mut more = false;
     let mut taken = Instant::now();
@@ -267,15 +259,6 @@ fn attach(config: &Config, starter: Starter) -> anyhow::Result<(Attached, Option
         tracing::info!("{warning}");
     }
     Ok((attached, symbols))
-}
-
-/// The ring buffer's descriptor, for waiting only.
-struct Readable(RawFd);
-
-impl AsRawFd for Readable {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0
-    }
 }
 
 /// What ends the stream.

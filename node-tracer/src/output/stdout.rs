@@ -8,14 +8,13 @@
 //!
 //! A process that is started without standard output (`>&-`) is given
 //! `/dev/null` by the standard library before `main` begins, and would write
-//! there as if somebody read it. So that is looked at before ([`LOOK`]), and each
-//! write fails.
+//! there as if somebody read it. So that is looked at before
+//! ([`stdout_was_missing`]), and each write fails.
 
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd as _,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -24,27 +23,7 @@ use rustix::{
     io::ioctl_fionread,
     pipe::{PIPE_BUF, fcntl_getpipe_size},
 };
-
-/// There was no standard output when the process was started.
-static MISSING: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn look() {
-    // SAFETY: it takes no pointer, and changes nothing but errno.
-    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
-    MISSING.store(flags == -1, Relaxed);
-}
-
-/// Has the C library call [`look`] before the standard library's start.
-// SAFETY: the section holds pointers to functions that take no argument they
-// need and return nothing; `look` uses nothing that is set up later.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
-
-/// Whether there was no standard output when the process was started.
-pub(super) fn is_missing() -> bool {
-    MISSING.load(Relaxed)
-}
+use sys::syscall::stdout_was_missing;
 
 /// What a pipe's room is counted in.
 const PAGE: usize = 4096;
@@ -65,7 +44,7 @@ impl Stdout {
     pub(super) fn new() -> io::Result<Self> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?.into();
         Ok(Self {
-            missing: is_missing(),
+            missing: stdout_was_missing(),
             ..Self::of(stdout)
         })
     }

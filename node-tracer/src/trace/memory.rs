@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use event::Event;
+use sys::syscall;
 
 /// Has the allocator keep less. To be called before there are threads.
 ///
@@ -17,30 +18,14 @@ use event::Event;
 ///   grow without a copy. By itself glibc takes the first large block that is
 ///   freed as a sign that more are to come, and keeps blocks of that size (up
 ///   to 32 MB) in the arena from then on.
-///
-/// musl, which released binaries are linked with, has one arena and gives
-/// large blocks back as it is.
 pub(super) fn keep_little() {
-    #[cfg(target_env = "gnu")]
-    {
-        /// From here on a block is mapped by itself, bytes. Lists of tasks and
-        /// namespaces of an ordinary node are smaller.
-        const LARGE: libc::c_int = 256 << 10;
-        /// So much may be free at the arena's end, bytes: a burst's batches of
-        /// records need not be asked for again and again.
-        const SPARE: libc::c_int = 1 << 20;
-        let options = [
-            (libc::M_ARENA_MAX, 1),
-            (libc::M_MMAP_THRESHOLD, LARGE),
-            (libc::M_TRIM_THRESHOLD, SPARE),
-        ];
-        for (option, value) in options {
-            // SAFETY: mallopt takes numbers, and no other thread runs yet.
-            if unsafe { libc::mallopt(option, value) } == 0 {
-                tracing::debug!(option, value, "the allocator refuses this");
-            }
-        }
-    }
+    /// From here on a block is mapped by itself, bytes. Lists of tasks and
+    /// namespaces of an ordinary node are smaller.
+    const LARGE: i32 = 256 << 10;
+    /// So much may be free at the arena's end, bytes: a burst's batches of
+    /// records need not be asked for again and again.
+    const SPARE: i32 = 1 << 20;
+    syscall::keep_little_memory(LARGE, SPARE);
 }
 
 /// When free blocks are given back.
@@ -56,7 +41,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Gives back what the start took.
     pub(super) fn after_start() -> Self {
-        give_back();
+        syscall::give_memory_back();
         Self::given(Instant::now())
     }
 
@@ -85,7 +70,7 @@ impl Memory {
     pub(super) fn step(&mut self, events: &mut Vec<Event>) {
         if self.take(Instant::now()) {
             events.shrink_to(BURST);
-            give_back();
+            syscall::give_memory_back();
         }
     }
 
@@ -118,15 +103,6 @@ const PAUSE: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(2);
 /// So long it is kept where something comes all the time.
 const LONGEST: Duration = Duration::from_secs(120);
-
-/// Gives back what is free between what is used.
-fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no preconditions.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
 
 #[cfg(test)]
 mod tests {

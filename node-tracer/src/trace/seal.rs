@@ -8,11 +8,12 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, stat, statx};
+use sys::syscall;
 
 /// It would change more than the tracer's container.
 #[derive(Debug, thiserror::Error)]
@@ -73,28 +74,7 @@ fn is_own_root(root: &Path) -> io::Result<bool> {
 fn make_readonly(root: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root: OwnedFd = openat(CWD, root, flags, Mode::empty())?;
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_RDONLY,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    // SAFETY: the path is empty and ends with a zero, the attributes are of the
-    // size that is given, and both outlive the call, which keeps neither.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            root.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    syscall::make_mounts_read_only(&root)
 }
 
 #[cfg(test)]

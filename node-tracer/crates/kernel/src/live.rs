@@ -22,11 +22,13 @@ pub use self::cni::fuzz;
 
 use std::{
     collections::HashMap,
-    os::fd::{AsRawFd, RawFd},
+    io,
+    os::fd::{AsFd as _, OwnedFd},
     time::Duration,
 };
 
 use node_tracer_ebpf::record::{self, TaskRow};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use self::{
     callers::Callers,
@@ -88,7 +90,7 @@ pub struct Live {
     probes: Option<Probes>,
     plan: Plan,
     /// What never has anything to read, where there are no probes.
-    silence: (std::io::PipeReader, std::io::PipeWriter),
+    silence: (io::PipeReader, io::PipeWriter),
     procfs: Procfs,
     config: Config,
     symbols: Option<Symbols>,
@@ -174,6 +176,21 @@ impl Live {
     /// What each signal rests on.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Readable when there are records.
+    ///
+    /// # Errors
+    /// There is no room for another descriptor, or no event loop.
+    pub fn readable(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        let ring = match &self.probes {
+            Some(probes) => probes.as_fd(),
+            None => self.silence.0.as_fd(),
+        };
+        let copy = ring.try_clone_to_owned()?;
+        // SAFETY: nobody but the guard has the copy, and the guard closes it.
+        let guard = unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) };
+        Ok(guard?)
     }
 
     /// Believes CNI calls of the process that listens on the runtime's socket.
@@ -448,16 +465,6 @@ impl Live {
     fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
         tracing::warn!("{}", event::fault::chain(error));
         self.drop("kernel-look-failed", 1);
-    }
-}
-
-impl AsRawFd for Live {
-    /// Readable when there are records.
-    fn as_raw_fd(&self) -> RawFd {
-        match &self.probes {
-            Some(probes) => probes.as_raw_fd(),
-            None => self.silence.0.as_raw_fd(),
-        }
     }
 }
 

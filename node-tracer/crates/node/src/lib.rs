@@ -2,6 +2,8 @@
 //! one thing and can be missing; it then says so, and what only it knows is
 //! unknown.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 pub mod bundles;
 pub mod cgroup;
 pub mod cni;

@@ -17,7 +17,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
@@ -40,6 +40,7 @@ use super::{
     root::{Root, namespace},
 };
 use event::{Address, Device, Neighbour, Netns, Route, UserNs, clock::Timestamp};
+use sys::syscall;
 
 mod decode;
 mod dump;
@@ -445,18 +446,10 @@ impl Drop for Home {
 /// The user namespace that a network namespace belongs to; `None` if the kernel
 /// does not tell, as of one that is not below the tracer's own.
 fn user_ns(netns: &fs::File) -> Option<UserNs> {
-    // SAFETY: takes no argument, and the descriptor is open.
-    let fd = unsafe { libc::ioctl(netns.as_raw_fd(), libc::NS_GET_USERNS) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: the call has just opened it for us, with close-on-exec.
-    let user_ns = unsafe { fs::File::from_raw_fd(fd) };
+    let user_ns = syscall::user_namespace_of(netns).ok()?;
     let inode = u32::try_from(user_ns.metadata().ok()?.ino()).ok()?;
-    let mut uid: libc::uid_t = 0;
-    // SAFETY: writes a user ID to where the pointer leads, which outlives the call.
-    let told = unsafe { libc::ioctl(user_ns.as_raw_fd(), libc::NS_GET_OWNER_UID, &raw mut uid) };
-    (told == 0).then_some(UserNs { inode, uid })
+    let uid = syscall::owner_of_user_namespace(&user_ns)?;
+    Some(UserNs { inode, uid })
 }
 
 /// Moves the thread into a namespace, and returns its inode.

@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, Read as _},
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
 };
 
@@ -283,10 +283,10 @@ impl Probes {
     }
 }
 
-impl AsRawFd for Probes {
+impl AsFd for Probes {
     /// Readable when there are records.
-    fn as_raw_fd(&self) -> RawFd {
-        self.events.as_raw_fd()
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     nsid,
 };
 use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
-use sys::clock::KernelClock;
+use sys::{clock::KernelClock, syscall};
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
 const BUFFER: usize = 64 << 10;
@@ -33,9 +33,6 @@ const MAX_ANSWERS: usize = MAX_ADDRESSES;
 
 /// Routes, and neighbours, of one namespace that are kept.
 const MAX_ROUTES: usize = 4096;
-
-/// `SO_NETNS_COOKIE`, since Linux 5.14; the same on all but SPARC and PA-RISC.
-const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// A kind of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,20 +91,7 @@ impl Lists {
 
     /// The namespace's `net_cookie`, where the kernel tells it.
     pub(super) fn cookie(&self) -> Option<u64> {
-        let mut cookie = 0_u64;
-        let mut length = size_of::<u64>() as libc::socklen_t;
-        // SAFETY: writes at most `length` bytes to `cookie`, and the length;
-        // both outlive the call, and the descriptor is the socket's own.
-        let result = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_NETNS_COOKIE,
-                (&raw mut cookie).cast(),
-                &raw mut length,
-            )
-        };
-        (result == 0 && cookie != 0).then_some(cookie)
+        syscall::netns_cookie(&self.socket)
     }
 
     /// The ID that the namespace has for another one, negative if it has none.

@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::fd::AsRawFd as _,
     os::unix::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, OpenOptionsExt as _},
@@ -22,6 +21,7 @@ use super::{
     namespace_inode, read_file, read_link, status_field,
 };
 use event::{FdHolder, fault};
+use sys::syscall;
 
 /// What the descriptors of processes lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,10 +172,8 @@ fn unmounted(path: &Path) -> Option<u32> {
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .ok()?;
-    // SAFETY: takes no argument, and the descriptor is open.
-    let kind = unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) };
     let inode = file.metadata().ok()?.ino();
-    (kind == libc::CLONE_NEWNET)
+    syscall::is_network_namespace(&file)
         .then(|| u32::try_from(inode).ok())
         .flatten()
 }

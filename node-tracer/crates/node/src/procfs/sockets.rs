@@ -12,7 +12,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     io::BufRead as _,
-    os::fd::{AsRawFd as _, FromRawFd as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -29,6 +28,7 @@ use super::{
     status_field,
 };
 use event::{FdHolder, MAX_HOLDERS};
+use sys::syscall;
 
 /// Tables of `/proc/PID/net`, and the column of the inode.
 const TABLES: [(&str, usize); 13] = [
@@ -290,13 +290,7 @@ pub fn socket_namespace(tid: u32, fd: u32) -> io::Result<fs::File> {
     if FileType::from_raw_mode(fstat(&socket)?.st_mode) != FileType::Socket {
         return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
     }
-    // SAFETY: takes no argument, and the descriptor is open.
-    let netns = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGSKNS as libc::Ioctl) };
-    if netns < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has just opened it for us, with close-on-exec.
-    Ok(unsafe { fs::File::from_raw_fd(netns) })
+    syscall::namespace_of_socket(&socket)
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-use std::{net::UdpSocket, os::unix::fs::symlink};
+use std::{
+    net::UdpSocket,
+    os::{fd::AsRawFd as _, unix::fs::symlink},
+};
 
 use super::*;
 use crate::procfs::Bounded;
