@@ -1,4 +1,6 @@
-//! `lint`: rustfmt, clippy (host and eBPF), rustdoc; warnings are errors.
+//! `lint`: rustfmt, clippy (host and eBPF), rustdoc, where warnings are errors;
+//! and other people's code, by cargo-deny (`.cargo/deny.toml`), where that is
+//! installed.
 
 use std::process::{Command, ExitCode};
 
@@ -41,6 +43,38 @@ fn rustdoc() -> anyhow::Result<Command> {
     Ok(command)
 }
 
+/// Licences, sources and known faults of what is built in. The list of faults is
+/// not in the registry: where it is out of reach, that is said.
+fn deny() -> anyhow::Result<bool> {
+    println!("── lint: cargo deny");
+    let said = cargo(&["deny", "--version"])?.output();
+    if !said.is_ok_and(|said| said.status.success()) {
+        println!("skipped: cargo-deny is not installed: cargo install cargo-deny --locked");
+        return Ok(true);
+    }
+    let check = [
+        "deny",
+        "--log-level",
+        "error",
+        "check",
+        "--hide-inclusion-graph",
+    ];
+    let own = cargo(&check)?
+        .args(["bans", "licenses", "sources"])
+        .status();
+    let faults = cargo(&check)?.arg("advisories").output();
+    let faults = faults.context("start cargo deny")?;
+    let told = String::from_utf8_lossy(&faults.stderr);
+    let is_known = !told.contains("failed to fetch advisory database");
+    match (faults.status.success(), is_known) {
+        (true, _) => {}
+        (false, true) => print!("{told}"),
+        (false, false) => println!("skipped: the list of known faults is out of reach"),
+    }
+    let own = own.context("start cargo deny")?.success();
+    Ok(own && (faults.status.success() || !is_known))
+}
+
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let toolchain = setup::for_build()?;
     toolchain.bring("rustfmt")?;
@@ -64,6 +98,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         {
             failed.push(name);
         }
+    }
+    if !deny()? {
+        failed.push("cargo deny");
     }
     if failed.is_empty() {
         println!("lint: clean");
