@@ -8,28 +8,15 @@ use super::observe::Observation;
 use event::finding::{Finding, Rule};
 use event::repair::plan::ByHand;
 
-/// Kinds, in the order in which they are told.
-const KINDS: [(Rule, &str); 9] = [
-    (Rule::DuplicateAddress, "duplicate address"),
-    (Rule::GhostSandbox, "ghost"),
-    (Rule::NetnsTeardownStall, "teardown stall"),
-    (Rule::PinnedNetns, "leaked mount or descriptor"),
-    (Rule::TrappedDevice, "trapped device"),
-    (Rule::BlockedTask, "stuck task"),
-    (
-        Rule::LeakedReservation,
-        "another plugin's store, or one that is not used",
-    ),
-    (Rule::OrphanVeth, "orphan veth"),
-    (Rule::MissingGatewayNeighbour, "missing gateway neighbour"),
-];
-
 /// Findings that a release does nothing about.
 pub(crate) fn by_hand(findings: &[&Finding], seen: &Observation) -> Vec<ByHand> {
     let stores: Vec<&Path> = seen.stores().map(|(path, ..)| path).collect();
     let of = |rule: Rule| findings.iter().filter(move |finding| finding.rule == rule);
     let mut all = Vec::new();
-    for (rule, kind) in KINDS {
+    for &rule in Rule::ALL {
+        let Some(kind) = rule.spec().by_hand else {
+            continue;
+        };
         let wanted = of(rule).filter(|finding| match rule {
             // What holds a ghost is told with the ghost.
             Rule::BlockedTask => !is_told(finding, findings),

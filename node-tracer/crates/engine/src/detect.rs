@@ -55,7 +55,10 @@ use crate::model::{
     runtime::{CRI, SandboxList},
 };
 use event::{
-    ADDRESSES, Device, FdHolder, clock::Timestamp, finding::Finding, wording::plural::counted,
+    ADDRESSES, Device, FdHolder,
+    clock::Timestamp,
+    finding::{Finding, Rule},
+    wording::plural::counted,
 };
 
 /// What the rules are told besides the model.
@@ -236,30 +239,74 @@ impl<'a> View<'a> {
     }
 }
 
+/// What a rule is asked.
+struct RuleFns {
+    detect: fn(&View<'_>) -> Vec<Finding>,
+    /// What it could not judge, and why.
+    gap: fn(&View<'_>) -> Option<String>,
+    /// Addresses whose reservations it wants to know, and since when.
+    addresses: fn(&View<'_>) -> Vec<(Timestamp, IpAddr)>,
+}
+
+impl RuleFns {
+    const fn new(detect: fn(&View<'_>) -> Vec<Finding>) -> Self {
+        Self {
+            detect,
+            gap: |_| None,
+            addresses: |_| Vec::new(),
+        }
+    }
+}
+
+fn functions(rule: Rule) -> RuleFns {
+    match rule {
+        Rule::DuplicateAddress => RuleFns {
+            gap: duplicate_address::gap,
+            ..RuleFns::new(duplicate_address::detect)
+        },
+        Rule::GhostSandbox => RuleFns::new(ghost_sandbox::detect),
+        Rule::StaleDel => RuleFns::new(stale_del::detect),
+        Rule::RangeExhausted => RuleFns::new(range_exhausted::detect),
+        Rule::NetnsTeardownStall => RuleFns::new(netns_teardown_stall::detect),
+        Rule::TrappedDevice => RuleFns::new(trapped_device::detect),
+        Rule::MissingGatewayNeighbour => RuleFns::new(missing_gateway_neighbour::detect),
+        Rule::AddFailed => RuleFns {
+            addresses: add_failed::addresses,
+            ..RuleFns::new(add_failed::detect)
+        },
+        Rule::SandboxCreateFailed => RuleFns::new(sandbox_create_failed::detect),
+        Rule::SandboxChurn => RuleFns::new(sandbox_churn::detect),
+        Rule::MissingDel => RuleFns {
+            addresses: missing_del::addresses,
+            ..RuleFns::new(missing_del::detect)
+        },
+        Rule::DelRetry => RuleFns {
+            addresses: del_retry::addresses,
+            ..RuleFns::new(del_retry::detect)
+        },
+        Rule::LeakedReservation => RuleFns {
+            gap: leaked_reservation::gap,
+            ..RuleFns::new(leaked_reservation::detect)
+        },
+        Rule::PinnedNetns => RuleFns::new(pinned_netns::detect),
+        Rule::BlockedTask => RuleFns::new(blocked_task::detect),
+        Rule::OrphanVeth => RuleFns {
+            gap: orphan_veth::gap,
+            ..RuleFns::new(orphan_veth::detect)
+        },
+        Rule::EventsLost => RuleFns::new(events_lost::detect),
+    }
+}
+
+fn rules() -> impl Iterator<Item = RuleFns> {
+    Rule::ALL.iter().copied().map(functions)
+}
+
 /// Everything that is wrong, in no particular order.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let rules = [
-        duplicate_address::detect,
-        ghost_sandbox::detect,
-        stale_del::detect,
-        range_exhausted::detect,
-        netns_teardown_stall::detect,
-        trapped_device::detect,
-        missing_gateway_neighbour::detect,
-        add_failed::detect,
-        sandbox_create_failed::detect,
-        sandbox_churn::detect,
-        missing_del::detect,
-        del_retry::detect,
-        leaked_reservation::detect,
-        pinned_netns::detect,
-        blocked_task::detect,
-        orphan_veth::detect,
-        events_lost::detect,
-    ];
     let mut all = Vec::new();
-    for rule in rules {
-        all.append(&mut rule(view));
+    for rule in rules() {
+        all.append(&mut (rule.detect)(view));
         if all.len() > MAX_FINDINGS {
             // Always the same ones, so that none comes and goes.
             all.sort_by(|a: &Finding, b| rank(a).cmp(&rank(b)));
@@ -287,13 +334,8 @@ const MAX_CALLED_FOR: usize = 64;
 /// Addresses that CNI calls were about and whose reservations matter: those of
 /// which nothing was said yet, so that each has its turn, and then the latest.
 pub fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
-    let rules = [
-        add_failed::addresses,
-        missing_del::addresses,
-        del_retry::addresses,
-    ];
     let mut latest: BTreeMap<IpAddr, Timestamp> = BTreeMap::new();
-    for (since, address) in rules.iter().flat_map(|rule| rule(view)) {
+    for (since, address) in rules().flat_map(|rule| (rule.addresses)(view)) {
         let known = latest.entry(address).or_insert(since);
         *known = since.max(*known);
     }
@@ -311,16 +353,11 @@ pub fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
 
 /// What the rules could not judge, and why.
 pub fn gaps(view: &View<'_>) -> Vec<String> {
-    let rules = [
-        duplicate_address::gap,
-        leaked_reservation::gap,
-        orphan_veth::gap,
-    ];
     let left_out = Some(view.left_out.get()).filter(|count| *count > 0);
     let left_out = left_out.map(|count| {
         format!("{count} more findings: no more than {MAX_FINDINGS}, the worst, are told")
     });
-    let gaps = rules.iter().filter_map(|rule| rule(view));
+    let gaps = rules().filter_map(|rule| (rule.gap)(view));
     gaps.chain(left_out).collect()
 }
 

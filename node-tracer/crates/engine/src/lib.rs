@@ -332,7 +332,7 @@ impl Engine {
             let counts = self.summary.findings.entry(finding.rule).or_default();
             let known = before.remove(&finding.id);
             let finding = match &known {
-                Some(open) if is_dated_by_looks(finding.rule) => Finding {
+                Some(open) if finding.rule.spec().is_dated_by_looks => Finding {
                     since: finding.since.min(open.latest.since),
                     ..finding
                 },
@@ -437,12 +437,6 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         ..
     } = finding;
     (std::cmp::Reverse(*severity), *rule, *since, id.clone())
-}
-
-/// Whether a rule knows only when the last look found what it tells of: it has
-/// been so since the first look that did.
-fn is_dated_by_looks(rule: Rule) -> bool {
-    matches!(rule, Rule::OrphanVeth | Rule::MissingGatewayNeighbour)
 }
 
 /// Whether a user can make it come, change and go at will.

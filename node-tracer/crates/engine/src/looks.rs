@@ -8,10 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::{Engine, Settings};
-use event::{
-    Event,
-    finding::{Finding, Rule},
-};
+use event::{Event, finding::Finding};
 
 /// An engine that is given looks.
 #[derive(Debug)]
@@ -21,30 +18,6 @@ pub struct Looks {
     open: BTreeSet<String>,
     /// And by the one before it, too.
     confirmed: BTreeSet<String>,
-}
-
-/// Whether a rule compares things that were not read at the same moment.
-fn needs_confirmation(rule: Rule) -> bool {
-    match rule {
-        Rule::OrphanVeth
-        | Rule::PinnedNetns
-        | Rule::TrappedDevice
-        | Rule::MissingGatewayNeighbour
-        | Rule::LeakedReservation
-        | Rule::DuplicateAddress
-        | Rule::GhostSandbox => true,
-        // The others tell of calls, or of what one source says alone.
-        Rule::RangeExhausted
-        | Rule::NetnsTeardownStall
-        | Rule::BlockedTask
-        | Rule::EventsLost
-        | Rule::StaleDel
-        | Rule::AddFailed
-        | Rule::SandboxCreateFailed
-        | Rule::SandboxChurn
-        | Rule::MissingDel
-        | Rule::DelRetry => false,
-    }
 }
 
 impl Looks {
@@ -93,7 +66,7 @@ impl Looks {
     }
 
     fn doubts(&self, finding: &Finding) -> bool {
-        needs_confirmation(finding.rule) && !self.confirmed.contains(&finding.id)
+        finding.rule.spec().needs_confirmation && !self.confirmed.contains(&finding.id)
     }
 }
 
@@ -101,6 +74,7 @@ impl Looks {
 mod tests {
     use super::*;
     use crate::testing::Node;
+    use event::rule::Rule;
     use event::{What, testing::*};
 
     fn looks() -> Looks {

@@ -4,6 +4,8 @@
 //! The serde form is the contract's `type: "finding"` record (without the
 //! record's frame, which the sink adds).
 
+pub use crate::rule::Rule;
+
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
@@ -48,47 +50,6 @@ pub struct Finding {
     /// What only this rule says.
     #[serde(flatten)]
     pub detail: Detail,
-}
-
-/// The contract's rule names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rule {
-    /// Two network namespaces hold the same address.
-    DuplicateAddress,
-    /// A sandbox's network namespace outlives its pod and holds its address.
-    GhostSandbox,
-    /// CNI DEL of an old sandbox while a newer one of the same pod name lives.
-    StaleDel,
-    /// Few or no addresses are left to give out.
-    RangeExhausted,
-    /// The kernel does not finish taking a network namespace down.
-    NetnsTeardownStall,
-    /// The node's own device is in a namespace that nobody uses any more.
-    TrappedDevice,
-    /// A pod's gateway has no neighbour entry, and so no traffic goes out.
-    MissingGatewayNeighbour,
-    /// CNI ADD fails: the pod does not start.
-    AddFailed,
-    /// A pod does not start: its sandbox, or what it needs besides, cannot be
-    /// made.
-    SandboxCreateFailed,
-    /// A pod's sandbox is made and killed over and over.
-    SandboxChurn,
-    /// A sandbox is gone and its CNI DEL never came.
-    MissingDel,
-    /// CNI DEL of the same attachment fails again and again.
-    DelRetry,
-    /// Addresses are reserved for containers that do not exist.
-    LeakedReservation,
-    /// A sandbox's network namespace is kept although nothing runs in it.
-    PinnedNetns,
-    /// A task is stuck in uninterruptible sleep.
-    BlockedTask,
-    /// The host's end of a pod's cable whose other end is gone.
-    OrphanVeth,
-    /// Records were lost; there may be more than is reported.
-    EventsLost,
 }
 
 /// How bad a finding is; from [`Severity::Warning`] on it makes the exit code 1.
@@ -298,52 +259,6 @@ pub enum Phase {
     Conflict,
 }
 
-impl Rule {
-    /// Every rule, worst first.
-    pub const ALL: [Self; 17] = [
-        Self::DuplicateAddress,
-        Self::GhostSandbox,
-        Self::StaleDel,
-        Self::RangeExhausted,
-        Self::NetnsTeardownStall,
-        Self::TrappedDevice,
-        Self::MissingGatewayNeighbour,
-        Self::AddFailed,
-        Self::SandboxCreateFailed,
-        Self::SandboxChurn,
-        Self::MissingDel,
-        Self::DelRetry,
-        Self::LeakedReservation,
-        Self::PinnedNetns,
-        Self::BlockedTask,
-        Self::OrphanVeth,
-        Self::EventsLost,
-    ];
-
-    /// The name in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DuplicateAddress => "duplicate-address",
-            Self::GhostSandbox => "ghost-sandbox",
-            Self::StaleDel => "stale-del",
-            Self::RangeExhausted => "range-exhausted",
-            Self::NetnsTeardownStall => "netns-teardown-stall",
-            Self::TrappedDevice => "trapped-device",
-            Self::MissingGatewayNeighbour => "missing-gateway-neighbour",
-            Self::AddFailed => "add-failed",
-            Self::SandboxCreateFailed => "sandbox-create-failed",
-            Self::SandboxChurn => "sandbox-churn",
-            Self::MissingDel => "missing-del",
-            Self::DelRetry => "del-retry",
-            Self::LeakedReservation => "leaked-reservation",
-            Self::PinnedNetns => "pinned-netns",
-            Self::BlockedTask => "blocked-task",
-            Self::OrphanVeth => "orphan-veth",
-            Self::EventsLost => "events-lost",
-        }
-    }
-}
-
 impl Severity {
     /// The name in records.
     pub fn as_str(self) -> &'static str {
@@ -416,13 +331,5 @@ mod tests {
         let json = serde_json::json!({"kind": "fd", "pid": 77, "fd": 3, "comm": "x"});
         assert_eq!(serde_json::to_value(&holder).unwrap(), json);
         assert_eq!(serde_json::from_value::<Holder>(json).unwrap(), holder);
-    }
-
-    #[test]
-    fn rule_names_are_their_serde_names() {
-        for rule in Rule::ALL {
-            let json = serde_json::to_string(&rule).unwrap();
-            assert_eq!(json, format!("\"{}\"", rule.as_str()));
-        }
     }
 }

@@ -21,6 +21,7 @@ pub mod order;
 pub mod phrase;
 pub mod record;
 pub mod repair;
+pub mod rule;
 pub mod signal;
 pub mod sleep;
 #[cfg(any(test, feature = "testing"))]

@@ -135,8 +135,12 @@ fn entry(record: &Record<'_>) -> Result<Option<wire::Entry>, SinkError> {
         | Body::Repair(_)
         | Body::RepairSummary(_) => return Ok(None),
         Body::Finding { finding, state } => push_finding(&mut entry, record, finding, state),
-        Body::Coverage(items) => push_plain(&mut entry, "coverage", &coverage_message(items)),
-        Body::Summary(summary) => push_plain(&mut entry, "summary", &summary_message(summary)),
+        Body::Coverage(items) => {
+            push_plain(&mut entry, catalog::COVERAGE, &coverage_message(items))
+        }
+        Body::Summary(summary) => {
+            push_plain(&mut entry, catalog::SUMMARY, &summary_message(summary))
+        }
     }
     // Valid UTF-8 throughout: it comes from serde_json.
     entry.push(
@@ -146,10 +150,10 @@ fn entry(record: &Record<'_>) -> Result<Option<wire::Entry>, SinkError> {
     Ok(Some(entry))
 }
 
-fn push_plain(entry: &mut wire::Entry, kind: &str, message: &str) {
+fn push_plain(entry: &mut wire::Entry, message_id: &str, message: &str) {
     entry.push("PRIORITY", "6");
     entry.push("MESSAGE", message);
-    entry.push("MESSAGE_ID", catalog::message_id(kind).unwrap_or_default());
+    entry.push("MESSAGE_ID", message_id);
 }
 
 fn push_finding(entry: &mut wire::Entry, record: &Record<'_>, finding: &Finding, state: State) {
@@ -167,10 +171,7 @@ fn push_finding(entry: &mut wire::Entry, record: &Record<'_>, finding: &Finding,
     } = finding;
     entry.push("PRIORITY", priority(*severity, state));
     entry.push("MESSAGE", &finding_message(record, title, finding, state));
-    entry.push(
-        "MESSAGE_ID",
-        catalog::message_id(rule.as_str()).unwrap_or_default(),
-    );
+    entry.push("MESSAGE_ID", rule.spec().message_id);
     entry.push("NODE_TRACER_RULE", rule.as_str());
     entry.push("NODE_TRACER_SEVERITY", severity.as_str());
     entry.push("NODE_TRACER_STATE", state.as_str());
