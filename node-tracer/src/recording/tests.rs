@@ -43,6 +43,12 @@ fn samples() -> Vec<Event> {
         ),
         at(
             1,
+            What::PodChanged {
+                pod: Box::new(pod("a", OLD, &[])),
+            },
+        ),
+        at(
+            1,
             What::PodDeleted {
                 pod: a_pod(OLD, "a"),
             },
@@ -306,6 +312,7 @@ fn kind(what: &What) -> usize {
         What::Reservation { .. } => 12,
         What::PodsListed { .. } => 13,
         What::PodDeleted { .. } => 14,
+        What::PodChanged { .. } => 40,
         What::SandboxesListed { .. } => 15,
         What::SandboxAdded { .. } => 16,
         What::SandboxRemoved { .. } => 17,
@@ -338,7 +345,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..40).collect(), "one of each");
+    assert_eq!(kinds, (0..41).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

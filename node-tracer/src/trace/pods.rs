@@ -35,6 +35,10 @@ pub(super) fn find_credentials(
     Bounded::default().read(CREDENTIALS, find)
 }
 
+/// How much of what the server says is taken at once: the rest of the trace goes
+/// on, however much it says.
+const AT_ONCE: usize = 64;
+
 /// See the module's documentation.
 pub(super) struct PodsSource {
     from: From,
@@ -153,9 +157,11 @@ impl PodsSource {
             },
             From::Server(_) => {
                 let mut changed = false;
-                while let From::Server(watch) = &mut self.from
-                    && let Some(told) = watch.poll()
-                {
+                for _ in 0..AT_ONCE {
+                    let From::Server(watch) = &mut self.from else {
+                        break;
+                    };
+                    let Some(told) = watch.poll() else { break };
                     changed |= self.told(told, out);
                 }
                 changed
@@ -169,6 +175,15 @@ impl PodsSource {
             // Not yet: what cannot be followed is known for a moment only.
             Told::Listed(listing) => {
                 self.listed(listing, out);
+                true
+            }
+            Told::Changed(pod) => {
+                self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
+                self.known.push((*pod).clone());
+                out.push(Event {
+                    time: sys::clock::now(),
+                    what: What::PodChanged { pod },
+                });
                 true
             }
             Told::Deleted { pod, at } => {

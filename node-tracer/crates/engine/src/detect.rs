@@ -96,6 +96,7 @@ pub struct View<'a> {
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
     unresolved: OnceCell<Unresolved<'a>>,
+    crowded: OnceCell<add_failed::Crowded>,
     /// Findings that there are besides those that are told.
     left_out: Cell<usize>,
 }
@@ -118,6 +119,7 @@ impl<'a> View<'a> {
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
             unresolved: OnceCell::new(),
+            crowded: OnceCell::new(),
             left_out: Cell::new(0),
         }
     }
@@ -226,6 +228,12 @@ impl<'a> View<'a> {
     /// Host ends that lead nowhere; see [`orphan_veth`].
     fn orphans(&self) -> &Orphans<'a> {
         self.orphans.get_or_init(|| orphan_veth::orphans(self))
+    }
+
+    /// Pods that fail in a crowd; see [`add_failed`].
+    fn crowded(&self) -> &add_failed::Crowded {
+        self.crowded
+            .get_or_init(|| add_failed::Crowded::new(self.model))
     }
 
     /// Sandboxes that are known by the path of their namespace alone.

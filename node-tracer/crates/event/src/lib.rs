@@ -303,6 +303,12 @@ pub enum What {
         /// The pods.
         pods: Vec<Pod>,
     },
+    /// A pod of the source that listed them is new, or has changed. What else is
+    /// on the list stays as true as it was.
+    PodChanged {
+        /// The pod as it is now.
+        pod: Box<Pod>,
+    },
     /// A pod that was on an earlier list is not on this one.
     PodDeleted {
         /// The pod.
@@ -503,6 +509,7 @@ impl What {
             Self::CniEffect { .. } => "cni-effect",
             Self::Reservation { .. } => "reservation",
             Self::PodsListed { .. } => "pods-listed",
+            Self::PodChanged { .. } => "pod-changed",
             Self::PodDeleted { .. } => "pod-deleted",
             Self::SandboxesListed { .. } => "sandboxes-listed",
             Self::SandboxAdded { .. } => "sandbox-added",

@@ -28,9 +28,11 @@ use super::{
 };
 use sys::privileges::read_for_bare;
 
-/// Longest answer that is no success, and line of a watch: an object of the API
+/// Longest answer that is one object, and line of a watch: an object of the API
 /// has at most 3 MiB.
 const MAX_SMALL: usize = 4 << 20;
+/// Longest answer that is no success and is read.
+const MAX_FAILURE: usize = 64 << 10;
 
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
@@ -186,7 +188,7 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        let body = whole(response.into_body(), MAX_SMALL)
+        let body = whole(response.into_body(), MAX_FAILURE)
             .await
             .unwrap_or_default();
         let message = match serde_json::from_slice::<Status>(&body) {

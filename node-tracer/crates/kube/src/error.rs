@@ -184,7 +184,12 @@ pub enum Problem {
         what: &'static str,
     },
     /// More than is read.
-    #[error("it answers with more than {} MiB or {} pods", super::MAX_PAGE >> 20, super::MAX_PODS)]
+    #[error(
+        "it answers with more than the pods of a node are (more than {} MiB at once, or pods that \
+         take more than {} MiB)",
+        super::MAX_PAGE >> 20,
+        super::MAX_KEPT >> 20
+    )]
     TooLarge,
     /// There are no pods since there is no such node.
     #[error("it knows no node {0}; give --node-name as `kubectl get nodes` has it")]

@@ -47,17 +47,18 @@ use self::{
 pub use self::{
     credentials::Credentials,
     error::KubeError,
-    objects::{Objects, WriteError, Writer},
+    objects::{Objects, WriteError, Writer, Written},
     resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
     watch::{Told, Watch},
 };
 use node::pods::Listing;
 use sys::privileges::start_bare;
 
-/// Largest page of a list.
-const MAX_PAGE: usize = 128 << 20;
-/// Most pods of a node: a hundred times of what a node has.
-const MAX_PODS: usize = 20_000;
+/// Largest page of a list: 500 pods take 2 to 8 MB.
+const MAX_PAGE: usize = 16 << 20;
+/// What is kept of a node's pods, bytes: more than 10,000 of them, where a node
+/// has a few hundred at most.
+const MAX_KEPT: usize = 8 << 20;
 
 /// The name of this source in records.
 pub const SOURCE: &str = "API server";
@@ -105,7 +106,7 @@ fn listing(listed: &Listed) -> Listing {
         made_after: None,
         whole: doubt.is_none(),
         doubt,
-        pods: listed.pods.values().cloned().collect(),
+        pods: listed.pods.all().cloned().collect(),
     }
 }
 

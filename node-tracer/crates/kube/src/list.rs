@@ -1,21 +1,88 @@
 //! The pods of one node, page by page.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use kube::core::params::ListParams;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
 
-use super::{MAX_PODS, client::Client, error::Problem};
+use super::{MAX_KEPT, client::Client, error::Problem};
 use event::{Pod, clock::Timestamp};
-use node::pods::document::{Document, Metadata};
+use node::pods::{
+    document::{Item, Metadata, Name},
+    object::Object,
+};
 
-/// Pods on a page: a few megabytes.
-const PAGE: u32 = 500;
+/// Pods on a page: a few megabytes. Who makes pods can make them much larger;
+/// then there are ever fewer on it, down to a tenth of a tenth.
+pub(super) const PAGE: u32 = 500;
+pub(super) const SMALLEST_PAGE: u32 = PAGE / 100;
+/// All pages together; what is kept of them is much less.
+const MAX_LIST: usize = 256 << 20;
+
+/// Pods by UID, of which no more are kept than fit.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    by_uid: BTreeMap<String, Pod>,
+    /// Bytes, about.
+    weight: usize,
+}
+
+impl Pods {
+    pub(super) fn get(&self, uid: &str) -> Option<&Pod> {
+        self.by_uid.get(uid)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Pod> {
+        self.by_uid.values()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_uid.is_empty()
+    }
+
+    /// Bytes that they take, about: in memory, and in an event.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Returns what was there before.
+    pub(super) fn put(&mut self, uid: String, pod: Pod) -> Result<Option<Pod>, Problem> {
+        self.weight += weight(&pod);
+        let before = self.by_uid.insert(uid, pod);
+        self.weight -= before.as_ref().map_or(0, weight);
+        match self.is_full() {
+            true => Err(Problem::TooLarge),
+            false => Ok(before),
+        }
+    }
+
+    pub(super) fn remove(&mut self, uid: &str) -> Option<Pod> {
+        let removed = self.by_uid.remove(uid)?;
+        self.weight -= weight(&removed);
+        Some(removed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.weight > MAX_KEPT
+    }
+}
+
+/// Bytes of a pod, about: in memory, and in an event.
+pub(super) fn weight(pod: &Pod) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let texts = pod.namespace.len() + pod.name.len() + optional(&pod.node) + optional(&pod.phase);
+    let uids: usize = pod.uids.iter().map(String::len).sum();
+    size_of::<Pod>() + texts + 2 * uids + size_of_val(pod.ips.as_slice())
+}
 
 /// The pods of a node at a time.
 #[derive(Debug)]
 pub(super) struct Listed {
     /// By UID.
-    pub(super) pods: BTreeMap<String, Pod>,
+    pub(super) pods: Pods,
     /// What a watch goes on from.
     pub(super) version: String,
     /// A moment before the server was asked. It answers with what has been
@@ -71,16 +138,28 @@ async fn list(client: &Client, node: &str) -> Result<Listed, Problem> {
 async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
     let mut params = ListParams::default().fields(&selector(node)?).limit(PAGE);
     let mut listed = Listed {
-        pods: BTreeMap::new(),
+        pods: Pods::default(),
         version: String::new(),
         at: sys::clock::now(),
         doubt: None,
     };
+    let mut size = 0;
     loop {
-        let body = client.pods(&params).await?;
+        let body = match client.pods(&params).await {
+            Err(Problem::TooLarge) if params.limit > Some(SMALLEST_PAGE) => {
+                params.limit = params.limit.map(|limit| limit / 10);
+                continue;
+            }
+            body => body?,
+        };
+        size += body.len();
+        if size > MAX_LIST {
+            return Err(Problem::TooLarge);
+        }
         let metadata = take_page(&body, &mut listed.pods)?;
-        listed.version = metadata.resource_version.unwrap_or_default();
-        let next = metadata.next_page.filter(|token| !token.is_empty());
+        listed.version = metadata.resource_version.unwrap_or_default().0;
+        let next = metadata.next_page.map(|token| token.0);
+        let next = next.filter(|token| !token.is_empty());
         if next.is_some() && next == params.continue_token {
             return Err(GARBAGE);
         }
@@ -96,17 +175,97 @@ const GARBAGE: Problem = Problem::Garbage {
 };
 
 /// Takes the pods off a page; what else it says.
-fn take_page(body: &[u8], pods: &mut BTreeMap<String, Pod>) -> Result<Metadata, Problem> {
-    let page: Document = serde_json::from_slice(body).map_err(|_| GARBAGE)?;
-    let (Some("PodList"), Some(items)) = (page.kind.as_deref(), page.items) else {
-        return Err(GARBAGE);
-    };
-    if items.without_uid.is_some() || items.other_kind.is_some() {
-        return Err(GARBAGE);
+fn take_page(body: &[u8], pods: &mut Pods) -> Result<Metadata, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let page = Page(pods).deserialize(&mut json);
+    match page.and_then(|page| json.end().map(|()| page)) {
+        Ok(Some(metadata)) => Ok(metadata),
+        Err(_) if pods.is_full() => Err(Problem::TooLarge),
+        Ok(None) | Err(_) => Err(GARBAGE),
     }
-    pods.extend(items.pods);
-    if pods.len() > MAX_PODS {
-        return Err(Problem::TooLarge);
+}
+
+/// A page, of which each pod is taken as it comes: the page ends where no more
+/// are kept. Gives what it says of itself, if it is one of pods.
+struct Page<'a>(&'a mut Pods);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Kind,
+    Metadata,
+    Items,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for Page<'_> {
+    type Value = Option<Metadata>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
     }
-    Ok(page.metadata.0.unwrap_or_default())
+}
+
+impl<'de> Visitor<'de> for Page<'_> {
+    type Value = Option<Metadata>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of pods")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut kind, mut metadata, mut has_items) = (None::<Name>, Object(None), false);
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Kind => kind = map.next_value()?,
+                Key::Metadata => metadata = map.next_value()?,
+                Key::Items => {
+                    map.next_value_seed(Items(&mut *self.0))?;
+                    has_items = true;
+                }
+                Key::Other => {
+                    map.next_value::<serde::de::IgnoredAny>()?;
+                }
+            }
+        }
+        let is_list = has_items && kind.is_some_and(|kind| kind.0 == "PodList");
+        Ok(is_list.then(|| metadata.0.unwrap_or_default()))
+    }
+}
+
+/// The pods of a page.
+struct Items<'a>(&'a mut Pods);
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of pods")
+    }
+
+    /// `null` is what Go makes of an empty list.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(item) = seq.next_element::<Object<Item>>()? {
+            let item = item.0.unwrap_or_default();
+            // The items of a PodList have no kind of their own.
+            let is_pod = item.kind.as_ref().is_none_or(|kind| kind.0 == "Pod");
+            let pod = item.pod().filter(|_| is_pod);
+            let (uid, pod) = pod.ok_or_else(|| A::Error::custom("no pod"))?;
+            self.0.put(uid, pod).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
 }

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -34,6 +35,26 @@ pub struct Objects {
     pub plural: &'static str,
     /// As RBAC and `kubectl get` name it.
     pub name: &'static str,
+}
+
+/// What of an object that was written is of use; all else is skipped.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    series: Option<Series>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Series {
+    count: Option<u32>,
+}
+
+impl Written {
+    /// How often an Event was seen, if it was more than once.
+    pub fn count(&self) -> Option<u32> {
+        self.series.as_ref()?.count
+    }
 }
 
 /// An object was not written, and why.
@@ -121,7 +142,7 @@ impl Writer {
         namespace: &str,
         object: &Value,
         dry_run: bool,
-    ) -> Result<Value, WriteError> {
+    ) -> Result<Written, WriteError> {
         let ask = async |client: &Client, path: &str| client.create(path, object, dry_run).await;
         self.ask(CREATE, namespace, ask).await
     }
@@ -135,7 +156,7 @@ impl Writer {
         namespace: &str,
         name: &str,
         patch: &Value,
-    ) -> Result<Value, WriteError> {
+    ) -> Result<Written, WriteError> {
         let ask = async |client: &Client, path: &str| client.patch(path, name, patch).await;
         self.ask("patch", namespace, ask).await
     }
@@ -166,7 +187,7 @@ impl Writer {
         verb: &'static str,
         namespace: &str,
         ask: impl AsyncFnOnce(&Client, &str) -> Result<Bytes, Problem>,
-    ) -> Result<Value, WriteError> {
+    ) -> Result<Written, WriteError> {
         let path = self.path(namespace);
         let after = self.patience;
         let answer = tokio::time::timeout(after, ask(self.client()?, &path)).await;

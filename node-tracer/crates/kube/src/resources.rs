@@ -5,15 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use kube::core::params::ListParams;
 
 use super::{Client, Credentials, KubeError, Problem, error::words, failed, on_this_thread};
 use sys::privileges::start_bare;
 
-/// Objects on a page.
+/// Objects on a page; where they are large, ever fewer.
 const PAGE: u32 = 200;
-/// Largest page that is read.
-const MAX_PAGE: usize = 32 << 20;
+const SMALLEST_PAGE: u32 = PAGE / 100;
+/// Largest page that is read: an object has at most 3 MiB, most have some KiB.
+const MAX_PAGE: usize = 6 << 20;
+/// What a page may take while it is read, bytes.
+const MAX_PARSED: usize = 64 << 20;
 /// All pages together.
 const MAX_LIST: usize = 256 << 20;
 
@@ -66,7 +70,7 @@ pub enum ResourceError {
         hint: &'static str,
     },
     /// More than is read.
-    #[error("API server {server} has more {name} than are read ({} MiB)", MAX_LIST >> 20)]
+    #[error("API server {server} has more or larger {name} than are read ({} MiB)", MAX_LIST >> 20)]
     TooLarge {
         /// Host and port.
         server: String,
@@ -131,7 +135,14 @@ async fn pages<T>(
     let mut params = ListParams::default().limit(PAGE);
     let (mut taken, mut size) = (begin(), 0_usize);
     loop {
-        let body = client.list(resource.path, &params, MAX_PAGE).await?;
+        let body = client.list(resource.path, &params, MAX_PAGE).await;
+        let body = match body.and_then(readable) {
+            Err(Problem::TooLarge) if params.limit > Some(SMALLEST_PAGE) => {
+                params.limit = params.limit.map(|limit| limit / 10);
+                continue;
+            }
+            body => body?,
+        };
         size = size.saturating_add(body.len());
         if size > MAX_LIST {
             return Err(Problem::TooLarge);
@@ -147,6 +158,30 @@ async fn pages<T>(
             next if next == params.continue_token => return Err(garbage),
             next => params.continue_token = next,
         }
+    }
+}
+
+/// A page that does not take too much once it is read: small objects and lists
+/// take a hundred times of their text.
+fn readable(body: Bytes) -> Result<Bytes, Problem> {
+    const OBJECT: usize = 700;
+    const LIST: usize = 200;
+    const VALUE: usize = 96;
+    let (mut takes, mut in_text, mut escaped) = (body.len(), false, false);
+    for byte in &body {
+        takes += match byte {
+            _ if escaped => 0,
+            b'{' if !in_text => OBJECT,
+            b'[' if !in_text => LIST,
+            b',' if !in_text => VALUE,
+            _ => 0,
+        };
+        in_text ^= *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && in_text && !escaped;
+    }
+    match takes <= MAX_PARSED {
+        true => Ok(body),
+        false => Err(Problem::TooLarge),
     }
 }
 

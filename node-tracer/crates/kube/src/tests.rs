@@ -73,6 +73,35 @@ fn a_server_that_pages_in_circles_is_left() {
 }
 
 #[test]
+fn a_server_that_pages_without_end_is_left() {
+    let server = Server::new(|_, count| {
+        let names: Vec<String> = (0..500).map(|pod| format!("{pod:0>100}-{count}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Answer::Json(200, page(&names, 7, &count.to_string()))
+    });
+    assert!(refusal(&server).contains("more than the pods of a node are"));
+}
+
+#[test]
+fn pods_that_are_too_large_for_a_page_are_asked_for_in_smaller_ones() {
+    let huge = "x".repeat(MAX_PAGE / 2);
+    let server = Server::new(move |path, _| {
+        let (names, next) = match path {
+            path if path.contains("limit=500") => (vec!["a", "b"], ""),
+            path if path.contains("continue=") => (vec!["b"], ""),
+            _ => (vec!["a"], "next"),
+        };
+        let mut page = page(&names, 7, next);
+        for item in page["items"].as_array_mut().unwrap() {
+            item["metadata"]["annotations"] = json!({ "huge": huge });
+        }
+        Answer::Json(200, page)
+    });
+    let listing = list_blocking(&server.credentials(), "node-1", SOON).unwrap();
+    assert_eq!(names(&listing), ["a", "b"]);
+}
+
+#[test]
 fn each_refusal_says_what_it_means() {
     let cases = [
         (
@@ -120,8 +149,12 @@ fn what_is_no_list_of_pods_is_not_taken_for_an_empty_one() {
         r#"{"kind":"PodList","items":[{"metadata":{"name":"a"}}]}"#,
         r#"{"kind":"PodList","items":[{"kind":"Node","metadata":{"uid":"u"}}]}"#,
         r#"{"kind":"PodList","items":[{"metadata":{"na"#,
+        r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","name":"NAME"}}]}"#,
+        r#"{"kind":"PodList","items":[{"metadata":{"uid":"NAME"}}]}"#,
     ] {
-        let server = Server::listing(Answer::Text(200, body.to_owned()));
+        // Longer than any name.
+        let body = body.replace("NAME", &"x".repeat(254));
+        let server = Server::listing(Answer::Text(200, body.clone()));
         assert!(
             refusal(&server).contains("something that is no list of pods"),
             "{body}"

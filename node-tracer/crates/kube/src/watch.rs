@@ -2,13 +2,26 @@
 //!
 //! A watch that ends in order is taken up where it ended. After anything else
 //! (a broken stream, 410, silence) the pods are listed anew, later each time.
+//!
+//! What is told takes little, whatever the server or who changes pods does. A
+//! change of what is not kept is none. A pod that changes is told by itself, not
+//! with all others, and no more of them in a time than [`budget`] has room for:
+//! those that wait are told as they are then. That a pod is gone that was told
+//! is told at once. Pods that came and went and for which there was no room are
+//! not told; the pods are listed anew then, as only a later list shows that they
+//! are not there. No list is asked for before what was told is taken.
 
+mod budget;
 mod change;
 mod follower;
 pub(super) mod retry;
 
 use std::{
-    sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc::{self, Receiver, RecvTimeoutError, SendError, SyncSender, TryRecvError},
+    },
     time::Duration,
 };
 
@@ -20,19 +33,20 @@ use event::{Pod, clock::Timestamp};
 use node::pods::Listing;
 use sys::privileges::start_bare;
 
-/// What is told ahead of who reads it.
+/// What is told ahead of who reads it; of lists, one.
 const AHEAD: usize = 256;
 
 /// News of a node's pods.
 #[derive(Debug, PartialEq)]
 pub enum Told {
-    /// The pods as they are now. [`Listing::at`] stays that of the list that
-    /// the watch goes on from: an event says what has happened, not that
-    /// nothing else has.
+    /// The pods as they are now. [`Listing::at`] is when the server was asked.
     Listed(Listing),
+    /// This one is new, or has changed. What was listed stays as true as it was:
+    /// an event says what has happened, not that nothing else has.
+    Changed(Box<Pod>),
     /// This one was deleted.
     Deleted {
-        /// As it last was.
+        /// As it was told.
         pod: Box<Pod>,
         /// When that was heard.
         at: Timestamp,
@@ -47,6 +61,7 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Watch {
     told: Receiver<Told>,
+    unread: Arc<AtomicUsize>,
     ended: bool,
     /// Ends the thread.
     stop: Option<oneshot::Sender<()>>,
@@ -68,6 +83,11 @@ impl Watch {
         timing: Timing,
     ) -> Result<Self, KubeError> {
         let (send, told) = mpsc::sync_channel(AHEAD);
+        let unread = Arc::<AtomicUsize>::default();
+        let send = Ahead {
+            send,
+            unread: Arc::clone(&unread),
+        };
         let (stop, mut stopped) = oneshot::channel();
         let follower = Follower::new(credentials, node, timing, send);
         let follow = move || {
@@ -82,6 +102,7 @@ impl Watch {
         start_bare("pods", follow).map_err(KubeError::Start)?;
         Ok(Self {
             told,
+            unread,
             ended: false,
             stop: Some(stop),
         })
@@ -90,7 +111,7 @@ impl Watch {
     /// The next news, if there is some.
     pub fn poll(&mut self) -> Option<Told> {
         match self.told.try_recv() {
-            Ok(told) => Some(told),
+            Ok(told) => Some(self.read(told)),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => self.end(),
         }
@@ -99,10 +120,15 @@ impl Watch {
     /// The next news, waited for.
     pub fn wait(&mut self, most: Duration) -> Option<Told> {
         match self.told.recv_timeout(most) {
-            Ok(told) => Some(told),
+            Ok(told) => Some(self.read(told)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => self.end(),
         }
+    }
+
+    fn read(&self, told: Told) -> Told {
+        self.unread.fetch_sub(1, SeqCst);
+        told
     }
 
     fn end(&mut self) -> Option<Told> {
@@ -120,6 +146,25 @@ impl Drop for Watch {
     }
 }
 
+/// The end that tells.
+#[derive(Debug)]
+struct Ahead {
+    send: SyncSender<Told>,
+    unread: Arc<AtomicUsize>,
+}
+
+impl Ahead {
+    /// Waits for room.
+    fn tell(&self, told: Told) -> Result<(), SendError<Told>> {
+        self.unread.fetch_add(1, SeqCst);
+        self.send.send(told)
+    }
+
+    fn is_read(&self) -> bool {
+        self.unread.load(SeqCst) == 0
+    }
+}
+
 /// How long things take and are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
@@ -133,8 +178,12 @@ pub(super) struct Timing {
     pub(super) begun: Duration,
     /// Between attempts: at first, and at most.
     pub(super) retry: (Duration, Duration),
-    /// Lists are told no more often than this.
+    /// Changes are told no more often than this.
     pub(super) pause: Duration,
+    /// The pods are listed anew no sooner than this, if nothing has failed.
+    pub(super) anew: Duration,
+    /// Then a list is told whole for whoever has not read the one before.
+    pub(super) whole: Duration,
     /// A failure that is over by then is not told.
     pub(super) grace: Duration,
 }
@@ -148,6 +197,8 @@ impl Default for Timing {
             begun: Duration::from_secs(1),
             retry: (Duration::from_secs(1), Duration::from_secs(30)),
             pause: Duration::from_millis(500),
+            anew: Duration::from_secs(30),
+            whole: Duration::from_secs(600),
             grace: Duration::from_secs(10),
         }
     }

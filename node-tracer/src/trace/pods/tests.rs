@@ -10,6 +10,7 @@ fn news(events: &[Event]) -> Vec<String> {
             source,
             ..
         } => format!("{source} {} {whole}", pods.len()),
+        What::PodChanged { pod } => format!("+{}", pod.name),
         What::PodDeleted { pod } => format!("-{}", pod.name.as_deref().unwrap_or_default()),
         What::SourceFailed { source, .. } => format!("{source} failed"),
         What::SourceRecovered { source } => format!("{source} recovered"),
@@ -35,7 +36,10 @@ fn polled(pods: &mut PodsSource, count: usize) -> Vec<String> {
 fn a_pod_that_is_deleted_is_told_once() {
     let server = Server::new(|path, _| match path.contains("watch=") {
         true => Answer::Stream(
-            vec![(Duration::from_millis(50), event("DELETED", pod("a", 11)))],
+            vec![
+                (Duration::from_millis(50), event("DELETED", pod("a", 11))),
+                (Duration::ZERO, event("ADDED", pod("c", 12))),
+            ],
             End::Hang,
         ),
         false => Answer::Json(200, page(&["a", "b"], 10, "")),
@@ -43,7 +47,7 @@ fn a_pod_that_is_deleted_is_told_once() {
     let mut pods = PodsSource::server(server.credentials(), "node-1").unwrap();
     assert_eq!(pods.name().as_deref(), Some("API server"));
     assert_eq!(news(&pods.first().unwrap()), ["API server 2 true"]);
-    assert_eq!(polled(&mut pods, 2), ["-a", "API server 1 true"]);
+    assert_eq!(polled(&mut pods, 2), ["-a", "+c"]);
 }
 
 #[test]

@@ -6,19 +6,27 @@
 //! over when the plugin that failed succeeds for the pod, when the pod is gone,
 //! or when nothing was tried for [`SILENCE`].
 //!
+//! Whoever makes pods can make them fail as fast as they like: of pods of one
+//! namespace that begin to fail of one cause, those that are past some in a
+//! minute are one finding together ([`crowd`]).
+//!
 //! The `cause` is one of those that sandbox-create-failed has; what exactly the
 //! plugin complains of ([`cause`]) decides on the remedy. Where it is an address
 //! that somebody else has, [`rival`] says who.
 
 mod advice;
 mod cause;
+mod crowd;
 mod rival;
 mod telling;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-pub(super) use self::cause::Complaint;
-use self::rival::Rival;
+pub(super) use self::{cause::Complaint, crowd::Crowded};
+use self::{crowd::Crowd, rival::Rival};
 use super::{
     View,
     calls::{SILENCE, pod_gone},
@@ -48,7 +56,7 @@ struct Failed<'a> {
     rivals: Vec<Rival<'a>>,
 }
 
-/// One finding a pod.
+/// One finding a pod, and one for each crowd.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let failed = view
         .model
@@ -57,7 +65,17 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         .filter_map(|pod| Failed::of(view, pod));
     let told = failed
         .filter(|failed| failed.failing.times >= MANY || !view.is_early(failed.failing.since));
-    told.map(|failed| failed.finding(view)).collect()
+    let mut findings = Vec::new();
+    let mut crowds: BTreeMap<_, Crowd<'_>> = BTreeMap::new();
+    for failed in told {
+        match view.crowded().key(failed.calls) {
+            Some(key) => crowds.entry(key).or_default().add(failed),
+            None => findings.push(failed.finding(view)),
+        }
+    }
+    let crowds = crowds.into_iter();
+    findings.extend(crowds.filter_map(|(key, crowd)| crowd.finding(view, key)));
+    findings
 }
 
 /// Addresses whose reservations have to be asked for, each with when that came

@@ -9,6 +9,8 @@
 
 mod crowd;
 
+pub(super) use self::crowd::number;
+
 use super::{
     View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, rtnl, sleeps_in,
     stack_hint, stuck_holder, task_label,

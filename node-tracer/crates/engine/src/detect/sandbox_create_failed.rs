@@ -1,6 +1,7 @@
 //! sandbox-create-failed: a pod stays in ContainerCreating, and why.
 //!
-//! One finding a pod. What keeps it is told by logs and Kubernetes events
+//! One finding a pod, but for those that add-failed tells of as a crowd. What
+//! keeps it is told by logs and Kubernetes events
 //! ([`starts`](crate::model::starts)), by its own CNI calls, of which
 //! add-failed tells more, and by the kernel that has killed its sandbox as
 //! memory was short. [`cause`] says in one word what each of them means.
@@ -52,6 +53,10 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         let Some((_, failing)) = add_failed::failing(view, calls) else {
             continue;
         };
+        // add-failed tells of these together.
+        if view.crowded().key(calls).is_some() {
+            continue;
+        }
         let pod = named(view.model, &calls.pod);
         let stuck = one_of(&mut all, calls.id(), pod);
         stuck.has_calls = true;

@@ -133,8 +133,7 @@ impl Look {
     fn pods(&mut self, model: &Model) {
         match model.pods.list() {
             Some(list) => {
-                let pods = list.pods().iter().filter(|pod| !pod.name.is_empty());
-                let pods = counted(pods.count(), "pod");
+                let pods = counted(list.pods().len(), "pod");
                 self.at
                     .push(format!("pods: {pods} on the list of {}", list.source));
             }

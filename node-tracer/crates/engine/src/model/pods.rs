@@ -227,22 +227,40 @@ impl Pods {
         let Some(list) = &mut self.list else {
             return false;
         };
-        let Some(gone) = list
-            .by_uid
-            .get(uid)
-            .and_then(|place| list.pods.get(*place))
-            .cloned()
-        else {
+        let place = list.by_uid.get(uid).copied();
+        let Some(gone) = place.and_then(|place| list.take(place)) else {
             return false;
         };
-        for uid in &gone.uids {
-            list.by_uid.remove(uid);
-        }
-        // An empty pod keeps the places of the others.
-        if let Some(place) = list.pods.iter_mut().find(|pod| **pod == gone) {
-            *place = Pod::default();
-        }
         self.depart(&gone, time);
+        true
+    }
+
+    /// A pod is so now. The list is no truer for it: what is not on it may be
+    /// gone only if it was not there when the list was made.
+    pub(super) fn changed(&mut self, pod: &Pod) -> bool {
+        let Some(list) = &mut self.list else {
+            return false;
+        };
+        let known = pod.uids.iter().find_map(|uid| list.by_uid.get(uid));
+        if let Some(place) = known.copied() {
+            if list.pods.get(place) == Some(pod) {
+                return false;
+            }
+            list.take(place);
+        }
+        if list.pods.len() >= MAX_PODS {
+            list.whole = false;
+            self.dropped += 1;
+            return true;
+        }
+        list.add(pod);
+        let before = self.departed.len();
+        for uid in &pod.uids {
+            self.departed.remove(uid);
+        }
+        if self.departed.len() < before {
+            self.order.retain(|uid| self.departed.contains_key(uid));
+        }
         true
     }
 
@@ -273,7 +291,39 @@ impl Departed {
 }
 
 impl List {
-    /// The pods on it; an empty one stands for one that has gone since.
+    fn add(&mut self, pod: &Pod) {
+        let place = self.pods.len();
+        let uids = pod.uids.iter().cloned();
+        self.by_uid.extend(uids.map(|uid| (uid, place)));
+        if self.namespaces.len() < MAX_PODS {
+            self.namespaces.insert(pod.namespace.clone());
+        }
+        self.pods.push(pod.clone());
+    }
+
+    /// Takes a pod off it; the last one gets its place.
+    fn take(&mut self, place: usize) -> Option<Pod> {
+        let last = self.pods.len().checked_sub(1)?;
+        if place > last {
+            return None;
+        }
+        let taken = self.pods.swap_remove(place);
+        for uid in &taken.uids {
+            if self.by_uid.get(uid) == Some(&place) {
+                self.by_uid.remove(uid);
+            }
+        }
+        if let Some(moved) = self.pods.get(place) {
+            for uid in &moved.uids {
+                if let Some(its) = self.by_uid.get_mut(uid).filter(|its| **its == last) {
+                    *its = place;
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// The pods on it.
     pub fn pods(&self) -> &[Pod] {
         &self.pods
     }

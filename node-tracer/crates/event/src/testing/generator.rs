@@ -333,8 +333,16 @@ pub fn of_the_node(dice: &mut Dice<'_>, seconds: i64) -> Event {
             at(seconds, What::ClockStepped { by_ms, suspended })
         }
         _ => {
-            let pod = a_pod(&world.uid(dice), &world.pod(dice));
-            at(seconds, What::PodDeleted { pod })
+            let (uid, name) = (world.uid(dice), world.pod(dice));
+            let what = match dice.roll(2) {
+                0 => What::PodDeleted {
+                    pod: a_pod(&uid, &name),
+                },
+                _ => What::PodChanged {
+                    pod: Box::new(pod(&name, &uid, &[])),
+                },
+            };
+            at(seconds, what)
         }
     }
 }

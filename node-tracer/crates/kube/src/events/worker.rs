@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep_until;
 
 use super::{
@@ -141,7 +141,7 @@ impl Worker {
             }
         };
         let answer = match &written {
-            Ok(object) => Answer::Done(count_of(object)),
+            Ok(object) => Answer::Done(object.count().unwrap_or(1)),
             Err(error) => self.failed(error),
         };
         if written.is_ok() {
@@ -218,12 +218,6 @@ const LATER: &str = "later";
 const DROPPED: &str = "dropped";
 /// It was tried for too long.
 const EXPIRED: &str = "expired";
-
-/// How often an Event was seen.
-fn count_of(object: &Value) -> u32 {
-    let count = object["series"]["count"].as_u64().unwrap_or(1);
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
 
 /// So many at once, and then one each so often.
 struct Rate {

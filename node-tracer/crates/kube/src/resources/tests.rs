@@ -101,3 +101,23 @@ fn a_server_that_never_answers_costs_no_more_than_the_time_out() {
     assert!(started.elapsed() < 2 * after, "{:?}", started.elapsed());
     assert!(text.ends_with("no answer within 0.3 s"), "{text}");
 }
+
+#[test]
+fn what_takes_much_more_than_its_text_once_it_is_read_is_not_read() {
+    let items = vec![r#"{"":0}"#; 100_000].join(",");
+    let small = format!(r#"{{"kind":"ThingList","items":[{items}]}}"#);
+    let server = Server::listing(Answer::Text(200, small));
+    let text = list(&server, SOON).unwrap_err();
+    assert!(text.contains("things.example.org than are read"), "{text}");
+    let limits: Vec<bool> = [200, 20, 2]
+        .iter()
+        .zip(server.requests())
+        .map(|(limit, path)| path.ends_with(&format!("limit={limit}")))
+        .collect();
+    assert_eq!(limits, [true; 3], "{:?}", server.requests());
+    // What stands in a text takes no more than that.
+    let text = vec![r#"{\"[,"#; 100_000].join("");
+    let large = format!(r#"{{"kind":"ThingList","items":[7],"note":"{text}"}}"#);
+    let server = Server::listing(Answer::Text(200, large));
+    assert_eq!(list(&server, SOON), Ok(vec![7]));
+}

@@ -4,7 +4,10 @@ use serde::Deserialize;
 
 use crate::{client::Status, error::Problem};
 use event::Pod;
-use node::pods::document::Document;
+use node::pods::{
+    document::{Item, Name},
+    object::Object,
+};
 
 /// What an event does to the pods.
 #[derive(Debug, PartialEq)]
@@ -17,6 +20,15 @@ pub(super) enum Change {
     Delete(String, Pod),
 }
 
+/// A line.
+#[derive(Deserialize)]
+struct WatchEvent {
+    #[serde(rename = "type")]
+    kind: Name,
+    #[serde(default)]
+    object: Object<Item>,
+}
+
 /// `ERROR`
 #[derive(Deserialize)]
 struct ErrorEvent {
@@ -27,14 +39,14 @@ impl Change {
     /// An event's version and change, or what it says has gone wrong; `None`
     /// if it is no event of pods.
     pub(super) fn parse(line: &[u8]) -> Option<Result<(String, Self), Problem>> {
-        let event: Document = serde_json::from_slice(line).ok()?;
-        let kind = event.event?;
+        let event: WatchEvent = serde_json::from_slice(line).ok()?;
+        let kind = event.kind.0;
         if kind == "ERROR" {
             let ErrorEvent { object } = serde_json::from_slice(line).ok()?;
             return Some(Err(Problem::status(object.code, &object.message, "watch")));
         }
-        let mut object = event.object?.0?;
-        if object.kind.as_deref() != Some("Pod") {
+        let mut object = event.object.0?;
+        if object.kind.as_ref()?.0 != "Pod" {
             return None;
         }
         let metadata = object.metadata.0.as_mut();
@@ -51,7 +63,7 @@ impl Change {
             }
             _ => return None,
         };
-        Some(Ok((version.unwrap_or_default(), change)))
+        Some(Ok((version.unwrap_or_default().0, change)))
     }
 }
 

@@ -1,12 +1,18 @@
 //! Lists, watches, and tells; lists again when something has failed.
 
-use std::{collections::BTreeSet, convert::Infallible, sync::mpsc::SyncSender};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    ops::Bound::{Excluded, Unbounded},
+    time::Duration,
+};
 
 use kube::core::params::WatchParams;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    Timing, Told,
+    Ahead, Timing, Told,
+    budget::{Budget, worth},
     change::Change,
     retry::{Retry, random},
 };
@@ -15,10 +21,13 @@ use crate::{
     credentials::Credentials,
     error::{KubeError, Problem},
     failed,
-    list::{Listed, list_within, selector},
+    list::{Listed, list_within, selector, weight},
     listing,
 };
-use event::fault;
+use event::{Pod, fault};
+
+/// How often is looked whether what was told is taken.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Nobody listens any more.
 pub(super) struct Unheard;
@@ -46,27 +55,31 @@ pub(super) struct Follower {
     credentials: Credentials,
     node: String,
     timing: Timing,
-    out: SyncSender<Told>,
+    out: Ahead,
     retry: Retry,
     /// As of now; `None` before the first list.
     listed: Option<Listed>,
-    /// UIDs on the list that was told last.
-    told: BTreeSet<String>,
-    /// When the list, which has changed, is to be told.
+    /// When that was told, whole.
+    listed_at: Instant,
+    /// Pods that have changed since they were told: each as it was told, if it
+    /// was. What is not here is as it was told.
+    untold: BTreeMap<String, Option<Pod>>,
+    /// The UID of the one that was told last; then it is the next one's turn.
+    last: String,
+    /// When the next of them are to be told.
     due: Option<Instant>,
     told_at: Instant,
+    budget: Budget,
+    /// Some that came and went were not told.
+    lost: bool,
     /// When things began to fail, and what was told of it.
     failing: Option<(Instant, Option<String>)>,
 }
 
 impl Follower {
     /// Tells into the channel.
-    pub(super) fn new(
-        credentials: Credentials,
-        node: &str,
-        timing: Timing,
-        out: SyncSender<Told>,
-    ) -> Self {
+    pub(super) fn new(credentials: Credentials, node: &str, timing: Timing, out: Ahead) -> Self {
+        let now = Instant::now();
         Self {
             node: credentials.node(node),
             credentials,
@@ -74,9 +87,13 @@ impl Follower {
             out,
             retry: Retry::new(timing.retry),
             listed: None,
-            told: BTreeSet::new(),
+            listed_at: now,
+            untold: BTreeMap::new(),
+            last: String::new(),
             due: None,
-            told_at: Instant::now(),
+            told_at: now,
+            budget: Budget::new(now),
+            lost: false,
             failing: None,
         }
     }
@@ -99,22 +116,36 @@ impl Follower {
 
     /// From a list until something fails.
     async fn session(&mut self) -> Result<Infallible, End> {
-        let client = Client::new(&self.credentials)?;
-        let listed = list_within(&client, &self.node, self.timing.answer).await;
-        self.listed = Some(self.or_failed(listed)?);
-        self.tell_list()?;
-        let mut client = Some(client);
+        let mut client = Client::new(&self.credentials)?;
         loop {
-            // Tokens and certificates are replaced in the meantime.
-            let client = match client.take() {
-                Some(client) => client,
-                None => Client::new(&self.credentials)?,
-            };
-            self.watch(&client).await?;
+            sleep_until(self.anew()).await;
+            while !self.out.is_read() {
+                sleep(LOOK).await;
+            }
+            let listed = list_within(&client, &self.node, self.timing.answer).await;
+            self.listed = Some(self.or_failed(listed)?);
+            self.lost = false;
+            self.tell_list()?;
+            while !self.lost {
+                self.watch(&client).await?;
+                // Tokens and certificates are replaced in the meantime.
+                client = Client::new(&self.credentials)?;
+            }
         }
     }
 
-    /// Until the server ends the watch in order.
+    /// When the pods may be listed anew: later where there are very many.
+    fn anew(&self) -> Instant {
+        let least = match self.lost {
+            true => self.timing.anew,
+            false => Duration::ZERO,
+        };
+        let listed = self.listed.as_ref();
+        let worth = listed.map_or(Duration::ZERO, |listed| worth(listed.pods.weight()));
+        self.listed_at + worth.max(least)
+    }
+
+    /// Until the server ends the watch in order, or a list is to show more.
     async fn watch(&mut self, client: &Client) -> Result<(), End> {
         let began = Instant::now();
         let lines = self.open(client).await;
@@ -124,24 +155,35 @@ impl Follower {
         let silence = self.timing.watch + self.timing.overdue;
         loop {
             let due = self.due;
+            let anew = self.anew();
             let line = tokio::select! {
                 line = timeout(silence, lines.next()) => line,
                 () = sleep_until(due.unwrap_or(began)), if due.is_some() => {
                     self.tell_changes()?;
                     continue;
                 }
+                () = sleep_until(anew), if self.lost => {
+                    self.tell_changes()?;
+                    return Ok(());
+                }
             };
+            // A server that fails soon, each time, is asked ever less often.
+            if began.elapsed() >= self.timing.retry.1 {
+                self.retry.reset();
+            }
             let line = line.unwrap_or(Err(Problem::TimedOut { after: silence }));
             let Some(line) = self.or_failed(line)? else {
                 self.tell_changes()?;
                 if began.elapsed() < self.timing.begun {
                     return self.or_failed(Err(Problem::EndsAtOnce));
                 }
-                self.retry.reset();
                 return Ok(());
             };
-            self.retry.reset();
             let taken = self.take(&line)?;
+            if taken == Err(Problem::TooLarge) {
+                self.listed = None;
+                self.untold = BTreeMap::new();
+            }
             self.or_failed(taken)?;
         }
     }
@@ -181,55 +223,100 @@ impl Follower {
         }
         match change {
             Change::None => {}
+            Change::Put(uid, pod) if listed.pods.get(&uid) == Some(&pod) => {}
             Change::Put(uid, pod) => {
-                listed.pods.insert(uid, pod);
+                let before = match listed.pods.put(uid.clone(), pod) {
+                    Ok(before) => before,
+                    Err(problem) => return Ok(Err(problem)),
+                };
+                self.untold.entry(uid).or_insert(before);
                 self.changed();
             }
             Change::Delete(uid, pod) => {
-                if !self.told.contains(&uid) {
-                    // It came and went before anything was told of it.
-                    listed.pods.insert(uid.clone(), pod.clone());
-                    self.tell_list()?;
-                }
-                if let Some(listed) = &mut self.listed {
-                    listed.pods.remove(&uid);
-                }
-                // A static pod's mirror is made anew when that changes.
-                if pod.uids.len() == 1 {
-                    let at = sys::clock::now();
-                    self.tell(Told::Deleted {
-                        pod: Box::new(pod),
-                        at,
-                    })?;
-                }
-                self.changed();
+                let known = listed.pods.remove(&uid);
+                let told = match self.untold.remove(&uid) {
+                    Some(told) => told,
+                    None => known,
+                };
+                self.deleted(uid, pod, told)?;
             }
         }
         Ok(Ok(()))
     }
 
-    /// The list is to be told: now, or a pause after the last time.
+    /// A pod is gone, and was told like this.
+    fn deleted(&mut self, uid: String, pod: Pod, told: Option<Pod>) -> Result<(), Unheard> {
+        match told {
+            // A static pod's mirror is made anew when that changes.
+            Some(told) if pod.uids.len() > 1 => {
+                self.untold.insert(uid, Some(told));
+                self.changed();
+                Ok(())
+            }
+            Some(told) => self.tell_deleted(told),
+            // It came and went before anything was told of it.
+            None if self.budget.take(2 * weight(&pod), Instant::now()) => {
+                self.tell(Told::Changed(Box::new(pod.clone())))?;
+                self.tell_deleted(pod)
+            }
+            None => {
+                self.lost = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Changes are to be told: now, or a pause after the last time.
     fn changed(&mut self) {
         let soonest = (self.told_at + self.timing.pause).max(Instant::now());
         self.due = self.due.or(Some(soonest));
     }
 
+    /// Tells of pods that have changed, as far as there is room.
     fn tell_changes(&mut self) -> Result<(), Unheard> {
-        if self.due.is_some() {
-            self.tell_list()
-        } else {
-            Ok(())
+        self.due = None;
+        self.told_at = Instant::now();
+        let Some(listed) = &self.listed else {
+            return Ok(());
+        };
+        let is_old = self.listed_at.elapsed() >= self.timing.whole;
+        if !self.untold.is_empty() && is_old && self.out.is_read() {
+            return self.tell_list();
         }
+        while let Some(uid) = next(&self.untold, &self.last).cloned() {
+            let pod = listed.pods.get(&uid);
+            let told = self.untold.get(&uid).and_then(Option::as_ref);
+            if let Some(pod) = pod.filter(|pod| told != Some(pod)) {
+                if !self.budget.take(weight(pod), self.told_at) {
+                    self.changed();
+                    return Ok(());
+                }
+                self.tell(Told::Changed(Box::new(pod.clone())))?;
+            }
+            let gone = self.untold.remove(&uid).flatten();
+            if let Some(gone) = gone.filter(|_| pod.is_none()) {
+                self.tell_deleted(gone)?;
+            }
+            self.last = uid;
+        }
+        Ok(())
     }
 
     fn tell_list(&mut self) -> Result<(), Unheard> {
         self.due = None;
+        self.untold.clear();
         let Some(listed) = &self.listed else {
             return Ok(());
         };
-        self.told = listed.pods.keys().cloned().collect();
-        self.told_at = Instant::now();
+        self.listed_at = Instant::now();
+        self.told_at = self.listed_at;
         self.tell(Told::Listed(listing(listed)))
+    }
+
+    fn tell_deleted(&self, pod: Pod) -> Result<(), Unheard> {
+        let at = sys::clock::now();
+        let pod = Box::new(pod);
+        self.tell(Told::Deleted { pod, at })
     }
 
     fn tell_failure(&mut self, error: &KubeError) -> Result<(), Unheard> {
@@ -246,11 +333,18 @@ impl Follower {
     }
 
     fn tell(&self, told: Told) -> Result<(), Unheard> {
-        self.out.send(told).map_err(|_| Unheard)
+        self.out.tell(told).map_err(|_| Unheard)
     }
 
     fn or_failed<T>(&self, result: Result<T, Problem>) -> Result<T, End> {
         let after = self.timing.answer;
         result.map_err(|problem| End::Failed(failed(&self.credentials, problem, after)))
     }
+}
+
+/// Whose turn it is after the last one.
+fn next<'a>(untold: &'a BTreeMap<String, Option<Pod>>, last: &str) -> Option<&'a String> {
+    let mut later = untold.range::<str, _>((Excluded(last), Unbounded));
+    let next = later.next().or_else(|| untold.first_key_value());
+    next.map(|(uid, _)| uid)
 }

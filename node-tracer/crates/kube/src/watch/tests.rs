@@ -14,6 +14,8 @@ fn quick() -> Timing {
         begun: NOW,
         retry: (Duration::from_millis(20), Duration::from_millis(80)),
         pause: Duration::from_millis(200),
+        anew: Duration::from_millis(200),
+        whole: Duration::from_secs(600),
         grace: Duration::from_secs(2),
     }
 }
@@ -38,13 +40,14 @@ fn next(watch: &mut Watch) -> Told {
     watch.wait(SOON).expect("nothing was told")
 }
 
-/// In short: `[a b]` for a list, `-a` for a deletion.
+/// In short: `[a b]` for a list, `+a` for a change, `-a` for a deletion.
 fn news(watch: &mut Watch, count: usize) -> Vec<String> {
     let short = |told| match told {
         Told::Listed(listing) => {
             let names: Vec<&str> = listing.pods.iter().map(|pod| pod.name.as_str()).collect();
             format!("[{}]", names.join(" "))
         }
+        Told::Changed(pod) => format!("+{}", pod.name),
         Told::Deleted { pod, .. } => format!("-{}", pod.name),
         Told::Failed(error) => {
             assert!(!error.contains(TOKEN));
@@ -90,7 +93,7 @@ fn changes_are_told_together_and_deletions_at_once() {
         panic!()
     };
     assert_eq!(first.pods.len(), 1);
-    assert_eq!(news(&mut watch, 3), ["following", "-a", "[b c]"]);
+    assert_eq!(news(&mut watch, 4), ["following", "-a", "+b", "+c"]);
     assert_eq!(watch.wait(NOW), None);
     let path = server.requests().pop().unwrap();
     for part in [
@@ -101,21 +104,6 @@ fn changes_are_told_together_and_deletions_at_once() {
     ] {
         assert!(path.contains(part), "{path}");
     }
-}
-
-#[test]
-fn an_event_does_not_make_the_list_truer_than_it_was() {
-    let server = watched(|_, _| stream(&[(100, event("ADDED", pod("b", 11)))], Ends::Hang));
-    let mut watch = follow(&server);
-    let Told::Listed(first) = next(&mut watch) else {
-        panic!()
-    };
-    assert_eq!(next(&mut watch), Told::Following);
-    let Told::Listed(second) = next(&mut watch) else {
-        panic!()
-    };
-    assert_eq!(second.pods.len(), 2);
-    assert_eq!(second.at, first.at);
 }
 
 #[test]
@@ -130,10 +118,8 @@ fn a_pod_that_comes_and_goes_between_two_lists_is_told() {
         )
     });
     let mut watch = follow(&server);
-    assert_eq!(
-        news(&mut watch, 5),
-        ["[a]", "following", "[a b]", "-b", "[a]"]
-    );
+    assert_eq!(news(&mut watch, 4), ["[a]", "following", "+b", "-b"]);
+    assert_eq!(watch.wait(4 * quick().pause), None);
 }
 
 #[test]
@@ -154,11 +140,8 @@ fn a_mirror_pod_that_is_made_anew_has_not_gone() {
         )
     });
     let mut watch = follow(&server);
-    assert_eq!(
-        news(&mut watch, 4),
-        ["[a]", "following", "[a etcd]", "[a etcd]"]
-    );
-    assert_eq!(watch.wait(NOW), None);
+    assert_eq!(news(&mut watch, 3), ["[a]", "following", "+etcd"]);
+    assert_eq!(watch.wait(4 * quick().pause), None);
 }
 
 #[test]
@@ -168,10 +151,7 @@ fn a_watch_that_ends_in_order_is_taken_up_where_it_ended() {
         false => stream(&[(0, event("ADDED", pod("b", 16)))], Ends::Hang),
     });
     let mut watch = follow(&server);
-    assert_eq!(
-        news(&mut watch, 4),
-        ["[a]", "following", "following", "[a b]"]
-    );
+    assert_eq!(news(&mut watch, 4), ["[a]", "following", "following", "+b"]);
     assert_eq!(versions(&server), ["list", "10", "15"]);
 }
 
@@ -224,7 +204,7 @@ fn changes_before_a_break_are_told() {
     let mut watch = follow(&server);
     assert_eq!(
         news(&mut watch, 5),
-        ["[a]", "following", "[a b]", "[a]", "following"]
+        ["[a]", "following", "+b", "[a]", "following"]
     );
 }
 
@@ -320,6 +300,113 @@ fn the_thread_ends_with_its_watch() {
     let told = std::mem::replace(&mut watch.told, told);
     drop(watch);
     assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+}
+
+/// A pod as it was, but for what is not kept.
+fn annotated(name: &str, version: u64) -> Value {
+    let mut pod = pod(name, version);
+    pod["metadata"]["annotations"] = serde_json::json!({ "at": version });
+    pod
+}
+
+#[test]
+fn a_change_of_what_is_not_kept_is_none() {
+    let server = watched(|_, _| {
+        let same = (11..20).map(|version| (0, event("MODIFIED", annotated("a", version))));
+        let mut events: Vec<_> = same.collect();
+        events.push((300, event("ADDED", pod("b", 20))));
+        stream(&events, Ends::Hang)
+    });
+    let mut watch = follow(&server);
+    assert_eq!(news(&mut watch, 3), ["[a]", "following", "+b"]);
+}
+
+#[test]
+fn what_changes_back_before_it_was_told_has_not_changed() {
+    let server = watched(|_, _| {
+        let mut failed = pod("a", 11);
+        failed["status"]["phase"] = Value::from("Failed");
+        let events = [
+            (0, event("MODIFIED", failed)),
+            (0, event("MODIFIED", pod("a", 12))),
+        ];
+        stream(&events, Ends::Hang)
+    });
+    let mut watch = follow(&server);
+    assert_eq!(news(&mut watch, 2), ["[a]", "following"]);
+    assert_eq!(watch.wait(4 * quick().pause), None);
+}
+
+/// Pods with names of their own, and as long as may be.
+fn flood(count: u32, kinds: &[&str]) -> Vec<(u64, Value)> {
+    let name = |number: u32| format!("{number:0>120}");
+    let events = |number| {
+        let pod = pod(&name(number), 11);
+        kinds.iter().map(move |kind| (0, event(kind, pod.clone())))
+    };
+    (0..count).flat_map(events).collect()
+}
+
+#[test]
+fn a_server_that_adds_pods_without_end_is_told_to_have_failed_and_takes_no_memory() {
+    let many = u32::try_from(crate::MAX_KEPT / 550).unwrap();
+    let server = watched(move |_, _| stream(&flood(many, &["ADDED"]), Ends::Hang));
+    let mut watch = follow(&server);
+    let mut told = Vec::new();
+    while !told
+        .iter()
+        .any(|told: &String| told.contains("more than the pods of a node are"))
+    {
+        told.extend(news(&mut watch, 1));
+    }
+    let changes = told.iter().filter(|told| told.starts_with('+')).count();
+    assert!((1..2_000).contains(&changes), "{changes} changes were told");
+}
+
+#[test]
+fn pods_that_come_and_go_faster_than_can_be_told_are_shown_to_be_gone_by_a_later_list() {
+    let server = watched(|path, count| match (path, count) {
+        (_, 1) => stream(&flood(2_000, &["ADDED", "DELETED"]), Ends::Hang),
+        _ => stream(&[], Ends::Hang),
+    });
+    let mut watch = follow(&server);
+    let mut told = news(&mut watch, 3);
+    while told.last().unwrap() != "[a]" {
+        told.extend(news(&mut watch, 1));
+    }
+    assert!(told.len() < 1_000, "{}", told.len());
+    assert_eq!(versions(&server)[..3], ["list", "10", "list"]);
+}
+
+#[test]
+fn no_list_is_asked_for_before_the_last_one_is_read() {
+    let server = Server::new(|path, _| match path.contains("watch=") {
+        true => Answer::Json(500, status(500, "no")),
+        false => Answer::Json(200, page(&["a"], 10, "")),
+    });
+    let mut watch = follow(&server);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(versions(&server), ["list", "10"]);
+    assert_eq!(news(&mut watch, 2), ["[a]", "[a]"]);
+}
+
+#[test]
+fn a_list_is_told_whole_again_after_a_while_if_there_were_changes() {
+    let server = watched(|_, _| stream(&[(300, event("ADDED", pod("b", 11)))], Ends::Hang));
+    let timing = Timing {
+        whole: NOW,
+        ..quick()
+    };
+    let mut watch = follow_with(&server, timing);
+    let Told::Listed(first) = next(&mut watch) else {
+        panic!()
+    };
+    assert_eq!(next(&mut watch), Told::Following);
+    let Told::Listed(second) = next(&mut watch) else {
+        panic!()
+    };
+    assert_eq!(second.pods.len(), 2);
+    assert_eq!(second.at, first.at, "an event does not make a list truer");
 }
 
 #[test]

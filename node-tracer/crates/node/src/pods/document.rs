@@ -1,11 +1,11 @@
 //! What of Kubernetes' objects is needed: pods, lists of them, and the events
 //! of a watch stream. All else is skipped while it is read.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, marker::PhantomData, net::IpAddr};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
 use super::{MAX_PODS, object::Object};
@@ -19,80 +19,133 @@ pub fn name(text: &str) -> String {
         .collect()
 }
 
-/// Any document, and any item of a list.
+/// A text of at most so many bytes: a longer one is an error, and is not kept.
+#[derive(Default)]
+pub struct Text<const MOST: usize>(pub String);
+
+impl<'de, const MOST: usize> Deserialize<'de> for Text<MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor<const MOST: usize>;
+
+        impl<const MOST: usize> Visitor<'_> for TextVisitor<MOST> {
+            type Value = Text<MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a text of at most {MOST} bytes")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<MOST>, E> {
+                match text.len() <= MOST {
+                    true => Ok(Text(text.to_owned())),
+                    false => Err(E::invalid_length(text.len(), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A name of Kubernetes: a DNS subdomain, or shorter.
+pub type Name = Text<253>;
+/// Longest UID: 36 bytes, or what a static pod's file says.
+const MAX_UID: usize = 128;
+type Uid = Text<MAX_UID>;
+/// Tells the server where the next page begins.
+type Token = Text<4096>;
+/// An address as text.
+type Address = Text<64>;
+
+/// Addresses of a pod that are kept; Kubernetes gives two.
+const MAX_IPS: usize = 16;
+
+/// A document of a file: an object, a list of objects, or an event of a watch
+/// stream.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Document {
-    /// `kind`
-    pub kind: Option<String>,
-    /// `metadata`
-    pub metadata: Object<Metadata>,
+pub(super) struct Document {
+    pub(super) kind: Option<Name>,
+    pub(super) metadata: Object<Metadata>,
     spec: Object<Spec>,
     status: Object<Status>,
     /// Of a list.
     #[serde(deserialize_with = "present")]
-    pub items: Option<Items>,
+    pub(super) items: Option<Items>,
     /// Of an event in a watch stream.
     #[serde(rename = "type")]
-    pub event: Option<String>,
+    pub(super) event: Option<Name>,
     /// Of an event in a watch stream.
-    pub object: Option<Box<Object<Document>>>,
+    pub(super) object: Option<Object<Item>>,
+}
+
+impl Document {
+    /// As an object alone.
+    pub(super) fn into_item(self) -> Item {
+        Item {
+            kind: self.kind,
+            metadata: self.metadata,
+            spec: self.spec,
+            status: self.status,
+        }
+    }
+}
+
+/// An object by itself, in a list, or in an event.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Item {
+    /// `kind`
+    pub kind: Option<Name>,
+    /// `metadata`
+    pub metadata: Object<Metadata>,
+    spec: Object<Spec>,
+    status: Object<Status>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
-    namespace: Option<String>,
-    name: Option<String>,
+    namespace: Option<Name>,
+    name: Option<Name>,
     /// `uid`
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// `resourceVersion`: of an object, of a list.
-    pub resource_version: Option<String>,
+    pub resource_version: Option<Name>,
     annotations: Object<Annotations>,
     creation_timestamp: Newest,
     deletion_timestamp: Option<Timestamp>,
     /// `continue`: there is more of the list.
     #[serde(rename = "continue")]
-    pub next_page: Option<String>,
+    pub next_page: Option<Token>,
 }
 
-/// Both hold the UID under which kubelet runs a static pod.
+/// Both hold the UID under which kubelet runs a static pod. Whoever makes a pod
+/// can write anything there.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Annotations {
     #[serde(rename = "kubernetes.io/config.hash")]
-    hash: Option<String>,
+    hash: StaticUid,
     #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
+    mirror: StaticUid,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    node_name: Option<String>,
+    node_name: Option<Name>,
     host_network: Option<bool>,
     termination_grace_period_seconds: Seconds,
-}
-
-/// A number of seconds, or anything else, which is none.
-#[derive(Default, Deserialize)]
-#[serde(from = "serde_json::Value")]
-struct Seconds(Option<u64>);
-
-impl From<serde_json::Value> for Seconds {
-    fn from(value: serde_json::Value) -> Self {
-        Self(value.as_u64())
-    }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
-    phase: Option<String>,
+    phase: Option<Name>,
     #[serde(rename = "podIP")]
-    pod_ip: Option<String>,
+    pod_ip: Option<Address>,
     #[serde(rename = "podIPs")]
-    pod_ips: Option<Vec<PodIp>>,
+    pod_ips: PodIps,
     start_time: Newest,
     conditions: Newest,
     container_statuses: Newest,
@@ -102,10 +155,51 @@ struct Status {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PodIp {
-    ip: Option<String>,
+    ip: Option<Address>,
 }
 
-impl Document {
+/// `podIPs`, as far as they are kept.
+#[derive(Default)]
+struct PodIps(Vec<IpAddr>);
+
+impl<'de> Deserialize<'de> for PodIps {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IpsVisitor;
+
+        impl<'de> Visitor<'de> for IpsVisitor {
+            type Value = PodIps;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of addresses")
+            }
+
+            fn visit_unit<E>(self) -> Result<PodIps, E> {
+                Ok(PodIps::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<PodIps, A::Error> {
+                let mut ips = PodIps::default();
+                while let Some(PodIp { ip }) = seq.next_element()? {
+                    ips.add(ip);
+                }
+                Ok(ips)
+            }
+        }
+
+        deserializer.deserialize_any(IpsVisitor)
+    }
+}
+
+impl PodIps {
+    /// Each once. It is empty until the pod has one.
+    fn add(&mut self, text: Option<Address>) {
+        let parsed = text.and_then(|text| text.0.parse().ok());
+        let is_new = |ip: &IpAddr| self.0.len() < MAX_IPS && !self.0.contains(ip);
+        self.0.extend(parsed.filter(is_new));
+    }
+}
+
+impl Item {
     /// Its metadata alone.
     pub fn metadata(self) -> Metadata {
         self.metadata.0.unwrap_or_default()
@@ -130,19 +224,13 @@ impl Document {
         let spec = self.spec.0.unwrap_or_default();
         let status = self.status.0.unwrap_or_default();
         let metadata = self.metadata.0.unwrap_or_default();
-        let uid = metadata.uid.filter(|uid| !uid.is_empty())?;
+        let text = |name: Option<Name>| name.map(|name| name.0);
+        let uid = metadata.uid.map(|uid| uid.0);
+        let uid = uid.filter(|uid| !uid.is_empty())?;
         let annotations = metadata.annotations.0.unwrap_or_default();
-        let own = [Some(uid.clone()), annotations.hash, annotations.mirror];
-        let listed = status
-            .pod_ips
-            .unwrap_or_default()
-            .into_iter()
-            .map(|each| each.ip);
-        let mut ips: Vec<IpAddr> = Vec::new();
-        for ip in listed.chain([status.pod_ip]).flatten() {
-            // Empty until the pod has one.
-            ips.extend(ip.parse().ok().filter(|ip| !ips.contains(ip)));
-        }
+        let own = [Some(uid.clone()), annotations.hash.0, annotations.mirror.0];
+        let mut ips = status.pod_ips;
+        ips.add(status.pod_ip);
         // A container that kubelet lost sight of has no time of its own end, but
         // that of an earlier run.
         let ended = [
@@ -151,101 +239,169 @@ impl Document {
             status.conditions.0,
         ];
         let ended = ended.into_iter().flatten().max();
-        let has_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let phase = text(status.phase).filter(|phase| PHASES.contains(&phase.as_str()));
+        let has_finished = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
         let pod = Pod {
-            namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
+            namespace: text(metadata.namespace).unwrap_or_default(),
+            name: text(metadata.name).unwrap_or_default(),
             uids: own
                 .into_iter()
                 .flatten()
                 .filter(|uid| !uid.is_empty())
                 .collect(),
-            node: spec.node_name.filter(|node| !node.is_empty()),
+            node: text(spec.node_name).filter(|node| !node.is_empty()),
             host_network: spec.host_network.unwrap_or_default(),
-            phase: status.phase,
+            phase,
             deletion: metadata.deletion_timestamp,
             grace_seconds: spec.termination_grace_period_seconds.0,
             finished: ended.filter(|_| has_finished),
-            ips,
+            ips: ips.0,
         };
         Some((uid, pod))
     }
 }
 
-/// The newest point in time that is anywhere in a value, whatever that is: what
-/// else is in a list must not make it unreadable.
+/// What `status.phase` can be.
+const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+
+/// What can be taken out of any value, whatever that is: what else is there must
+/// not make it unreadable, and is not built.
+trait Pick: Default {
+    fn text(_: &str) -> Self {
+        Self::default()
+    }
+
+    fn number(_: u64) -> Self {
+        Self::default()
+    }
+
+    /// With what another part of the same value has.
+    fn and(self, _: Self) -> Self {
+        Self::default()
+    }
+}
+
+fn pick<'de, D: Deserializer<'de>, T: Pick + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    struct PickVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Pick + Deserialize<'de>> Visitor<'de> for PickVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("anything")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<T, E> {
+            Ok(T::text(text))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<T, A::Error> {
+            let mut picked = T::default();
+            while let Some(next) = seq.next_element()? {
+                picked = picked.and(next);
+            }
+            Ok(picked)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+            let mut picked = T::default();
+            while let Some((_, next)) = map.next_entry::<IgnoredAny, T>()? {
+                picked = picked.and(next);
+            }
+            Ok(picked)
+        }
+
+        fn visit_unit<E>(self) -> Result<T, E> {
+            Ok(T::default())
+        }
+
+        fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+            Ok(T::default())
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<T, E> {
+            Ok(u64::try_from(number).map_or_else(|_| T::default(), T::number))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<T, E> {
+            Ok(T::number(number))
+        }
+
+        fn visit_f64<E>(self, _: f64) -> Result<T, E> {
+            Ok(T::default())
+        }
+    }
+
+    deserializer.deserialize_any(PickVisitor(PhantomData))
+}
+
+/// The newest point in time that is anywhere in a value.
 #[derive(Clone, Copy, Default)]
 struct Newest(Option<Timestamp>);
 
+impl Pick for Newest {
+    fn text(text: &str) -> Self {
+        Self(Timestamp::parse(text))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
 impl<'de> Deserialize<'de> for Newest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NewestVisitor;
+        pick(deserializer)
+    }
+}
 
-        impl<'de> Visitor<'de> for NewestVisitor {
-            type Value = Newest;
+/// A number of seconds, or anything else, which is none.
+#[derive(Default)]
+struct Seconds(Option<u64>);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
+impl Pick for Seconds {
+    fn number(number: u64) -> Self {
+        Self(Some(number))
+    }
+}
 
-            fn visit_str<E>(self, text: &str) -> Result<Newest, E> {
-                Ok(Newest(Timestamp::parse(text)))
-            }
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pick(deserializer)
+    }
+}
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Newest, A::Error> {
-                let mut newest = None;
-                while let Some(next) = seq.next_element::<Newest>()? {
-                    newest = newest.max(next.0);
-                }
-                Ok(Newest(newest))
-            }
+/// A text that is no longer than a UID, or anything else, which is none.
+#[derive(Default)]
+struct StaticUid(Option<String>);
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Newest, A::Error> {
-                let mut newest = None;
-                while let Some((_, next)) = map.next_entry::<IgnoredAny, Newest>()? {
-                    newest = newest.max(next.0);
-                }
-                Ok(Newest(newest))
-            }
+impl Pick for StaticUid {
+    fn text(text: &str) -> Self {
+        Self((text.len() <= MAX_UID).then(|| text.to_owned()))
+    }
+}
 
-            fn visit_unit<E>(self) -> Result<Newest, E> {
-                Ok(Newest(None))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Newest, E> {
-                Ok(Newest(None))
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Newest, E> {
-                Ok(Newest(None))
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Newest, E> {
-                Ok(Newest(None))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Newest, E> {
-                Ok(Newest(None))
-            }
-        }
-
-        deserializer.deserialize_any(NewestVisitor)
+impl<'de> Deserialize<'de> for StaticUid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pick(deserializer)
     }
 }
 
 /// The pods of a list, taken out of each item as it comes.
 #[derive(Default)]
-pub struct Items {
+pub(super) struct Items {
     /// By UID.
-    pub pods: Vec<(String, Pod)>,
+    pub(super) pods: Vec<(String, Pod)>,
     /// Index of the first item that has no UID.
-    pub without_uid: Option<usize>,
+    pub(super) without_uid: Option<usize>,
     /// Kind of the first item that is no pod.
-    pub other_kind: Option<String>,
+    pub(super) other_kind: Option<String>,
     /// The newest time that one of the pods has.
-    pub newest: Option<Timestamp>,
+    pub(super) newest: Option<Timestamp>,
     /// There are more than [`MAX_PODS`], which are not kept.
-    pub too_many: bool,
+    pub(super) too_many: bool,
 }
 
 /// `null` is what Go makes of an empty list; it differs from no list.
@@ -271,7 +427,7 @@ impl<'de> Deserialize<'de> for Items {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
                 let mut items = Items::default();
                 let mut at = 0;
-                while let Some(item) = seq.next_element::<Object<Document>>()? {
+                while let Some(item) = seq.next_element::<Object<Item>>()? {
                     items.take(at, item.0.unwrap_or_default());
                     at += 1;
                     if items.pods.len() > MAX_PODS {
@@ -288,9 +444,14 @@ impl<'de> Deserialize<'de> for Items {
 }
 
 impl Items {
-    fn take(&mut self, at: usize, mut item: Document) {
+    fn take(&mut self, at: usize, mut item: Item) {
         // The items of a PodList have no kind of their own.
-        match item.kind.take().filter(|kind| kind != "Pod") {
+        match item
+            .kind
+            .take()
+            .map(|kind| kind.0)
+            .filter(|kind| kind != "Pod")
+        {
             Some(kind) => self.other_kind = self.other_kind.take().or(Some(kind)),
             None => {
                 self.newest = self.newest.max(item.newest());

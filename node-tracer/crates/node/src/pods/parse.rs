@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     MAX_PODS, MAX_SIZE, PodsError,
-    document::{Document, Items, Metadata, name},
+    document::{Document, Item, Items, Metadata, name},
     object::Object,
 };
 use event::{Pod, clock::Timestamp};
@@ -103,22 +103,24 @@ impl Found<'_> {
             return Err(self.not_pods("a JSON value that is no object"));
         };
         let object = document.object.take();
-        match (document.event.as_deref(), object) {
-            (Some(event), Some(object)) => self.take_event(event, *object),
+        match (&document.event, object) {
+            (Some(event), Some(object)) => self.take_event(&event.0, object),
             _ if document.items.is_some() => {
-                self.take_list(document.kind, document.metadata, document.items)
+                let kind = document.kind.map(|kind| kind.0);
+                self.take_list(kind, document.metadata, document.items)
             }
-            _ => self.put(document),
+            _ => self.put(document.into_item()),
         }
     }
 
-    fn take_event(&mut self, event: &str, object: Object<Document>) -> Result<(), PodsError> {
+    fn take_event(&mut self, event: &str, object: Object<Item>) -> Result<(), PodsError> {
         let object = object.0.unwrap_or_default();
         match event {
             "ADDED" | "MODIFIED" => self.put(object),
             "DELETED" => {
                 self.newest = self.newest.max(object.newest());
-                self.pods.remove(&object.metadata().uid.unwrap_or_default());
+                let uid = object.metadata().uid.unwrap_or_default();
+                self.pods.remove(&uid.0);
                 Ok(())
             }
             "BOOKMARK" => Ok(()),
@@ -136,7 +138,7 @@ impl Found<'_> {
             return Err(self.not_pods(&format!("a {}", name(&kind))));
         }
         let metadata = metadata.0.unwrap_or_default();
-        if metadata.next_page.is_some_and(|token| !token.is_empty()) {
+        if metadata.next_page.is_some_and(|token| !token.0.is_empty()) {
             return Err(PodsError::Partial {
                 from: self.from.to_owned(),
             });
@@ -159,8 +161,8 @@ impl Found<'_> {
         Ok(())
     }
 
-    fn put(&mut self, document: Document) -> Result<(), PodsError> {
-        match document.kind.as_deref() {
+    fn put(&mut self, item: Item) -> Result<(), PodsError> {
+        match item.kind.as_ref().map(|kind| kind.0.as_str()) {
             Some("Pod") => {}
             Some(kind @ ("List" | "PodList")) => {
                 return Err(self.not_pods(&format!("a {kind} without items")));
@@ -168,8 +170,8 @@ impl Found<'_> {
             Some(kind) => return Err(self.not_pods(&format!("a {}", name(kind)))),
             None => return Err(self.not_pods("an object without kind and items")),
         }
-        self.newest = self.newest.max(document.newest());
-        let Some((uid, pod)) = document.pod() else {
+        self.newest = self.newest.max(item.newest());
+        let Some((uid, pod)) = item.pod() else {
             return Err(self.not_pods("a Pod without metadata.uid"));
         };
         self.pods.insert(uid, pod);

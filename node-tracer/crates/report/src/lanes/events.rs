@@ -114,6 +114,7 @@ impl Lanes {
             } => self.reservation(*address, holder.as_ref(), time),
             What::StoreListed { store } => self.store(store, time),
             What::PodsListed { source, pods, .. } => self.listed(source, pods, time),
+            What::PodChanged { pod } => self.terminates(pod, time),
             What::PodDeleted { pod } => self.mark_pod(pod, time, MarkKind::PodDeleted, ""),
             What::AttachmentsListed { attachments, .. } => {
                 for each in attachments {

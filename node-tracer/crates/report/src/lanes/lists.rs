@@ -70,20 +70,25 @@ impl Lanes {
     /// Pods, as they are listed.
     pub fn listed(&mut self, source: &str, pods: &[Pod], time: Timestamp) {
         self.pods = Some(source.to_owned());
-        for pod in pods.iter().filter(|pod| pod.deletion.is_some()) {
-            for uid in &pod.uids {
-                let pod = PodRef {
-                    namespace: Some(pod.namespace.clone()),
-                    name: Some(pod.name.clone()),
-                    uid: Some(uid.clone()),
-                };
-                for serial in self.of_pod(&pod) {
-                    if let Some(lane) = self.lanes.get_mut(&serial)
-                        && lane.terminating.is_none()
-                    {
-                        lane.terminating = Some(time);
-                        lane.mark(time, MarkKind::Terminating, "");
-                    }
+        for pod in pods {
+            self.terminates(pod, time);
+        }
+    }
+
+    /// Marks the lanes of a pod that is on its way out.
+    pub fn terminates(&mut self, pod: &Pod, time: Timestamp) {
+        for uid in pod.uids.iter().filter(|_| pod.deletion.is_some()) {
+            let pod = PodRef {
+                namespace: Some(pod.namespace.clone()),
+                name: Some(pod.name.clone()),
+                uid: Some(uid.clone()),
+            };
+            for serial in self.of_pod(&pod) {
+                if let Some(lane) = self.lanes.get_mut(&serial)
+                    && lane.terminating.is_none()
+                {
+                    lane.terminating = Some(time);
+                    lane.mark(time, MarkKind::Terminating, "");
                 }
             }
         }

@@ -235,6 +235,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::CniStarted { .. }
         | What::Reservation { .. }
         | What::PodsListed { .. }
+        | What::PodChanged { .. }
         | What::SandboxesListed { .. }
         | What::ContainersListed { .. }
         | What::AttachmentsListed { .. }

@@ -21,10 +21,7 @@ impl Failed<'_> {
         let netns = netns.and_then(|each| view.model.netns.get(each.netns?));
         Finding {
             rule: Rule::AddFailed,
-            severity: match failing.times {
-                times if times >= MANY && !self.is_starting() => Severity::Critical,
-                _ => Severity::Warning,
-            },
+            severity: self.severity(),
             id: finding_id(&view.settings.boot_id, Rule::AddFailed, &self.calls.id()),
             since: failing.since,
             title: format!("{} gets no network: {}", self.pod.label(), self.why(view)),
@@ -46,6 +43,13 @@ impl Failed<'_> {
                 error: failing.end.error.clone(),
                 ..Detail::default()
             },
+        }
+    }
+
+    pub(super) fn severity(&self) -> Severity {
+        match self.failing.times {
+            times if times >= MANY && !self.is_starting() => Severity::Critical,
+            _ => Severity::Warning,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::testing::Node;
 use event::{
-    CniCall, CniResult, Event, What,
+    CniCall, CniResult, Event, Pod, What,
     finding::{Finding, Rule, Severity, State},
     testing::*,
 };
@@ -322,4 +322,78 @@ fn a_daemon_that_starts_with_its_node_is_given_time() {
     assert_eq!(early.severity, Severity::Warning);
     let late = at_end(&tries(&[10, 30, 50, 310]), 311).unwrap();
     assert_eq!(late.severity, Severity::Critical);
+}
+
+/// Pod `i` of a namespace gets no network, and is gone at once.
+fn short_lived(seconds: i64, i: i64, namespace: &str) -> Vec<Event> {
+    let uid = format!("{i:08}-0000-4000-8000-000000000000");
+    let name = format!("{namespace}-{i}");
+    let of = |command| {
+        let mut call = call(
+            command,
+            &format!("sandbox-{i}"),
+            300 + i as u32,
+            &uid,
+            &name,
+        );
+        if let Some(pod) = &mut call.pod {
+            pod.namespace = Some(namespace.to_owned());
+        }
+        call
+    };
+    let listed_pod = Pod {
+        namespace: namespace.to_owned(),
+        ..pod(&name, &uid, &[])
+    };
+    vec![
+        at(
+            seconds,
+            What::PodChanged {
+                pod: Box::new(listed_pod),
+            },
+        ),
+        calls(seconds, of("ADD")),
+        failed(seconds, of("ADD"), "boom"),
+    ]
+}
+
+#[test]
+fn pods_that_fail_in_a_crowd_are_one_finding_and_others_keep_theirs() {
+    let mut node = Node::of(&[host(0), listed(0, &[])]);
+    for i in 0..100 {
+        node.tell_all(&short_lived(10, i, "flood"));
+    }
+    node.tell_all(&short_lived(11, 200, "shop"));
+    let told: Vec<Finding> = node
+        .tick(12)
+        .into_iter()
+        .map(|(finding, _)| finding)
+        .collect();
+    let of = |rule: Rule, part: &str| {
+        let all = told.iter().filter(|finding| finding.rule == rule);
+        all.filter(|finding| finding.title.contains(part)).count()
+    };
+    assert_eq!(of(FAILED, "flood/flood-"), 16);
+    assert_eq!(of(FAILED, "84 more pods of flood get no network"), 1);
+    assert_eq!(of(FAILED, "shop/shop-200"), 1);
+    assert_eq!(of(Rule::SandboxCreateFailed, "flood/flood-"), 16);
+}
+
+#[test]
+fn pods_that_fail_and_go_without_end_are_told_a_few_times() {
+    let mut node = Node::of(&[host(0), listed(0, &[])]);
+    let mut told = 0;
+    for i in 0..600 {
+        let seconds = 10 + i / 5;
+        let events = short_lived(seconds, i, "flood");
+        let gone = match &events[0].what {
+            What::PodChanged { pod } => crate::model::pods::reference(pod),
+            other => panic!("{other:?}"),
+        };
+        node.tell_all(&events);
+        told += node.tick(seconds).len();
+        node.tell(at(seconds, What::PodDeleted { pod: gone }));
+        told += node.tick(seconds).len();
+    }
+    assert!(told < 120, "{told} changes of findings in two minutes");
 }

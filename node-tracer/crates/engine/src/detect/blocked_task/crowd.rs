@@ -178,7 +178,7 @@ fn example(task: &Task) -> Holder {
 }
 
 /// A number that does not change with each task: a large one has two digits.
-fn number(count: u64) -> String {
+pub(in crate::detect) fn number(count: u64) -> String {
     if count < EXACT {
         return count.to_string();
     }

@@ -162,3 +162,36 @@ fn a_static_pod_outlives_its_mirror() {
     let gone = pods(&[(10, &[of(&[HASH])]), (20, &[])]);
     assert_eq!(gone.standing(HASH, s(0)), Standing::Gone(s(20)));
 }
+
+#[test]
+fn a_pod_that_changes_is_so_now_and_shows_nothing_of_others() {
+    let (a, b) = (pod("a", OLD, &[]), pod("b", NEW, &[]));
+    let mut pods = pods(&[(10, &[a, b])]);
+    let going = Pod {
+        deletion: Some(s(40)),
+        ..pod("a", OLD, &[])
+    };
+    assert!(pods.changed(&going));
+    assert!(!pods.changed(&going), "as it was");
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Terminating(s(40)));
+    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
+    assert_eq!(pods.standing(OTHER, s(20)), Standing::Unknown);
+    assert_eq!(pods.list().unwrap().pods().len(), 2);
+    assert!(!Pods::default().changed(&going), "of no list");
+}
+
+#[test]
+fn pods_that_come_and_go_do_not_make_the_list_longer() {
+    let mut pods = pods(&[(10, &[pod("a", OLD, &[])])]);
+    for i in 0..100 {
+        let one = pod("x", &format!("{i}-x"), &[]);
+        assert!(pods.changed(&one));
+        assert!(pods.deleted(&reference(&one), s(20 + i)));
+        assert_eq!(
+            pods.standing(&format!("{i}-x"), s(0)),
+            Standing::Gone(s(20 + i))
+        );
+        assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+        assert_eq!(pods.list().unwrap().pods().len(), 1);
+    }
+}

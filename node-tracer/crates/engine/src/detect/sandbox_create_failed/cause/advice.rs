@@ -162,7 +162,7 @@ impl Cause {
     }
 
     /// After `POD does not start: `.
-    pub(in crate::detect::sandbox_create_failed) fn clause(self) -> &'static str {
+    pub(in crate::detect) fn clause(self) -> &'static str {
         match self {
             Self::AddressInUse => "the address that it should get is in use",
             Self::RangeExhausted => "the node has no address left for it",
