@@ -258,6 +258,14 @@ pub(crate) fn owner_of(task: u64, mnt_inum: u32) -> Owner {
     }
 }
 
+/// The same, by the mount namespace that the task is in.
+#[inline(always)]
+pub(crate) fn owner_of_task(task: u64) -> Owner {
+    let nsproxy: u64 = load(task, offset!(task_nsproxy));
+    let mnt: u64 = load(nsproxy, offset!(nsproxy_mnt_ns));
+    owner_of(task, load(mnt, offset!(mnt_ns_inum)))
+}
+
 /// PID namespaces in one another (`MAX_PID_NS_LEVEL`).
 const PID_LEVELS: u32 = 32;
 

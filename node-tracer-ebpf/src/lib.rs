@@ -28,7 +28,7 @@ pub mod map {
     /// The same for untrusted callers.
     pub const CNI_STRANGERS: &str = "CNI_STRANGERS";
     /// How many entries of [`BLOCKED`] each crowd has
-    /// ([`record::Blocked::crowd`](crate::record::Blocked)).
+    /// ([`record::Owner::crowd`](crate::record::Owner::crowd)).
     pub const CROWDS: &str = "CROWDS";
     /// Arguments that a return probe will want.
     pub const ARGUMENTS: &str = "ARGUMENTS";

@@ -44,7 +44,7 @@ pub mod kind {
     /// [`CniExitRecord`](super::CniExitRecord): what lies in the pipes of a
     /// plugin that runs.
     pub const CNI_PEEK: u32 = 16;
-    /// [`TaskRecord`](super::TaskRecord): a task was chosen to be killed, as
+    /// [`VictimRecord`](super::VictimRecord): a task was chosen to be killed, as
     /// memory is short. Of some kernels only its `tid` is set.
     pub const OOM_VICTIM: u32 = 17;
     /// [`WalkDevice`](super::WalkDevice) of the walk, of the namespace last
@@ -90,10 +90,13 @@ pub mod lost {
     /// A change of a namespace was not told, as its owner has had as many
     /// records as it may. The tracer looks for it by other means.
     pub const WITHHELD: u32 = 6;
+    /// A task that was chosen to be killed was not told, as its owner has had
+    /// as many records as it may. The tracer tells how many.
+    pub const VICTIM_WITHHELD: u32 = 7;
     /// How many causes there are.
-    pub const CAUSES: u32 = 7;
+    pub const CAUSES: u32 = 8;
     /// Those that the tracer makes up for.
-    pub const MADE_UP_FOR: [u32; 2] = [CROWD_FULL, WITHHELD];
+    pub const MADE_UP_FOR: [u32; 3] = [CROWD_FULL, WITHHELD, VICTIM_WITHHELD];
     /// The causes' names in reports, by index.
     pub const NAMES: [&str; CAUSES as usize] = [
         "ring-buffer-full",
@@ -103,6 +106,7 @@ pub mod lost {
         "cni-environment-truncated",
         "blocked-crowd-full",
         "changes-withheld",
+        "oom-kills-withheld",
     ];
 }
 
@@ -158,6 +162,38 @@ pub mod owner {
     pub const PROCESSES: u32 = 3;
 }
 
+impl Owner {
+    /// The kernel's threads, and root outside of all containers.
+    pub const HOST: Self = Self {
+        kind: owner::USER,
+        id: 0,
+    };
+
+    /// The index in [`map::CROWDS`](crate::map::CROWDS) at which its blocked
+    /// tasks are counted, 0 if they are not: any number that is another's with
+    /// another owner most of the time, and that nobody can tell beforehand.
+    /// Users have the first half, so that they share none with a container.
+    #[inline(always)]
+    pub const fn crowd(self, seed: u32) -> u32 {
+        let Self { kind, id } = self;
+        if kind == owner::USER && id == 0 {
+            return 0;
+        }
+        let mut mixed = id ^ kind << 30 ^ seed;
+        mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);
+        mixed = (mixed ^ mixed >> 16).wrapping_mul(0xc2b2_ae35);
+        let half = if kind == owner::USER { 0 } else { CROWDS / 2 };
+        half + 1 + (mixed ^ mixed >> 16) % (CROWDS / 2 - 1)
+    }
+}
+
+/// The index in [`map::CROWDS`](crate::map::CROWDS) at which all crowds of a
+/// crowd's half are counted.
+#[inline(always)]
+pub const fn all_crowds(crowd: u32) -> u32 {
+    crowd & CROWDS / 2
+}
+
 /// Value of [`map::CALLERS`](crate::map::CALLERS). Counts only rise.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,6 +243,9 @@ pub const CALLS_A_SECOND: u32 = 16;
 /// Records of the changes of one network namespace that are handed over, a
 /// second.
 pub const CHANGES_A_SECOND: u32 = 256;
+/// Tasks of one owner that were chosen to be killed and are handed over, a
+/// second.
+pub const VICTIMS_A_SECOND: u32 = 256;
 /// Owners whose calls are counted apart.
 pub const MAX_CALLERS: u32 = 256;
 
@@ -352,10 +391,21 @@ pub struct UnblockedRecord {
     pub since: u64,
     /// The task that was stuck.
     pub task: Task,
-    /// Whose it is: see [`Blocked::crowd`].
-    pub crowd: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Who answers for it.
+    pub owner: Owner,
+}
+
+/// See [`kind::OOM_VICTIM`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VictimRecord {
+    /// First.
+    pub header: Header,
+    /// The task.
+    pub task: Task,
+    /// Who answers for it; of some kernels, who answers for the task that
+    /// wanted the memory.
+    pub owner: Owner,
 }
 
 /// See [`kind::CNI_EXEC`]. The record ends after `env_len` bytes of `env`.
@@ -427,7 +477,9 @@ pub struct TaskRow {
     /// The CPU that it last ran on, whose clock `exec_start` is by; `u32::MAX`
     /// if not known.
     pub cpu: u32,
-    /// Whose it is: see [`Blocked::crowd`].
+    /// Of one that is blocked: who answers for it.
+    pub owner: Owner,
+    /// The same as in [`Blocked::crowd`].
     pub crowd: u32,
     /// Zero.
     pub pad: u32,
@@ -441,20 +493,24 @@ pub struct Blocked {
     pub since: u64,
     /// 1 once the tracer has reported it; set by the tracer.
     pub reported: u32,
-    /// Whose it is: the index in [`map::CROWDS`](crate::map::CROWDS) at which
-    /// it is counted; 0 for the kernel's and the host's own, which have no
+    /// The index in [`map::CROWDS`](crate::map::CROWDS) at which it is counted
+    /// ([`Owner::crowd`]); 0 for the kernel's and the host's own, which have no
     /// budget.
     pub crowd: u32,
+    /// Who answers for it.
+    pub owner: Owner,
 }
 
-/// Crowds that are told apart, and at 0 all of them together.
-pub const CROWDS: u32 = 1024;
+/// Crowds that are told apart, those of users in the first half; at the
+/// beginning of each half ([`all_crowds`]) all of that together.
+pub const CROWDS: u32 = 2048;
 /// Entries of [`map::BLOCKED`](crate::map::BLOCKED).
 pub const MAX_BLOCKED: u32 = 16_384;
 /// Entries that one crowd may have.
 pub const MAX_OF_CROWD: i64 = 512;
-/// Entries that all crowds together may have. The rest is the host's own.
-pub const MAX_OF_CROWDS: i64 = 12_288;
+/// Entries that all crowds of users together may have, and those of containers.
+/// The rest is the host's own.
+pub const MAX_OF_CROWDS: i64 = 6_144;
 
 /// Value of [`map::WALK_REQUEST`](crate::map::WALK_REQUEST): what the
 /// iterators are to look at.
@@ -538,13 +594,14 @@ plain! {
     TaskRecord: 16 + 56,
     AddressRecord: 16 + 32 + 16 + 16 + 16 + 8,
     UnblockedRecord: 16 + 8 + 56 + 8,
+    VictimRecord: 16 + 56 + 8,
     CniExecRecord: 16 + 56 + 56 + 8 + PATH_LEN + 8 + ENV_LEN,
     Owner: 8,
     Calls: 8 + 8 + 8 + 8 + 8 + 56,
     CniExitRecord: 16 + 8 + 8 + 16,
     PageProbe: 8 + 16 + 32 + 8 + 16,
-    TaskRow: 56 + 24 + 16 + 8,
-    Blocked: 16,
+    TaskRow: 56 + 24 + 16 + 16,
+    Blocked: 24,
     WalkDevice: 16 + 8 + 16 + 16,
     WalkAddress: 16 + 16 + 8,
     WalkRequest: 8 + 8 + 8 * 4,
@@ -583,6 +640,19 @@ mod tests {
         assert_eq!(core::mem::offset_of!(AddressRecord, ifindex), 96);
         assert_eq!(core::mem::offset_of!(CniExecRecord, env), CNI_EXEC_FIXED);
         assert_eq!(core::mem::offset_of!(TaskRow, state), 80);
+    }
+
+    #[test]
+    fn users_share_no_crowd_with_containers_and_the_host_is_in_none() {
+        let crowd = |kind, id| Owner { kind, id }.crowd(0x1234_5678);
+        for id in 1..100_000 {
+            let (user, container) = (crowd(owner::USER, id), crowd(owner::CONTAINER, id));
+            assert!(
+                (1..CROWDS / 2).contains(&user) && (CROWDS / 2 + 1..CROWDS).contains(&container)
+            );
+            assert_eq!((all_crowds(user), all_crowds(container)), (0, CROWDS / 2));
+        }
+        assert_eq!(Owner::HOST.crowd(7), 0);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(crate) const CALLS: &str = "flood-calls";
 pub(crate) const IMPOSTORS: &str = "flood-impostors";
 pub(crate) const VFORK: &str = "flood-vfork";
 pub(crate) const READERS: &str = "flood-readers";
+pub(crate) const EXECS: &str = "flood-execs";
 
 /// For all of it to have begun.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -64,6 +65,20 @@ impl Flood {
     pub fn stuck_readers(user: u32, count: u32, volume: &HangFs) -> anyhow::Result<Self> {
         let file = volume.file().display().to_string();
         Self::start(READERS, &[user.to_string(), count.to_string(), file])
+    }
+
+    /// Processes of a user that sleep in state D for so long: each executes a
+    /// program, and waits for a thread that is traced and not waited for. So
+    /// many new ones ten times a second. Back when the first are there.
+    pub fn stream_of_execs(user: u32, each: u32, life: Duration) -> anyhow::Result<Self> {
+        let numbers = [user.to_string(), each.to_string()];
+        let life = life.as_millis().to_string();
+        Self::start(EXECS, &[numbers.as_slice(), &[life]].concat())
+    }
+
+    /// One such process of root's in mounts of its own, as a container has.
+    pub fn container_exec() -> anyhow::Result<Self> {
+        Self::start(EXECS, &["0", "1", "0"].map(String::from))
     }
 
     fn start(role: &str, arguments: &[String]) -> anyhow::Result<Self> {
@@ -284,6 +299,83 @@ pub(crate) fn read_and_be_killed(user: u32, count: u32, file: &Path) -> anyhow::
     readers.kill();
     readers.wait_for('D')?;
     until_the_end()
+}
+
+/// The helper of [`Flood::stream_of_execs`] and [`Flood::container_exec`].
+pub(crate) fn execute_without_end(user: u32, each: u32, life: Duration) -> anyhow::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    if life.is_zero() {
+        // SAFETY: unshare takes numbers.
+        let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+        anyhow::ensure!(unshared, std::io::Error::last_os_error());
+        return batch(each)?.until_the_end();
+    }
+    become_user(user)?;
+    println!("all");
+    // Who makes a batch traces its threads, and lets them go when it ends.
+    let mut batches = Vec::new();
+    let mut ended = false;
+    while !ended {
+        let batch = Children::fork(1, || {
+            let _ = crate::syscall::set_parent_death_signal(libc::SIGKILL);
+            if let Ok(Batch(sleepers)) = batch(each) {
+                std::thread::sleep(life);
+                sleepers.kill();
+            }
+            // Whoever adopts them reaps them.
+            std::process::exit(0)
+        })?;
+        batches.push(batch);
+        let mut stdin = libc::pollfd {
+            fd: libc::STDIN_FILENO,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, as said.
+        ended = unsafe { libc::poll(&raw mut stdin, 1, PAUSE.as_millis() as libc::c_int) } != 0;
+        let full = life.as_millis() / PAUSE.as_millis() + 20;
+        if batches.len() as u128 > full {
+            drop(batches.remove(0));
+        }
+    }
+    Ok(())
+}
+
+/// Processes that sleep in state D until they are killed.
+struct Batch(Children);
+
+fn batch(count: u32) -> anyhow::Result<Batch> {
+    Ok(Batch(Children::fork(count, || execute_beside_a_thread())?))
+}
+
+impl Batch {
+    fn until_the_end(self) -> anyhow::Result<()> {
+        self.0.wait_for('D')?;
+        let ended = until_the_end();
+        self.0.kill();
+        // Its parent ends without having waited: dropping would wait for the
+        // threads, too.
+        std::mem::forget(self);
+        ended
+    }
+}
+
+/// Sleeps until its parent waits for the thread that execve(2) ends.
+fn execute_beside_a_thread() -> ! {
+    let _ = crate::syscall::set_parent_death_signal(libc::SIGKILL);
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: this request takes nothing.
+        let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+        let _ = say.send(traced);
+        loop {
+            // SAFETY: pause takes nothing.
+            unsafe { libc::pause() };
+        }
+    });
+    let _ = said.recv();
+    let _ = Command::new("/bin/true").exec();
+    std::process::exit(1)
 }
 
 /// Children of this process, which has one thread. Dropping it reaps them.

@@ -100,6 +100,10 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (flood::READERS, [user, count, file]) => {
             flood::read_and_be_killed(user.parse()?, count.parse()?, Path::new(file))
         }
+        (flood::EXECS, [user, each, life]) => {
+            let life = Duration::from_millis(life.parse()?);
+            flood::execute_without_end(user.parse()?, each.parse()?, life)
+        }
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {

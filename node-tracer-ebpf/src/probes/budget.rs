@@ -1,16 +1,19 @@
-//! Who may have how many records of changes to network namespaces.
+//! Who may have how many records of changes to network namespaces, and of tasks
+//! that are killed.
 //!
 //! Every user, and root in every container, can make user namespaces, network
 //! namespaces in these, and addresses in those, without end. They make no
 //! records: the tracer finds them when it looks at the kernel's list, which it
 //! does whenever a CNI plugin is called, too. In a network namespace of the
 //! host's own users a pod can be allowed to change addresses: each such
-//! namespace has a budget, and the tracer looks for what is beyond.
+//! namespace has a budget, and the tracer looks for what is beyond. Who may
+//! limit the memory of its own tasks can have as many of them killed as it
+//! likes; each owner has a budget for these, and what is beyond is a number.
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use node_tracer_ebpf::{
     layout::{ABSENT, INITIAL_USER_NS},
-    record::{CHANGES_A_SECOND, Net, lost},
+    record::{CHANGES_A_SECOND, Net, Owner, VICTIMS_A_SECOND, lost},
 };
 
 use crate::kernel::{count_lost, describe_net, load, net_of_task, now, offset, setting};
@@ -27,7 +30,7 @@ struct Window {
     told: u64,
 }
 
-/// By the address of a `struct net`.
+/// By the address of a `struct net`, or by [`Owner`].
 #[map]
 static WINDOWS: LruHashMap<u64, Window> = LruHashMap::with_max_entries(8192, 0);
 
@@ -43,7 +46,7 @@ fn is_users(net: &Net) -> bool {
 }
 
 #[inline(always)]
-fn has_room(key: u64) -> bool {
+fn has_room(key: u64, most: u32, beyond: u32) -> bool {
     let time = now();
     let Some(window) = WINDOWS.get_ptr_mut(key) else {
         let first = Window {
@@ -62,11 +65,25 @@ fn has_room(key: u64) -> bool {
         window.told = 0;
     }
     window.told += 1;
-    if window.told > u64::from(CHANGES_A_SECOND) {
-        count_lost(lost::WITHHELD);
+    if window.told > u64::from(most) {
+        count_lost(beyond);
         return false;
     }
     true
+}
+
+/// Whether one more change of this namespace is told.
+#[inline(always)]
+fn tells_change_of(net: u64) -> bool {
+    has_room(net, CHANGES_A_SECOND, lost::WITHHELD)
+}
+
+/// Whether it is told that a task of this owner is killed.
+#[inline(always)]
+pub(super) fn tells_victim_of(Owner { kind, id }: Owner) -> bool {
+    // No kernel address is as small.
+    let key = u64::from(kind) << 32 | u64::from(id);
+    has_room(key, VICTIMS_A_SECOND, lost::VICTIM_WITHHELD)
 }
 
 /// Whether it is told that a namespace was made or has ended.
@@ -79,7 +96,8 @@ pub(super) fn tells_namespace(net: &Net) -> bool {
 #[inline(always)]
 pub(super) fn with_told_address(net: u64) -> Option<Net> {
     let net = describe_net(net);
-    let told = !is_users(&net) && (net.inum == setting!(host_netns) || has_room(net.address));
+    let told =
+        !is_users(&net) && (net.inum == setting!(host_netns) || tells_change_of(net.address));
     told.then_some(net)
 }
 
@@ -98,5 +116,5 @@ pub(super) fn tells_change_by(task: u64) -> bool {
         }
     }
     let net = net_of_task(task);
-    load::<u32>(net, offset!(net_inum)) == setting!(host_netns) || has_room(net)
+    load::<u32>(net, offset!(net_inum)) == setting!(host_netns) || tells_change_of(net)
 }

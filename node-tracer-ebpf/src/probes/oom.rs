@@ -5,9 +5,10 @@
 //! ID as large as an address: which of the two it is shows in the value.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
-use node_tracer_ebpf::record::{COMM_LEN, Task, TaskRecord, kind};
+use node_tracer_ebpf::record::{COMM_LEN, Owner, Task, VictimRecord, kind};
 
-use crate::kernel::{describe_task, emit, header};
+use super::budget::tells_victim_of;
+use crate::kernel::{current, describe_task, emit, header, owner_of_task};
 
 /// `PID_MAX_LIMIT`
 const MAX_PID: u64 = 1 << 22;
@@ -17,7 +18,12 @@ fn oom_victim(ctx: RawTracePointContext) -> i32 {
     let victim: u64 = ctx.arg(0);
     // The ID is an int: of the register only its half counts.
     let id = victim & 0xffff_ffff;
-    let task = if victim >> 32 == 0 && id <= MAX_PID {
+    let is_id = victim >> 32 == 0 && id <= MAX_PID;
+    let owner = owner_of_task(if is_id { current() } else { victim });
+    if owner != Owner::HOST && !tells_victim_of(owner) {
+        return 0;
+    }
+    let task = if is_id {
         Task {
             tid: id as u32,
             tgid: 0,
@@ -33,9 +39,10 @@ fn oom_victim(ctx: RawTracePointContext) -> i32 {
     } else {
         describe_task(victim)
     };
-    emit(&TaskRecord {
+    emit(&VictimRecord {
         header: header(kind::OOM_VICTIM),
         task,
+        owner,
     });
     0
 }

@@ -8,8 +8,9 @@
 //!
 //! The table has room for the kernel's threads and the host's own programs
 //! whatever others do: each other user and each container is one of a crowd
-//! that may have so many entries and no more. That one of them was left out is
-//! counted, and has the tracer look at all tasks.
+//! that may have so many entries and no more, and so are all users together and
+//! all containers. That one of them was left out is counted, and has the tracer
+//! look at all tasks.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -24,13 +25,13 @@ use node_tracer_ebpf::{
     layout::ABSENT,
     record::{
         Blocked, CROWDS as MAX_CROWDS, MAX_BLOCKED, MAX_OF_CROWD, MAX_OF_CROWDS, Owner,
-        STACK_FRAMES, TaskRow, UnblockedRecord, WalkRequest, kind, lost, owner,
+        STACK_FRAMES, TaskRow, UnblockedRecord, WalkRequest, all_crowds, kind, lost,
     },
 };
 
 use crate::kernel::{
-    TASK_UNINTERRUPTIBLE, add, count_lost, describe_task, direct, emit, header, is_home, load,
-    net_of_task, now, offset, owner_of, setting,
+    TASK_UNINTERRUPTIBLE, add, count_lost, describe_task, direct, emit, header, load, net_of_task,
+    now, offset, owner_of_task, setting,
 };
 
 /// By thread ID. On a full table the stall is counted as lost.
@@ -43,7 +44,7 @@ static BLOCKED: HashMap<u32, Blocked> = HashMap::with_max_entries(MAX_BLOCKED, 0
 static ASLEEP: Array<i64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
-/// Entries of each crowd; at 0 those of all crowds.
+/// Entries of each crowd; at the beginning of each half those of all its crowds.
 #[map]
 static CROWDS: Array<i64> = Array::with_max_entries(MAX_CROWDS, BPF_F_MMAPABLE);
 
@@ -64,10 +65,12 @@ fn is_blocked(state: u32) -> bool {
 
 #[inline(always)]
 fn goes_to_sleep(tid: u32, task: u64) {
+    let owner = who_sleeps(task);
     let mut entry = Blocked {
         since: now(),
         reported: 0,
-        crowd: crowd_of(task),
+        crowd: owner.crowd(setting!(crowd_seed)),
+        owner,
     };
     let room = has_room(entry.crowd);
     if room && begins(tid, &entry) {
@@ -97,27 +100,14 @@ fn goes_to_sleep(tid: u32, task: u64) {
 /// `PF_KTHREAD`
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// Where a task is counted: see [`Blocked::crowd`].
+/// Who answers for a task that sleeps.
 #[inline(always)]
-fn crowd_of(task: u64) -> u32 {
+fn who_sleeps(task: u64) -> Owner {
     if offset!(task_flags) != ABSENT && load::<u32>(task, offset!(task_flags)) & KERNEL_THREAD != 0
     {
-        return 0;
+        return Owner::HOST;
     }
-    let nsproxy: u64 = load(task, offset!(task_nsproxy));
-    let mnt: u64 = load(nsproxy, offset!(nsproxy_mnt_ns));
-    let mnt_inum = load(mnt, offset!(mnt_ns_inum));
-    let Owner { kind, id } = owner_of(task, mnt_inum);
-    if kind == owner::USER && id == 0 && is_home(mnt_inum) {
-        return 0;
-    }
-    // Any number that is another's with another owner most of the time, and
-    // that nobody can tell beforehand.
-    let mut mixed = id ^ kind << 30 ^ setting!(crowd_seed);
-    for factor in [0x85eb_ca6b, 0xc2b2_ae35] {
-        mixed = (mixed ^ mixed >> 16).wrapping_mul(factor);
-    }
-    1 + (mixed ^ mixed >> 16) % (MAX_CROWDS - 1)
+    owner_of_task(task)
 }
 
 #[inline(always)]
@@ -129,7 +119,7 @@ fn has_room(crowd: u32) -> bool {
             // SAFETY: the map's own value.
             .map_or(0, |entries| unsafe { entries.read_volatile() })
     };
-    crowd == 0 || entries(crowd) < MAX_OF_CROWD && entries(0) < MAX_OF_CROWDS
+    crowd == 0 || entries(crowd) < MAX_OF_CROWD && entries(all_crowds(crowd)) < MAX_OF_CROWDS
 }
 
 /// Writes down a task that has no entry.
@@ -160,7 +150,7 @@ fn count(crowd: u32, entries: i64) {
     change(ASLEEP.get_ptr_mut(0));
     if crowd != 0 {
         change(CROWDS.get_ptr_mut(crowd));
-        change(CROWDS.get_ptr_mut(0));
+        change(CROWDS.get_ptr_mut(all_crowds(crowd)));
     }
 }
 
@@ -182,6 +172,7 @@ fn sleeps_no_more(tid: u32, task: u64) {
         since,
         reported,
         crowd,
+        owner,
     } = unsafe { *entry };
     // Struck out by the tracer, which has told the end then; or busy, and this
     // comes again with the next switch.
@@ -194,8 +185,7 @@ fn sleeps_no_more(tid: u32, task: u64) {
             header: header(kind::TASK_UNBLOCKED),
             since,
             task: describe_task(task),
-            crowd,
-            pad: 0,
+            owner,
         });
     }
 }
@@ -320,9 +310,14 @@ extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
         } else {
             load(address, offset!(task_cpu))
         },
-        crowd: if blocked { crowd_of(address) } else { 0 },
+        owner: Owner::HOST,
+        crowd: 0,
         pad: 0,
     };
+    if blocked {
+        row.owner = who_sleeps(address);
+        row.crowd = row.owner.crowd(setting!(crowd_seed));
+    }
     const STACK_BYTES: u32 = (STACK_FRAMES * 8) as u32;
     if blocked {
         // SAFETY: the buffer is as long as said; the task is held by the

@@ -192,6 +192,16 @@ fn of_logs() -> Vec<Event> {
         ),
         at(
             3,
+            What::TasksOomKilled {
+                uid: Some(1000),
+                task: Some(task(7, "sh")),
+                count: 4_984,
+                total: 5_000,
+                since: s(2),
+            },
+        ),
+        at(
+            3,
             What::UntrustedNetns {
                 uid: Some(1000),
                 count: 18_976,
@@ -204,6 +214,7 @@ fn of_logs() -> Vec<Event> {
                 pod_uid: Some(OLD.into()),
                 uid: Some(1000),
                 count: 2_984,
+                at_least: true,
                 ended: 16,
                 since: s(2),
                 examples: vec![task(7, "sh")],
@@ -338,6 +349,7 @@ fn kind(what: &What) -> usize {
         What::UntrustedCalls { .. } => 37,
         What::TasksBlocked { .. } => 38,
         What::UntrustedNetns { .. } => 39,
+        What::TasksOomKilled { .. } => 40,
     }
 }
 

@@ -310,6 +310,7 @@ impl Model {
                 pod_uid,
                 uid,
                 count,
+                at_least,
                 ended: _,
                 since,
                 examples,
@@ -318,6 +319,7 @@ impl Model {
                     pod_uid: pod_uid.clone(),
                     uid: *uid,
                     count: *count,
+                    at_least: *at_least,
                     since: *since,
                     examples: examples.clone(),
                 };
@@ -419,6 +421,8 @@ impl Model {
             }
             // Nobody believes what they say.
             What::UntrustedCalls { .. } | What::UntrustedNetns { .. } => false,
+            // The first few say what there is to be said.
+            What::TasksOomKilled { .. } => false,
             What::ClockStepped { .. } | What::Tick => false,
         }
     }

@@ -216,6 +216,9 @@ pub struct Detail {
     /// nothing from anybody; the first few of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
+    /// blocked-task: the user who runs what is stuck, if that is not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<std::collections::BTreeMap<String, u64>>,

@@ -203,6 +203,9 @@ pub enum What {
         uid: Option<u32>,
         /// How many sleep now, besides those that are told one by one.
         count: u64,
+        /// There are more than are counted.
+        #[serde(default, skip_serializing_if = "is_false")]
+        at_least: bool,
         /// How many sleep no more that were not told one by one, since the last
         /// such event.
         ended: u64,
@@ -435,6 +438,23 @@ pub enum What {
         #[serde(flatten)]
         kill: OomKill,
     },
+    /// Tasks of one owner that the kernel has chosen to be killed and that were
+    /// not told one by one.
+    TasksOomKilled {
+        /// The user who answers for them; absent for many of different users
+        /// and containers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        /// The last of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<Task>,
+        /// How many.
+        count: u64,
+        /// How many with those that such events have told before.
+        total: u64,
+        /// When the first was; the event's time is that of the last.
+        since: Timestamp,
+    },
     /// A container of a pod was started, so its sandbox is there: by a log.
     PodStarted {
         /// Which.
@@ -525,6 +545,7 @@ impl What {
             Self::EndpointDeleted { .. } => "endpoint-deleted",
             Self::EndpointKept { .. } => "endpoint-kept",
             Self::OomKilled { .. } => "oom-killed",
+            Self::TasksOomKilled { .. } => "tasks-oom-killed",
             Self::PodStarted { .. } => "pod-started",
             Self::FilesystemFull { .. } => "filesystem-full",
             Self::DeviceWaiting { .. } => "device-waiting",

@@ -4,7 +4,6 @@
 
 mod allowance;
 mod budget;
-mod callers;
 mod cni;
 mod crowds;
 mod holders;
@@ -12,6 +11,7 @@ mod inventory;
 mod nets;
 mod reading;
 mod records;
+mod repeats;
 mod stalls;
 mod start;
 mod tasks;
@@ -31,13 +31,14 @@ use node_tracer_ebpf::record::{self, TaskRow};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use self::{
-    callers::Callers,
+    budget::Apart,
     cni::CniTable,
     crowds::Crowds,
     holders::Holders,
     inventory::{Iterators, Polled, Unread},
     nets::{NetTable, Seen},
     reading::Readings,
+    repeats::Repeats,
     stalls::Told,
     tasks::Owners,
     user_nets::UserNets,
@@ -103,7 +104,10 @@ pub struct Live {
     cni: CniTable,
     /// The process that listens on the runtime's socket, once it was asked.
     listener: Option<u32>,
-    callers: Callers,
+    /// CNI calls that are not trusted.
+    callers: Apart<Repeats>,
+    /// Tasks that were chosen to be killed.
+    kills: Apart<Repeats>,
     owners: Owners,
     holders: Holders,
     iterators: Iterators,
@@ -119,7 +123,7 @@ pub struct Live {
     /// Stalls, where no hook tells of them.
     polled: Option<Polled>,
     /// Stalls of many tasks of one owner.
-    crowds: Crowds,
+    crowds: Apart<Crowds>,
     /// Tasks that were found asleep and are not in the kernel's table, by thread
     /// ID: when they had started, and since when they are seen asleep.
     unfollowed: HashMap<u32, (u64, u64)>,
@@ -224,6 +228,7 @@ impl Live {
     pub fn finish(&mut self, out: &mut Vec<Event>) {
         self.look_at_nets(out);
         self.tell_callers(now(), true, out);
+        self.tell_kills(now(), true, out);
         self.tell_crowds(now(), true, out);
         self.tell_losses(out);
     }
@@ -243,6 +248,7 @@ impl Live {
             self.tell_losses(out);
             self.look_for_withheld(time);
             self.tell_callers(time, false, out);
+            self.tell_kills(time, false, out);
             self.tell_crowds(time, false, out);
             self.look_for_unfollowed(time);
             self.peek(time);

@@ -170,6 +170,7 @@ impl State {
             What::SandboxFailed { .. }
             | What::TaskBlocked { .. }
             | What::OomKilled { .. }
+            | What::TasksOomKilled { .. }
             | What::DeviceWaiting { .. } => true,
             What::CniCall { error, .. } => error.is_some(),
             _ => false,

@@ -29,7 +29,7 @@ const AGREE: u32 = 5;
 /// Both maps of a running tracer. They are only read.
 struct Table {
     /// The value is `record::Blocked`, in words.
-    blocked: HashMap<MapData, u32, [u64; 2]>,
+    blocked: HashMap<MapData, u32, [u64; 3]>,
     asleep: Array<MapData, i64>,
 }
 

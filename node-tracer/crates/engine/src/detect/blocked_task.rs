@@ -158,7 +158,10 @@ fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         evidence: claims,
         unknown,
         advice,
-        detail: Detail::default(),
+        detail: Detail {
+            uid: task.uid,
+            ..Detail::default()
+        },
     }
 }
 

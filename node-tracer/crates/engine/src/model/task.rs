@@ -41,6 +41,8 @@ pub struct Crowd {
     pub uid: Option<u32>,
     /// How many there are besides those of which each is told.
     pub count: u64,
+    /// There are more than are counted.
+    pub at_least: bool,
     /// Since when the one sleeps that has slept longest.
     pub since: Timestamp,
     /// Those that have slept longest.
@@ -48,7 +50,7 @@ pub struct Crowd {
 }
 
 /// Crowds at most; a tracer has fewer.
-pub const MAX_CROWDS: usize = 1_024;
+pub const MAX_CROWDS: usize = 4_096;
 
 /// All of them, by thread ID: a task that is stuck cannot give its ID away.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use std::{
 };
 
 use aya::maps::{Map, MapData, MapError};
-use node_tracer_ebpf::record::CROWDS;
+use node_tracer_ebpf::record::{CROWDS, all_crowds};
 
 /// An array of numbers, as it is in the kernel.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Asleep {
     }
 
     fn of_crowd(&self, crowd: u32) -> impl Iterator<Item = &AtomicI64> {
-        let both = [0, crowd as usize].map(|index| self.crowds.get(index));
+        let both = [all_crowds(crowd), crowd].map(|index| self.crowds.get(index as usize));
         both.into_iter().flatten().filter(move |_| crowd != 0)
     }
 

@@ -245,6 +245,12 @@ impl Probes {
         self.lost_since(lost::WITHHELD)
     }
 
+    /// How many tasks that were chosen to be killed were not told since the last
+    /// call, as there were too many of one owner's.
+    pub fn withheld_victims(&mut self) -> u64 {
+        self.lost_since(lost::VICTIM_WITHHELD)
+    }
+
     fn lost_since(&mut self, cause: u32) -> u64 {
         let counts = self.lost.get(&cause, 0);
         let total = counts.map_or(0, |counts| counts.iter().sum::<u64>());

@@ -3,7 +3,7 @@
 
 use node_tracer_ebpf::record::{
     self, AddressRecord, CNI_EXEC_FIXED, CniExecRecord, CniExitRecord, Header, NetnsRecord, Owner,
-    Task, TaskRecord, UnblockedRecord, kind,
+    Task, TaskRecord, UnblockedRecord, VictimRecord, kind,
 };
 
 /// A record of [`map::EVENTS`](node_tracer_ebpf::map::EVENTS).
@@ -32,7 +32,7 @@ pub enum Record {
     /// A long stall has ended.
     TaskUnblocked(UnblockedRecord),
     /// A task was chosen to be killed, as memory is short.
-    OomVictim(TaskRecord),
+    OomVictim(VictimRecord),
     /// A CNI plugin has started.
     CniExec(CniExec),
     /// A CNI plugin has ended.
@@ -113,7 +113,9 @@ impl Record {
             kind::TASK_UNBLOCKED => {
                 Self::TaskUnblocked(record::read::<UnblockedRecord>(bytes).ok_or(short(kind))?)
             }
-            kind::OOM_VICTIM => Self::OomVictim(task()?),
+            kind::OOM_VICTIM => {
+                Self::OomVictim(record::read::<VictimRecord>(bytes).ok_or(short(kind))?)
+            }
             kind::CNI_EXEC => Self::CniExec(cni_exec(bytes).ok_or(short(kind))?),
             kind::CNI_EXIT => Self::CniExit(cni_exit(bytes).ok_or(short(kind))?),
             kind::CNI_PEEK => Self::CniPeek(cni_exit(bytes).ok_or(short(kind))?),

@@ -13,7 +13,7 @@ use std::{
 
 use node_tracer_ebpf::{
     map,
-    record::{Blocked, MAX_BLOCKED},
+    record::{Blocked, MAX_BLOCKED, TaskRow},
 };
 
 use super::probes::{ProbeError, Probes, Value};
@@ -69,12 +69,15 @@ impl Probes {
     }
 
     /// Writes down a task that slept before the programs were attached.
-    pub fn add_blocked(&mut self, tid: u32, since: u64, crowd: u32) -> Result<(), ProbeError> {
+    pub fn add_blocked(&mut self, row: &TaskRow, since: u64) -> Result<(), ProbeError> {
         const BPF_NOEXIST: u64 = 1;
+        let TaskRow { crowd, owner, .. } = *row;
+        let tid = row.task.tid;
         let entry = Value(Blocked {
             since,
             reported: 0,
             crowd,
+            owner,
         });
         let blocked = &mut self.blocked;
         match self
@@ -134,9 +137,7 @@ fn look(entries: impl Iterator<Item = (u32, Blocked)>, now: u64, threshold: Dura
     for (
         tid,
         Blocked {
-            since,
-            reported,
-            crowd: _,
+            since, reported, ..
         },
     ) in entries
     {
@@ -164,8 +165,7 @@ mod tests {
     fn asleep(since: u64) -> Blocked {
         Blocked {
             since,
-            reported: 0,
-            crowd: 0,
+            ..Blocked::default()
         }
     }
 

@@ -2,38 +2,57 @@
 //! more there are.
 //!
 //! A user or a container can have thousands of tasks in state D, whether a disk
-//! hangs or they want to be many. Who the first few are says what there is to
-//! be said; of the others their number is. The kernel's threads and the host's
-//! own programs are in no crowd and always told one by one.
+//! hangs or they want to be many; and it can have new ones for ever. Who the
+//! first few are says what there is to be said; of the others their number is.
+//! How many are told one by one is limited by time, for each owner and for all
+//! ([`Shared`]); so is how often numbers are told. The kernel's threads and the
+//! host's own programs are in no crowd and always told one by one.
 
 use std::collections::{BTreeSet, HashMap};
 
-use node_tracer_ebpf::record::Task as KernelTask;
+use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 
 use super::{
     Live, SECOND,
-    budget::{Budget, MINUTE, SINGLY},
+    allowance::Allowance,
+    budget::{Budget, HOUR, MINUTE, SINGLY_OF_ALL, Shared},
     tasks,
 };
 use event::{Event, Task, What};
 
-/// Tasks that are followed; beyond, crowds only get larger than is told.
+/// Tasks that are followed of all owners.
 const MAX_MEMBERS: usize = 16_384;
+/// Tasks of one owner that are followed; that there are more is all that is
+/// known of these.
+const MAX_OF_ONE: usize = 1_024;
+/// Of each owner so many are followed, however many others have.
+const FEW: usize = 16;
+/// Owners that are told apart.
+const MAX_OWNERS: usize = 1_024;
 /// Tasks of a crowd that are named.
 const NAMED: usize = 3;
 /// The number of a crowd is told no more often.
 const PAUSE: u64 = 10 * SECOND;
 
+/// Whether another task of one owner is followed, of whom and of all so many
+/// are.
+pub(super) const fn has_room(own: usize, all: usize) -> bool {
+    own < FEW || own < MAX_OF_ONE && all < MAX_MEMBERS
+}
+
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Crowds {
-    by_number: HashMap<u32, Crowd>,
+    by_owner: HashMap<Owner, Crowd>,
     members: HashMap<u32, Member>,
+    singly: Shared,
+    /// Numbers of all owners.
+    numbers: Allowance,
 }
 
 #[derive(Debug)]
 struct Member {
-    crowd: u32,
+    owner: Owner,
     singly: bool,
     since: u64,
     task: KernelTask,
@@ -41,18 +60,32 @@ struct Member {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Stalls that are told one by one, at the same time.
-    singly: u32,
-    /// Those beyond, since when and by thread ID.
+    /// Stalls that are told one by one, and ends of those that were over before
+    /// they were looked at.
+    singly: Budget,
+    /// Tasks that are followed.
+    members: usize,
+    /// Those of them that are not told one by one, since when and by thread ID.
     more: BTreeSet<(u64, u32)>,
+    /// There were some that are not followed.
+    uncounted: bool,
     /// Stalls that ended and were not told, since the last number.
     ended: u64,
     /// The last number, and when it was told.
     told: Option<(u64, u64)>,
-    /// Ends of stalls that were over before they were looked at.
-    ends: Budget,
-    /// Whose it is: the first one's pod and user.
-    owner: Option<(Option<String>, u32)>,
+    /// The pod of the first one.
+    pod: Option<Option<String>>,
+}
+
+/// How a stall is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joined {
+    /// By itself.
+    Alone,
+    /// As one of a number.
+    Counted,
+    /// Not at all: there are so many that it is not followed.
+    Uncounted,
 }
 
 /// How a stall that is over was told.
@@ -65,35 +98,117 @@ pub(super) enum Left {
 }
 
 impl Crowds {
-    /// A stall is to be told. Returns whether it is one of a number and not
-    /// told by itself.
-    pub(super) fn joins(&mut self, crowd: u32, since: u64, task: &KernelTask) -> bool {
-        if crowd == 0 {
-            return false;
+    /// Nobody is stuck yet.
+    pub(super) fn new(singly: Shared) -> Self {
+        Self {
+            by_owner: HashMap::new(),
+            members: HashMap::new(),
+            singly,
+            numbers: Allowance::new(SINGLY_OF_ALL, SINGLY_OF_ALL),
         }
-        if let Some(known) = self.members.get(&task.tid) {
-            if known.since == since {
-                return !known.singly;
+    }
+
+    /// A stall is to be told.
+    pub(super) fn joins(
+        &mut self,
+        owner: Owner,
+        since: u64,
+        task: &KernelTask,
+        time: u64,
+    ) -> Joined {
+        match self.members.get(&task.tid) {
+            Some(known) if known.task.start_boottime == task.start_boottime => {
+                return self.is_dated(task.tid, since, time);
             }
-            self.leaves(task.tid);
+            Some(_) => drop(self.leaves(task.tid)),
+            None => {}
         }
-        let its = self.by_number.entry(crowd).or_default();
-        let singly = its.singly < SINGLY;
-        if self.members.len() >= MAX_MEMBERS {
-            return true;
+        let all = self.members.len();
+        let (owner, its) = self.crowd(owner, time);
+        let follows = has_room(its.members, all);
+        let (its, shared) = match self.by_owner.get_mut(&owner) {
+            Some(its) => (its, &mut self.singly),
+            None => return Joined::Uncounted,
+        };
+        let singly = shared.admits(&mut its.singly, time);
+        if !singly && !follows {
+            its.uncounted = true;
+            return Joined::Uncounted;
         }
-        match singly {
-            true => its.singly += 1,
-            false => drop(its.more.insert((since, task.tid))),
+        its.members += 1;
+        if !singly {
+            its.more.insert((since, task.tid));
         }
         let member = Member {
-            crowd,
+            owner,
             singly,
             since,
             task: *task,
         };
         self.members.insert(task.tid, member);
-        !singly
+        match singly {
+            true => Joined::Alone,
+            false => Joined::Counted,
+        }
+    }
+
+    /// Of one that is known it is known better since when it sleeps, or it has
+    /// run unseen and sleeps again.
+    fn is_dated(&mut self, tid: u32, since: u64, time: u64) -> Joined {
+        let Some(known) = self.members.get_mut(&tid) else {
+            return Joined::Uncounted;
+        };
+        let before = std::mem::replace(&mut known.since, since);
+        let Some(its) = self.by_owner.get_mut(&known.owner) else {
+            return Joined::Uncounted;
+        };
+        if !known.singly {
+            its.more.remove(&(before, tid));
+            its.more.insert((since, tid));
+            return Joined::Counted;
+        }
+        match before == since || self.singly.admits(&mut its.singly, time) {
+            true => Joined::Alone,
+            false => Joined::Counted,
+        }
+    }
+
+    /// The crowd of an owner, or that of all for whom there is no room.
+    fn crowd(&mut self, owner: Owner, time: u64) -> (Owner, &mut Crowd) {
+        if !self.by_owner.contains_key(&owner) && self.by_owner.len() >= MAX_OWNERS {
+            // Who has been quiet for a while makes room.
+            self.forget_quiet(time, MINUTE);
+        }
+        let room = self.by_owner.len() < MAX_OWNERS;
+        let owner = match room || self.by_owner.contains_key(&owner) {
+            true => owner,
+            false => Owner::default(),
+        };
+        (owner, self.by_owner.entry(owner).or_default())
+    }
+
+    fn forget_quiet(&mut self, now: u64, within: u64) {
+        self.by_owner.retain(|_, crowd| {
+            let told = crowd.told.is_some_and(|(count, _)| count > 0);
+            let quiet = crowd.members == 0 && crowd.ended == 0;
+            !quiet || told || crowd.singly.was_asked(now, within)
+        });
+    }
+
+    /// Whether one more task of an owner would be followed.
+    pub(super) fn follows(&self, owner: Owner) -> bool {
+        let its = self.by_owner.get(&owner).map_or(0, |crowd| crowd.members);
+        has_room(its, self.members.len())
+    }
+
+    /// Whether a task is followed.
+    pub(super) fn has(&self, tid: u32) -> bool {
+        self.members.contains_key(&tid)
+    }
+
+    /// How many tasks are followed.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
     }
 
     /// A stall is over.
@@ -101,11 +216,12 @@ impl Crowds {
         let Some(member) = self.members.remove(&tid) else {
             return Left::Alone;
         };
-        let Some(crowd) = self.by_number.get_mut(&member.crowd) else {
+        let Some(crowd) = self.by_owner.get_mut(&member.owner) else {
             return Left::Alone;
         };
+        crowd.members = crowd.members.saturating_sub(1);
+        crowd.uncounted &= crowd.members > 0;
         if member.singly {
-            crowd.singly = crowd.singly.saturating_sub(1);
             return Left::Alone;
         }
         crowd.more.remove(&(member.since, tid));
@@ -114,76 +230,83 @@ impl Crowds {
     }
 
     /// Whether the end of a stall that was never told is. If not, it is counted.
-    pub(super) fn tells_end(&mut self, crowd: u32, time: u64) -> bool {
-        if crowd == 0 {
-            return true;
-        }
-        let crowd = self.by_number.entry(crowd).or_default();
-        let tells = crowd.ends.has_room(time, SINGLY);
-        match tells {
-            true => crowd.ends.spend(),
-            false => crowd.ended += 1,
+    pub(super) fn tells_end(&mut self, owner: Owner, time: u64) -> bool {
+        let (owner, _) = self.crowd(owner, time);
+        let Some(crowd) = self.by_owner.get_mut(&owner) else {
+            return false;
+        };
+        let tells = self.singly.admits(&mut crowd.singly, time);
+        if !tells {
+            crowd.ended += 1;
         }
         tells
     }
 
-    /// The crowds of which a number is due, or all of which one is untold.
-    fn due(&mut self, now: u64, all: bool) -> Vec<u32> {
-        self.by_number.retain(|_, crowd| {
-            let told = crowd.told.is_some_and(|(count, _)| count > 0);
-            let quiet = crowd.singly == 0 && crowd.more.is_empty() && crowd.ended == 0;
-            !quiet || told || crowd.ends.was_asked(now, MINUTE)
-        });
-        let crowds = self.by_number.iter().filter(|(_, crowd)| {
+    /// The crowds of which a number is to be told now, longest untold first, or
+    /// all of which one is untold.
+    fn due(&mut self, now: u64, all: bool) -> Vec<Owner> {
+        self.forget_quiet(now, HOUR);
+        let crowds = self.by_owner.iter().filter_map(|(owner, crowd)| {
             let (last, at) = crowd.told.unwrap_or((0, 0));
             let changed = last != crowd.more.len() as u64 || crowd.ended > 0;
-            changed && (all || at == 0 || now.saturating_sub(at) >= PAUSE)
+            let may = all || at == 0 || now.saturating_sub(at) >= PAUSE;
+            (changed && may).then_some((at, *owner))
         });
-        crowds.map(|(number, _)| *number).collect()
+        let mut due: Vec<(u64, Owner)> = crowds.collect();
+        due.sort_unstable();
+        let owners = due.into_iter().map(|(_, owner)| owner);
+        let told = owners.take_while(|_| {
+            let room = all || self.numbers.has_room(now);
+            self.numbers.spend(usize::from(room));
+            room
+        });
+        told.collect()
     }
 }
 
 impl Live {
     /// Tells how many stalls there are beyond those that are told one by one.
     pub(super) fn tell_crowds(&mut self, now: u64, all: bool, out: &mut Vec<Event>) {
-        for number in self.crowds.due(now, all) {
-            let Some(crowd) = self.crowds.by_number.get_mut(&number) else {
-                continue;
-            };
-            let members = &self.crowds.members;
-            let oldest = crowd.more.iter().take(NAMED);
-            let oldest: Vec<&Member> = oldest.filter_map(|(_, tid)| members.get(tid)).collect();
-            let any = oldest.first().copied();
-            let any = any.or_else(|| members.values().find(|member| member.crowd == number));
-            if let (None, Some(member)) = (&crowd.owner, any) {
-                let pod = self.owners.of(&member.task).map(|pod| pod.pod_uid);
-                crowd.owner = Some((pod, member.task.euid));
+        let clock = self.clock;
+        for crowds in self.crowds.both() {
+            for owner in crowds.due(now, all) {
+                let Some(crowd) = crowds.by_owner.get_mut(&owner) else {
+                    continue;
+                };
+                let members = &crowds.members;
+                let oldest = crowd.more.iter().take(NAMED);
+                let oldest: Vec<&Member> = oldest.filter_map(|(_, tid)| members.get(tid)).collect();
+                let any = oldest.first().copied();
+                let any = any.or_else(|| members.values().find(|member| member.owner == owner));
+                if let (None, Some(member)) = (&crowd.pod, any) {
+                    crowd.pod = Some(self.owners.of(&member.task).map(|pod| pod.pod_uid));
+                }
+                let examples: Vec<Task> = oldest
+                    .iter()
+                    .map(|member| Task {
+                        state: Some('D'),
+                        uid: (member.task.euid != 0).then_some(member.task.euid),
+                        ..tasks::task(&member.task, self.owners.of(&member.task), clock)
+                    })
+                    .collect();
+                let since = crowd.more.first().map_or(now, |(since, _)| *since);
+                let count = crowd.more.len() as u64;
+                let ended = std::mem::take(&mut crowd.ended);
+                crowd.told = Some((count, now));
+                out.push(Event {
+                    time: clock.timestamp(now),
+                    what: What::TasksBlocked {
+                        crowd: owner.id,
+                        pod_uid: crowd.pod.clone().flatten(),
+                        uid: (owner.kind == owner::USER).then_some(owner.id),
+                        count,
+                        at_least: crowd.uncounted,
+                        ended,
+                        since: clock.timestamp(since),
+                        examples,
+                    },
+                });
             }
-            let (pod_uid, uid) = crowd.owner.clone().unzip();
-            let pod_uid = pod_uid.flatten();
-            let examples: Vec<Task> = oldest
-                .iter()
-                .map(|member| Task {
-                    state: Some('D'),
-                    ..tasks::task(&member.task, self.owners.of(&member.task), self.clock)
-                })
-                .collect();
-            let since = crowd.more.first().map_or(now, |(since, _)| *since);
-            let count = crowd.more.len() as u64;
-            let ended = std::mem::take(&mut crowd.ended);
-            crowd.told = Some((count, now));
-            out.push(Event {
-                time: self.clock.timestamp(now),
-                what: What::TasksBlocked {
-                    crowd: number,
-                    pod_uid,
-                    uid,
-                    count,
-                    ended,
-                    since: self.clock.timestamp(since),
-                    examples,
-                },
-            });
         }
     }
 }
@@ -191,6 +314,9 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::budget::{Apart, SINGLY};
+
+    const START: u64 = 1_000 * SECOND;
 
     fn task(tid: u32) -> KernelTask {
         KernelTask {
@@ -199,46 +325,142 @@ mod tests {
         }
     }
 
-    fn told(crowds: &mut Crowds, crowd: u32, tids: std::ops::Range<u32>) -> usize {
-        tids.filter(|tid| !crowds.joins(crowd, 1, &task(*tid)))
+    const fn user(id: u32) -> Owner {
+        Owner {
+            kind: owner::USER,
+            id,
+        }
+    }
+
+    const fn container(id: u32) -> Owner {
+        Owner {
+            kind: owner::CONTAINER,
+            id,
+        }
+    }
+
+    fn crowds() -> Apart<Crowds> {
+        Apart::new(Crowds::new)
+    }
+
+    fn told(
+        crowds: &mut Apart<Crowds>,
+        owner: Owner,
+        tids: std::ops::Range<u32>,
+        time: u64,
+    ) -> usize {
+        let crowds = crowds.of(owner);
+        tids.filter(|tid| crowds.joins(owner, 1, &task(*tid), time) == Joined::Alone)
             .count()
     }
 
     #[test]
-    fn the_first_few_of_a_crowd_are_told_and_all_of_the_hosts_own() {
-        let mut crowds = Crowds::default();
-        assert_eq!(told(&mut crowds, 7, 0..3_000), SINGLY as usize);
-        assert_eq!(told(&mut crowds, 8, 3_000..3_001), 1);
-        assert_eq!(told(&mut crowds, 0, 4_000..5_000), 1_000);
-        assert_eq!(crowds.due(SECOND, false), [7]);
-        assert_eq!(crowds.by_number[&7].more.len(), 3_000 - SINGLY as usize);
+    fn the_first_few_of_a_crowd_are_told_and_the_others_are_a_number() {
+        let mut crowds = crowds();
+        assert_eq!(told(&mut crowds, user(7), 0..900, START), SINGLY as usize);
+        assert_eq!(told(&mut crowds, user(8), 3_000..3_001, START), 1);
+        assert_eq!(crowds.of(user(7)).due(START, false), [user(7)]);
+        let more = crowds.of(user(7)).by_owner[&user(7)].more.len();
+        assert_eq!(more, 900 - SINGLY as usize);
     }
 
     #[test]
     fn what_was_counted_ends_as_a_number() {
-        let mut crowds = Crowds::default();
-        told(&mut crowds, 7, 0..100);
+        let mut crowds = crowds();
+        told(&mut crowds, user(7), 0..100, START);
+        let crowds = crowds.of(user(7));
         let ends: Vec<Left> = (0..100).map(|tid| crowds.leaves(tid)).collect();
         let counted = ends.iter().filter(|left| **left == Left::Counted).count();
         assert_eq!(counted, 100 - SINGLY as usize);
         assert_eq!(crowds.leaves(0), Left::Alone);
-        assert_eq!(crowds.members.len(), 0);
-        assert_eq!(crowds.by_number[&7].ended, counted as u64);
+        assert_eq!(crowds.len(), 0);
+        assert_eq!(crowds.by_owner[&user(7)].ended, counted as u64);
     }
 
     #[test]
     fn a_stall_that_is_told_twice_is_one() {
-        let mut crowds = Crowds::default();
-        told(&mut crowds, 7, 0..20);
-        assert_eq!(told(&mut crowds, 7, 0..20), SINGLY as usize);
-        assert_eq!(crowds.by_number[&7].more.len(), 20 - SINGLY as usize);
+        let mut crowds = crowds();
+        told(&mut crowds, user(7), 0..20, START);
+        assert_eq!(told(&mut crowds, user(7), 0..20, START), SINGLY as usize);
+        let more = crowds.of(user(7)).by_owner[&user(7)].more.len();
+        assert_eq!(more, 20 - SINGLY as usize);
+    }
+
+    #[test]
+    fn a_sleep_that_is_dated_anew_has_not_ended() {
+        let mut crowds = crowds();
+        told(&mut crowds, user(7), 0..100, START);
+        let crowds = crowds.of(user(7));
+        for tid in 0..100 {
+            crowds.joins(user(7), 2, &task(tid), START + SECOND);
+        }
+        let crowd = &crowds.by_owner[&user(7)];
+        assert_eq!((crowd.ended, crowd.more.len()), (0, 100 - SINGLY as usize));
+        assert!(crowd.more.iter().all(|(since, _)| *since == 2));
+    }
+
+    #[test]
+    fn stalls_that_come_and_go_without_end_are_told_ever_more_rarely() {
+        let mut crowds = crowds();
+        let (mut singly, mut numbers) = (0, 0);
+        for second in 0..900 {
+            let time = START + second * SECOND;
+            for owner in 0..100 {
+                let first = (second as u32 * 100 + owner) * 4;
+                singly += told(&mut crowds, user(1 + owner), first..first + 4, time);
+                for tid in first..first + 4 {
+                    crowds.of(user(1)).leaves(tid);
+                    crowds.of(user(1)).tells_end(user(1 + owner), time);
+                }
+            }
+            numbers += crowds.of(user(1)).due(time, false).len();
+        }
+        // At once, and after 1, 3 and 7 minutes.
+        assert!(singly <= 4 * SINGLY_OF_ALL as usize, "{singly}");
+        assert!(numbers <= 16 * SINGLY_OF_ALL as usize, "{numbers}");
+    }
+
+    #[test]
+    fn no_number_of_tasks_of_others_keeps_a_containers_from_being_told() {
+        let mut crowds = crowds();
+        for id in 1..70 {
+            told(&mut crowds, user(id), id * 20_000..(id + 1) * 20_000, START);
+        }
+        // Of another container, too, and of many.
+        for id in 1..500 {
+            let first = 2_000_000 + id * 2_000;
+            told(&mut crowds, container(id), first..first + 2_000, START);
+        }
+        assert_eq!(told(&mut crowds, container(777), 1..3, START), 2);
+        let kept: usize = crowds.both().map(|crowds| crowds.len()).iter().sum();
+        let few = 570 * (FEW + SINGLY as usize);
+        assert!(kept <= 2 * MAX_MEMBERS + few, "{kept}");
+        assert_eq!(told(&mut crowds, container(777), 10..100, START), 0);
+        let its = &crowds.of(container(777)).by_owner[&container(777)];
+        assert!(its.more.len() >= FEW - 2 && its.uncounted);
+    }
+
+    #[test]
+    fn of_one_owner_no_more_are_followed_than_is_said() {
+        let mut crowds = crowds();
+        told(&mut crowds, user(7), 0..17_000, START);
+        let crowds = crowds.of(user(7));
+        assert!(crowds.by_owner[&user(7)].uncounted && !crowds.follows(user(7)));
+        assert_eq!(crowds.len(), MAX_OF_ONE);
+        for tid in 0..17_000 {
+            crowds.leaves(tid);
+        }
+        let crowd = &crowds.by_owner[&user(7)];
+        assert_eq!(crowd.ended as usize, MAX_OF_ONE - SINGLY as usize);
+        assert!(!crowd.uncounted);
     }
 
     #[test]
     fn ends_that_nobody_has_seen_begin_are_few() {
-        let mut crowds = Crowds::default();
-        let ends = (0..1_000).filter(|time| crowds.tells_end(7, MINUTE + time));
+        let mut crowds = crowds();
+        let crowds = crowds.of(user(7));
+        let ends = (0..1_000).filter(|time| crowds.tells_end(user(7), MINUTE + time));
         assert_eq!(ends.count(), SINGLY as usize);
-        assert!(crowds.tells_end(0, MINUTE) && crowds.tells_end(7, 3 * MINUTE));
+        assert!(crowds.tells_end(user(7), 3 * MINUTE));
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Owner, Task as KernelTask, TaskRow};
 
 use super::{
     Live,
@@ -361,6 +361,26 @@ struct Asleep {
     last_ran: u64,
     reported: bool,
     task: KernelTask,
+    owner: Owner,
+}
+
+impl Asleep {
+    fn awake(&self) -> Awake {
+        Awake {
+            task: self.task,
+            owner: self.owner,
+            since: self.since,
+        }
+    }
+}
+
+/// A sleep that was reported and is over.
+#[derive(Debug)]
+pub(super) struct Awake {
+    pub(super) task: KernelTask,
+    pub(super) owner: Owner,
+    /// Since when it was first seen.
+    pub(super) since: u64,
 }
 
 /// What a look has brought.
@@ -368,8 +388,8 @@ struct Asleep {
 pub(super) struct PolledLook {
     /// Past the threshold now: thread ID to the time it was first seen asleep.
     pub(super) due: HashMap<u32, u64>,
-    /// Reported before, and awake: the task and when it was first seen asleep.
-    pub(super) awake: Vec<(KernelTask, u64)>,
+    /// Reported before, and awake.
+    pub(super) awake: Vec<Awake>,
 }
 
 impl Polled {
@@ -391,7 +411,10 @@ impl Polled {
         let mut before = std::mem::take(&mut self.asleep);
         for entry in tasks.iter().filter(|entry| tasks::is_blocked(entry)) {
             let TaskRow {
-                task, exec_start, ..
+                task,
+                exec_start,
+                owner,
+                ..
             } = entry.row;
             let known = before.remove(&tasks::key(&task));
             let (same, ran) = match known {
@@ -399,13 +422,13 @@ impl Polled {
                 other => (None, other),
             };
             let ran = ran.filter(|asleep| asleep.reported);
-            look.awake
-                .extend(ran.map(|asleep| (asleep.task, asleep.since)));
+            look.awake.extend(ran.map(|asleep| asleep.awake()));
             let mut asleep = same.unwrap_or(Asleep {
                 since: now,
                 last_ran: exec_start,
                 reported: false,
                 task,
+                owner,
             });
             if !asleep.reported && now.saturating_sub(asleep.since) >= threshold {
                 asleep.reported = true;
@@ -418,8 +441,7 @@ impl Polled {
             .partition(|((tid, _), _)| unread.contains(tid));
         self.asleep.extend(same);
         let awake = over.into_values().filter(|asleep| asleep.reported);
-        look.awake
-            .extend(awake.map(|asleep| (asleep.task, asleep.since)));
+        look.awake.extend(awake.map(|asleep| asleep.awake()));
         look
     }
 
@@ -432,6 +454,7 @@ impl Polled {
                 last_ran: row.exec_start,
                 reported,
                 task: row.task,
+                owner: row.owner,
             },
         );
     }

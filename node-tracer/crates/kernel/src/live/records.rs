@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use node_tracer_ebpf::record::{self, AddressRecord, NetnsRecord, Task as KernelTask, TaskRecord};
+use node_tracer_ebpf::record::{
+    self, AddressRecord, NetnsRecord, Owner, Task as KernelTask, VictimRecord,
+};
 
 use super::{
     AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
@@ -89,9 +91,9 @@ impl Live {
                 // at has slept all the same.
                 let tid = record.task.tid;
                 let time = record.header.time;
-                let told = self.told.remove(&tid).is_some();
+                let told = self.told.remove(&tid).is_some() || self.is_counted(tid);
                 let harmless = self.not_stuck.remove(&tid) == Some(record.since);
-                if told || !harmless && self.crowds.tells_end(record.crowd, time) {
+                if told || !harmless && self.tells_end(record.owner, time) {
                     out.extend(self.unblocked(&record.task, record.since, time));
                 }
             }
@@ -136,7 +138,11 @@ impl Live {
     /// its parent may have waited for it already, the more so as records that come
     /// close together are taken together. Of a task that was seen in a namespace
     /// before, the owner is known from then.
-    fn oom_victim(&mut self, victim: &TaskRecord, out: &mut Vec<Event>) {
+    fn oom_victim(&mut self, victim: &VictimRecord, out: &mut Vec<Event>) {
+        let (whose, time) = (victim.owner, victim.header.time);
+        if whose != Owner::HOST && !self.kills.of(whose).admits(whose, &victim.task, time) {
+            return;
+        }
         let owner = self.owners.of(&victim.task);
         let mut task = tasks::task(&victim.task, owner, self.clock);
         if task.pid == 0
@@ -157,7 +163,7 @@ impl Live {
             ..OomKill::default()
         };
         out.push(Event {
-            time: self.time(victim.header.time),
+            time: self.time(time),
             what: What::OomKilled { kill },
         });
     }
@@ -216,7 +222,11 @@ impl Live {
         }
         match started {
             Started::Call(call) if !call.trusted => {
-                if !self.callers.admits(exec.owner, &exec.task, exec.time) {
+                if !self
+                    .callers
+                    .of(exec.owner)
+                    .admits(exec.owner, &exec.task, exec.time)
+                {
                     return self.cni.forget(pid);
                 }
                 out.push(Event {

@@ -6,9 +6,16 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{MAX_OF_CROWD, MAX_OF_CROWDS, Task as KernelTask};
+use node_tracer_ebpf::record::{
+    MAX_OF_CROWD, MAX_OF_CROWDS, Owner, Task as KernelTask, TaskRow, all_crowds,
+};
 
-use super::{Live, MILLISECOND, SECOND, crowds::Left, inventory, tasks};
+use super::{
+    Live, MILLISECOND, SECOND,
+    crowds::{Joined, Left, has_room},
+    inventory::{self, Awake},
+    tasks,
+};
 use crate::ebpf::{Probes, inventory::TaskEntry};
 use event::{Event, NotStuck, What, sleep};
 use node::procfs::{Procfs, Stall};
@@ -23,7 +30,8 @@ pub(super) struct Told {
     awake: u32,
 }
 
-/// Stalls whose end is checked; beyond, only their records end them.
+/// The host's own stalls whose end is checked; beyond, only their records end
+/// them. Of others so many are as their crowds follow.
 pub(super) const MAX_TOLD: usize = 8192;
 /// Tasks that give no answer before no more are asked for: they wait for the
 /// same lock.
@@ -68,22 +76,45 @@ impl Asked {
 #[derive(Debug, Default)]
 struct Room {
     of_crowd: HashMap<u32, i64>,
-    of_all: i64,
 }
 
 impl Room {
     fn takes(&mut self, crowd: u32) -> bool {
-        let own = self.of_crowd.entry(crowd).or_default();
         if crowd == 0 {
             return true;
         }
-        let room = *own < MAX_OF_CROWD && self.of_all < MAX_OF_CROWDS;
-        if room {
-            *own += 1;
-            self.of_all += 1;
+        // At the beginning of each half there is no crowd.
+        let both = [(crowd, MAX_OF_CROWD), (all_crowds(crowd), MAX_OF_CROWDS)];
+        let entries = |number: &u32| self.of_crowd.get(number).copied().unwrap_or(0);
+        let room = both.iter().all(|(number, most)| entries(number) < *most);
+        for (number, _) in both.iter().filter(|_| room) {
+            *self.of_crowd.entry(*number).or_default() += 1;
         }
         room
     }
+}
+
+/// Room for those that the kernel's table has none for, by owner.
+#[derive(Debug, Default)]
+struct Shares {
+    of_owner: HashMap<Owner, usize>,
+    of_all: usize,
+}
+
+impl Shares {
+    fn takes(&mut self, owner: Owner) -> bool {
+        let own = self.of_owner.entry(owner).or_default();
+        let room = has_room(*own, self.of_all);
+        *own += usize::from(room);
+        self.of_all += usize::from(room);
+        room
+    }
+}
+
+/// Whether who answers for a task is the host itself, or is not known, as where
+/// only /proc tells of it.
+fn is_hosts(owner: Owner) -> bool {
+    owner == Owner::HOST || owner == Owner::default()
 }
 
 impl Live {
@@ -104,6 +135,7 @@ impl Live {
         }
         let threshold = nanos(self.config.stall_threshold);
         let mut room = Room::default();
+        let mut shares = Shares::default();
         for entry in blocked {
             let tid = entry.row.task.tid;
             let dated = dated.get(&tid);
@@ -125,8 +157,9 @@ impl Live {
             match &mut self.polled {
                 Some(polled) => polled.seed(&entry.row, since, reported),
                 None if room.takes(entry.row.crowd) => {
-                    self.note(|probes| probes.add_blocked(tid, since, entry.row.crowd));
+                    self.note(|probes| probes.add_blocked(&entry.row, since));
                 }
+                None if !shares.takes(entry.row.owner) => {}
                 None => {
                     let start = entry.row.task.start_boottime;
                     self.unfollowed.insert(tid, (start, since));
@@ -164,13 +197,15 @@ impl Live {
         let threshold = nanos(self.config.stall_threshold);
         let before = std::mem::take(&mut self.unfollowed);
         let mut due = HashMap::new();
+        let mut shares = Shares::default();
         for entry in outside.iter().filter(|entry| tasks::is_blocked(entry)) {
-            let KernelTask {
-                tid,
-                start_boottime,
-                ..
-            } = entry.row.task;
-            if followed.contains(&tid) || self.told.contains_key(&tid) {
+            let TaskRow { task, owner, .. } = entry.row;
+            let (tid, start_boottime) = (task.tid, task.start_boottime);
+            let has_more = !is_hosts(owner) && !self.crowds.of(owner).follows(owner);
+            if followed.contains(&tid) || self.told.contains_key(&tid) || has_more {
+                continue;
+            }
+            if !shares.takes(owner) {
                 continue;
             }
             let known = before
@@ -180,9 +215,7 @@ impl Live {
             if time.saturating_sub(since) >= threshold {
                 due.insert(tid, since);
             }
-            if self.unfollowed.len() < MAX_TOLD {
-                self.unfollowed.insert(tid, (start_boottime, since));
-            }
+            self.unfollowed.insert(tid, (start_boottime, since));
         }
         if !due.is_empty() {
             self.date(&mut due, threshold);
@@ -224,8 +257,10 @@ impl Live {
             .as_mut()
             .map(|polled| polled.look(&outside, &asked.unread, time, threshold));
         let mut look = look.unwrap_or_default();
-        for (task, since) in look.awake {
-            out.extend(self.unblocked(&task, since, time));
+        for Awake { task, owner, since } in look.awake {
+            if self.is_counted(task.tid) || self.tells_end(owner, time) {
+                out.extend(self.unblocked(&task, since, time));
+            }
         }
         if !look.due.is_empty() {
             self.date(&mut look.due, threshold);
@@ -362,7 +397,9 @@ impl Live {
     /// The end of a stall, unless it was told as one of many.
     pub(super) fn unblocked(&mut self, task: &KernelTask, since: u64, time: u64) -> Option<Event> {
         self.undated.remove(&task.tid);
-        if self.crowds.leaves(task.tid) == Left::Counted {
+        let crowds = self.crowds.both();
+        let left = crowds.map(|crowds| crowds.leaves(task.tid));
+        if left.contains(&Left::Counted) {
             return None;
         }
         let owner = self.owners.of(task);
@@ -376,14 +413,37 @@ impl Live {
         })
     }
 
+    /// Whether a task is one of those of a crowd that are followed.
+    pub(super) fn is_counted(&mut self, tid: u32) -> bool {
+        let mut crowds = self.crowds.both().into_iter();
+        crowds.any(|crowds| crowds.has(tid))
+    }
+
+    /// Whether the end of a stall that was never told is. If not, it is counted.
+    pub(super) fn tells_end(&mut self, owner: Owner, time: u64) -> bool {
+        is_hosts(owner) || self.crowds.of(owner).tells_end(owner, time)
+    }
+
     /// A stall, unless it is told as one of many.
     fn blocked(&mut self, entry: &TaskEntry, since: u64) -> Option<Event> {
         let row = &entry.row;
         let tid = row.task.tid;
         // Where only looks tell, the first one is when it was first seen.
         let found = self.undated.get(&tid) == Some(&since);
+        let joined = match is_hosts(row.owner) {
+            true => Joined::Alone,
+            false => {
+                let crowds = self.crowds.of(row.owner);
+                crowds.joins(row.owner, since, &row.task, now())
+            }
+        };
+        if joined == Joined::Uncounted {
+            self.undated.remove(&tid);
+            return None;
+        }
         // Polling finds the end of a stall by itself.
-        if self.polled.is_none() && self.told.len() < MAX_TOLD {
+        let of_crowds: usize = self.crowds.both().map(|crowds| crowds.len()).iter().sum();
+        if self.polled.is_none() && self.told.len() < MAX_TOLD + of_crowds {
             self.told.insert(
                 tid,
                 Told {
@@ -393,7 +453,7 @@ impl Live {
                 },
             );
         }
-        if self.crowds.joins(row.crowd, since, &row.task) {
+        if joined == Joined::Counted {
             return None;
         }
         let netns = self.netns_of_row(row);
@@ -472,6 +532,22 @@ mod tests {
         assert_eq!(taken(&mut room, 0), 600);
         let others: usize = (8..1_000).map(|crowd| taken(&mut room, crowd)).sum();
         assert_eq!(others as i64, MAX_OF_CROWDS - MAX_OF_CROWD);
+        let container = node_tracer_ebpf::record::CROWDS / 2 + 7;
+        assert_eq!(taken(&mut room, container), MAX_OF_CROWD as usize);
+    }
+
+    #[test]
+    fn who_has_few_beyond_the_kernels_table_finds_room_beside_who_has_many() {
+        let mut shares = Shares::default();
+        let owner = |id| Owner {
+            kind: node_tracer_ebpf::record::owner::USER,
+            id,
+        };
+        for id in 1..100 {
+            let taken = (0..17_000).filter(|_| shares.takes(owner(id))).count();
+            assert!((3..=1_024).contains(&taken), "{taken}");
+        }
+        assert!((0..3).all(|_| shares.takes(owner(100))));
     }
 
     #[test]

@@ -3,17 +3,18 @@
 
 use std::collections::HashMap;
 
-use node_tracer_ebpf::record;
+use node_tracer_ebpf::record::{self, TaskRow, owner};
 
 use super::{
     Config, Due, Live, MILLISECOND, SECOND,
-    callers::Callers,
+    budget::Apart,
     cni::{CniTable, Host},
     crowds::Crowds,
     holders::Holders,
     inventory::{InventoryError, Iterators, Polled, Unread},
     nets::{self, NetTable, Trust},
     reading::Readings,
+    repeats::Repeats,
     tasks::Owners,
     user_nets::UserNets,
 };
@@ -99,8 +100,9 @@ impl Live {
             user_nets: UserNets::new(),
             cni: CniTable::new(Host::default()),
             listener: None,
-            callers: Callers::default(),
-            crowds: Crowds::default(),
+            callers: Apart::new(Repeats::new),
+            kills: Apart::new(Repeats::new),
+            crowds: Apart::new(Crowds::new),
             unfollowed: HashMap::new(),
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
@@ -144,11 +146,14 @@ impl Live {
         }
         // When these were listed, the kernel's programs did not know yet where
         // the host is at home.
-        let of_host = |task: &record::Task| {
-            task.mnt_inum == host.mnt_ns && task.euid == 0 && task.user_level == 0
-        };
-        for entry in all.iter_mut().filter(|entry| of_host(&entry.row.task)) {
-            entry.row.crowd = 0;
+        for entry in &mut all {
+            let TaskRow {
+                task, owner, crowd, ..
+            } = &mut entry.row;
+            if owner.kind == owner::CONTAINER && owner.id == host.mnt_ns {
+                (owner.kind, owner.id) = (owner::USER, task.euid);
+                *crowd = if task.euid == 0 { 0 } else { *crowd };
+            }
         }
         let mut out = Vec::new();
         live.take_stock(&all, &mut out)?;

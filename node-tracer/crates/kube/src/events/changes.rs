@@ -12,12 +12,14 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::object::Told;
+use super::object::{Told, Whose};
 use event::finding::State;
 
 /// Findings that are followed at the same time: more than there is room for
 /// Events of them.
 pub(super) const MOST: usize = 2_048;
+/// Of users' so many.
+const MOST_OF_USERS: usize = MOST / 2;
 
 /// The end that tells; the other one learns when it is dropped.
 pub(super) struct Teller(Arc<Shared>);
@@ -31,10 +33,18 @@ struct Shared {
     news: Notify,
 }
 
+/// A finding that is followed.
+struct Followed {
+    untold: Vec<Told>,
+    is_users: bool,
+}
+
 #[derive(Default)]
 struct Changes {
     /// What is to be taken in of each finding that is followed, oldest first.
-    findings: BTreeMap<String, Vec<Told>>,
+    findings: BTreeMap<String, Followed>,
+    /// How many of them are users'.
+    users: usize,
     /// Those of them of which there is something.
     order: Vec<String>,
     left_out: bool,
@@ -68,22 +78,31 @@ impl Teller {
     /// not followed and nothing to tell of there is nothing to leave out.
     pub(super) fn tell(&self, told: Told) -> bool {
         let mut changes = self.0.lock();
-        let room = changes.findings.len() < MOST;
+        let is_users = matches!(told.whose(), Whose::User(_));
+        let room = changes.findings.len() < MOST && (!is_users || changes.users < MOST_OF_USERS);
         let Changes {
             findings,
+            users,
             order,
             left_out,
             closed: _,
         } = &mut *changes;
         let untold = match findings.entry(told.id.clone()) {
-            Entry::Occupied(followed) => followed.into_mut(),
+            Entry::Occupied(followed) => &mut followed.into_mut().untold,
             Entry::Vacant(_) if told.mild || told.state == State::Resolved => return true,
             Entry::Vacant(_) if !room => {
                 *left_out = true;
                 self.0.news.notify_one();
                 return false;
             }
-            Entry::Vacant(new) => new.insert(Vec::new()),
+            Entry::Vacant(new) => {
+                *users += usize::from(is_users);
+                let followed = Followed {
+                    untold: Vec::new(),
+                    is_users,
+                };
+                &mut new.insert(followed).untold
+            }
         };
         if untold.is_empty() {
             order.push(told.id.clone());
@@ -112,6 +131,7 @@ impl Listener {
     /// Takes in what there is.
     pub(super) fn take(&self) -> Taken {
         let mut shared = self.0.lock();
+        let shared = &mut *shared;
         let mut taken = Taken {
             changes: Vec::new(),
             left_out: std::mem::take(&mut shared.left_out),
@@ -121,10 +141,10 @@ impl Listener {
             let Entry::Occupied(mut untold) = shared.findings.entry(finding) else {
                 continue;
             };
-            taken.changes.append(untold.get_mut());
+            taken.changes.append(&mut untold.get_mut().untold);
             let last = taken.changes.last();
             if last.is_some_and(|last| last.state == State::Resolved) {
-                untold.remove();
+                shared.users -= usize::from(untold.remove().is_users);
             }
         }
         taken
@@ -214,6 +234,23 @@ mod tests {
         assert!(over.iter().all(|told| told.state == State::Resolved));
         assert_eq!(over.len(), MOST);
         assert!(open(MOST));
+    }
+
+    #[test]
+    fn users_leave_room_for_others() {
+        let (teller, listener) = pair();
+        let of_user = |number, state| {
+            let mut finding = numbered(number, Phase::Armed);
+            (finding.pod, finding.detail.uid) = (None, Some(1000));
+            teller.tell(Told::of(sys::clock::now(), &finding, state))
+        };
+        let open = |number| of_user(number, State::Open);
+        let room = (0..2 * MOST).filter(|number| open(*number)).count();
+        assert_eq!(room, MOST_OF_USERS);
+        assert!(teller.tell(told(3 * MOST, Phase::Armed, State::Open)));
+        of_user(0, State::Resolved);
+        listener.take();
+        assert!(open(MOST) && !open(MOST + 1));
     }
 
     #[test]

@@ -2,23 +2,25 @@
 //! for ever.
 //!
 //! An Event that is new goes before those that are counted or ended, so that a
-//! hundred findings that change do not hide the next one. Where there is no room
-//! for it, what matters least has to go ([`Item::worth`]); the end of a finding
-//! always has room: it takes the place of what it ends.
+//! hundred findings that change do not hide the next one; of these the worst go
+//! first, users' last, and the owners take turns ([`Ledger::next`]). Where there
+//! is no room for it, what matters least has to go ([`Worth`]), or the new one
+//! waits aside until there is. The end of a finding always has room: it takes
+//! the place of what it ends.
 
 use std::{
-    cmp::Ordering,
-    collections::BTreeMap,
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
 
 use super::{
     Outcome,
-    object::{About, Object, Told, objects},
+    object::{About, Object, Told, Whose, objects},
 };
-use event::finding::State;
+use event::finding::{Severity, State};
 
-/// Events that are kept in mind.
+/// Events that are kept in mind, and that wait aside.
 const MOST: usize = 1_024;
 /// An Event's series is counted no more often than this.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -38,10 +40,14 @@ pub(super) type Key = (String, String);
 pub(super) struct Ledger {
     node: String,
     items: BTreeMap<Key, Item>,
+    /// What is so now, was never told, and had no room.
+    aside: BTreeMap<Key, Item>,
 }
 
 struct Item {
     finding: String,
+    severity: Severity,
+    whose: Whose,
     object: Object,
     standing: Standing,
     step: Step,
@@ -113,6 +119,7 @@ impl Ledger {
         Self {
             node: node.to_owned(),
             items: BTreeMap::new(),
+            aside: BTreeMap::new(),
         }
     }
 
@@ -121,8 +128,8 @@ impl Ledger {
         &self.node
     }
 
-    /// Takes a change of a finding in. Returns how many Events there was no room
-    /// for.
+    /// Takes a change of a finding in. Returns how many Events are not told, or
+    /// not any more, as there was no room for them.
     pub(super) fn take(&mut self, told: &Told, now: Instant) -> usize {
         let mut wanted = match told.mild {
             true => Vec::new(),
@@ -143,7 +150,7 @@ impl Ledger {
             false => Standing::Now,
         };
         self.leave(told, &wanted);
-        let mut left_out = 0;
+        let mut left_out = self.leave_aside(told, &wanted);
         for object in wanted {
             let key = (object.namespace.clone(), object.name.clone());
             if let Some(item) = self.items.get_mut(&key) {
@@ -151,14 +158,10 @@ impl Ledger {
                 item.again(now);
                 continue;
             }
-            if self.items.len() >= MOST {
-                left_out += 1;
-                if !self.make_room(standing) {
-                    continue;
-                }
-            }
             let item = Item {
                 finding: told.id.clone(),
+                severity: told.severity,
+                whose: told.whose(),
                 object,
                 standing,
                 step: Step::Create,
@@ -167,9 +170,56 @@ impl Ledger {
                 written: None,
                 dead: false,
             };
-            self.items.insert(key, item);
+            left_out += self.admit(key, item);
         }
         left_out
+    }
+
+    /// Takes an Event in that is not there, if need be in the place of another
+    /// one. Returns how many there was no room for.
+    fn admit(&mut self, key: Key, item: Item) -> usize {
+        let without_room = match self.items.len() < MOST {
+            true => None,
+            false => match self.worth_less(&item) {
+                Some(least) => self.items.remove_entry(&least),
+                None => return self.put_aside(key, item),
+            },
+        };
+        self.items.insert(key, item);
+        without_room.map_or(0, |(key, item)| self.put_aside(key, item))
+    }
+
+    /// What has no room waits, if it is news. Returns how many do not.
+    fn put_aside(&mut self, key: Key, item: Item) -> usize {
+        let is_news = item.standing == Standing::Now && item.turn() == Turn::New;
+        if !is_news || self.aside.len() >= MOST {
+            return 1;
+        }
+        self.aside.insert(key, item);
+        0
+    }
+
+    /// Takes in what waits aside, as far as there is room by now.
+    fn take_from_aside(&mut self) {
+        if self.aside.is_empty() {
+            return;
+        }
+        let owners = self.owners();
+        let waiting = self.aside.iter();
+        let best = waiting.max_by_key(|(_, item)| item.worth(&owners));
+        let key = best.map(|(key, _)| key.clone()).unwrap_or_default();
+        if let Some(item) = self.aside.remove(&key) {
+            self.admit(key, item);
+        }
+    }
+
+    /// How many Events each owner has.
+    fn owners(&self) -> HashMap<Whose, usize> {
+        let mut owners = HashMap::new();
+        for item in self.items.values() {
+            *owners.entry(item.whose).or_default() += 1;
+        }
+        owners
     }
 
     fn of(&self, finding: &str) -> impl Iterator<Item = &Item> {
@@ -197,36 +247,51 @@ impl Ledger {
         });
     }
 
-    /// Takes the one out that matters least, if it matters less than a new one
-    /// of this standing.
-    fn make_room(&mut self, standing: Standing) -> bool {
-        let worth = |(key, item): (_, &Item)| Some((item.worth()?, item.written, key));
-        let least = self.items.iter().filter_map(worth).min();
-        let Some((worth, _, key)) = least else {
-            return false;
-        };
-        if standing == Standing::End && worth > Worth::History {
-            return false;
-        }
-        let key: Key = Key::clone(key);
-        self.items.remove(&key).is_some()
+    /// What of a finding waits aside and is not wanted any more, or will be
+    /// tried anew. Returns how many were never told.
+    fn leave_aside(&mut self, told: &Told, wanted: &[Object]) -> usize {
+        let mut never_told = 0;
+        self.aside.retain(|(namespace, name), item| {
+            let same = |object: &Object| object.namespace == *namespace && object.name == *name;
+            let leaves = item.finding == told.id;
+            never_told += usize::from(leaves && !wanted.iter().any(same));
+            !leaves
+        });
+        never_told
     }
 
-    /// What is to be done first, and when.
+    /// What matters least, if it matters less than a new one.
+    fn worth_less(&self, new: &Item) -> Option<Key> {
+        let mut owners = self.owners();
+        let worth = |(key, item): (_, &Item)| Some((item.worth(&owners)?, item.written, key));
+        let (least, _, key) = self.items.iter().filter_map(worth).min()?;
+        let key: Key = Key::clone(key);
+        if new.standing == Standing::End {
+            return (least.kind == Kind::History).then_some(key);
+        }
+        *owners.entry(new.whose).or_default() += 1;
+        (Some(least) < new.worth(&owners)).then_some(key)
+    }
+
+    /// What is to be done first, and when: of what is due the worst, of users
+    /// last, and of each owner one in turn.
     pub(super) fn next(&self, now: Instant) -> Option<(Key, Instant)> {
-        let due = self
-            .items
-            .iter()
-            .filter_map(|(key, item)| Some((item.due?, item.turn(), key)));
-        let first = due.min_by(|(one, turn, key), (other, others, others_key)| {
-            let by_turn = match *one <= now && *other <= now {
-                true => turn.cmp(others),
-                false => Ordering::Equal,
-            };
-            by_turn.then(one.cmp(other)).then(key.cmp(others_key))
+        let all = self.items.iter();
+        let due = all.filter_map(|(key, item)| Some((item.due?, key, item)));
+        let (mut due, later): (Vec<_>, Vec<_>) = due.partition(|(due, ..)| *due <= now);
+        if due.is_empty() {
+            let first = later.into_iter().min_by_key(|(due, key, _)| (*due, *key));
+            return first.map(|(due, key, _)| (key.clone(), due));
+        }
+        due.sort_unstable_by_key(|(due, key, _)| (*due, *key));
+        let mut turns: HashMap<_, usize> = HashMap::new();
+        let first = due.into_iter().min_by_key(|(due, key, item)| {
+            let rank = (item.turn(), Reverse(item.severity), item.is_users());
+            let turn = turns.entry((rank, item.whose)).or_default();
+            *turn += 1;
+            (rank, *turn, *due, *key)
         });
-        let (due, _, key) = first?;
-        Some((key.clone(), due))
+        first.map(|(due, key, _)| (key.clone(), due))
     }
 
     /// The request for it.
@@ -249,6 +314,7 @@ impl Ledger {
         if !waits || !item.is_kept() {
             self.items.remove(key);
         }
+        self.take_from_aside();
         outcome
     }
 
@@ -261,17 +327,30 @@ impl Ledger {
 
 /// What an item may be taken out for, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
+struct Worth {
+    is_now: bool,
+    severity: Severity,
+    is_others: bool,
+    kind: Kind,
+    /// Each is worth less, the more its owner has.
+    share: Reverse<usize>,
+}
+
+/// Parts of [`Worth`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
     /// It is to be written and not so any more.
     History,
     /// Nothing is to be written for it at the moment.
     Quiet,
     /// It is there, and would be counted.
     Written,
+    /// It is to be written.
+    New,
 }
 
 /// Who is first of those that are due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Turn {
     /// What is so now and was never told.
     New,
@@ -291,16 +370,27 @@ impl Item {
         }
     }
 
-    /// `None`: it must not be taken out.
-    fn worth(&self) -> Option<Worth> {
-        match (self.standing, self.step) {
-            (Standing::End, _) => None,
-            (Standing::Past, _) => Some(Worth::History),
-            (Standing::Mild, _) => Some(Worth::Quiet),
-            (Standing::Now, _) if self.dead => Some(Worth::Quiet),
-            (Standing::Now, Step::Create) => None,
-            (Standing::Now, Step::Learn | Step::Count(_)) => Some(Worth::Written),
-        }
+    /// What it is worth among these owners; `None`: it must not be taken out.
+    fn worth(&self, owners: &HashMap<Whose, usize>) -> Option<Worth> {
+        let kind = match (self.standing, self.step) {
+            (Standing::End, _) => return None,
+            (Standing::Past, _) => Kind::History,
+            (Standing::Mild, _) => Kind::Quiet,
+            (Standing::Now, _) if self.dead => Kind::Quiet,
+            (Standing::Now, Step::Create) => Kind::New,
+            (Standing::Now, Step::Learn | Step::Count(_)) => Kind::Written,
+        };
+        Some(Worth {
+            is_now: kind > Kind::History,
+            severity: self.severity,
+            is_others: !self.is_users(),
+            kind,
+            share: Reverse(owners.get(&self.whose).copied().unwrap_or(0)),
+        })
+    }
+
+    fn is_users(&self) -> bool {
+        matches!(self.whose, Whose::User(_))
     }
 
     fn turn(&self) -> Turn {

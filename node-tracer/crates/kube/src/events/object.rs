@@ -1,5 +1,7 @@
 //! What an Event says, by the rules of `events.k8s.io/v1`.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::{Value, json};
 
 use event::{
@@ -19,6 +21,17 @@ const INSTANCE: usize = 128;
 /// API servers of 1.19 and 1.20, this by none.
 const CLUSTER: &str = "kube-system";
 
+/// Whose matter a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Whose {
+    /// Of a user of the node, who can have as many as it likes.
+    User(u32),
+    /// Of the node or of a container that is in no pod.
+    Node,
+    /// Of a pod, by a hash of all that is known of it.
+    Pod(u64),
+}
+
 /// A change of a finding, as far as it gets into Events.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
@@ -26,9 +39,10 @@ pub(super) struct Told {
     pub(super) state: State,
     /// It is not over, but not bad enough either to be told of now.
     pub(super) mild: bool,
+    pub(super) severity: Severity,
+    uid: Option<u32>,
     time: Timestamp,
     rule: Rule,
-    severity: Severity,
     phase: Option<Phase>,
     note: String,
     pod: Option<PodRef>,
@@ -43,9 +57,22 @@ impl Told {
             time,
             rule: finding.rule,
             severity: finding.severity,
+            uid: finding.detail.uid,
             phase: finding.detail.phase,
             note: note(time, finding, state),
             pod: finding.pod.clone(),
+        }
+    }
+
+    pub(super) fn whose(&self) -> Whose {
+        match (&self.pod, self.uid) {
+            (Some(pod), _) => {
+                let mut hasher = DefaultHasher::new();
+                pod.hash(&mut hasher);
+                Whose::Pod(hasher.finish())
+            }
+            (None, Some(uid)) => Whose::User(uid),
+            (None, None) => Whose::Node,
         }
     }
 
@@ -129,6 +156,7 @@ pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
         time: now,
         rule: Rule::EventsLost,
         severity: Severity::Info,
+        uid: None,
         phase: None,
         note: String::from("whether Events can be written"),
         pod: None,

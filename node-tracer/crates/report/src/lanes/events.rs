@@ -173,6 +173,7 @@ impl Lanes {
             What::UntrustedCalls { .. } | What::UntrustedNetns { .. } => {}
             // Findings tell of these.
             What::TasksBlocked { .. }
+            | What::TasksOomKilled { .. }
             | What::EndpointKept { .. }
             | What::FilesystemFull { .. }
             | What::PodStarted { .. }

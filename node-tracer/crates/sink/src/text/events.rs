@@ -80,11 +80,13 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             pod_uid,
             uid,
             count: tasks,
+            at_least,
             ended,
             since,
             examples,
         } => {
-            let mut text = count(*tasks, "more task");
+            let least = if *at_least { "at least " } else { "" };
+            let mut text = format!("{least}{}", count(*tasks, "more task"));
             if *tasks > 0 {
                 let slept = length(event.time.since(*since));
                 text += &format!(" for up to {slept}, such as ");
@@ -142,16 +144,11 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             total: _,
             since,
         } => {
-            let who = match (uid, task) {
-                (Some(uid), Some(task)) => {
-                    format!("user {uid}, {}{}", event_task(task), owner(task))
-                }
-                _ => String::from("several users or containers"),
-            };
             let took = length(event.time.since(*since));
             let text = format!(
-                "{} in {took} by {who}; not trusted",
-                count(*calls, "CNI call")
+                "{} in {took} by {}; not trusted",
+                count(*calls, "CNI call"),
+                who(*uid, task.as_ref())
             );
             loud("untrusted-calls", text, Style::Plain)
         }
@@ -218,6 +215,18 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             };
             let text = format!("{}{}{whose}", event_task(&kill.task), owner(&kill.task));
             loud("oom-killed", text, Style::Warning)
+        }
+        What::TasksOomKilled {
+            uid,
+            task,
+            count: tasks,
+            total: _,
+            since,
+        } => {
+            let took = length(event.time.since(*since));
+            let tasks = count(*tasks, "more task");
+            let text = format!("{tasks} in {took} of {}", who(*uid, task.as_ref()));
+            loud("tasks-oom-killed", text, Style::Plain)
         }
         What::FilesystemFull { full } => loud("filesystem-full", filled(full), Style::Warning),
         What::DeviceWaiting { device, references } => {
@@ -406,4 +415,12 @@ pub(super) fn losses(lost: &std::collections::BTreeMap<String, u64>) -> String {
         .map(|(cause, count)| format!("{}: {}", Printable(cause), grouped(*count)))
         .collect();
     format!("{} ({})", count(total, "event"), causes.join(", "))
+}
+
+/// Who does what is told as a number, by the last that did it.
+fn who(uid: Option<u32>, task: Option<&Task>) -> String {
+    match (uid, task) {
+        (Some(uid), Some(task)) => format!("user {uid}, {}{}", event_task(task), owner(task)),
+        _ => String::from("several users or containers"),
+    }
 }

@@ -17,6 +17,9 @@ const SINGLY: usize = 16;
 const NAMED: usize = 3;
 /// Below this, a number is told as it is.
 const EXACT: u64 = 100;
+const AT_LEAST: &str = "at least ";
+/// The number of the crowd of all whom there is no room to tell apart.
+const OTHERS: u32 = 0;
 
 /// Whose tasks are. The kernel's threads and root's own programs are nobody's,
 /// and always told singly.
@@ -100,7 +103,7 @@ impl Crowd<'_> {
     /// `None` if all of them are told singly.
     pub(super) fn finding(&self, view: &View<'_>) -> Option<Finding> {
         let since = self.since()?;
-        let tasks = number(self.count());
+        let tasks = self.number();
         let pod = match &self.owner {
             Owner::Pod(uid) => {
                 let bare = PodRef {
@@ -117,6 +120,7 @@ impl Crowd<'_> {
                 (format!("pod/{uid}"), label)
             }
             (Owner::User(uid), _) => (format!("user/{uid}"), format!("user {uid}")),
+            (Owner::Container(OTHERS), _) => (String::from("others"), String::from("others")),
             (Owner::Container(number), _) => {
                 (format!("container/{number}"), String::from("a container"))
             }
@@ -144,7 +148,10 @@ impl Crowd<'_> {
                 &format!("crowd/{key}"),
             ),
             since,
-            title: format!("{tasks} more tasks of {whose} are stuck in uninterruptible sleep"),
+            title: match tasks.as_str() {
+                "1" => format!("one more task of {whose} is stuck in uninterruptible sleep"),
+                _ => format!("{tasks} more tasks of {whose} are stuck in uninterruptible sleep"),
+            },
             pod,
             sandbox_id: None,
             netns: None,
@@ -157,8 +164,23 @@ impl Crowd<'_> {
             )],
             unknown,
             advice,
-            detail: Detail::default(),
+            detail: Detail {
+                uid: match self.owner {
+                    Owner::User(uid) => Some(uid),
+                    _ => None,
+                },
+                ..Detail::default()
+            },
         })
+    }
+
+    fn number(&self) -> String {
+        let number = number(self.count());
+        let uncounted = self.counted.iter().any(|counted| counted.at_least);
+        match uncounted && !number.starts_with(AT_LEAST) {
+            true => format!("{AT_LEAST}{number}"),
+            false => number,
+        }
     }
 }
 
@@ -186,7 +208,7 @@ pub(in crate::detect) fn number(count: u64) -> String {
     while count / step >= EXACT {
         step *= 10;
     }
-    format!("at least {}", count / step * step)
+    format!("{AT_LEAST}{}", count / step * step)
 }
 
 #[cfg(test)]
@@ -266,6 +288,7 @@ mod tests {
                 pod_uid: Some(OLD.into()),
                 uid: Some(0),
                 count,
+                at_least: count > 50,
                 ended: 0,
                 since: s(2),
                 examples: vec![task(9, "dd")],
@@ -280,6 +303,10 @@ mod tests {
             open.title
         );
         assert_eq!((open.since, open.holders.len()), (s(2), 1));
+        node.tell(crowd(15, 60));
+        let (more, _) = node.only(16, Rule::BlockedTask, State::Updated);
+        let title = "at least 60 more tasks of ";
+        assert!(more.title.starts_with(title), "{}", more.title);
         node.tell(crowd(20, 0));
         let (over, _) = node.only(21, Rule::BlockedTask, State::Resolved);
         assert_eq!(over.id, open.id);

@@ -253,9 +253,11 @@ fn fill(ledger: &mut Ledger, now: Instant) {
 #[test]
 fn there_is_room_for_so_many() {
     let (mut ledger, start) = ledger();
-    let take = |number| ledger.take(&numbered(number, State::Open), start);
-    let left_out: usize = (0..MOST).map(take).sum();
-    assert_eq!((ledger.items.len(), left_out), (MOST, MOST));
+    let mut take = |number| ledger.take(&numbered(number, State::Open), start);
+    let left_out: usize = (0..MOST).map(&mut take).sum();
+    assert_eq!(left_out, 0, "they wait");
+    assert_eq!(take(MOST), 2);
+    assert_eq!((ledger.items.len(), ledger.aside.len()), (MOST, MOST));
 }
 
 #[test]
@@ -285,11 +287,68 @@ fn an_end_takes_the_place_of_what_was_not_written_yet() {
     assert!(ends.clone().all(|item| item.standing == Standing::End));
     assert_eq!(ends.count(), MOST);
     // And there is no room for what is new before they are written.
-    assert_eq!(ledger.take(&numbered(MOST, State::Open), start), 2);
+    ledger.take(&numbered(MOST, State::Open), start);
+    assert_eq!((ledger.items.len(), ledger.aside.len()), (MOST, 2));
+    while let Some((key, due)) = ledger.next(start)
+        && due <= start
+    {
+        ledger.answered(&key, Answer::Done(1), start);
+    }
+    ledger.take(&numbered(MOST, State::Resolved), start);
     while let Some((key, _)) = ledger.next(start) {
         ledger.answered(&key, Answer::Done(1), start);
     }
     assert!(ledger.items.is_empty());
+}
+
+/// A stuck task's, of a user, or of a container of no pod.
+fn of(uid: Option<u32>, number: usize, state: State) -> Told {
+    let mut finding = ghost();
+    finding.id = format!("{number:016x}");
+    finding.severity = Severity::Warning;
+    (finding.pod, finding.detail.uid) = (None, uid);
+    Told::of(sys::clock::now(), &finding, state)
+}
+
+/// The findings that are written in these many requests, by number.
+fn written(ledger: &mut Ledger, now: Instant, requests: usize) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    for _ in 0..requests {
+        let (key, _) = ledger.next(now).unwrap();
+        let number = key.1.split('.').nth(1).unwrap();
+        numbers.push(usize::from_str_radix(number, 16).unwrap());
+        ledger.answered(&key, Answer::Done(1), now);
+    }
+    numbers
+}
+
+#[test]
+fn no_number_of_users_findings_keeps_another_from_being_written_next() {
+    let (mut ledger, start) = ledger();
+    for number in 0..2 * MOST {
+        let uid = u32::try_from(1_000 + number % 70).unwrap();
+        ledger.take(&of(Some(uid), number, State::Open), start);
+    }
+    ledger.take(&of(None, 9_000, State::Open), start);
+    let mut critical = ghost();
+    (critical.pod, critical.id) = (None, format!("{:016x}", 9_001));
+    ledger.take(&Told::of(sys::clock::now(), &critical, State::Open), start);
+    assert_eq!(written(&mut ledger, start, 2), [9_001, 9_000]);
+    let next = written(&mut ledger, start, 70);
+    let users: std::collections::BTreeSet<_> = next.iter().map(|number| number % 70).collect();
+    assert_eq!(users.len(), 70, "one of each in turn");
+}
+
+#[test]
+fn what_had_no_room_is_written_when_there_is() {
+    let (mut ledger, start) = ledger();
+    for number in 0..MOST + 100 {
+        assert_eq!(ledger.take(&of(Some(1_000), number, State::Open), start), 0);
+    }
+    let mut all = written(&mut ledger, start, MOST + 100);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), MOST + 100);
 }
 
 #[test]

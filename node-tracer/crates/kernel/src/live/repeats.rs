@@ -1,8 +1,8 @@
-//! Untrusted callers of CNI plugins: whose calls are told one by one, and how
+//! What somebody does without end, such as CNI calls that nobody believes, and
+//! tasks that are killed as memory is short: which are told one by one, and how
 //! many more there were.
 //!
-//! Nobody believes what they say, but that somebody says it is worth a record.
-//! Everybody can say it without end. So the first few calls of a caller are
+//! That somebody does it is worth a record. So the first few of each owner are
 //! told as they are, and the others as a number, once in a while; both the more
 //! rarely the longer it goes on ([`Budget`]).
 
@@ -12,32 +12,31 @@ use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 
 use super::{
     Live, SECOND,
-    budget::{Budget, HOUR, MINUTE, SINGLY},
+    budget::{Budget, HOUR, MINUTE, SINGLY_OF_ALL, Shared},
     tasks,
 };
+use crate::ebpf::Probes;
 use crate::ebpf::callers::Withheld;
-use event::{Event, What};
+use event::{Event, Task, What};
 
-/// Calls of all callers that are told one by one, where [`SINGLY`] are of one.
-const SINGLY_OF_ALL: u32 = 64;
-/// Callers that are told apart.
-const MAX_CALLERS: usize = 64;
-/// A number is told so much later than the first call that it counts.
+/// Owners that are told apart.
+const MAX_OWNERS: usize = 64;
+/// A number is told so much later than the first that it counts.
 const FIRST: u64 = 5 * SECOND;
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
-pub(super) struct Callers {
-    by_owner: HashMap<Owner, Caller>,
-    all: Budget,
-    /// Numbers of all callers.
+#[derive(Debug)]
+pub(super) struct Repeats {
+    by_owner: HashMap<Owner, Repeat>,
+    singly: Shared,
+    /// Numbers of all owners.
     numbers: Budget,
     /// When the kernel's numbers were last looked at.
     looked: u64,
 }
 
 #[derive(Debug, Default)]
-struct Caller {
+struct Repeat {
     singly: Budget,
     /// Calls that were not told yet.
     untold: u64,
@@ -54,7 +53,7 @@ struct Caller {
     task: KernelTask,
 }
 
-/// Calls of one caller that were not told one by one.
+/// What one owner did that was not told one by one.
 #[derive(Debug, PartialEq, Eq)]
 struct Number {
     owner: Owner,
@@ -65,80 +64,86 @@ struct Number {
     last: u64,
 }
 
-impl Callers {
-    /// Whether this call is told by itself. If not, it is counted.
-    pub(super) fn admits(&mut self, owner: Owner, task: &KernelTask, time: u64) -> bool {
-        let room = self.all.has_room(time, SINGLY_OF_ALL);
-        let caller = self.caller(owner, time);
-        if room && caller.singly.has_room(time, SINGLY) {
-            caller.last = time;
-            caller.singly.spend();
-            self.all.spend();
-            return true;
+impl Repeats {
+    /// Nobody has done anything yet.
+    pub(super) fn new(singly: Shared) -> Self {
+        Self {
+            by_owner: HashMap::new(),
+            singly,
+            numbers: Budget::default(),
+            looked: 0,
         }
-        caller.count(1, (time, time), task);
-        false
+    }
+
+    /// Whether this one is told by itself. If not, it is counted.
+    pub(super) fn admits(&mut self, owner: Owner, task: &KernelTask, time: u64) -> bool {
+        let owner = self.known(owner, time);
+        let its = self.by_owner.entry(owner).or_default();
+        let admits = self.singly.admits(&mut its.singly, time);
+        match admits {
+            true => its.last = time,
+            false => its.count(1, (time, time), task),
+        }
+        admits
+    }
+
+    /// So many were not told, of whom it is not known whose they were.
+    pub(super) fn nobodys(&mut self, count: u64, time: u64) {
+        if count > 0 {
+            let its = self.by_owner.entry(Owner::default()).or_default();
+            its.count(count, (time, time), &KernelTask::default());
+        }
     }
 
     /// Calls that the kernel has only counted.
-    fn withheld(&mut self, withheld: &[Withheld], now: u64) {
-        let looked = std::mem::replace(&mut self.looked, now);
-        for withheld in withheld {
-            self.withheld_of_one(withheld, looked);
-        }
-    }
-
-    fn withheld_of_one(&mut self, withheld: &Withheld, looked: u64) {
+    fn withheld(&mut self, withheld: &Withheld) {
         let Withheld {
             owner,
             count,
             calls,
         } = withheld;
         // The first of all is at most the first of these.
-        let first = calls.first.max(looked).min(calls.last);
-        let caller = self.caller(*owner, calls.last);
-        caller.count(*count, (first, calls.last), &calls.task);
+        let first = calls.first.max(self.looked).min(calls.last);
+        let owner = self.known(*owner, calls.last);
+        let its = self.by_owner.entry(owner).or_default();
+        its.count(*count, (first, calls.last), &calls.task);
     }
 
-    fn caller(&mut self, owner: Owner, time: u64) -> &mut Caller {
-        let others = Owner {
-            kind: owner::OTHERS,
-            id: 0,
-        };
-        if !self.by_owner.contains_key(&owner) && self.by_owner.len() >= MAX_CALLERS {
+    /// The owner, or the others, if there is no room to tell it apart.
+    fn known(&mut self, owner: Owner, time: u64) -> Owner {
+        if !self.by_owner.contains_key(&owner) && self.by_owner.len() >= MAX_OWNERS {
             // Who has been quiet for a while makes room.
             self.forget_quiet(time, MINUTE);
         }
-        let known = self.by_owner.contains_key(&owner) || self.by_owner.len() < MAX_CALLERS;
-        let owner = if known { owner } else { others };
-        self.by_owner.entry(owner).or_default()
+        let known = self.by_owner.contains_key(&owner) || self.by_owner.len() < MAX_OWNERS;
+        if known { owner } else { Owner::default() }
     }
 
     fn forget_quiet(&mut self, now: u64, time: u64) {
         self.by_owner
-            .retain(|_, caller| caller.untold > 0 || caller.last + time > now);
+            .retain(|_, its| its.untold > 0 || its.last + time > now);
     }
 
     /// What is to be told now: what is due, or all.
     fn numbers(&mut self, now: u64, all: bool) -> Vec<Number> {
         let mut numbers = Vec::new();
-        for (owner, caller) in &mut self.by_owner {
+        for (owner, its) in &mut self.by_owner {
             let mut has_room =
-                || self.numbers.has_room(now, SINGLY_OF_ALL) && caller.numbers.has_room(now, 1);
-            if caller.untold == 0 || !(all || (now >= caller.due && has_room())) {
+                || self.numbers.has_room(now, SINGLY_OF_ALL) && its.numbers.has_room(now, 1);
+            if its.untold == 0 || !(all || (now >= its.due && has_room())) {
                 continue;
             }
-            let count = std::mem::take(&mut caller.untold);
-            caller.before += count;
-            caller.numbers.spend();
+            let count = std::mem::take(&mut its.untold);
+            its.before += count;
+            its.numbers.spend();
             self.numbers.spend();
             numbers.push(Number {
                 owner: *owner,
-                task: caller.task,
+                task: its.task,
                 count,
-                total: caller.before,
-                first: caller.first,
-                last: caller.last,
+                total: its.before,
+                first: its.first,
+                last: its.last,
             });
         }
         self.forget_quiet(now, HOUR);
@@ -146,7 +151,7 @@ impl Callers {
     }
 }
 
-impl Caller {
+impl Repeat {
     fn count(&mut self, count: u64, (first, last): (u64, u64), task: &KernelTask) {
         if self.untold == 0 {
             (self.first, self.due) = (first, last + FIRST);
@@ -160,37 +165,61 @@ impl Live {
     /// Tells what untrusted callers did that was not told one by one.
     pub(super) fn tell_callers(&mut self, now: u64, all: bool, out: &mut Vec<Event>) {
         if let Some(probes) = &mut self.probes {
-            self.callers.withheld(&probes.withheld(now), now);
+            for withheld in probes.withheld(now) {
+                self.callers.of(withheld.owner).withheld(&withheld);
+            }
+            for callers in self.callers.both() {
+                callers.looked = now;
+            }
         }
-        for number in self.callers.numbers(now, all) {
-            let Number {
-                owner,
-                task,
-                count,
-                total,
-                first,
-                last,
-            } = number;
-            let uid = match owner.kind {
-                owner::OTHERS => None,
-                owner::USER => Some(owner.id),
-                _ => Some(task.euid),
-            };
-            let task = (owner.kind != owner::OTHERS).then(|| {
-                let pod = self.owners.of(&task);
-                tasks::task(&task, pod, self.clock)
-            });
+        let numbers = self.callers.both().map(|callers| callers.numbers(now, all));
+        for number in numbers.into_iter().flatten() {
+            let Number { count, total, .. } = number;
+            let (uid, task) = self.who(&number);
             out.push(Event {
-                time: self.time(last),
+                time: self.time(number.last),
                 what: What::UntrustedCalls {
                     uid,
                     task,
                     count,
                     total,
-                    since: self.time(first),
+                    since: self.time(number.first),
                 },
             });
         }
+    }
+
+    /// Tells how many tasks were killed that were not told one by one.
+    pub(super) fn tell_kills(&mut self, now: u64, all: bool, out: &mut Vec<Event>) {
+        let withheld = self.probes.as_mut().map_or(0, Probes::withheld_victims);
+        self.kills.of(Owner::default()).nobodys(withheld, now);
+        let numbers = self.kills.both().map(|kills| kills.numbers(now, all));
+        for number in numbers.into_iter().flatten() {
+            let Number { count, total, .. } = number;
+            let (uid, task) = self.who(&number);
+            out.push(Event {
+                time: self.time(number.last),
+                what: What::TasksOomKilled {
+                    uid,
+                    task,
+                    count,
+                    total,
+                    since: self.time(number.first),
+                },
+            });
+        }
+    }
+
+    /// The user who answers for what is told as a number, and the last task that
+    /// did it.
+    fn who(&mut self, Number { owner, task, .. }: &Number) -> (Option<u32>, Option<Task>) {
+        let uid = match owner.kind {
+            owner::OTHERS => return (None, None),
+            owner::USER => owner.id,
+            _ => task.euid,
+        };
+        let pod = self.owners.of(task);
+        (Some(uid), Some(tasks::task(task, pod, self.clock)))
     }
 }
 
@@ -199,6 +228,11 @@ mod tests {
     use node_tracer_ebpf::record::Calls;
 
     use super::*;
+    use crate::live::budget::{Apart, SINGLY};
+
+    fn callers() -> Repeats {
+        Repeats::new(Shared::new(0))
+    }
 
     fn user(id: u32) -> Owner {
         Owner {
@@ -207,7 +241,7 @@ mod tests {
         }
     }
 
-    fn admitted(callers: &mut Callers, owner: Owner, calls: u64, from: u64) -> usize {
+    fn admitted(callers: &mut Repeats, owner: Owner, calls: u64, from: u64) -> usize {
         let task = KernelTask::default();
         let times = (0..calls).map(|call| from + call);
         times
@@ -217,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_as_a_number_and_each_call_once() {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         let start = 1_000 * SECOND;
         let singly = admitted(&mut callers, user(1000), 20_000, start);
         assert_eq!(singly, SINGLY as usize);
@@ -229,7 +263,7 @@ mod tests {
                 ..Calls::NONE
             },
         };
-        callers.withheld(&[withheld], start + SECOND);
+        callers.withheld(&withheld);
         assert_eq!(callers.numbers(start + SECOND, false), [], "not at once");
         let numbers = callers.numbers(start + 6 * SECOND, false);
         assert_eq!(numbers.len(), 1);
@@ -239,7 +273,7 @@ mod tests {
 
     #[test]
     fn numbers_of_one_caller_are_ever_further_apart() {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         let numbers: usize = (1_000..1_600)
             .map(|second| {
                 admitted(&mut callers, user(1000), 100, second * SECOND);
@@ -251,20 +285,40 @@ mod tests {
 
     #[test]
     fn one_caller_does_not_silence_another() {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         admitted(&mut callers, user(1000), 20_000, SECOND);
         assert_eq!(admitted(&mut callers, user(1001), 1, 2 * SECOND), 1);
     }
 
     #[test]
+    fn no_number_of_users_silences_a_container_and_no_container_another() {
+        let mut kills = Apart::new(Repeats::new);
+        let task = KernelTask::default();
+        let mut told = |kind, id, count: u64| {
+            let owner = Owner { kind, id };
+            let kills = kills.of(owner);
+            let times = (0..count).map(|at| SECOND + at);
+            times
+                .filter(|time| kills.admits(owner, &task, *time))
+                .count()
+        };
+        let users: usize = (1..100).map(|id| told(owner::USER, id, 100)).sum();
+        assert_eq!(users, SINGLY_OF_ALL as usize);
+        for id in 1..20 {
+            told(owner::CONTAINER, id, 100);
+        }
+        assert_eq!(told(owner::CONTAINER, 77, 2), 2);
+    }
+
+    #[test]
     fn many_users_are_others() {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         let singly: usize = (0..10_000)
             .map(|id| admitted(&mut callers, user(id), 2, SECOND))
             .sum();
         assert_eq!(singly, SINGLY_OF_ALL as usize);
         let numbers = callers.numbers(2 * SECOND, true);
-        assert!(numbers.len() <= MAX_CALLERS + 1, "{}", numbers.len());
+        assert!(numbers.len() <= MAX_OWNERS + 1, "{}", numbers.len());
         let told: u64 = numbers.iter().map(|number| number.count).sum();
         assert_eq!(told, 20_000 - u64::from(SINGLY_OF_ALL));
     }
@@ -272,7 +326,7 @@ mod tests {
     /// Calls that are told singly and numbers that are told, of one caller that
     /// calls at these seconds of a day.
     fn told_in_a_day(calls: impl Fn(u64) -> bool) -> (usize, usize) {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         let (mut singly, mut numbers) = (0, 0);
         for second in (1..86_400).filter(|second| second % 5 == 0) {
             let time = second * SECOND;
@@ -302,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_user_with_many_ids_is_told_of_ever_more_rarely_too() {
-        let mut callers = Callers::default();
+        let mut callers = callers();
         let mut singly = 0;
         for minute in 1..1_440 {
             for id in 0..100 {
