@@ -72,6 +72,8 @@ pub(crate) struct Looker<'a> {
     root: Arc<Root>,
     pods: Option<PodsReader>,
     cri_patience: Duration,
+    /// The task or process that is asked about.
+    asked: Option<u32>,
 }
 
 impl<'a> Looker<'a> {
@@ -92,7 +94,13 @@ impl<'a> Looker<'a> {
                 Pods::Auto | Pods::None => None,
             },
             cri_patience: CRI_PATIENCE,
+            asked: None,
         })
+    }
+
+    /// The same, to tell of this task or process in any case.
+    pub(crate) fn about(self, asked: Option<u32>) -> Self {
+        Self { asked, ..self }
     }
 
     /// The same, with so much time for the container runtime to answer: for one
@@ -193,7 +201,7 @@ impl<'a> Looker<'a> {
     /// Tasks, namespaces, devices. Returns the processes that may be shims.
     fn kernel(&self, looked: &mut Looked) -> anyhow::Result<Vec<u32>> {
         let started = Instant::now();
-        let found = survey::survey(&self.procfs, self.config.stall_threshold)?;
+        let found = survey::survey(&self.procfs, self.config.stall_threshold, self.asked)?;
         tracing::debug!("the kernel's state took {:?}", started.elapsed());
         looked.items.push(CoverageItem {
             signal: String::from("kernel"),

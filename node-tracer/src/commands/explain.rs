@@ -19,7 +19,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
     // Before the node is looked at: what is not understood costs nothing.
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = Looker::new(config)?;
+    let mut looker = Looker::new(config)?.about(asked.pid());
     let mut scan = Scan::new(config, &looker, None)?;
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);

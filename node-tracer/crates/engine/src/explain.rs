@@ -90,7 +90,7 @@ pub fn explain(
         cni_calls: cni::calls(&view, &related),
         sandboxes: pods::sandboxes(&related),
         pods: pods::pods(&view, &seeds, &related),
-        findings: findings::findings(engine, &seeds, &related),
+        findings: findings::findings(engine, &view, &seeds, &related),
         timeline: Vec::new(),
         unknown: Vec::new(),
         looked_at: look.at,
@@ -110,7 +110,7 @@ pub fn explain(
     all.advice = findings::advice(&all.findings);
     if all.advice.is_empty() && seeds.found {
         let partial = !all.unknown.is_empty();
-        all.advice = findings::otherwise(&all.findings, &all.netns, partial);
+        all.advice = findings::otherwise(&all.findings, &all.netns, &all.tasks, partial);
     }
     let own: Vec<u32> = related.own().map(|entry| entry.id.inode).collect();
     let unvisited = related

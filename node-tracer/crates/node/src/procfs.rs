@@ -46,6 +46,7 @@ pub use self::{
     sleep::{Stall, Stalls},
     sockets::socket_namespace,
     tasks::{TaskEntry, Tasks},
+    whose::{Whose, in_turn},
 };
 
 mod bounded;
@@ -56,9 +57,11 @@ mod mounts;
 mod not_stuck;
 mod one_task;
 mod place;
+mod share;
 mod sleep;
 mod sockets;
 mod tasks;
+pub(crate) mod whose;
 mod worker;
 
 #[cfg(test)]
@@ -84,9 +87,13 @@ const MAX_FILE: u64 = 256 << 10;
 pub struct HostUsers([u32; 2]);
 
 impl HostUsers {
+    fn has(self, inode: u32) -> bool {
+        self.0.contains(&inode)
+    }
+
     /// A user namespace, if it is not one of these.
     pub fn other(self, user_ns: UserNs) -> Option<UserNs> {
-        (!self.0.contains(&user_ns.inode)).then_some(user_ns)
+        (!self.has(user_ns.inode)).then_some(user_ns)
     }
 }
 

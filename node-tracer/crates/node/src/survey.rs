@@ -71,12 +71,17 @@ pub struct Survey {
 }
 
 /// Looks at the node. A task counts as stuck once it has been in
-/// uninterruptible sleep for `stall_threshold`.
+/// uninterruptible sleep for `stall_threshold`. Where more tasks are stuck than
+/// are told of, the task or process that was `asked` about is among those.
 ///
 /// # Errors
 /// The tasks cannot be listed: it is not a proc file system, or it does not
 /// answer.
-pub fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Survey, ProcfsError> {
+pub fn survey(
+    procfs: &Procfs,
+    stall_threshold: Duration,
+    asked: Option<u32>,
+) -> Result<Survey, ProcfsError> {
     let (tasks, mounts) = both(|| procfs.tasks(), || procfs.nsfs_mounts());
     let Tasks {
         list: tasks,
@@ -118,7 +123,7 @@ pub fn survey(procfs: &Procfs, stall_threshold: Duration) -> Result<Survey, Proc
     let visits_reads = Bounded::default();
     let ((stuck, owners, stray), mut visits) = both(
         || {
-            let stuck = stalls::find(procfs, &tasks, stall_threshold);
+            let stuck = stalls::find(procfs, &tasks, stall_threshold, asked);
             let owners = Owners::look_up(procfs, holders::named(&places, &host));
             let stray = Stray::find(procfs, &processes, &inhabited, &pinned);
             (stuck, owners, stray)

@@ -30,7 +30,8 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     singly.chain(crowds).collect()
 }
 
-fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
+/// The finding of one task.
+pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     let Blocked {
         task,
         since,

@@ -1051,7 +1051,9 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
         ));
     }
     if entry.held_at.is_none() && !entry.host {
-        unknown.push(format!("what keeps {label}: it has not been looked at yet"));
+        unknown.push(format!(
+            "what keeps {label}: not all that can keep it was looked through so far"
+        ));
     } else if entry.is_held_by_nothing_found() && !entry.host {
         unknown.push(unknown_holder(&label));
     }

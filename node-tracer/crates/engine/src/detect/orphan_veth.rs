@@ -10,28 +10,33 @@
 //! CNI plugin has answered with it, a single address is routed to it, it is a
 //! port of the pods' bridge or switch, or its name is one that only a CNI gives.
 //! The veths of docker, podman, LXC and systemd-nspawn are not a pod's. Nothing
-//! is said of one whose other end may be in a namespace that could not be read
-//! or is being taken down. Ends in a ghost or a pinned namespace are those
-//! findings'.
+//! is said of one whose other end may be in a namespace that could not be found
+//! or read, or that is being taken down. Ends in a ghost or a pinned namespace
+//! are those findings'.
+//!
+//! Who has `CAP_NET_ADMIN` in the node's user namespace, as a pod can, makes and
+//! names devices on the host, by the ID that its own namespace has for the
+//! host's. Routes and addresses there are root's. So an orphan is a warning only
+//! if something of root's speaks of it: CNI's answer or cache, a route to it, or
+//! its bridge, as that has an address. Of very many a few are told each.
 //!
 //! A namespace whose last reference is gone has no name any more: a look cannot
 //! find it while it waits to be taken down, and so its end of the cable is
 //! nowhere. One look cannot tell that from an orphan. It is a warning only if it
 //! does harm in either case (traffic still goes there), nothing is known to be
-//! dying, all that can lead to a namespace could be looked through, and the
-//! runtime, if it was asked, has told of all its sandboxes; else it is worth
-//! knowing.
+//! dying, and the runtime, if it was asked, has told of all its sandboxes; else
+//! it is worth knowing.
 
 mod sign;
 
-use std::net::IpAddr;
+use std::{cmp::Reverse, net::IpAddr};
 
 use self::sign::{Sign, Signs};
 use super::{
     View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of, shell_word,
-    silence, unfound,
+    silence,
 };
-use crate::model::netns::{NetnsEntry, Wiring};
+use crate::model::netns::{NETNS, NetnsEntry, Wiring};
 use event::{
     Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -48,7 +53,14 @@ struct Orphan<'a> {
     beside: Option<&'a Device>,
     /// What shows that it is a pod's.
     sign: Sign<'a>,
+    /// Root has named its bridge.
+    on_roots_bridge: bool,
 }
+
+/// Orphans that have a finding each; the others are one.
+const SINGLY: usize = 16;
+/// Those that are named of the others.
+const NAMED: usize = 3;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -60,10 +72,55 @@ pub struct Orphans<'a> {
     unread: usize,
 }
 
-/// One finding a device.
+/// One finding a device, and one for very many. Those that root has named come
+/// first.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let orphans = view.orphans().found.iter();
-    orphans.map(|orphan| orphan.finding(view)).collect()
+    let mut all: Vec<&Orphan<'_>> = view.orphans().found.iter().collect();
+    all.sort_by_cached_key(|orphan| {
+        let is_named = orphan.is_answered() || !orphan.routed().is_empty();
+        let place = (orphan.entry.id.inode, orphan.device.index);
+        (Reverse((orphan.severity(view), is_named)), place)
+    });
+    let more = all.split_off(all.len().min(SINGLY));
+    let singly = all.into_iter().map(|orphan| orphan.finding(view));
+    singly.chain(crowd(view, &more)).collect()
+}
+
+/// The finding of all those that have none.
+fn crowd(view: &View<'_>, more: &[&Orphan<'_>]) -> Option<Finding> {
+    let first = more.first()?;
+    let names = more.iter().take(NAMED);
+    let names: Vec<&str> = names.map(|orphan| orphan.device.name.as_str()).collect();
+    let count = counted(more.len(), "more veth");
+    let since = more.iter().map(|orphan| orphan.wiring.at).min();
+    let claim = format!(
+        "the other end of {count} is in no namespace that was found, or beside it in no pod's"
+    );
+    let subject = "crowd";
+    Some(Finding {
+        rule: Rule::OrphanVeth,
+        severity: first.severity(view),
+        id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, subject),
+        since: since.unwrap_or(first.wiring.at),
+        title: format!(
+            "no pod is at the other end of {count}, as {}",
+            joined(&names)
+        ),
+        pod: None,
+        sandbox_id: None,
+        netns: Some(netns_of(first.entry)),
+        addresses: Vec::new(),
+        holders: Vec::new(),
+        evidence: vec![evidence(claim, "kernel", first.wiring.at)],
+        unknown: vec![String::from(
+            "which pods they were of, if of any: a pod with NET_ADMIN can make devices on the node",
+        )],
+        advice: vec![String::from(
+            "find out who has made them, and end that, before any is removed: those that have a \
+             finding each come first",
+        )],
+        detail: Detail::default(),
+    })
 }
 
 /// Why some could not be judged.
@@ -71,12 +128,20 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     let Orphans {
         undecided, unread, ..
     } = view.orphans();
-    (*undecided > 0).then(|| {
-        format!(
-            "orphan-veth: the devices of {} could not be read; the other end of {} may be there",
+    if *undecided == 0 {
+        return None;
+    }
+    let cables = counted(*undecided, "veth");
+    Some(match view.model.failure(NETNS) {
+        Some(failure) => format!(
+            "orphan-veth: whether a pod is at the other end of {cables}: {}",
+            failure.error
+        ),
+        None => format!(
+            "orphan-veth: the devices of {} could not be read; the other end of {cables} may be \
+             there",
             counted(*unread, "network namespace"),
-            counted(*undecided, "veth"),
-        )
+        ),
     })
 }
 
@@ -93,6 +158,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
         unread: all.filter(|entry| entry.wiring.is_none()).count(),
         ..Orphans::default()
     };
+    let all_found = model.failure(NETNS).is_none();
     let signs = Signs::new(view);
     for entry in model.netns.live() {
         let Some(wiring) = &entry.wiring else {
@@ -108,6 +174,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
                 device,
                 beside,
                 sign,
+                on_roots_bridge: signs.is_on_roots_bridge(entry, wiring, device),
             };
             if device.link_nsid.is_none() {
                 // People make pairs, too: only a name that no other gives tells.
@@ -131,7 +198,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
                 if orphan.is_somebodys(view) {
                     continue;
                 }
-                if orphans.unread > 0 {
+                if orphans.unread > 0 || !all_found {
                     orphans.undecided += 1;
                 } else {
                     orphans.found.push(orphan);
@@ -173,12 +240,33 @@ impl<'a> Orphan<'a> {
         lost.any(|sandbox| sandbox.ips.iter().any(|ip| routed.contains(ip)))
     }
 
-    /// Whether the other end may be somewhere all the same.
+    /// Whether CNI says that it has made it.
+    fn is_answered(&self) -> bool {
+        matches!(self.sign, Sign::Answer(_))
+    }
+
+    /// Whether something that only root can have made speaks of it. What is in a
+    /// pod's own namespace is the pod's.
+    fn is_named_by_root(&self) -> bool {
+        let sandbox = &self.entry.sandbox;
+        let is_pods = self.entry.is_users() || sandbox.pod.is_some() || sandbox.id.is_some();
+        (self.entry.host || !is_pods)
+            && (self.is_answered() || self.on_roots_bridge || !self.routed().is_empty())
+    }
+
+    /// Whether its other end certainly is in no pod.
     fn is_certain(&self, view: &View<'_>) -> bool {
         let nobody_dies = view.model.netns.all_dying().next().is_none();
-        let all_found = unfound(view.model).is_none();
         let is_pods = self.sign != Sign::PlainName;
-        self.beside.is_some() || (is_pods && nobody_dies && all_found && !is_half_heard(view.model))
+        self.beside.is_some() || (is_pods && nobody_dies && !is_half_heard(view.model))
+    }
+
+    fn severity(&self, view: &View<'_>) -> Severity {
+        let misleads = !self.routed().is_empty() || self.bridge().is_some();
+        match misleads && self.is_named_by_root() && self.is_certain(view) {
+            true => Severity::Warning,
+            false => Severity::Info,
+        }
     }
 
     fn finding(&self, view: &View<'_>) -> Finding {
@@ -189,15 +277,10 @@ impl<'a> Orphan<'a> {
             ..
         } = self;
         let routed = self.routed();
-        let misleads = !routed.is_empty() || self.bridge().is_some();
         let subject = format!("{} {} {}", entry.id.inode, device.index, device.name);
         Finding {
             rule: Rule::OrphanVeth,
-            severity: if misleads && self.is_certain(view) {
-                Severity::Warning
-            } else {
-                Severity::Info
-            },
+            severity: self.severity(view),
             id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, &subject),
             since: wiring.at,
             title: self.title(&routed),
@@ -277,6 +360,11 @@ impl<'a> Orphan<'a> {
                 "whether it was a pod's at all: others name theirs so, too, and no CNI \
                  configuration could be read",
             ));
+        } else if !self.is_named_by_root() {
+            unknown.push(String::from(
+                "whether it was a pod's at all: a pod with NET_ADMIN can make devices on the node \
+                 and name them, and nothing that only root can have made speaks of this one",
+            ));
         }
         if self.beside.is_none() {
             unknown.push(String::from(
@@ -284,11 +372,6 @@ impl<'a> Orphan<'a> {
                  set up or removed just while the namespaces were looked at: look again in a \
                  minute, before anything else",
             ));
-            if let Some(why) = unfound(view.model) {
-                unknown.push(format!(
-                    "whether the other end is in a namespace that was not found: {why}"
-                ));
-            }
             if is_half_heard(view.model) {
                 unknown.push(format!(
                     "whether a sandbox that runs is at the other end: {}",

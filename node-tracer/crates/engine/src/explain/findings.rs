@@ -3,19 +3,36 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{related::Related, resolve::Seeds};
-use crate::Engine;
+use crate::{
+    Engine,
+    detect::{View, blocked_task},
+};
 use event::explanation::{FindingPart, NetnsPart};
 use event::finding::{Finding, Holder, Rule, Severity, State};
 
-/// Open findings about any of a subject's parts, worst first.
-pub(super) fn findings(engine: &Engine, seeds: &Seeds, related: &Related<'_>) -> Vec<FindingPart> {
+/// Open findings about any of a subject's parts, worst first. That the task asked
+/// about is stuck is one, also where it is told as one of many.
+pub(super) fn findings(
+    engine: &Engine,
+    view: &View<'_>,
+    seeds: &Seeds,
+    related: &Related<'_>,
+) -> Vec<FindingPart> {
     let open = engine.open().into_iter();
     let about = open.filter(|finding| is_about(finding, seeds, related));
+    let mut about: Vec<Finding> = about.cloned().collect();
+    let asked = seeds.task.as_ref();
+    if let Some(blocked) = asked.and_then(|task| view.model.blocked.get(task)) {
+        let its = blocked_task::finding(view, blocked);
+        if about.iter().all(|finding| finding.id != its.id) {
+            about.push(its);
+            about.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        }
+    }
+    let state = State::Open;
     about
-        .map(|finding| FindingPart {
-            state: State::Open,
-            finding: finding.clone(),
-        })
+        .into_iter()
+        .map(|finding| FindingPart { state, finding })
         .collect()
 }
 
@@ -90,22 +107,46 @@ pub(super) fn advice(findings: &[FindingPart]) -> Vec<String> {
     advice
 }
 
-/// What is to be said where no finding advises anything; `partial` if not all
-/// could be read.
+/// What is to be said where no finding advises anything; `tasks` are the
+/// subject's besides those in its namespaces, and `partial` says that not all could
+/// be read.
 pub(super) fn otherwise(
     findings: &[FindingPart],
     netns: &[NetnsPart],
+    tasks: &[Holder],
     partial: bool,
 ) -> Vec<String> {
     let bad = |part: &FindingPart| part.finding.severity >= Severity::Warning;
-    let stuck = netns.iter().flat_map(|part| &part.holders).any(is_stuck);
-    if findings.iter().any(bad) || stuck {
+    let inside = netns.iter().flat_map(|part| &part.holders);
+    let mut all = inside.chain(tasks);
+    if findings.iter().any(bad) || all.clone().any(is_stuck) {
         return Vec::new();
+    }
+    // It may be stuck, or wait for a disk for a moment.
+    if let Some((comm, tid)) = all.find_map(asleep) {
+        return vec![format!(
+            "look again in some seconds: {comm} ({tid}) is in uninterruptible sleep, and since \
+             when is not known"
+        )];
     }
     vec![String::from(match partial {
         true => "nothing to do, as far as could be seen",
         false => "nothing to do",
     })]
+}
+
+/// A task in uninterruptible sleep, by name and thread ID, if a holder is one.
+fn asleep(holder: &Holder) -> Option<(&str, u32)> {
+    match holder {
+        Holder::Task {
+            comm,
+            tid,
+            state: Some('D'),
+            not_stuck: None,
+            ..
+        } => Some((comm, *tid)),
+        _ => None,
+    }
 }
 
 /// Whether a holder is a stuck task.

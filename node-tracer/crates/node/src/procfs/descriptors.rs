@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{
-    PROCESS_PATIENCE, Procfs, ProcfsError,
+    Procfs, ProcfsError,
     fds::{add, descriptors, is_namespace, name},
     namespace_inode, read_file, read_link, status_field,
 };
@@ -31,13 +31,16 @@ pub struct Descriptors {
     /// each.
     pub namespaces: BTreeMap<u32, Vec<FdHolder>>,
     /// The sockets of each process that has any: its number, and descriptor
-    /// and inode of each socket.
-    pub sockets: BTreeMap<u32, Vec<(u32, u64)>>,
-    /// The first thing that could not be looked at.
+    /// and inode of each socket. Root's on the host come first.
+    pub sockets: Vec<(u32, Vec<(u32, u64)>)>,
+    /// The first thing that could not be looked at, or for how many there was
+    /// no time.
     pub unread: Option<String>,
     /// It is not only process 1, which can be guarded even from root and is
     /// nobody to keep a pod's namespace.
     pub partial: bool,
+    /// There was no time for all those of a process.
+    pub(super) late: bool,
 }
 
 /// Sockets of one process that are listed.
@@ -58,48 +61,65 @@ impl Procfs {
         known: &BTreeSet<u32>,
         limit: Duration,
     ) -> Descriptors {
-        let end = Some(Instant::now() + limit);
-        let own = self.own_pid();
-        let all = processes.keys().copied();
-        let pids: Vec<u32> = all.filter(|pid| Some(*pid) != own).collect();
-        let (processes, known) = (processes.clone(), known.clone());
-        let answers = self.each(pids.clone(), PROCESS_PATIENCE, end, move |proc, pid| {
+        let mut all = Descriptors::default();
+        let pids = self.searched(processes, &mut all);
+        let known = known.clone();
+        let (pids, answers) = self.share(pids, limit, move |proc, pid, end| {
             let mut found = Descriptors::default();
-            let process = proc.join(pid.to_string());
-            match processes.get(&pid) {
-                Some(true) => found.search(&process, pid, &known),
-                _ => match may_move(&process) {
-                    Ok(true) => found.search(&process, pid, &known),
-                    Ok(false) => {}
-                    Err(error) => found.failed(&error),
-                },
-            }
+            found.search(&proc.join(pid.to_string()), pid, &known, end);
             found
         });
-        let mut all = Descriptors {
-            unread: answers.hung.as_ref().map(|error| fault::chain(error)),
-            ..Descriptors::default()
-        };
+        let hung = answers.hung.as_ref().map(|error| fault::chain(error));
+        all.unread = all.unread.or(hung);
+        let mut late = 0;
         for (pid, found) in pids.into_iter().zip(answers.each) {
             let Some(found) = found else {
-                let late = || format!("processes from {pid} on: it took too long");
-                all.unread.get_or_insert_with(late);
-                all.partial = true;
+                late += 1;
                 continue;
             };
             for (inode, holders) in found.namespaces {
                 add(&mut all.namespaces, inode, holders);
             }
             all.sockets.extend(found.sockets);
+            late += usize::from(found.late);
             all.partial |= found.unread.is_some() && pid != 1;
             all.unread = all.unread.or(found.unread);
         }
+        if late > 0 {
+            all.partial = true;
+            // One that hangs takes the time of the others.
+            let late = format!("not all those of {late} processes: it took too long");
+            all.unread = Some(match answers.hung {
+                Some(error) => format!("{late}; {}", fault::chain(&error)),
+                None => late,
+            });
+        }
         all
+    }
+
+    /// Those processes that can have been in another namespace than they are in
+    /// now. That it cannot be told of some is noted.
+    fn searched(&self, processes: &BTreeMap<u32, bool>, all: &mut Descriptors) -> Vec<u32> {
+        let own = self.own_pid();
+        let others = processes.iter().filter(|(pid, _)| Some(**pid) != own);
+        let (on_host, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(_, on_host)| **on_host);
+        let elsewhere = elsewhere.into_iter().map(|(pid, _)| *pid).collect();
+        let (movers, missed) = self.many(elsewhere, |proc, pid| {
+            Ok(may_move(&proc.join(pid.to_string()))?.then_some(pid))
+        });
+        all.unread = missed.say(|n| format!("those of {n} processes"));
+        all.partial = missed.count > 0;
+        let on_host = on_host.into_iter().map(|(pid, _)| *pid);
+        on_host.chain(movers).collect()
     }
 }
 
 impl Descriptors {
-    fn search(&mut self, process: &Path, pid: u32, known: &BTreeSet<u32>) {
+    fn search(&mut self, process: &Path, pid: u32, known: &BTreeSet<u32>, end: Instant) {
+        if Instant::now() >= end {
+            self.late = true;
+            return;
+        }
         let (task, fds) = match descriptors(process) {
             Ok(found) => found,
             Err(error) => return self.failed(&error),
@@ -107,6 +127,10 @@ impl Descriptors {
         let folder = task.join("fd");
         let mut sockets = Vec::new();
         for fd in fds {
+            if Instant::now() >= end {
+                self.late = true;
+                break;
+            }
             let path = folder.join(fd.to_string());
             let link = match read_link(&path) {
                 Ok(Some(link)) => link,
@@ -134,7 +158,7 @@ impl Descriptors {
             }
         }
         if !sockets.is_empty() {
-            self.sockets.insert(pid, sockets);
+            self.sockets.push((pid, sockets));
         }
     }
 
@@ -184,6 +208,7 @@ mod tests {
     use crate::procfs::{
         Bounded,
         fds::tests::{fd, holder},
+        whose::tests::process,
     };
 
     #[test]
@@ -213,12 +238,14 @@ mod tests {
         };
         let expected = Descriptors {
             namespaces: BTreeMap::from([(200, vec![holder(7, 4), named])]),
-            sockets: BTreeMap::from([(7, vec![(6, 4711)])]),
+            sockets: vec![(7, vec![(6, 4711)])],
             ..Descriptors::default()
         };
         assert_eq!(found, expected);
-        let late = search(Duration::ZERO).unread.unwrap();
-        assert!(late.contains("from 7 on"), "{late}");
+        let late = search(Duration::ZERO);
+        assert!(late.partial);
+        let late = late.unread.unwrap();
+        assert!(late.contains("of 2 processes: it took too long"), "{late}");
     }
 
     #[test]
@@ -241,5 +268,31 @@ mod tests {
             assert!(unread.contains(&format!("proc/{pid}/fd")), "{unread}");
             assert_eq!(found.partial, partial);
         }
+        // That there was no time matters more than who is guarded.
+        let processes = [1, 8].map(|pid| (pid, true)).into();
+        let found = procfs.descriptors(&processes, &BTreeSet::new(), Duration::from_nanos(1));
+        assert!(found.unread.unwrap().contains("it took too long") && found.partial);
+    }
+
+    #[test]
+    fn what_root_has_open_is_found_however_much_users_have() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 1, 0, 10, 20);
+        for pid in 2..8 {
+            process(root.path(), pid, 1_000, 10, 20);
+            for number in 0..2_000 {
+                fd(root.path(), pid, number, "/", "");
+            }
+        }
+        process(root.path(), 9, 0, 10, 20);
+        fd(root.path(), 9, 3, "net:[5]", "");
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let all = (1..10).map(|pid| (pid, true)).collect();
+        let found = procfs.descriptors(&all, &BTreeSet::new(), Duration::from_millis(20));
+        assert!(found.namespaces.contains_key(&5));
+        assert!(found.partial && found.unread.unwrap().contains("it took too long"));
     }
 }

@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -46,13 +47,12 @@ impl Procfs {
         let (inodes, own) = (inodes.clone(), self.own_pid());
         let pids = self.processes()?.into_iter();
         let pids = pids.filter(|pid| Some(*pid) != own).collect();
-        let end = Some(Instant::now() + SEARCH);
-        let answers = self.each(pids, PROCESS_PATIENCE, end, move |proc, pid| {
+        let (_, answers) = self.share(pids, SEARCH, move |proc, pid, end| {
             let mut found = FdHolders {
                 complete: true,
                 ..FdHolders::default()
             };
-            found.search(&proc.join(pid.to_string()), pid, &inodes);
+            found.search(&proc.join(pid.to_string()), pid, &inodes, end);
             found
         });
         let mut all = FdHolders {
@@ -82,13 +82,18 @@ pub(super) fn add(
 }
 
 impl FdHolders {
-    fn search(&mut self, process: &Path, pid: u32, inodes: &BTreeSet<u32>) {
-        let Ok((folder, fds)) = descriptors(process) else {
+    fn search(&mut self, process: &Path, pid: u32, inodes: &BTreeSet<u32>, end: Instant) {
+        let is_late = || Instant::now() >= end;
+        let Some(Ok((folder, fds))) = (!is_late()).then(|| descriptors(process)) else {
             self.complete = false;
             return;
         };
         let mut comm = None;
         for fd in fds {
+            if is_late() {
+                self.complete = false;
+                return;
+            }
             match namespace(&folder, fd, inodes) {
                 Ok(Some(inode)) if inodes.contains(&inode) => {
                     let holders = self.holders.entry(inode).or_default();
@@ -176,7 +181,9 @@ pub(super) fn is_namespace(path: &Path) -> bool {
         let file = statx(CWD, path, flags, StatxFlags::INO).ok()?;
         Some((file.stx_dev_major, file.stx_dev_minor))
     };
-    device(path).is_some_and(|found| device(Path::new("/proc/self/ns/net")) == Some(found))
+    static OWN: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    let own = *OWN.get_or_init(|| device(Path::new("/proc/self/ns/net")));
+    own.is_some() && device(path) == own
 }
 
 #[cfg(test)]

@@ -139,17 +139,17 @@ impl Procfs {
 }
 
 /// A task, and the mount namespace that it is in.
-struct Member {
+pub(super) struct Member {
     tid: u32,
-    folder: PathBuf,
-    mount_ns: u32,
-    /// The user who owns its files in /proc.
-    uid: u32,
+    pub(super) folder: PathBuf,
+    pub(super) mount_ns: u32,
+    /// The user who owns its folder in /proc.
+    pub(super) uid: u32,
 }
 
 /// A process in the host's mount namespace: 1, or if that one is guarded from
 /// the tracer the kernel's own 2.
-fn first_process(proc: &Path) -> Option<u32> {
+pub(super) fn first_process(proc: &Path) -> Option<u32> {
     if matches!(mount_namespace(proc, 1), Ok(Some(_))) {
         return Some(1);
     }
@@ -159,7 +159,7 @@ fn first_process(proc: &Path) -> Option<u32> {
 
 /// The mount namespace of a process, and a task in it: the leader, or another
 /// thread if the leader is a zombie.
-fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, ProcfsError> {
+pub(super) fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, ProcfsError> {
     let of = |tid: u32, folder: PathBuf| -> Result<Option<Member>, ProcfsError> {
         let link = read_link(&folder.join("ns/mnt"))?;
         let inode = link.and_then(|link| namespace_inode(link.as_os_str(), "mnt"));

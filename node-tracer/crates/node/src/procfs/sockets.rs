@@ -160,7 +160,7 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 impl Search {
-    fn run(mut self, proc: &Path, sockets: &BTreeMap<u32, Vec<(u32, u64)>>) -> SocketHolders {
+    fn run(mut self, proc: &Path, sockets: &[(u32, Vec<(u32, u64)>)]) -> SocketHolders {
         for (pid, sockets) in sockets {
             if self.is_over() {
                 break;

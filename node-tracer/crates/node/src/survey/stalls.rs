@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{holders::Owners, say_owners};
-use crate::procfs::{Procfs, ProcfsError, Stalls, TaskEntry};
+use crate::procfs::{Procfs, ProcfsError, Stall, Stalls, TaskEntry, in_turn};
 use event::{Event, Netns, What, fault, sleep};
 use sys::clock::{KernelClock, monotonic_now};
 
@@ -38,15 +38,32 @@ fn user(procfs: &Procfs, tid: u32) -> Option<u32> {
     Some(folder.metadata().ok()?.uid())
 }
 
-/// Every task that has been in uninterruptible sleep for the threshold.
-pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) -> Stuck {
+/// Puts stuck tasks so that those are told of first, and with their stacks, that
+/// tell most: what was asked about, then each owner's in turn, the oldest first.
+fn order(procfs: &Procfs, mut stalls: Vec<Stall>, is_asked: impl Fn(&Stall) -> bool) -> Vec<Stall> {
+    stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.age), stall.tid));
+    let whose = procfs.whose(stalls.iter().map(|stall| stall.tid).collect());
+    let all = in_turn(whose.into_iter().zip(stalls).collect());
+    let mut stalls: Vec<Stall> = all.into_iter().map(|(_, stall)| stall).collect();
+    stalls.sort_by_key(|stall| !is_asked(stall));
+    stalls
+}
+
+/// Every task that has been in uninterruptible sleep for the threshold. Those of
+/// the task or process that was `asked` about are looked at in any case.
+pub(super) fn find(
+    procfs: &Procfs,
+    tasks: &[TaskEntry],
+    threshold: Duration,
+    asked: Option<u32>,
+) -> Stuck {
     let asleep: HashMap<u32, &TaskEntry> = tasks
         .iter()
         .filter(|entry| entry.task.is_in_d())
         .map(|entry| (entry.task.tid, entry))
         .collect();
     let Stalls {
-        stuck: mut stalls,
+        stuck: stalls,
         undated,
         missed,
     } = procfs.stalls(asleep.keys().copied().collect(), threshold);
@@ -74,8 +91,12 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
             "since when {more} more tasks are in uninterruptible sleep"
         ));
     }
-    // The oldest tell most.
-    stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.age), stall.tid));
+    let is_asked = |stall: &Stall| {
+        let pid = asleep.get(&stall.tid).map(|entry| entry.task.pid);
+        asked.is_some() && (asked == Some(stall.tid) || asked == pid)
+    };
+    let places = procfs.apart();
+    let mut stalls = order(&places, stalls, is_asked);
     if stalls.len() > MAX_STALLS {
         let (more, of) = (stalls.len() - MAX_STALLS, stalls.len());
         found
@@ -87,7 +108,6 @@ pub(super) fn find(procfs: &Procfs, tasks: &[TaskEntry], threshold: Duration) ->
     let (owners, missed) = Owners::look_up(procfs, stuck.copied());
     found.unread.extend(say_owners(&missed));
     // Stacks hang most easily of all files, where a task is stuck in exec.
-    let places = procfs.apart();
     let (clock, start) = (KernelClock::now(), Instant::now());
     let mut failed = None;
     let mut unplaced = 0;
@@ -152,4 +172,36 @@ fn place(
         Vec::new()
     });
     (wchan, stack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs::{Bounded, whose::tests::process};
+
+    #[test]
+    fn what_was_asked_about_and_each_owners_oldest_come_first() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 1, 0, 10, 20);
+        for pid in 2..100 {
+            process(root.path(), pid, 1_000, 10, 20);
+        }
+        process(root.path(), 100, 0, 11, 20);
+        process(root.path(), 101, 1_001, 10, 20);
+        process(root.path(), 102, 0, 10, 20);
+        let stall = |tid: u32| Stall {
+            tid,
+            seen: Instant::now(),
+            age: Duration::from_secs(1_000 - u64::from(tid)),
+            dated: true,
+        };
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let stalls = order(&procfs, (2..103).map(stall).collect(), |it| it.tid == 99);
+        let first: Vec<u32> = stalls.iter().take(6).map(|it| it.tid).collect();
+        assert_eq!(first, [99, 102, 100, 2, 101, 3]);
+        assert_eq!(stalls.len(), 101);
+    }
 }

@@ -103,7 +103,7 @@ fn what_cannot_be_entered_is_said_and_hides_nothing() {
     process(70, "containerd-shim", 5);
     process(80, "app", 100);
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(5)).unwrap();
+    let found = survey(&procfs, Duration::from_secs(5), None).unwrap();
     assert_eq!((found.tasks, found.netns), (3, 0));
     assert!(found.events.is_empty(), "namespaces that end are ordinary");
     assert_eq!(found.shims, [70]);
@@ -239,7 +239,7 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     let root = tempfile::tempdir().unwrap();
     asleep(root.path(), 80);
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(5)).unwrap();
+    let found = survey(&procfs, Duration::from_secs(5), None).unwrap();
     assert!(found.events.is_empty(), "{:?}", found.events);
     assert!(!found.stalls_whole && !found.nets_whole);
     let missed = &found.nets_missed;
@@ -249,7 +249,7 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     let said = |text: &&String| text.contains("since when task 80");
     assert_eq!(found.unread.iter().filter(said).count(), 1);
 
-    let found = survey(&procfs, Duration::from_millis(50)).unwrap();
+    let found = survey(&procfs, Duration::from_millis(50), None).unwrap();
     assert!(found.stalls_whole);
     let blocked = |event: &Event| matches!(event.what, What::TaskBlocked { found: true, .. });
     assert!(matches!(found.events.as_slice(), [event] if blocked(event)));
@@ -279,7 +279,7 @@ fn owners_that_cannot_be_read_are_said() {
     asleep(root.path(), 80);
     fs::create_dir(root.path().join("proc/80/cgroup")).unwrap();
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(3600)).unwrap();
+    let found = survey(&procfs, Duration::from_secs(3600), None).unwrap();
     let said = |text: &String| text.starts_with("the pods of 1 processes");
     assert!(found.unread.iter().any(said), "{:?}", found.unread);
 }
@@ -287,7 +287,7 @@ fn owners_that_cannot_be_read_are_said() {
 #[test]
 fn the_running_machine_is_looked_at() {
     let procfs = Procfs::new(Path::new("/"), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(3600)).unwrap();
+    let found = survey(&procfs, Duration::from_secs(3600), None).unwrap();
     assert!(found.tasks > 0);
     let own = fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
     let is_own = |what: &What| matches!(what, What::NetnsFound { netns, .. } if netns.inode == own);

@@ -1,15 +1,18 @@
 //! What shows that a veth is the host's end of a pod's cable.
 //!
-//! Structure comes first: what a plugin has answered, what is routed there, and
-//! what it is a port of. A name counts by itself only if no other program gives
-//! such names; docker, LXD and podman give some that look like the reference
-//! plugins'.
+//! Structure comes first: what a plugin has answered, which libcni's cache keeps,
+//! what is routed there, and what it is a port of. A name counts by itself only
+//! if no other program gives such names; docker, LXD and podman give some that
+//! look like the reference plugins'.
 
-use std::{cell::OnceCell, collections::HashMap};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::HashMap,
+};
 
 use crate::{
-    detect::View,
-    model::netns::{NetnsEntry, Wiring},
+    detect::{View, is_routable},
+    model::netns::{NetnsEntry, Serial, Wiring},
 };
 use event::Device;
 
@@ -21,7 +24,8 @@ const PLAIN: [&str; 5] = ["bridge", "flannel", "kube-router", "kuberouter", "ptp
 /// What shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign<'a> {
-    /// A CNI plugin has answered an ADD of this container with it.
+    /// A CNI plugin has answered an ADD of this container with it, as the call or
+    /// libcni's cache says.
     Answer(&'a str),
     /// A single address is routed to it.
     Route,
@@ -57,6 +61,8 @@ pub(super) struct Signs<'v, 'a> {
     view: &'v View<'a>,
     /// Host interfaces that plugins have answered with, and for which container.
     answers: OnceCell<HashMap<&'a str, &'a str>>,
+    /// Whether pods are on a bridge, by namespace and index.
+    with_pods: RefCell<HashMap<(Serial, u32), bool>>,
 }
 
 impl<'v, 'a> Signs<'v, 'a> {
@@ -64,6 +70,7 @@ impl<'v, 'a> Signs<'v, 'a> {
         Self {
             view,
             answers: OnceCell::new(),
+            with_pods: RefCell::default(),
         }
     }
 
@@ -104,6 +111,10 @@ impl<'v, 'a> Signs<'v, 'a> {
     fn answers(&self) -> &HashMap<&'a str, &'a str> {
         self.answers.get_or_init(|| {
             let mut answers = HashMap::new();
+            for cached in self.view.model.cni.attachments() {
+                let names = cached.host_devices.iter().map(String::as_str);
+                answers.extend(names.map(|name| (name, cached.container_id.as_str())));
+            }
             for calls in self.view.model.calls.attachments() {
                 let adds = calls
                     .plugins
@@ -118,8 +129,36 @@ impl<'v, 'a> Signs<'v, 'a> {
         })
     }
 
+    /// Whether a device is a port of a bridge that root has made, or has given an
+    /// address: whoever may make devices can give neither that nor a name that
+    /// CNI has told. Ports of Open vSwitch's device are made by its daemon alone.
+    pub(super) fn is_on_roots_bridge(
+        &self,
+        entry: &NetnsEntry,
+        wiring: &Wiring,
+        device: &Device,
+    ) -> bool {
+        let Some(bridge) = device.master.and_then(|master| wiring.device(master)) else {
+            return false;
+        };
+        let mut addresses = entry.addresses.iter().map(|held| &held.address);
+        bridge.kind.as_deref() == Some("openvswitch")
+            || (entry.host && self.answers().contains_key(bridge.name.as_str()))
+            || addresses.any(|it| it.ifname == bridge.name && is_routable(it.address))
+    }
+
     /// Whether another port of a bridge leads to a pod.
     fn has_pods(&self, entry: &NetnsEntry, wiring: &'a Wiring, bridge: &Device) -> bool {
+        let place = (entry.serial, bridge.index);
+        if let Some(known) = self.with_pods.borrow().get(&place) {
+            return *known;
+        }
+        let found = self.find_pods(entry, wiring, bridge);
+        self.with_pods.borrow_mut().insert(place, found);
+        found
+    }
+
+    fn find_pods(&self, entry: &NetnsEntry, wiring: &'a Wiring, bridge: &Device) -> bool {
         let devices = wiring.devices.iter();
         let mut ports = devices.filter(|it| it.is_veth() && it.master == Some(bridge.index));
         ports.any(|port| {

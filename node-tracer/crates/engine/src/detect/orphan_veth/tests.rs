@@ -27,6 +27,15 @@ fn gap(story: &[Event]) -> Option<String> {
     orphan_veth::gap(&View::new(node.0.model(), &settings, s(NOW)))
 }
 
+/// The host's address on a device, which only root can have given it.
+fn addressed(name: &str) -> Event {
+    let mut event = added(5, 1, 1);
+    if let What::AddressAdded { address, .. } = &mut event.what {
+        address.ifname = name.into();
+    }
+    event
+}
+
 /// The host with a pod's end (8) and another device; a pod at the other end
 /// of the first.
 fn node(other: Device, routes: &[Route]) -> Vec<Event> {
@@ -85,6 +94,7 @@ fn traffic_that_still_goes_there_makes_it_worse() {
     if let What::NetnsDevices { devices, .. } = &mut story[3].what {
         devices.push(bridge);
     }
+    story.push(addressed("cni0"));
     let [found] = &all(&story)[..] else { panic!() };
     assert_eq!(found.severity, Severity::Warning);
     assert!(found.title.ends_with("it is still a port of cni0"));
@@ -240,10 +250,10 @@ fn a_sandbox_of_which_cri_has_not_told_can_be_at_any_end() {
 }
 
 /// The device as a port of a bridge of that name, without and with a pod on it.
-fn port_of(bridge: &str, name: &str, with_pod: bool) -> Vec<Finding> {
+fn port_of(name_of_bridge: &str, name: &str, with_pod: bool) -> Vec<Finding> {
     let bridge = Device {
         index: 4,
-        name: bridge.into(),
+        name: name_of_bridge.into(),
         kind: Some("bridge".into()),
         ..Device::default()
     };
@@ -259,6 +269,7 @@ fn port_of(bridge: &str, name: &str, with_pod: bool) -> Vec<Finding> {
             devices[0] = port(devices[0].clone());
         }
     }
+    story.push(addressed(name_of_bridge));
     story.push(networks(5, &[network("bridge", &[])]));
     story.push(cri(6, &[sandbox("a", 100, NEW)]));
     all(&story)
@@ -371,6 +382,7 @@ fn a_plain_name_shows_little_where_the_nodes_cni_is_not_known() {
     if let What::NetnsDevices { devices, .. } = &mut story[3].what {
         devices.push(bridge);
     }
+    story.push(addressed("br0"));
     let of = |plugin: &str| {
         let networks = networks(5, &[network(plugin, &[])]);
         let found = all(&[&story[..], &[networks]].concat());
@@ -382,4 +394,82 @@ fn a_plain_name_shows_little_where_the_nodes_cni_is_not_known() {
     assert_eq!(found.severity, Severity::Info);
     let mut unknown = found.unknown.iter();
     assert!(unknown.any(|it| it.starts_with("whether it was a pod's at all")));
+}
+
+#[test]
+fn what_a_pod_can_have_made_on_the_host_is_no_warning() {
+    let bridge = Device {
+        index: 4,
+        name: "cbr0".into(),
+        kind: Some("bridge".into()),
+        ..Device::default()
+    };
+    let port = Device {
+        master: Some(4),
+        ..veth(9, CALI, 3)
+    };
+    let mut story = node(port, &[]);
+    if let What::NetnsDevices { devices, .. } = &mut story[3].what {
+        devices.push(bridge);
+    }
+    let found = all(&story).remove(0);
+    assert_eq!(found.severity, Severity::Info);
+    let said = |found: &Finding| {
+        let mut unknown = found.unknown.iter();
+        unknown.any(|it| it.starts_with("whether it was a pod's at all"))
+    };
+    assert!(said(&found));
+    // An address on the bridge, and what libcni's cache has of the device, are root's.
+    let cached = event::Attachment {
+        host_devices: vec![CALI.into()],
+        ..attachment("sandbox-x", None, 7, 2)
+    };
+    for roots in [addressed("cbr0"), attached(6, &[cached])] {
+        let found = all(&[&story[..], &[roots]].concat()).remove(0);
+        assert_eq!((found.severity, said(&found)), (Severity::Warning, false));
+    }
+}
+
+#[test]
+fn very_many_are_one_finding_and_those_that_root_names_have_theirs() {
+    let many = |count: u32| {
+        let name = |index| format!("cali{index:08x}");
+        let all: Vec<Device> = (9..9 + count).map(|it| veth(it, &name(it), 3)).collect();
+        vec![
+            host(0),
+            devices(5, 1, &all, &[route_to(5, 8 + count)], &[]),
+            found(5, 100),
+            devices(5, 100, &[], &[], &[]),
+        ]
+    };
+    assert_eq!(all(&many(16)).len(), 16);
+    let found = all(&many(1_016));
+    assert_eq!(found.len(), 17);
+    let crowd = |it: &&Finding| {
+        it.title
+            .starts_with("no pod is at the other end of 1000 more veths, as cali0")
+    };
+    let crowd = found.iter().find(crowd).unwrap();
+    assert_eq!(crowd.severity, Severity::Info);
+    assert!(!crowd.advice.iter().any(|step| step.contains("ip link del")));
+    let warnings = found.iter().filter(|it| it.severity == Severity::Warning);
+    assert_eq!(
+        warnings.map(|it| it.addresses.clone()).collect::<Vec<_>>(),
+        [[ip(5)]]
+    );
+}
+
+#[test]
+fn while_not_all_namespaces_can_be_found_nothing_is_said() {
+    let mut story = node(veth(9, CALI, 3), &[route_to(5, 9)]);
+    assert_eq!((all(&story).len(), gap(&story)), (1, None));
+    let source = crate::model::netns::NETNS.into();
+    let error = String::from("it took too long");
+    story.push(at(6, What::SourceFailed { source, error }));
+    assert_eq!(all(&story), []);
+    let told = gap(&story).unwrap();
+    assert_eq!(
+        told,
+        "orphan-veth: whether a pod is at the other end of 1 veth: it took too long"
+    );
 }

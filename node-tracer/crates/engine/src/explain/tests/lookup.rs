@@ -210,3 +210,54 @@ fn nobody_is_never_said_of_an_address_that_sources_leave_out() {
         );
     }
 }
+
+#[test]
+fn a_task_in_uninterruptible_sleep_is_never_nothing_to_do() {
+    let asked = |node: &Node, task: &Task| {
+        let hints = Hints {
+            task: Some(task.clone()),
+            ..Hints::default()
+        };
+        explain(&parse("5555").unwrap(), &node.0, &hints, s(7_300)).unwrap()
+    };
+    let asleep = Task {
+        state: Some('D'),
+        ..task(5_555, "sidecar")
+    };
+    let node = incident();
+    let found = asked(&node, &asleep);
+    assert_eq!(found.advice.len(), 1);
+    assert!(
+        found.advice[0].starts_with("look again"),
+        "{:?}",
+        found.advice
+    );
+    let awake = asked(&node, &task(5_555, "sidecar"));
+    assert!(awake.advice[0].starts_with("nothing to do"));
+}
+
+#[test]
+fn a_task_that_is_told_as_one_of_many_has_its_finding_here() {
+    let mut node = incident();
+    let of_user = |tid: u32| {
+        let mut event = stuck(101, tid, 1);
+        if let What::TaskBlocked { task, since, .. } = &mut event.what {
+            (task.uid, task.pod_uid, task.container_id) = (Some(1_000), None, None);
+            *since = s(i64::from(tid));
+        }
+        event
+    };
+    let many: Vec<Event> = (5_500..5_556).map(of_user).collect();
+    node.tell_all(&many);
+    node.tick(200);
+    let explanation = explained(&node, "5555");
+    let [found] = &explanation.findings[..] else {
+        panic!("{:?}", explanation.findings)
+    };
+    assert!(
+        found.finding.title.contains("(5555)"),
+        "{}",
+        found.finding.title
+    );
+    assert!(!explanation.advice.is_empty());
+}

@@ -75,6 +75,7 @@ impl Lost {
                 let end = device.link.and_then(|peer| by_index.get(&peer));
                 let end = end.filter(|end| end.is_veth() && end.link == Some(device.index));
                 if let Some(end) = end {
+                    self.renamed(entry, &end.name, &names);
                     changed |= self.seen(entry, Kind::Veth, &end.name, at);
                 }
             }
@@ -94,6 +95,27 @@ impl Lost {
             });
         }
         changed
+    }
+
+    /// A host's end that has another name now is not lost: whoever may make devices
+    /// on the host can rename them, too.
+    fn renamed(&mut self, entry: &NetnsEntry, end: &str, names: &HashSet<&str>) {
+        let Some(had) = self.had(entry) else {
+            return;
+        };
+        if had.items.contains_key(&(Kind::Veth, end.to_owned())) {
+            return;
+        }
+        let mut items = had.items.iter();
+        let old = items.find(|((kind, name), item)| {
+            *kind == Kind::Veth && item.loss.is_none() && !names.contains(name.as_str())
+        });
+        if let Some(item) = old
+            .map(|(key, _)| key.clone())
+            .and_then(|key| had.items.remove(&key))
+        {
+            had.items.insert((Kind::Veth, end.to_owned()), item);
+        }
     }
 
     /// What an attachment has left: only of ADDs, as what a DEL has not taken

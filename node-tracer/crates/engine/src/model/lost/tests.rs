@@ -428,3 +428,18 @@ fn a_del_whose_end_was_lost_does_not_take_effect_for_ever() {
     assert_eq!(lost(&late, 65).as_deref(), Some("old"));
     assert_eq!(lost(&late, 66), None);
 }
+
+#[test]
+fn a_hosts_end_that_is_renamed_is_not_lost() {
+    let story = |ends: &[&str]| {
+        let mut story = sandbox();
+        for (at, name) in (5..).zip(ends) {
+            story.push(outside(at, &[veth(8, name, 3)], &[5]));
+        }
+        story
+    };
+    let renamed = story(&["cali1", "else", "else"]);
+    assert_eq!(losses(&told(&renamed)), []);
+    let gone = [&renamed[..], &[outside(9, &[], &[5])]].concat();
+    assert_eq!(losses(&told(&gone)), of(Kind::Veth, "else"));
+}

@@ -100,7 +100,7 @@ fn the_sockets_of_a_process_whose_leader_is_a_zombie_are_asked_by_a_thread() {
         fs::rename(folder.join(name), thread.join(name)).unwrap();
     }
     let descriptors = Descriptors {
-        sockets: BTreeMap::from([(pid, vec![(3, 4711), (4, 99)])]),
+        sockets: vec![(pid, vec![(3, 4711), (4, 99)])],
         ..Descriptors::default()
     };
     let search = || {
