@@ -118,7 +118,10 @@ fn one_of<'l, 'a>(all: &'l mut Vec<Stuck<'a>>, id: String, pod: PodRef) -> &'l m
 /// container: an application that is killed has started.
 fn is_of_a_sandbox(model: &Model, kill: &OomKill) -> bool {
     let comm = kill.task.comm.as_str();
-    if comm == "pause" || comm.starts_with("runc:[") {
+    // Anybody can choose a name: it counts in a container's cgroup.
+    let placed = kill.task.pod_uid.is_some() || kill.task.container_id.is_some();
+    let placed = placed || kill.memcg.is_some();
+    if placed && (comm == "pause" || comm.starts_with("runc:[")) {
         return true;
     }
     // Of a node without memory what is to start containers is killed, too.
