@@ -10,6 +10,7 @@
 //! One that has reached half of its size limit goes on in a new file with a
 //! header of its own ([`Header::part`]); the newest two are kept.
 
+mod long_texts;
 mod reader;
 mod recorder;
 mod tape;

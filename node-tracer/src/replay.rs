@@ -280,6 +280,7 @@ fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<Heard
                 return Err(error.into());
             }
         };
+        run.texts_cut(recording.take_cut());
         match line {
             Line::Event(event) => run.event(&after_step(event))?,
             Line::Note(note) => run.note(note)?,

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Header, KIND, Note};
+use super::{Header, KIND, Note, long_texts::LongTexts};
 use event::{Event, Pod, What, clock::Timestamp, record::SCHEMA};
 
 /// The longest first line.
@@ -112,6 +112,7 @@ pub(crate) struct Recording<R> {
     name: String,
     header: Header,
     lines: Lines<R>,
+    texts: LongTexts,
 }
 
 impl<R: BufRead> Recording<R> {
@@ -137,6 +138,7 @@ impl<R: BufRead> Recording<R> {
             name,
             header,
             lines,
+            texts: LongTexts::default(),
         })
     }
 
@@ -150,6 +152,11 @@ impl<R: BufRead> Recording<R> {
         &self.name
     }
 
+    /// How many texts were too long and were cut, since the last time.
+    pub(crate) fn take_cut(&mut self) -> u64 {
+        self.texts.take_cut()
+    }
+
     /// The next line; `None` after the last.
     pub(crate) fn next(&mut self) -> Result<Option<Line>, ReadError> {
         loop {
@@ -161,6 +168,7 @@ impl<R: BufRead> Recording<R> {
                     line: self.lines.number,
                     source,
                 })?;
+            self.texts.cut_in(&mut self.lines.buffer);
             let text = self.lines.buffer.trim_ascii();
             return Ok(Some(match end {
                 End::Nothing => return Ok(None),

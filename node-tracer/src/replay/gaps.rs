@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use event::wording::escape::Printable;
+use event::wording::{escape::Printable, plural::after};
 
 /// Damaged lines that are named one by one.
 const NAMED: u64 = 5;
@@ -30,6 +30,8 @@ pub(super) struct Gaps {
     untold: u64,
     /// Moments at which findings were not judged.
     passed_over: u64,
+    /// Texts that were too long.
+    texts_cut: u64,
 }
 
 impl Gaps {
@@ -80,6 +82,11 @@ impl Gaps {
         self.passed_over += 1;
     }
 
+    /// Texts were too long, and were cut.
+    pub(super) fn texts_cut(&mut self, number: u64) {
+        self.texts_cut += number;
+    }
+
     /// It ends where it should not. The first reason is the one.
     pub(super) fn ends(&mut self, name: &str, how: &str) {
         if self.end.is_none() {
@@ -99,6 +106,13 @@ impl Gaps {
             texts.push(format!(
                 "findings at {} moments: there are too many to be judged each time",
                 self.passed_over
+            ));
+        }
+        if self.texts_cut > 0 {
+            texts.push(format!(
+                "how {} {} of the recording went on: too long, and cut",
+                self.texts_cut,
+                after(self.texts_cut, "text")
             ));
         }
         if self.damaged > 0 {

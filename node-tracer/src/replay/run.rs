@@ -195,6 +195,11 @@ impl Run {
         })
     }
 
+    /// So many texts were too long, and were cut.
+    pub(super) fn texts_cut(&mut self, number: u64) {
+        self.gaps.texts_cut(number);
+    }
+
     /// The last line is not whole.
     pub(super) fn torn(&mut self) {
         self.gaps.ends(

@@ -9,6 +9,7 @@ pub mod add_failed;
 pub mod blocked_task;
 pub mod cable;
 mod calls;
+mod command;
 mod common;
 pub mod del_retry;
 pub mod duplicate_address;
@@ -30,9 +31,10 @@ pub mod stack_hint;
 pub mod stale_del;
 pub mod trapped_device;
 
+use self::command::{Command, cordon, logged_of, remove_sandbox, shell_word};
 use self::common::{
     evidence, fd_label, held_since, is_dated, joined, kubectl_words, named, netns_of,
-    release_advice, shell_word, sleeps_in, socket_label, unknown_holder,
+    release_advice, sleeps_in, socket_label, unknown_holder,
 };
 pub use self::common::{holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder};
 use event::wording::subjects::{pod_word, short_id, task_label};

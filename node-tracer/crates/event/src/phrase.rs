@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
+use crate::wording::cut;
+
 /// How much of a text is looked at. What failed stands at the end of a chain
 /// of errors, and chains are long.
 const MAX_TEXT: usize = 16 << 10;
@@ -157,8 +159,10 @@ fn find(text: &str, part: &str, from: usize, until: usize) -> Option<(usize, usi
         return None;
     }
     let mut at = from;
+    // Nothing that begins later is looked for.
+    let last = text.floor_char_boundary(until.saturating_add(word.len()));
     loop {
-        let begin = at + text.get(at..)?.find(word)?;
+        let begin = at + text.get(at..last)?.find(word)?;
         if begin > until {
             return None;
         }
@@ -188,8 +192,7 @@ fn stands_alone(text: &str, part: &str, begin: usize, end: usize) -> bool {
 /// A text with its quotes as they were before it was passed on, in one line,
 /// with one space between words.
 pub fn unquoted(text: &str) -> String {
-    let end = text.char_indices().nth(MAX_TEXT).map(|(end, _)| end);
-    let text = text.get(..end.unwrap_or(text.len())).unwrap_or(text);
+    let text = cut(text, MAX_TEXT);
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     let mut space = true;
@@ -327,6 +330,17 @@ mod tests {
             let said = Said::new(text);
             assert!(!said.without_names().has("x .. ö*"));
         }
-        assert!(Said::new(&"ä ".repeat(40_000)).as_str().len() <= 4 * MAX_TEXT);
+        assert!(Said::new(&"ä ".repeat(40_000)).as_str().len() <= MAX_TEXT);
+    }
+
+    /// What is quadratic takes minutes with this.
+    #[test]
+    fn what_follows_is_looked_for_no_further_than_the_gap() {
+        let said = Said::new(&"failed to ".repeat(MAX_TEXT / 10));
+        let begun = std::time::Instant::now();
+        for _ in 0..200 {
+            assert!(!said.has("failed .. to .. address"));
+        }
+        assert!(begun.elapsed().as_secs() < 10);
     }
 }

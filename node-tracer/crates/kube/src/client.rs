@@ -162,6 +162,7 @@ impl Client {
             body: response.into_body(),
             buffer: BytesMut::new(),
             searched: 0,
+            secret: self.secret().map(str::to_owned),
         })
     }
 
@@ -196,7 +197,27 @@ impl Client {
             // A proxy's page.
             Err(_) => String::from_utf8_lossy(&body).into_owned(),
         };
-        Err(Problem::status(code, &message, verb))
+        Err(Problem::status(
+            code,
+            &without(self.secret(), message),
+            verb,
+        ))
+    }
+
+    /// What the server knows the client by, without its scheme. A server that
+    /// refuses it may quote it, whatever form it has.
+    fn secret(&self) -> Option<&str> {
+        let value = self.authorization.as_ref()?.to_str().ok()?;
+        let secret = value.split_once(' ').map_or(value, |(_, secret)| secret);
+        Some(secret.trim()).filter(|secret| !secret.is_empty())
+    }
+}
+
+/// What the server says, without a secret of the client's.
+fn without(secret: Option<&str>, text: String) -> String {
+    match secret {
+        Some(secret) if text.contains(secret) => text.replace(secret, "[redacted]"),
+        _ => text,
     }
 }
 
@@ -224,9 +245,21 @@ pub(super) struct Lines {
     buffer: BytesMut,
     /// So far there is no end of line in the buffer.
     searched: usize,
+    /// What is in no line that is given out.
+    secret: Option<String>,
 }
 
 impl Lines {
+    fn without_secret(&self, line: Bytes) -> Bytes {
+        let secret = self.secret.as_deref();
+        match (secret, std::str::from_utf8(&line)) {
+            (Some(quoted), Ok(text)) if text.contains(quoted) => {
+                without(secret, text.to_owned()).into()
+            }
+            _ => line,
+        }
+    }
+
     /// The next line; `None` at the end of the stream. Nothing is lost if it
     /// is not waited for to the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
@@ -239,7 +272,7 @@ impl Lines {
                 if line.is_empty() {
                     continue;
                 }
-                return Ok(Some(line));
+                return Ok(Some(self.without_secret(line)));
             }
             self.searched = self.buffer.len();
             if self.searched > MAX_SMALL {
@@ -255,6 +288,27 @@ impl Lines {
                 // Half a line is no event.
                 None => return Ok(None),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_watch_does_not_have_the_clients_secret() {
+        let lines = Lines {
+            body: Body::empty(),
+            buffer: BytesMut::new(),
+            searched: 0,
+            secret: Some(String::from("s3cr3t")),
+        };
+        for (line, told) in [
+            ("bad s3cr3t, s3cr3t", "bad [redacted], [redacted]"),
+            ("good", "good"),
+        ] {
+            assert_eq!(lines.without_secret(Bytes::from(line)), told);
         }
     }
 }

@@ -137,6 +137,21 @@ fn each_refusal_says_what_it_means() {
     assert!(text.len() < 400, "{text}");
 }
 
+/// [`refusal`] looks for it.
+#[test]
+fn a_server_that_quotes_the_token_does_not_make_it_known() {
+    let quoting = format!("invalid bearer token [{TOKEN}], not {TOKEN}");
+    let expected = "it says: invalid bearer token [[redacted]], not [redacted]";
+    for answer in [
+        Answer::Json(403, status(403, &quoting)),
+        Answer::Json(500, status(500, &quoting)),
+        Answer::Text(502, quoting.clone()),
+    ] {
+        let text = refusal(&Server::listing(answer));
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
+
 #[test]
 fn what_is_no_list_of_pods_is_not_taken_for_an_empty_one() {
     for body in [

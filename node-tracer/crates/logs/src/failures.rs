@@ -17,7 +17,7 @@ pub(super) use self::{
 
 use self::recorded::Recorded;
 use super::entry::{Entry, Level};
-use event::{Event, PodRef, StartFailure, What, clock::Timestamp, phrase::Said};
+use event::{Event, PodRef, StartFailure, What, clock::Timestamp, phrase::Said, wording::cut};
 use node::redact::redact;
 
 /// Words of which one is in every line that is of interest here. Lines without
@@ -109,7 +109,7 @@ pub const NEEDLES: &[&str] = &[
     "shutting down",
 ];
 
-/// How much of a message is kept.
+/// How much of a message is kept, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 /// Fields that carry the message on, in the order in which they are read.
 const CARRIERS: [&str; 9] = [
@@ -193,8 +193,7 @@ fn whole(entry: &Entry<'_>) -> String {
 
 /// A message as it is kept: without secrets, and not too long.
 pub(super) fn kept(text: &str) -> String {
-    let end = text.char_indices().nth(MAX_MESSAGE).map(|(end, _)| end);
-    redact(text.get(..end.unwrap_or(text.len())).unwrap_or(text).trim())
+    redact(cut(text, MAX_MESSAGE).trim())
 }
 
 /// Who says so: by the envelope, or else by what only one of them says.

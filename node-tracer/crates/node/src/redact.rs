@@ -1,8 +1,8 @@
 //! Takes secrets out of what plugins and logs say: an error of the API server's client
 //! can quote the token or the certificate that was refused.
 //!
-//! A secret is known by its own form (a JSON Web Token, PEM), by its place in a
-//! URL, or by the name before it ([`names`]).
+//! A secret is known by its own form (a JSON Web Token, PEM, a token of a
+//! cloud), by its place in a URL, or by the name before it ([`names`]).
 
 mod names;
 
@@ -13,7 +13,9 @@ pub mod secret;
 
 #[cfg(feature = "testing")]
 pub use self::fuzz::fuzz;
-use self::names::{After, is_scheme, is_secrets_name};
+use self::names::{
+    After, is_cookie, is_cookies_name, is_key_id, is_parameters_name, is_scheme, is_secrets_name,
+};
 
 /// What stands in a secret's place.
 const REDACTED: &str = "[redacted]";
@@ -78,13 +80,34 @@ fn words(text: &str, out: &mut String) {
     while let Some(start) = rest.find(is_word) {
         let (gap, word) = rest.split_at(start);
         out.push_str(gap);
+        after = after.across(gap);
         if after.is_sign() && begins_with_nothing(gap) {
             after = After::Anything;
         }
         let quoted = gap.ends_with(QUOTES);
         let (word, mut more) = split_where(word, |c| !is_word(c));
         let named = after.is_followed_by_a_secret(word, quoted);
-        if named && after.is_sign() {
+        if let Some(name) = name_of_value(word).filter(|_| after.is_name() && gap.contains('{')) {
+            // `Token{Value:...}`: from here on the value is the token's.
+            let (name, value) = word.split_at(name);
+            out.push_str(name);
+            if !value.is_empty() {
+                hide(value, out);
+                (_, more) = split_where(more, |c| !is_value(c));
+            }
+            after = match (value, name.ends_with(SIGNS)) {
+                ("", true) => After::Name,
+                ("", false) => After::Bare,
+                _ => After::Anything,
+            };
+            before = word;
+            rest = more;
+            continue;
+        }
+        if after == After::Cookies && named {
+            hide(word, out);
+            more = behind_cookies(more);
+        } else if named && after.is_sign() {
             let whole = value(rest, start, gap).max(word.len());
             let (secret, behind) = rest.get(start..).unwrap_or_default().split_at(whole);
             hide(secret, out);
@@ -96,6 +119,12 @@ fn words(text: &str, out: &mut String) {
             hide(word, out);
         } else if without_credentials(word, out) {
             (_, more) = split_where(more, |c| !is_value(c));
+            let is_header = word.split(SIGNS).any(is_cookies_name);
+            more = if is_header {
+                behind_cookies(more)
+            } else {
+                more
+            };
         }
         let ends = more.trim_start_matches('\\').starts_with(QUOTES);
         after = After::of(word, after, (quoted && ends).then_some(before));
@@ -103,6 +132,30 @@ fn words(text: &str, out: &mut String) {
         rest = more;
     }
     out.push_str(rest);
+}
+
+/// Where the value begins of a field that is called `value`: behind its sign, if
+/// that is in the same word.
+fn name_of_value(word: &str) -> Option<usize> {
+    const NAME: &str = "value";
+    let name = word.get(..NAME.len())?;
+    let rest = word.get(NAME.len()..)?;
+    let ends = rest.is_empty() || rest.starts_with(SIGNS);
+    let sign = usize::from(!rest.is_empty());
+    (ends && name.eq_ignore_ascii_case(NAME)).then_some(NAME.len() + sign)
+}
+
+/// What follows the cookies behind the first one.
+fn behind_cookies(text: &str) -> &str {
+    let mut rest = text;
+    while let Some(next) = rest.strip_prefix(';') {
+        let next = next.trim_start_matches(' ');
+        (_, rest) = split_where(next, |c| !is_value(c));
+        if rest.len() == next.len() {
+            break;
+        }
+    }
+    rest
 }
 
 /// Whether a value is there, an empty one: `"token": "", ...`.
@@ -142,17 +195,46 @@ fn value(text: &str, start: usize, gap: &str) -> usize {
     end.unwrap_or_else(|| split_where(text, |c| !is_value(c)).0.len())
 }
 
-/// A JSON Web Token (RFC 7519): base64url of `{"`; PEM in base64; a token of
-/// EKS. Wherever in the word, as a path or a name may stand before it.
+/// How tokens begin, wherever in the word, as a path or a name may stand before
+/// them: a JSON Web Token (RFC 7519: base64url of `{"`), PEM in base64, those of
+/// EKS, OpenShift, GitHub and GitLab. With it, whether another letter may stand
+/// right before: hashes can hold any three letters.
+const BEGINNINGS: [(&str, bool); 11] = [
+    ("eyJ", false),
+    ("LS0tLS1CRUdJTi", true),
+    ("k8s-aws-v1.", true),
+    ("sha256~", false),
+    ("ghp_", false),
+    ("gho_", false),
+    ("ghu_", false),
+    ("ghs_", false),
+    ("ghr_", false),
+    ("github_pat_", false),
+    ("glpat-", false),
+];
+
+/// Whether a word has a token in it, by its form.
 fn is_token(word: &str) -> bool {
-    ["eyJ", "LS0tLS1CRUdJTi", "k8s-aws-v1."]
-        .iter()
-        .flat_map(|begin| word.match_indices(begin))
-        .any(|(at, begin)| {
-            // Hashes can hold any three letters.
-            let known = begin.len() > 3 || is_at_a_boundary(word, at);
-            word.len() - at >= MIN_TOKEN && known
+    let begins = BEGINNINGS.iter().any(|(begin, anywhere)| {
+        word.match_indices(begin).any(|(at, _)| {
+            word.len() - at >= MIN_TOKEN && (*anywhere || is_at_a_boundary(word, at))
         })
+    });
+    let mut parts = word.split(|c: char| !c.is_ascii_alphanumeric());
+    begins || parts.any(is_key_id) || is_of_kubeadm(word)
+}
+
+/// A token that nodes join with, in its form: `abcdef.0123456789abcdef`.
+fn is_of_kubeadm(word: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let word = word.rsplit(SIGNS).find(|part| !part.is_empty());
+    let (id, secret) = word
+        .and_then(|word| word.split_once('.'))
+        .unwrap_or_default();
+    (id.len(), secret.len()) == (6, MIN_TOKEN)
+        && id.bytes().chain(secret.bytes()).all(plain)
+        // Names of hosts are words.
+        && secret.bytes().any(|c| c.is_ascii_digit())
 }
 
 fn is_at_a_boundary(word: &str, at: usize) -> bool {
@@ -198,7 +280,10 @@ fn named_value(word: &str, until: usize) -> Option<usize> {
         let name = word.get(begin..at)?;
         begin = at + sign.len();
         let value = word.get(begin..)?;
-        let is_name = is_secrets_name(name) || (is_scheme(name) && value.len() >= MIN_TOKEN);
+        let is_name = is_secrets_name(name)
+            || (is_scheme(name) && value.len() >= MIN_TOKEN)
+            || (sign == "=" && is_parameters_name(name))
+            || (sign == ":" && is_cookies_name(name) && is_cookie(value));
         if is_name && !value.trim_matches(SIGNS).is_empty() {
             return Some(begin);
         }

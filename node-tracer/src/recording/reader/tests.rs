@@ -199,3 +199,20 @@ fn a_list_of_pods_is_read_as_every_other_event_is() {
     long.push_str(&" ".repeat(SMALL));
     assert_eq!(lines(&(long + "\n")), [Line::Event(event)]);
 }
+
+#[test]
+fn of_a_text_that_is_too_long_the_beginning_is_read_and_it_is_counted() {
+    let event = lost(1, &"x".repeat(11 << 20));
+    let text = format!("{FIRST}\n{}\n", serde_json::to_string(&event).unwrap());
+    let mut recording = Recording::new(String::from("x"), text.as_bytes()).unwrap();
+    let Some(Line::Event(read)) = recording.next().unwrap() else {
+        panic!("an event was read");
+    };
+    assert_eq!(read, lost(1, &"x".repeat(8 << 10)));
+    assert_eq!(recording.take_cut(), 1);
+}
+
+fn lost(seconds: i64, cause: &str) -> Event {
+    let cause = String::from(cause);
+    at(seconds, What::EventsLost { cause, count: 1 })
+}

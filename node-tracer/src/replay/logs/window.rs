@@ -1,11 +1,13 @@
 //! Events put in order, as far as they are not too far apart.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use event::{Event, clock::Timestamp};
 
 /// Events that are held back, at most. A page is sorted as a whole.
 const MAX_HELD: usize = 8_192;
+/// What these hold, at most, in bytes.
+const MAX_BYTES: usize = 32 << 20;
 /// Events of one moment among which a repeated one is looked for.
 const MAX_SAME: usize = 256;
 
@@ -13,6 +15,8 @@ const MAX_SAME: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Window {
     held: BTreeMap<(Timestamp, u64), (usize, Event)>,
+    /// What they hold.
+    bytes: usize,
     number: u64,
     /// The time of the last one that was let go.
     gone: Option<Timestamp>,
@@ -35,17 +39,19 @@ impl Window {
             return;
         }
         self.number += 1;
+        self.bytes += size(&event);
         self.held.insert((time, self.number), (place, event));
     }
 
     /// The next event, if it is time for it: when there are too many, or `all`
     /// have come.
     pub(super) fn take(&mut self, all: bool) -> Option<(usize, Event)> {
-        if !all && self.held.len() <= MAX_HELD {
+        if !all && self.held.len() <= MAX_HELD && self.bytes <= MAX_BYTES {
             return None;
         }
         self.spilled |= !all;
         let ((time, _), next) = self.held.pop_first()?;
+        self.bytes = self.bytes.saturating_sub(size(&next.1));
         self.late += u64::from(self.gone.is_some_and(|gone| time < gone));
         self.gone = self.gone.max(Some(time));
         Some(next)
@@ -61,11 +67,30 @@ impl Window {
         (self.late > 0).then(|| {
             format!(
                 "the order of {} events: the logs are further out of order than {MAX_HELD} events, \
-                 and these were taken as they came",
-                self.late
+                 or {} MiB of them, and these were taken as they came",
+                self.late,
+                MAX_BYTES >> 20
             )
         })
     }
+}
+
+/// What an event holds, near enough: itself, and what it is to be read from.
+fn size(event: &Event) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(size_of::<Event>());
+    // What cannot be written has been counted as far as it could.
+    let _partly = serde_json::to_writer(&mut count, event);
+    count.0
 }
 
 #[cfg(test)]
@@ -93,6 +118,25 @@ mod tests {
         assert_eq!(taken, expected);
         assert_eq!((window.again, window.gap()), (2, None));
         assert!(!window.spilled());
+    }
+
+    #[test]
+    fn a_window_holds_so_many_bytes_however_few_events_these_are() {
+        let mut window = Window::default();
+        let long = |seconds| {
+            let cause = "\u{1f980}".repeat(MAX_BYTES / 16);
+            at(seconds, What::EventsLost { cause, count: 1 })
+        };
+        for seconds in 0..8 {
+            window.put(0, long(seconds));
+        }
+        let mut taken = 0;
+        while window.take(false).is_some() {
+            taken += 1;
+        }
+        assert_eq!(taken, 5, "three of a quarter each, and what is around them");
+        while window.take(true).is_some() {}
+        assert_eq!(window.bytes, 0);
     }
 
     #[test]

@@ -112,9 +112,16 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     match sigkill(blocked) {
         Sigkill::Ends(claim) => {
             claims.push(evidence(claim, "kernel", blocked.seen));
-            let (task, pid) = (task_label(task), task.pid);
+            // A comment is one only in a shell that has them: a name that could be
+            // more than a name is not in it.
+            let plain = |c: u8| c.is_ascii_alphanumeric() || b"/._-:@+".contains(&c);
+            let label = match task.comm.bytes().all(plain) {
+                true => task_label(task),
+                false => String::from("it"),
+            };
+            let pid = task.pid;
             advice.push(format!(
-                "kill -9 {pid}    # ends {task}, and its container with the first process of it"
+                "kill -9 {pid}    # ends {label}, and its container with the first process of it"
             ));
         }
         Sigkill::Known(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),

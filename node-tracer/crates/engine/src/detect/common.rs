@@ -1,7 +1,7 @@
 //! What findings have in common: claims, holders, and words for things that
 //! more than one rule names.
 
-use std::{net::IpAddr, path::Path};
+use std::net::IpAddr;
 
 use super::stack_hint;
 use crate::model::{
@@ -228,17 +228,6 @@ pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String 
         .join(", ")
 }
 
-/// A path as a word of a shell command.
-pub(super) fn shell_word(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,".contains(c);
-    if text.chars().all(plain) && !text.is_empty() {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 /// `-n NAMESPACE NAME`, for kubectl; only from names that are names.
 pub(super) fn kubectl_words(pod: &PodRef) -> Option<String> {
     let is_name = |text: &&String| {
@@ -313,14 +302,6 @@ mod tests {
 
     #[test]
     fn foreign_names_do_not_leave_their_place_in_a_command() {
-        assert_eq!(
-            shell_word(Path::new("/run/netns/cni-1")),
-            "/run/netns/cni-1"
-        );
-        assert_eq!(
-            shell_word(Path::new("/a b'; rm -rf /")),
-            r"'/a b'\''; rm -rf /'"
-        );
         let pod = |name: &str| PodRef {
             namespace: Some("shop".into()),
             name: Some(name.into()),

@@ -16,11 +16,12 @@
 use std::net::IpAddr;
 
 use super::{
-    View,
+    Command, View,
     add_failed::Complaint,
     calls::{SILENCE, failure, pace, said, short_failure},
     evidence, joined,
     leaked_reservation::is_plain,
+    logged_of,
     missing_del::{Named, Stays, given, stays, uses_host_local},
     named, netns_of, pod_word, short_id,
 };
@@ -333,10 +334,10 @@ impl<'a> Retried<'a> {
         });
         let id = &self.calls.container_id;
         if is_plain(id) {
-            let id = short_id(id);
             advice.push(format!(
-                "see who tries again, and how often: journalctl -u kubelet -u containerd -u crio | \
-                 grep {id}; crictl pods --id {id}"
+                "see who tries again, and how often: {}; {}",
+                logged_of(id),
+                Command::new("crictl pods --id").id(id)
             ));
         }
         if self.newer(view).is_some() {

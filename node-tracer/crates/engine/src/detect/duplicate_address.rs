@@ -25,9 +25,9 @@ use std::{
 };
 
 use super::{
-    View, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_dated, is_routable, joined,
-    kubectl_words, leaked_reservation::Judge, links, links::Link, netns_of, own, pod_of, pod_word,
-    short_id, sleeps_in, stuck_in, task_label, unknown_holder,
+    View, cordon, evidence, fd_label, ghost_sandbox, held_since, holders_of, is_dated, is_routable,
+    joined, kubectl_words, leaked_reservation::Judge, links, links::Link, netns_of, own, pod_of,
+    pod_word, short_id, sleeps_in, stuck_in, task_label, unknown_holder,
 };
 use crate::model::{
     Model,
@@ -691,9 +691,8 @@ fn finding<'a>(
         ));
     }
     if pods > 0 && is_certain {
-        let node = &view.settings.node;
-        let cordon = format!("keep new pods off the node: kubectl cordon {node}");
-        advice.insert(0, cordon);
+        let first = format!("keep new pods off the node: {}", cordon(view));
+        advice.insert(0, first);
     }
     match (is_certain, ghosts) {
         // Once the ghost is released, the other one has the address to itself.

@@ -10,7 +10,8 @@ mod waiting;
 use std::time::Duration;
 
 use super::{
-    View, evidence, netns_of, pod_of, release_advice, rtnl, sleeps_in, stuck_holder, task_label,
+    View, cordon, evidence, netns_of, pod_of, release_advice, rtnl, sleeps_in, stuck_holder,
+    task_label,
 };
 use crate::model::task::Blocked;
 use event::finding::{Detail, Finding, Rule, Severity, finding_id};
@@ -137,9 +138,9 @@ fn advice(view: &View<'_>, suspects: &[(&Blocked, &str)]) -> Vec<String> {
          echo w > /proc/sysrq-trigger; dmesg -T",
     ));
     steps.push(format!(
-        "new sandboxes may hang too: cordon the node (kubectl cordon {}); if the queue does not \
+        "new sandboxes may hang too: cordon the node ({}); if the queue does not \
          move again, only a reboot clears it",
-        view.settings.node,
+        cordon(view),
     ));
     steps
 }

@@ -33,7 +33,7 @@ use std::{cmp::Reverse, net::IpAddr};
 
 use self::sign::{Sign, Signs};
 use super::{
-    View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of, shell_word,
+    Command, View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of,
     silence,
 };
 use crate::model::netns::{NETNS, NetnsEntry, Wiring};
@@ -383,10 +383,11 @@ impl<'a> Orphan<'a> {
     }
 
     fn advice(&self) -> Vec<String> {
-        let name = shell_word(self.device.name.as_ref());
+        let name = &self.device.name;
         let mut advice = vec![format!(
-            "make sure that nothing is at the other end: ip -d link show dev {name}; timeout 30 \
-             tcpdump -c 1 -ni {name} must see no packet"
+            "make sure that nothing is at the other end: {}; {} must see no packet",
+            Command::new("ip -d link show dev").word(name),
+            Command::new("timeout 30 tcpdump -c 1 -ni").word(name),
         )];
         let routed = self.routed();
         if !routed.is_empty() {
@@ -398,13 +399,14 @@ impl<'a> Orphan<'a> {
             ));
         }
         advice.push(format!(
-            "only then remove it, with its route: {}ip link del {name}",
+            "only then remove it, with its route: {}{}",
             match self.entry.host {
                 true => String::new(),
                 false => super::way_in(self.entry)
                     .map(|way| format!("nsenter {way} "))
                     .unwrap_or_default(),
-            }
+            },
+            Command::new("ip link del").word(name)
         ));
         advice
     }

@@ -26,7 +26,7 @@ use std::{
 use super::{
     View,
     calls::pod_gone,
-    evidence,
+    cordon, evidence,
     leaked_reservation::{Judge, Proof, Verdict},
     silence,
 };
@@ -453,8 +453,8 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         }
         if full && !enough {
             advice.push(format!(
-                "have new pods go to other nodes meanwhile: kubectl cordon {}",
-                self.view.settings.node
+                "have new pods go to other nodes meanwhile: {}",
+                cordon(self.view)
             ));
         }
         let Some(Uses {

@@ -8,7 +8,7 @@
 //! `ip netns add`'s on purpose, and the kernel forwards without any task.
 
 use super::{
-    View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
+    Command, View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
     pinned_netns, pod_of, silence, stuck_in, way_in,
 };
 use crate::model::netns::{NetnsEntry, Wiring};
@@ -198,10 +198,10 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
         Some(format!("--net=/proc/{}/ns/net", stuck.task.tid))
     };
     // A name is the kernel's to check; still it is foreign.
-    let word = super::shell_word(name.as_ref());
+    let command = Command::new("ip link set").word(name).own("netns 1");
     if let Some(way) = by_task().or_else(|| way_in(entry)) {
         advice.push(format!(
-            "if that cannot wait, move it back now: nsenter {way} ip link set {word} netns 1"
+            "if that cannot wait, move it back now: nsenter {way} {command}"
         ));
     }
     advice.push(String::from(

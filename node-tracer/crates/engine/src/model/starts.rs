@@ -24,6 +24,8 @@ use event::{FullFilesystem, OomKill, PodRef, StartFailure, clock::Timestamp};
 pub const MAX_PODS: usize = 1_024;
 /// Different failures of one pod; the last takes the latest's place.
 const MAX_FAILURES: usize = 32;
+/// What the messages of these have together, at most, in bytes.
+const MAX_BYTES: usize = 64 << 10;
 /// Sandboxes of one pod that are remembered: the latest.
 const MAX_SANDBOXES: usize = 8;
 /// Who tells of one failure, at most.
@@ -101,6 +103,17 @@ struct Teller {
 }
 
 impl Starting {
+    /// Whether there is room for one more failure, of a message of so many bytes.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.failures.len() < MAX_FAILURES && self.bytes() + bytes <= MAX_BYTES
+    }
+
+    /// What is held of messages.
+    fn bytes(&self) -> usize {
+        let failures = self.failures.iter();
+        failures.map(|failed| failed.failure.message.len()).sum()
+    }
+
     /// Whether nothing is known of whose it is.
     fn is_nameless(&self) -> bool {
         self.pod == PodRef::default() && self.sandboxes.is_empty()
@@ -119,7 +132,8 @@ impl Failed {
         self.tellers.iter().map(|teller| teller.name.as_str())
     }
 
-    fn again(&mut self, failure: &StartFailure, time: Timestamp) {
+    /// `most`: what its message may have.
+    fn again(&mut self, failure: &StartFailure, time: Timestamp, most: usize) {
         self.first = self.first.min(failure.first.unwrap_or(time));
         self.last = self.last.max(time);
         let is_it = |teller: &&mut Teller| teller.name == failure.source;
@@ -143,7 +157,8 @@ impl Failed {
             None => {}
         }
         // The longest form says most: events are cut off.
-        let longer = failure.message.len() > self.failure.message.len();
+        let length = failure.message.len();
+        let longer = length > self.failure.message.len() && length <= most;
         let reason = failure.reason.as_ref();
         let reason = reason.or(self.failure.reason.as_ref()).cloned();
         if longer || reason != self.failure.reason {
@@ -191,15 +206,18 @@ impl Starts {
         };
         pod.last = pod.last.max(time);
         pod.attempt = pod.attempt.max(failure.attempt);
+        let left = MAX_BYTES.saturating_sub(pod.bytes());
         if let Some(known) = pod.failures.iter_mut().find(|known| known.key == words) {
-            known.again(failure, time);
+            let most = left + known.failure.message.len();
+            known.again(failure, time, most);
             return true;
         }
-        if pod.failures.len() >= MAX_FAILURES
+        while !pod.has_room(failure.message.len())
             && let Some(old) = pod.failures.pop()
-            && self.by_words.get(&old.key) == Some(&number)
         {
-            self.by_words.remove(&old.key);
+            if self.by_words.get(&old.key) == Some(&number) {
+                self.by_words.remove(&old.key);
+            }
         }
         let mut failed = Failed {
             failure: failure.clone(),
@@ -209,7 +227,7 @@ impl Starts {
             key: words,
             judged: OnceCell::new(),
         };
-        failed.again(failure, time);
+        failed.again(failure, time, failure.message.len());
         pod.failures.push(failed);
         true
     }

@@ -432,3 +432,10 @@ fn an_answer_or_an_object_that_is_only_an_error_is_a_failure() {
         assert!(!is_told(text), "{text}");
     }
 }
+
+#[test]
+fn what_is_kept_of_a_message_is_bounded_in_bytes() {
+    let text = "\u{1f980}".repeat(MAX_MESSAGE);
+    let kept = kept(&format!("x{text}"));
+    assert!(kept.len() <= MAX_MESSAGE && kept.len() > MAX_MESSAGE - 4);
+}

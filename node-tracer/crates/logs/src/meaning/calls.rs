@@ -17,7 +17,7 @@ use std::{
 };
 
 pub(super) use self::known::Known;
-use event::{CniError, CniResult, Event, PodRef, What, clock::Timestamp};
+use event::{CniError, CniResult, Event, PodRef, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
 
 /// Calls that have begun and not ended, at most; of more, the oldest ends.
@@ -339,7 +339,8 @@ impl Calls {
             return;
         }
         self.begun(time, verb, about, None);
-        let said: String = redact(said.trim()).chars().take(MAX_ERROR).collect();
+        let said = redact(said.trim());
+        let said = cut(&said, MAX_ERROR).to_owned();
         self.end(&key, time, teller, made::Outcome::Failed(said));
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::entry::Entry;
-use event::{Event, OomKill, StartFailure, Task, What, clock::Timestamp};
+use event::{Event, OomKill, StartFailure, Task, What, clock::Timestamp, wording::cut};
 use node::{cgroup, redact::redact};
 
 use super::words::{after, between, number};
@@ -158,7 +158,7 @@ impl Kernel {
         };
         let failure = StartFailure {
             source: String::from("kernel"),
-            message: redact(text.trim()).chars().take(MAX_TEXT).collect(),
+            message: cut(&redact(text.trim()), MAX_TEXT).to_owned(),
             ..StartFailure::default()
         };
         let what = What::SandboxFailed { failure };

@@ -212,21 +212,24 @@ impl<'a> Parsed<'a> {
 
     /// A message without quotes in front of pairs.
     fn trailing(&mut self, text: &'a str) -> &'a str {
-        let starts = memchr::memchr_iter(b' ', text.as_bytes());
-        for at in starts {
-            let rest = text.get(at + 1..).unwrap_or_default();
+        let bytes = text.as_bytes();
+        let name = |b: &&u8| b.is_ascii_alphanumeric() || b"_.-".contains(b);
+        for sign in memchr::memchr_iter(b'=', bytes) {
             // Calico quotes values or prints Go's structs; plain words are
             // part of the message.
-            let Some((key, value)) = rest.split_once('=') else {
-                break;
-            };
-            let name = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
-            if key.is_empty() || !key.bytes().all(name) || value.starts_with(' ') {
+            let key = bytes.iter().take(sign).rev().take_while(name).count();
+            let begin = sign - key;
+            let space = begin.checked_sub(1);
+            if key == 0
+                || space.and_then(|at| bytes.get(at)) != Some(&b' ')
+                || bytes.get(sign + 1) == Some(&b' ')
+            {
                 continue;
             }
             let before = self.fields.len();
-            if pairs::take(rest, &mut self.fields).is_empty() {
-                return text.get(..at).unwrap_or(text);
+            let pairs = text.get(begin..).unwrap_or_default();
+            if pairs::take(pairs, &mut self.fields).is_empty() {
+                return text.get(..begin - 1).unwrap_or(text);
             }
             self.fields.truncate(before);
             break;

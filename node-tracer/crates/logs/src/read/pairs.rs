@@ -45,11 +45,12 @@ pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
 /// A value in which whoever has passed it on left quotes as they were: its end
 /// is where the next pair begins, or the text ends.
 fn bare_quotes(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let shown = text.trim_end().len();
     let ends = memchr::memchr_iter(b'"', text.as_bytes());
     let parts = ends.filter_map(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
     let mut parts = parts.filter(|(_, rest)| {
         let next = rest.strip_prefix(' ');
-        rest.trim_end().is_empty() || next.is_some_and(|next| key(next).is_some())
+        text.len() - rest.len() >= shown || next.is_some_and(|next| key(next).is_some())
     });
     let (value, rest) = parts.next()?;
     Some((Cow::Borrowed(value), rest))
@@ -107,14 +108,11 @@ fn end_outside(text: &str) -> Option<usize> {
         match byte {
             b'{' | b'[' | b'(' => depth += 1,
             b'}' | b']' | b')' => depth = depth.saturating_sub(1),
-            b'"' => {
-                let (_, rest) = quote::quoted(text.get(at + 1..)?);
-                // One without an end is a letter.
-                if text.ends_with('"') || !rest.is_empty() {
-                    at = text.len() - rest.len();
-                    continue;
-                }
-            }
+            // What is escaped opens nothing, here as between quotes. So a quote
+            // without an end, which is a letter, is the last one: none is
+            // looked for from the same place twice.
+            b'\\' => at += 1,
+            b'"' => at += quote::length(text.get(at + 1..)?).map_or(0, |length| length + 1),
             b' ' if depth == 0 && key(text.get(at + 1..)?).is_some() => return Some(at),
             _ => {}
         }

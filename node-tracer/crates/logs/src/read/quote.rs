@@ -5,30 +5,26 @@ use std::borrow::Cow;
 /// Takes a quoted text, from behind its opening quote: what it says, and what
 /// follows the closing one. Of a text that was cut off, all there is.
 pub(super) fn quoted(text: &str) -> (Cow<'_, str>, &str) {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    let mut escaped = false;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
-        at += found;
-        if bytes.get(at) == Some(&b'"') {
-            break;
-        }
-        escaped = true;
-        at = (at + 2).min(bytes.len());
-        if at == bytes.len() {
-            break;
-        }
-    }
-    let ended = bytes.get(at) == Some(&b'"');
-    let at = match ended {
-        true => at,
-        false => bytes.len(),
-    };
-    let inner = text.get(..at).unwrap_or(text);
-    let rest = text.get(at + 1..).unwrap_or_default();
-    match escaped {
+    let end = length(text).unwrap_or(text.len());
+    let inner = text.get(..end).unwrap_or(text);
+    let rest = text.get(end + 1..).unwrap_or_default();
+    match inner.contains('\\') {
         true => (Cow::Owned(unescaped(inner)), rest),
         false => (Cow::Borrowed(inner), rest),
+    }
+}
+
+/// How long a quoted text is, from behind its opening quote to its closing
+/// one; `None` if that is missing.
+pub(super) fn length(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes.get(at) == Some(&b'"') {
+            return Some(at);
+        }
+        at += 2;
     }
 }
 

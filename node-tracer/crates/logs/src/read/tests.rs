@@ -126,3 +126,45 @@ fn what_is_read_in_small_pieces_is_the_same() {
         assert_eq!(rest(&mut reader), whole, "{step}");
     }
 }
+
+/// What is quadratic takes minutes with these, and what is linear no time.
+#[test]
+fn a_line_of_any_pattern_is_read_in_time_that_grows_with_its_length() {
+    const HEADS: [&str; 4] = [
+        "E1105 10:11:12.000001 811 x.go:7] \"failed\" ",
+        "time=\"2023-11-05T10:11:12Z\" level=error msg=\"failed\" ",
+        "ERRO[2023-11-05T10:11:12Z] failed ",
+        "2023-11-05 10:11:12.000 [ERROR][12] cni-plugin/k8s.go 313: failed ",
+    ];
+    const PATTERNS: [(&str, &str, &str); 9] = [
+        ("a={\"", "\\\"", "x"),
+        ("a=", "b (\"", ""),
+        ("a=\"", "\"b", ""),
+        ("", "a ", "x=1"),
+        ("", "a=b ", ""),
+        ("", "a= ", ""),
+        ("a={", "{\"", " x=1"),
+        ("a=[\"", "\\\\\"", ""),
+        ("a=\"b", "\"", "c"),
+    ];
+    let step = (lines::LONGEST - 256) / 2;
+    for (head, (first, again, last)) in HEADS
+        .into_iter()
+        .flat_map(|head| PATTERNS.map(|pattern| (head, pattern)))
+    {
+        let pattern = again.repeat(step / again.len());
+        let blanks = " ".repeat(step);
+        for text in [
+            format!("{head}{first}{pattern}{pattern}{last}"),
+            format!("{head}{first}{pattern}{blanks}\u{a0}"),
+        ] {
+            let begun = std::time::Instant::now();
+            assert_eq!(all(&text).len(), 1);
+            let took = begun.elapsed();
+            assert!(
+                took.as_secs() < 3,
+                "{took:?}: {head}{first}{again}...{last}"
+            );
+        }
+    }
+}

@@ -59,7 +59,7 @@ fn absent(text: &str) -> String {
         .expect("a text has an end")
 }
 
-fn forms(secret: &str) -> [String; 22] {
+fn forms(secret: &str) -> [String; 33] {
     [
         format!("eyJ{secret}.e30.{secret}"),
         format!("eyJ{secret}.eyJ{secret}."),
@@ -83,5 +83,16 @@ fn forms(secret: &str) -> [String; 22] {
         format!("-----BEGIN PRIVATE KEY-----\n{secret}\n-----END PRIVATE KEY-----"),
         format!("LS0tLS1CRUdJTi{secret}"),
         format!("k8s-aws-v1.{secret}"),
+        format!("sha256~{secret}"),
+        format!("ghp_{secret}"),
+        format!("github_pat_{secret}"),
+        format!("glpat-{secret}"),
+        format!("https://h/x?X-Amz-Signature={secret}"),
+        format!("https://h/x?sv=1&sig={secret}%3D"),
+        format!("--password {secret}"),
+        format!("--token \"{secret}\""),
+        format!("Cookie: a={secret}; b={secret}"),
+        format!("Set-Cookie:a={secret}; Path=/"),
+        format!("Token{{Value:{secret}}}"),
     ]
 }

@@ -12,6 +12,12 @@ pub(super) enum After {
     Name,
     /// The same without a sign: one may follow, as in `"token": "..."`.
     Bare,
+    /// `--token`: its value follows without a sign.
+    Flag,
+    /// `Cookie:`, of HTTP (RFC 6265): names and values follow.
+    Cookies,
+    /// The ID of a key of AWS, which its secret may follow.
+    KeyId,
     /// The name of an object that is called like one: `volume "api-token"`.
     Object,
     /// The same with a sign: what an error says of it may follow, or a value,
@@ -29,10 +35,14 @@ impl After {
             Self::Bare | Self::Name if name.is_empty() => Self::Name,
             Self::Object | Self::OfObject if name.is_empty() => Self::OfObject,
             _ if is_scheme(last) => Self::Scheme,
+            _ if is_key_id(last) => Self::KeyId,
+            _ if word.ends_with(':') && is_cookies_name(last) => Self::Cookies,
+            _ if word.ends_with('=') && is_parameters_name(last) => Self::Name,
             // What is in a path is no name: `.../token: no such file`,
             // `secret "kube-system/my-token": not found`.
             _ if last.contains('/') || !is_secrets_name(last) => Self::Anything,
             _ if signed => Self::Name,
+            _ if last.starts_with("--") => Self::Flag,
             _ if kind.is_some_and(is_kind) => Self::Object,
             _ => Self::Bare,
         }
@@ -40,7 +50,23 @@ impl After {
 
     /// A sign has been there, so that a value is to follow.
     pub(super) fn is_sign(self) -> bool {
-        matches!(self, Self::Name | Self::OfObject)
+        matches!(self, Self::Name | Self::OfObject | Self::Flag)
+    }
+
+    /// What it says of a word behind `gap`.
+    pub(super) fn across(self, gap: &str) -> Self {
+        let ends = match self {
+            Self::Flag => !gap.chars().all(|c| " ,\"'\\".contains(c)),
+            Self::Cookies => gap.contains('\n'),
+            Self::KeyId => !gap.chars().all(|c| " \t,;|\"'".contains(c)),
+            _ => false,
+        };
+        if ends { Self::Anything } else { self }
+    }
+
+    /// Whether a structure that follows is a secret: `Token{Value:...}`.
+    pub(super) fn is_name(self) -> bool {
+        matches!(self, Self::Bare | Self::Name)
     }
 
     /// Whether the next word is one, which may stand in quotes.
@@ -50,8 +76,11 @@ impl After {
             Self::Anything | Self::Object => false,
             Self::Scheme => word.len() >= MIN_TOKEN || word.ends_with('='),
             Self::Name => is_value,
-            Self::Bare => is_value && word.starts_with(SIGNS),
+            Self::Bare => is_value && (word.starts_with(SIGNS) || is_of_chance(word)),
             Self::OfObject => is_value && quoted,
+            Self::Flag => is_value && !word.starts_with('-') && (quoted || !is_of_sentences(word)),
+            Self::Cookies => is_cookie(word),
+            Self::KeyId => word.len() == AWS_SECRET && !word.contains(['.', '~', '@']),
         }
     }
 }
@@ -61,6 +90,56 @@ pub(super) fn is_scheme(word: &str) -> bool {
     ["bearer", "basic"]
         .iter()
         .any(|scheme| word.eq_ignore_ascii_case(scheme))
+}
+
+/// Whether a word is long and mixed as no name in Kubernetes is.
+fn is_of_chance(word: &str) -> bool {
+    let has = |kind: fn(&u8) -> bool| word.as_bytes().iter().any(kind);
+    word.len() >= MIN_TOKEN
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit)
+        && !word.contains(['/', '.', ':'])
+}
+
+/// How long the secret is that belongs to a key of AWS.
+const AWS_SECRET: usize = 40;
+
+/// The ID of a key of AWS, a lasting or a temporary one.
+pub(super) fn is_key_id(word: &str) -> bool {
+    let rest = word
+        .strip_prefix("AKIA")
+        .or_else(|| word.strip_prefix("ASIA"));
+    let plain = |c: u8| c.is_ascii_uppercase() || c.is_ascii_digit();
+    rest.is_some_and(|rest| rest.len() == MIN_TOKEN && rest.bytes().all(plain))
+}
+
+/// Whether it is followed by what signs a URL: `X-Amz-Signature=`, `sig=`. With
+/// any other sign behind it, it is a word like others.
+pub(super) fn is_parameters_name(name: &str) -> bool {
+    ends_with(name, "signature") || name.eq_ignore_ascii_case("sig")
+}
+
+/// A header of HTTP.
+pub(super) fn is_cookies_name(name: &str) -> bool {
+    ["cookie", "set-cookie"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// `name=value`
+pub(super) fn is_cookie(word: &str) -> bool {
+    let (name, value) = word.split_once('=').unwrap_or_default();
+    !name.is_empty() && !value.is_empty()
+}
+
+/// What a sentence about an option goes on with.
+fn is_of_sentences(word: &str) -> bool {
+    const WORDS: [&str; 20] = [
+        "and", "argument", "are", "can", "cannot", "flag", "for", "has", "in", "is", "must",
+        "needs", "not", "option", "or", "requires", "should", "to", "was", "with",
+    ];
+    WORDS.contains(&word)
 }
 
 /// What is called a secret in configurations: how such names end, whatever

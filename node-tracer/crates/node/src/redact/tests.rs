@@ -233,3 +233,88 @@ fn names_of_objects_and_of_what_is_about_secrets_stay() {
         assert_eq!(redact(text), text);
     }
 }
+
+#[test]
+fn tokens_of_clouds_and_what_signs_a_url_are_known() {
+    for (text, expected) in [
+        (
+            "?X-Amz-Security-Token=SECRET&X-Amz-Signature=SECRET&x=1",
+            "?X-Amz-Security-Token=[redacted]&X-Amz-Signature=[redacted]&x=1",
+        ),
+        (
+            "https://a.blob.core.windows.net/c?sv=2020&sig=SECRET%3D: 403",
+            "https://a.blob.core.windows.net/c?sv=2020&sig=[redacted]: 403",
+        ),
+        ("signature=\"SECRET\"", "signature=\"[redacted]\""),
+        ("AKIAIOSFODNN7EXAMPLE: no", "[redacted]: no"),
+        (
+            "key ASIAIOSFODNN7EXAMPLE SECRETwJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPL x",
+            "key [redacted] [redacted] x",
+        ),
+        (
+            "?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE/2026/s3",
+            "?[redacted]",
+        ),
+        ("ghp_SECRETaaaaaaaaaaaa x", "[redacted] x"),
+        ("x=github_pat_SECRETaaaaaa", "[redacted]"),
+        ("glpat-SECRETaaaaaaaaaaaa", "[redacted]"),
+        ("oc login sha256~SECRETaaaaaaaaa", "oc login [redacted]"),
+        ("join abcdef.0123456789abcdef x", "join [redacted] x"),
+    ] {
+        assert_eq!(redact(text), expected);
+    }
+}
+
+#[test]
+fn what_follows_an_option_or_a_header_is_known() {
+    for (text, expected) in [
+        ("bearerToken SECRETabcdef0123 y", "bearerToken [redacted] y"),
+        ("x --password SECRET y", "x --password [redacted] y"),
+        ("--token  SECRET", "--token  [redacted]"),
+        ("[\"--token\", \"SECRET\"]", "[\"--token\", \"[redacted]\"]"),
+        (
+            "--db-password \"a SECRET\" x",
+            "--db-password \"[redacted]\" x",
+        ),
+        ("Token{Value:SECRET}", "Token{Value:[redacted]}"),
+        (
+            "&Token{Value: \"SECRET\", N:1}",
+            "&Token{Value: \"[redacted]\", N:1}",
+        ),
+        (
+            "\"token\" : { \"value\" : \"SECRET\" }",
+            "\"token\" : { \"value\" : \"[redacted]\" }",
+        ),
+        (
+            "Cookie: session=SECRET; b=SECRET, x",
+            "Cookie: [redacted], x",
+        ),
+        (
+            "map[Cookie:[session=SECRET] Set-Cookie:[a=SECRET; Path=/]]",
+            "map[Cookie:[[redacted]] Set-Cookie:[[redacted]]]",
+        ),
+        ("Set-Cookie:a=SECRET; Path=/", "Set-Cookie:[redacted]"),
+    ] {
+        assert_eq!(redact(text), expected);
+    }
+}
+
+#[test]
+fn words_that_are_like_those_of_secrets_stay() {
+    for text in [
+        "cannot verify signature: bad digest",
+        "x509: signature algorithm = SHA1 signature",
+        "the signature of sig is missing; sig: none",
+        "flag --token is not known; --token and --password must not be given",
+        "use --token or --token-file /etc/x; --password, --token",
+        "unknown flag: --token\nnext line",
+        "cookie=0x0, duration=4s; netns cookie: 4711",
+        "Token{Name:a} config{Value:b} value: c",
+        "token MinimumTokenLength token abcdefghijklmnop0 secret MyApp/Secret0123456",
+        "AKIA ASIA AKIAx5 MALAYSIAIOSFODNN7EXAMPLEX",
+        "sha256:5f3c9a1be07d4c2288aa01f6b3d9e4470c1a2b3c4d5e6f708192a3b4c5d6e7f8",
+        "worker.example-internal docker.0123456789abcdefg 1.2.3.4 kubelet.service",
+    ] {
+        assert_eq!(redact(text), text);
+    }
+}

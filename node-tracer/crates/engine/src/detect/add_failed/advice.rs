@@ -1,7 +1,9 @@
 //! What to do about a pod that gets no network, in order.
 
 use super::{Complaint, Failed};
-use crate::detect::{View, calls::give_back, ghost_sandbox, leaked_reservation::is_plain};
+use crate::detect::{
+    View, calls::give_back, cordon, ghost_sandbox, leaked_reservation::is_plain, logged_of,
+};
 use event::wording::subjects::short_id;
 
 impl Failed<'_> {
@@ -16,8 +18,8 @@ impl Failed<'_> {
                      leaked-reservation); give back only those that are leaked",
                 ));
                 advice.push(format!(
-                    "until then keep new pods off the node: kubectl cordon {}",
-                    view.settings.node
+                    "until then keep new pods off the node: {}",
+                    cordon(view)
                 ));
             }
             complaint => advice.extend(complaint.remedy(&self.failing.plugin)),
@@ -30,10 +32,9 @@ impl Failed<'_> {
         }
         let id = &self.failing.last_id;
         if is_plain(id) {
-            let id = short_id(id);
             advice.push(format!(
-                "the whole story of the last try: journalctl -u kubelet -u containerd -u crio | \
-                 grep {id}"
+                "the whole story of the last try: {}",
+                logged_of(id)
             ));
         }
         advice
@@ -93,8 +94,8 @@ impl Failed<'_> {
             ));
         }
         advice.push(format!(
-            "until then keep new pods off the node: kubectl cordon {}",
-            view.settings.node
+            "until then keep new pods off the node: {}",
+            cordon(view)
         ));
     }
 }

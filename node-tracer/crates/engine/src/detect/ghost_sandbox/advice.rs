@@ -8,11 +8,10 @@ use super::{
     is_frozen,
     telling::Told,
 };
-use crate::detect::{duplicate_address::label, fd_label, joined, release_advice, shell_word};
-use event::{
-    finding::Phase,
-    wording::subjects::{short_id, task_label},
+use crate::detect::{
+    Command, cordon, duplicate_address::label, fd_label, joined, release_advice, remove_sandbox,
 };
+use event::{finding::Phase, wording::subjects::task_label};
 
 impl Told<'_, '_> {
     /// See the module's documentation.
@@ -20,8 +19,8 @@ impl Told<'_, '_> {
         let mut advice = Vec::new();
         let Ghost { entry, stuck, .. } = self.ghost;
         if self.phase >= Phase::Armed || self.coming().is_some() {
-            let node = &self.view.settings.node;
-            advice.push(format!("keep new pods off the node: kubectl cordon {node}"));
+            let command = cordon(self.view);
+            advice.push(format!("keep new pods off the node: {command}"));
         }
         if let Some(name) = self.coming().filter(|case| is_of_cluster(case)).map(name) {
             advice.push(format!(
@@ -52,8 +51,8 @@ impl Told<'_, '_> {
         } else if let Some(path) = entry.mounts.first() {
             advice.push(format!(
                 "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
-                 it: umount {}",
-                shell_word(path),
+                 it: {}",
+                Command::new("umount").word(path),
             ));
         } else if let Some(first) = entry.fds.first() {
             let (pid, fd) = (first.pid, first.fd);
@@ -84,10 +83,9 @@ impl Told<'_, '_> {
         }
         self.advise_on_reservations(&mut advice);
         if let Some(id) = &entry.sandbox.id {
-            let short = short_id(id);
             advice.push(format!(
-                "when the holder has gone, have the runtime finish: crictl stopp {short} && crictl \
-                 rmp {short}"
+                "when the holder has gone, have the runtime finish: {}",
+                remove_sandbox(id)
             ));
         }
         if !stuck.is_empty() {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{Leak, TOLD};
-use crate::detect::shell_word;
+use crate::detect::{Command, logged_of, shell_word};
 use event::{Reservation, ReservationHolder, StoreKind, wording::subjects::short_id};
 
 /// Where what is moved away goes: outside of every store.
@@ -33,7 +33,8 @@ impl Leak<'_, '_> {
         if self.is_left_over() {
             return vec![format!(
                 "nothing has to be done: no configured network gives these addresses out; if the \
-                 runtime uses no other configuration either, the folder can go: mv {path} {AWAY}"
+                 runtime uses no other configuration either, the folder can go: {}",
+                Command::new("mv").word(&self.store().path).own(AWAY)
             )];
         }
         let mut advice = Vec::new();
@@ -50,11 +51,8 @@ impl Leak<'_, '_> {
                 "Antrea's agent gives back what no pod has each time it starts; the node's pods \
                  keep their network meanwhile:",
             ));
-            advice.push(format!(
-                "kubectl -n kube-system delete pod -l component=antrea-agent --field-selector \
-                 spec.nodeName={}",
-                self.node()
-            ));
+            let command = "kubectl -n kube-system delete pod -l component=antrea-agent";
+            advice.push(self.of_node(command).to_string());
             return advice;
         }
         let first = self.first_id();
@@ -107,9 +105,8 @@ pub(super) fn look_once_more(id: &str) -> String {
 /// What has led to it goes on.
 pub(super) fn find_out_why(id: &str) -> String {
     format!(
-        "find out why CNI DEL did not give them back, or there will be more: journalctl -u \
-         kubelet -u containerd -u crio | grep {}",
-        short_id(id)
+        "find out why CNI DEL did not give them back, or there will be more: {}",
+        logged_of(id)
     )
 }
 

@@ -5,7 +5,7 @@ use super::{
     Leak, TOLD,
     advice::{find_out_why, look_once_more},
 };
-use crate::detect::kubectl_words;
+use crate::detect::{Command, kubectl_words};
 use event::StoreKind;
 
 impl Leak<'_, '_> {
@@ -59,13 +59,13 @@ impl Leak<'_, '_> {
     }
 
     fn aws(&self) -> Vec<String> {
-        let node = self.node();
+        let command = "kubectl -n kube-system delete pod -l k8s-app=aws-node";
         vec![
             String::from("do not change the file: ipamd writes it anew with every allocation"),
             format!(
                 "restart ipamd, which drops at its start what has no veth on the host any more; \
-                 pods that run are not disturbed: kubectl -n kube-system delete pod -l \
-                 k8s-app=aws-node --field-selector spec.nodeName={node}"
+                 pods that run are not disturbed: {}",
+                self.of_node(command)
             ),
         ]
     }
@@ -93,12 +93,12 @@ impl Leak<'_, '_> {
         advice
     }
 
-    /// The node's name, for a command.
-    pub(super) fn node(&self) -> &str {
-        let node = self.view.settings.node.as_str();
-        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
-        let fits = !node.is_empty() && !node.starts_with('-') && node.bytes().all(plain);
-        if fits { node } else { "NODE" }
+    /// A command that is about the node's pods alone.
+    pub(super) fn of_node(&self, command: &'static str) -> Command {
+        let node = &self.view.settings.node;
+        Command::new(command)
+            .own("--field-selector")
+            .value("spec.nodeName", node)
     }
 }
 

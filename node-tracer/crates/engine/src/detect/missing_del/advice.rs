@@ -1,7 +1,9 @@
 //! What to do about attachments that nobody has taken back, in order.
 
 use super::{Missing, Stays};
-use crate::detect::{View, calls::give_back, heard, leaked_reservation::is_plain};
+use crate::detect::{
+    View, calls::give_back, heard, leaked_reservation::is_plain, logged_of, remove_sandbox,
+};
 use event::{StoreKind, wording::subjects::short_id};
 
 /// Commands that are given one by one.
@@ -22,19 +24,18 @@ pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
     let known = |missing: &&&Missing<'_>| {
         listed.is_some_and(|list| list.of_container(missing.case.id).is_some())
     };
-    if let Some(id) = first.map(|missing| short_id(missing.case.id)) {
+    if let Some(first) = first {
         advice.push(format!(
             "find out why DEL was not called: the runtime was killed or restarted, the node went \
-             down, or the pod was force-deleted while a task of it was stuck; journalctl -u kubelet \
-             -u containerd -u crio | grep {id}"
+             down, or the pod was force-deleted while a task of it was stuck; {}",
+            logged_of(first.case.id)
         ));
     }
     if let Some(missing) = all.iter().filter(plain).find(known) {
-        let id = short_id(missing.case.id);
         advice.push(format!(
-            "the runtime still has {} of them: it calls DEL itself if it is asked to finish: \
-             crictl stopp {id} && crictl rmp {id}",
+            "the runtime still has {} of them: it calls DEL itself if it is asked to finish: {}",
             all.iter().filter(known).count(),
+            remove_sandbox(missing.case.id),
         ));
     }
     let left: Vec<&Missing<'_>> = all.iter().filter(|each| !known(each)).copied().collect();

@@ -2,8 +2,8 @@
 
 use super::{Missing, Sign};
 use crate::detect::{
-    View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of, shell_word,
-    way_in,
+    Command, View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of,
+    shell_word, way_in,
 };
 use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -116,11 +116,13 @@ impl Missing<'_> {
         let end = view.cables().other_end(self.entry, self.device);
         let end = end.map(|end| end.device);
         if let (None, Some(end)) = (self.sign, end) {
-            let end = shell_word(end.name.as_ref());
+            let proxy = format!("/proc/sys/net/ipv4/conf/{}/proxy_arp", end.name);
             advice.push(format!(
-                "see why the host's end does not answer: ip link show {end} (it must be UP), cat \
-                 /proc/sys/net/ipv4/conf/{end}/proxy_arp (1), ip route show dev {end} (the pod's \
-                 address)"
+                "see why the host's end does not answer: {} (it must be UP), {} (1), {} (the pod's \
+                 address)",
+                Command::new("ip link show").word(&end.name),
+                Command::new("cat").word(proxy),
+                Command::new("ip route show dev").word(&end.name),
             ));
         }
         let mac = end

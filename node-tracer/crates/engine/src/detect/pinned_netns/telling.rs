@@ -3,8 +3,8 @@
 use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
-        View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of, is_routable,
-        joined, netns_of, own, pod_of, shell_word, silence, socket_label,
+        Command, View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of,
+        is_routable, joined, netns_of, own, pod_of, silence, socket_label,
     },
     model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
 };
@@ -222,9 +222,9 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let entry = pinned.unused.entry;
     let mut advice = Vec::new();
     if let Some(id) = &entry.sandbox.id {
-        let short = short_id(id);
         advice.push(format!(
-            "look once more: crictl pods --id {short} must not show it as Ready"
+            "look once more: {} must not show it as Ready",
+            Command::new("crictl pods --id").id(id)
         ));
     }
     advice.extend(release(entry));
@@ -245,18 +245,21 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
 pub fn release(entry: &NetnsEntry) -> Vec<String> {
     let mut steps = Vec::new();
     if let Some(path) = entry.mounts.first() {
-        let word = shell_word(path);
+        let unmount = Command::new("umount").word(path);
+        let remove = Command::new("rm -f").word(path);
         let also = match entry.mounts.len() {
             1 => "",
             _ => ", and the same with its other mounts",
         };
-        steps.push(format!("unmount it: umount {word} && rm -f {word}{also}"));
+        steps.push(format!("unmount it: {}{also}", unmount.and(&remove)));
         let name = path.file_name().unwrap_or_default();
-        let name = shell_word(name.as_ref());
+        let whose = Command::new("grep -l").word(name);
+        let unmount = Command::new("nsenter -t PID -m umount").word(path);
         steps.push(format!(
             "if that says \"not mounted\" or \"no such file\", or the runtime's removal says \
-             \"device or resource busy\", the mount is in another mount namespace: grep -l {name} \
-             /proc/[0-9]*/mountinfo shows whose; nsenter -t PID -m umount {word}"
+             \"device or resource busy\", the mount is in another mount namespace: {} shows \
+             whose; {unmount}",
+            whose.own("/proc/[0-9]*/mountinfo")
         ));
     } else if let Some(first) = entry.fds.first() {
         let (pid, fd) = (first.pid, first.fd);

@@ -6,11 +6,12 @@ use crate::detect::{
     calls::{clipped, pace},
     evidence, kubectl_words,
     leaked_reservation::is_plain,
+    logged_of,
 };
 use event::{
     FullFilesystem,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    wording::{plural::counted, subjects::short_id},
+    wording::plural::counted,
 };
 
 /// How much of a message is claimed.
@@ -198,10 +199,7 @@ impl Stuck<'_> {
             ));
         }
         if let Some(id) = self.sandbox_id.as_deref().filter(|id| is_plain(id)) {
-            advice.push(format!(
-                "the story of the last try: journalctl -u kubelet -u containerd -u crio | grep {}",
-                short_id(id)
-            ));
+            advice.push(format!("the story of the last try: {}", logged_of(id)));
         }
         advice
     }

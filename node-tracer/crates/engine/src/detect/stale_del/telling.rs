@@ -2,7 +2,10 @@
 
 use super::{Missed, Reach, Stale, Verdict, WATCH, Why};
 use crate::{
-    detect::{evidence, joined, kubectl_words, leaked_reservation::is_plain, named, netns_of},
+    detect::{
+        Command, evidence, joined, kubectl_words, leaked_reservation::is_plain, logged_of, named,
+        netns_of,
+    },
     model::{
         calls::{Call, PluginCalls},
         lost::{Kind, LONGEST},
@@ -266,11 +269,12 @@ pub(super) fn advice<'p>(
         ));
     }
     if is_plain(old) && effect != Effect::Harmless {
-        let old = short_id(old);
         advice.push(format!(
-            "end the retries: crictl pods --id {old} shows whether the runtime still has the old \
-             sandbox; journalctl -u kubelet -u containerd -u crio | grep {old} says why removing it \
-             fails; once that is mended, crictl rmp {old}"
+            "end the retries: {} shows whether the runtime still has the old sandbox; {} says why \
+             removing it fails; once that is mended, {}",
+            Command::new("crictl pods --id").id(old),
+            logged_of(old),
+            Command::new("crictl rmp").id(old),
         ));
     }
     if effect == Effect::Harmful {

@@ -152,6 +152,21 @@ fn the_table_is_bounded_and_forgets_whole() {
 }
 
 #[test]
+fn what_is_held_of_a_pods_messages_is_bounded() {
+    let mut starts = Starts::default();
+    for again in [1, 2] {
+        for letter in 'a'..='z' {
+            let text = format!("{0} {0}", letter.to_string().repeat(8 << 10));
+            let text = &text[..again * (4 << 10)];
+            starts.failed(&failure("kubelet", pod("shop", "web", ""), text), s(1));
+        }
+    }
+    let web = only(&starts);
+    assert!(web.bytes() <= MAX_BYTES, "{}", web.bytes());
+    assert!(web.failures.len() >= 8);
+}
+
+#[test]
 fn a_sandbox_that_was_made_ends_what_was_said_before_it() {
     const NET: &str = "failed to setup network for sandbox \"a\": plugin failed (add): no";
     const IMAGE: &str = "Failed to pull image \"x\": not found";

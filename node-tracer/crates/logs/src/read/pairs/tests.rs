@@ -80,3 +80,12 @@ fn hostile_lines_take_no_longer_than_others() {
         begin.elapsed()
     );
 }
+
+#[test]
+fn an_escaped_quote_opens_nothing() {
+    let text = "a={b \\\" x=1} c=2";
+    assert_eq!(
+        pairs(text),
+        (want(&[("a", "{b \\\" x=1}"), ("c", "2")]), "")
+    );
+}
