@@ -191,7 +191,7 @@ impl Owner {
 /// crowd's half are counted.
 #[inline(always)]
 pub const fn all_crowds(crowd: u32) -> u32 {
-    crowd & CROWDS / 2
+    crowd & (CROWDS / 2)
 }
 
 /// Value of [`map::CALLERS`](crate::map::CALLERS). Counts only rise.
