@@ -105,8 +105,8 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             node_name: config.node_name.clone(),
         };
         match sinks().and_then(|sinks| logs::run(logs, &frame, sinks)) {
-            Ok(Told::Whole { found }) => something |= found,
-            Ok(Told::Unheard { found }) => return unheard(something | found),
+            Ok(Replayed::Whole { found }) => something |= found,
+            Ok(Replayed::Unheard { found }) => return unheard(something | found),
             Err(failure) => failed.note(failure)?,
         }
     }
@@ -180,14 +180,14 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool
         Err(error) => Err(Failure::Log(error)),
     };
     match told {
-        Ok(Told::Whole { found } | Told::Unheard { found }) => Ok(found),
+        Ok(Replayed::Whole { found } | Replayed::Unheard { found }) => Ok(found),
         Err(failure) => Err(failure.into()),
     }
 }
 
 /// How far a run was told, and whether anything was found by then.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Replayed {
     /// To its end.
     Whole { found: bool },
     /// Until the readers of all outputs had gone.
@@ -246,11 +246,11 @@ fn begin<R: BufRead>(recording: &Recording<R>, sinks: Vec<Box<dyn Sink>>) -> Run
 fn tell<R: BufRead>(
     mut recording: Recording<R>,
     sinks: Vec<Box<dyn Sink>>,
-) -> Result<Told, Failure> {
+) -> Result<Replayed, Failure> {
     let mut run = begin(&recording, sinks);
     match hear(&mut recording, &mut run) {
-        Ok(Heard::Part) => Ok(Told::Unheard { found: run.found() }),
-        Ok(Heard::Whole) => Ok(Told::Whole {
+        Ok(Heard::Part) => Ok(Replayed::Unheard { found: run.found() }),
+        Ok(Heard::Whole) => Ok(Replayed::Whole {
             found: run.finish()?,
         }),
         Err(failure @ Failure::Write(_)) => Err(failure),

@@ -61,7 +61,7 @@ impl Request {
 
 /// What the server does about a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum FuseReply {
     Data(Vec<u8>),
     Error(i32),
     /// No answer, ever: the read of the file, by this process.
@@ -114,7 +114,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 /// Answers one request, given as /dev/fuse hands it out. Returns the
 /// request's unique number with the answer; `None` for a torn one.
-fn answer(request: &[u8]) -> Option<(u64, Answer)> {
+fn answer(request: &[u8]) -> Option<(u64, FuseReply)> {
     // struct fuse_in_header: len, opcode, unique, nodeid, uid, gid, pid, 2 × u16.
     let opcode = u32::from_ne_bytes(number(request, 4)?);
     let unique = u64::from_ne_bytes(number(request, 8)?);
@@ -124,7 +124,7 @@ fn answer(request: &[u8]) -> Option<(u64, Answer)> {
     let known = node == ROOT_NODE || node == FILE_NODE;
 
     let answer = match Request::of(opcode) {
-        Request::Init => Answer::Data(
+        Request::Init => FuseReply::Data(
             Layout::default()
                 .u32(&[7, 31, 0, 0]) // version, read-ahead, flags
                 .u16(&[0, 0])
@@ -134,7 +134,7 @@ fn answer(request: &[u8]) -> Option<(u64, Answer)> {
                 .0,
         ),
         Request::Lookup if node == ROOT_NODE && body == [FILE.as_bytes(), b"\0"].concat() => {
-            Answer::Data(
+            FuseReply::Data(
                 Layout::default()
                     .u64(&[FILE_NODE, 0, CACHE_SECONDS, CACHE_SECONDS])
                     .u32(&[0, 0])
@@ -142,21 +142,21 @@ fn answer(request: &[u8]) -> Option<(u64, Answer)> {
                     .0,
             )
         }
-        Request::Lookup => Answer::Error(libc::ENOENT),
-        Request::GetAttr if known => Answer::Data(
+        Request::Lookup => FuseReply::Error(libc::ENOENT),
+        Request::GetAttr if known => FuseReply::Data(
             Layout::default()
                 .u64(&[CACHE_SECONDS])
                 .u32(&[0, 0])
                 .attr(node)
                 .0,
         ),
-        Request::GetAttr => Answer::Error(libc::ENOENT),
-        Request::Open => Answer::Data(Layout::default().u64(&[0]).u32(&[FOPEN_DIRECT_IO, 0]).0),
-        Request::OpenDir => Answer::Data(Layout::default().u64(&[0]).u32(&[0, 0]).0),
-        Request::Read => Answer::Hang(pid),
-        Request::ReadDir | Request::Close => Answer::Data(Vec::new()),
-        Request::Unanswered => Answer::None,
-        Request::Other => Answer::Error(libc::ENOSYS),
+        Request::GetAttr => FuseReply::Error(libc::ENOENT),
+        Request::Open => FuseReply::Data(Layout::default().u64(&[0]).u32(&[FOPEN_DIRECT_IO, 0]).0),
+        Request::OpenDir => FuseReply::Data(Layout::default().u64(&[0]).u32(&[0, 0]).0),
+        Request::Read => FuseReply::Hang(pid),
+        Request::ReadDir | Request::Close => FuseReply::Data(Vec::new()),
+        Request::Unanswered => FuseReply::None,
+        Request::Other => FuseReply::Error(libc::ENOSYS),
     };
     Some((unique, answer))
 }
@@ -268,10 +268,10 @@ fn answer_all(device: &mut File, manner: Manner) -> anyhow::Result<()> {
             continue;
         }
         match answer(request) {
-            Some((unique, Answer::Data(data))) => reply(device, unique, 0, &data),
-            Some((unique, Answer::Error(error))) => reply(device, unique, error, &[]),
-            Some((_, Answer::Hang(pid))) => println!("read {pid}"),
-            Some((_, Answer::None)) | None => {}
+            Some((unique, FuseReply::Data(data))) => reply(device, unique, 0, &data),
+            Some((unique, FuseReply::Error(error))) => reply(device, unique, error, &[]),
+            Some((_, FuseReply::Hang(pid))) => println!("read {pid}"),
+            Some((_, FuseReply::None)) | None => {}
         }
     }
 }
@@ -292,7 +292,7 @@ mod tests {
 
     fn size_of_answer(opcode: u32, node: u64, body: &[u8]) -> usize {
         match answer(&request(opcode, node, body)) {
-            Some((77, Answer::Data(data))) => data.len(),
+            Some((77, FuseReply::Data(data))) => data.len(),
             other => panic!("{other:?}"),
         }
     }
@@ -313,16 +313,19 @@ mod tests {
     fn only_the_read_hangs() {
         assert_eq!(
             answer(&request(15, FILE_NODE, &[0; 40])),
-            Some((77, Answer::Hang(4711)))
+            Some((77, FuseReply::Hang(4711)))
         );
-        assert_eq!(answer(&request(36, 0, &[0; 8])), Some((77, Answer::None)));
+        assert_eq!(
+            answer(&request(36, 0, &[0; 8])),
+            Some((77, FuseReply::None))
+        );
         assert_eq!(
             answer(&request(1, ROOT_NODE, b"other\0")),
-            Some((77, Answer::Error(libc::ENOENT)))
+            Some((77, FuseReply::Error(libc::ENOENT)))
         );
         assert_eq!(
             answer(&request(99, ROOT_NODE, b"")),
-            Some((77, Answer::Error(libc::ENOSYS)))
+            Some((77, FuseReply::Error(libc::ENOSYS)))
         );
     }
 

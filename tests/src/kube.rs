@@ -93,7 +93,7 @@ pub struct Kube {
 }
 
 /// An answer of the API server: its status, and its body.
-pub type Answer = (u16, Value);
+pub type Response = (u16, Value);
 
 impl Kube {
     /// Starts one that has these folders of the host too, at the same paths.
@@ -232,7 +232,7 @@ impl Kube {
     }
 
     /// Calls the API as the cluster's administrator.
-    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Response> {
         let body = body.map(Value::to_string);
         self.send(method, path, "application/json", body.as_deref())
     }
@@ -244,7 +244,7 @@ impl Kube {
         path: &str,
         kind: &str,
         body: Option<&str>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<Response> {
         let mut curl = self.node.command("curl")?;
         curl.args(["--silent", "--show-error", "--max-time", "30"])
             .args(["--request", method])

@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use crate::{readme, setup};
 use kernel::{Kernel, Wanted};
 use programs::Programs;
-use qemu::{End, Files};
+use qemu::{Files, GuestEnd};
 use reports::Reports;
 use suite::{Boot, Suite};
 use table::Table;
@@ -259,7 +259,7 @@ impl Guests<'_> {
         };
         let command = qemu::command(self.kernel, boot, machine, &files, &self.asked.tests);
         let end = qemu::run(command, &console, |report| self.take(&report))?;
-        if let End::Badly { what, console } = end {
+        if let GuestEnd::Badly { what, console } = end {
             println!("the end of its console:\n{console}");
             self.failed(boot, &what);
         }

@@ -8,7 +8,7 @@ use std::{
 use super::{API_PATIENCE, FILES_PATIENCE, Looked, Looker, credentials};
 use crate::reservations::not_asked;
 use event::{Network, clock::Timestamp, fault};
-use ipam::{self, Answer};
+use ipam::{self, StoreReading};
 use kube::Credentials;
 
 /// When a look is to be over, the API server answering or not; and what it is
@@ -31,7 +31,7 @@ impl Looker<'_> {
                 // Not even whether there is one is known.
                 Err(error) if named => {
                     let why = format!("its files: {}", fault::chain(&error));
-                    answers.push(Answer::failed(kind, why));
+                    answers.push(StoreReading::failed(kind, why));
                 }
                 Err(_) => {}
             }
@@ -49,7 +49,7 @@ impl Looker<'_> {
         }
         let time = sys::clock::now();
         let credentials = self.api_credentials();
-        let answers: Vec<Answer> = expected
+        let answers: Vec<StoreReading> = expected
             .into_keys()
             .map(|kind| match &credentials {
                 Ok(credentials) => {
@@ -58,7 +58,7 @@ impl Looker<'_> {
                     let node = &self.config.node.name;
                     ipam::ask(kind, credentials, &self.root, node, patience, None).0
                 }
-                Err(why) => Answer::failed(kind, why.clone()),
+                Err(why) => StoreReading::failed(kind, why.clone()),
             })
             .collect();
         tell(&answers, time, looked);
@@ -76,7 +76,7 @@ impl Looker<'_> {
     }
 }
 
-fn tell(answers: &[Answer], time: Timestamp, looked: &mut Looked) {
+fn tell(answers: &[StoreReading], time: Timestamp, looked: &mut Looked) {
     looked.items.extend(ipam::coverage(answers));
     looked.events.extend(ipam::events(answers, time));
 }

@@ -124,12 +124,12 @@ impl<R: BufRead> Recording<R> {
                 let line = 0;
                 return Err(ReadError::Read { name, line, source });
             }
-            Ok(End::Nothing) => {
+            Ok(LineEnd::Nothing) => {
                 let found = "it is empty";
                 return Err(ReadError::Foreign { name, found });
             }
-            Ok(End::Newline | End::File) => header(&name, &lines.buffer)?,
-            Ok(End::TooLong) => {
+            Ok(LineEnd::Newline | LineEnd::File) => header(&name, &lines.buffer)?,
+            Ok(LineEnd::TooLong) => {
                 let found = "its first line is too long";
                 return Err(ReadError::Foreign { name, found });
             }
@@ -171,11 +171,11 @@ impl<R: BufRead> Recording<R> {
             self.texts.cut_in(&mut self.lines.buffer);
             let text = self.lines.buffer.trim_ascii();
             return Ok(Some(match end {
-                End::Nothing => return Ok(None),
-                End::Newline if text.is_empty() => continue,
-                End::TooLong => self.damaged(format!("it is longer than {MAX_LINE} bytes")),
-                End::Newline => parse(text).unwrap_or_else(|why| self.damaged(why)),
-                End::File => parse(text).unwrap_or(Line::Torn),
+                LineEnd::Nothing => return Ok(None),
+                LineEnd::Newline if text.is_empty() => continue,
+                LineEnd::TooLong => self.damaged(format!("it is longer than {MAX_LINE} bytes")),
+                LineEnd::Newline => parse(text).unwrap_or_else(|why| self.damaged(why)),
+                LineEnd::File => parse(text).unwrap_or(Line::Torn),
             }));
         }
     }
@@ -343,7 +343,7 @@ struct Lines<R> {
 
 /// How a line ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum LineEnd {
     /// As it should.
     Newline,
     /// With the file.
@@ -364,16 +364,16 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The first line: what is too long for it is not read on.
-    fn first(&mut self) -> io::Result<End> {
+    fn first(&mut self) -> io::Result<LineEnd> {
         self.bounded(MAX_HEADER, false)
     }
 
     /// The next line. Of one that is too long, the rest is skipped.
-    fn next(&mut self, max: usize) -> io::Result<End> {
+    fn next(&mut self, max: usize) -> io::Result<LineEnd> {
         self.bounded(max, true)
     }
 
-    fn bounded(&mut self, max: usize, skip: bool) -> io::Result<End> {
+    fn bounded(&mut self, max: usize, skip: bool) -> io::Result<LineEnd> {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER);
         let mut too_long = false;
@@ -387,9 +387,9 @@ impl<R: BufRead> Lines<R> {
                 let any = too_long || !self.buffer.is_empty();
                 self.number += u64::from(any);
                 return Ok(match any {
-                    true if too_long => End::TooLong,
-                    true => End::File,
-                    false => End::Nothing,
+                    true if too_long => LineEnd::TooLong,
+                    true => LineEnd::File,
+                    false => LineEnd::Nothing,
                 });
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
@@ -398,7 +398,7 @@ impl<R: BufRead> Lines<R> {
             if self.buffer.len() + part.len() > max {
                 too_long = true;
                 if !skip {
-                    return Ok(End::TooLong);
+                    return Ok(LineEnd::TooLong);
                 }
             } else if !too_long {
                 self.buffer.extend_from_slice(part);
@@ -407,7 +407,11 @@ impl<R: BufRead> Lines<R> {
             self.input.consume(used);
             if newline.is_some() {
                 self.number += 1;
-                return Ok(if too_long { End::TooLong } else { End::Newline });
+                return Ok(if too_long {
+                    LineEnd::TooLong
+                } else {
+                    LineEnd::Newline
+                });
             }
         }
     }

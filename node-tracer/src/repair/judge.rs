@@ -28,7 +28,7 @@ use node::{
 
 /// What one look has seen, as far as releases depend on it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'v, 'a> {
+pub(crate) struct LookContent<'v, 'a> {
     /// The model of it, at the time of it.
     pub(crate) view: &'v View<'a>,
     /// When it began.
@@ -76,7 +76,7 @@ impl Verdicts {
 }
 
 /// Judges all of them.
-pub(crate) fn judge(seen: Seen<'_, '_>) -> Verdicts {
+pub(crate) fn judge(seen: LookContent<'_, '_>) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let model = seen.view.model;
     let Some(judge) = seen.view.judge() else {
@@ -141,7 +141,11 @@ pub(crate) fn withheld(each: &Reservation, reason: Reason, why: impl Into<String
 }
 
 /// What shows that it is in use.
-fn in_use(seen: Seen<'_, '_>, judge: &Judge<'_>, each: &Reservation) -> Option<(Reason, String)> {
+fn in_use(
+    seen: LookContent<'_, '_>,
+    judge: &Judge<'_>,
+    each: &Reservation,
+) -> Option<(Reason, String)> {
     let model = seen.view.model;
     let id = each.holder.container_id.as_str();
     let live = |why: String| Some((Reason::Live, why));
@@ -188,7 +192,11 @@ fn companion(live: &BTreeSet<&str>, each: &Reservation) -> Option<(Reason, Strin
 }
 
 /// What keeps it from being certain that nobody uses it.
-fn doubtful(seen: Seen<'_, '_>, judge: &Judge<'_>, each: &Reservation) -> Option<(Reason, String)> {
+fn doubtful(
+    seen: LookContent<'_, '_>,
+    judge: &Judge<'_>,
+    each: &Reservation,
+) -> Option<(Reason, String)> {
     let cni = &seen.view.model.cni;
     let id = each.holder.container_id.as_str();
     let not_before = |time: Timestamp| seen.at < time.plus(seen.grace);
@@ -230,7 +238,7 @@ fn young(what: &str, grace: Duration) -> String {
 
 /// Why nothing of a store is touched.
 fn of_store<'a>(
-    seen: Seen<'_, 'a>,
+    seen: LookContent<'_, 'a>,
     judge: &Judge<'_>,
     listed: &'a ListedStore,
 ) -> Option<(Reason, String)> {

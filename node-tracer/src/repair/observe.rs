@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::judge::{self, Seen, Verdicts, withheld};
+use super::judge::{self, LookContent, Verdicts, withheld};
 use crate::{config::Config, look::Looker, scan::Scan};
 use engine::{
     detect::View,
@@ -180,7 +180,7 @@ impl Observation {
         // Nothing that depends on the time is asked for but what is old.
         let view = View::new(engine.model(), engine.settings(), sys::clock::now());
         let unknown = self.unknown();
-        judge::judge(Seen {
+        judge::judge(LookContent {
             view: &view,
             at: self.at,
             grace,

@@ -24,7 +24,7 @@ use self::{
     node::{Node, Pace},
     window::Window,
 };
-use super::{Failure, Told};
+use super::{Failure, Replayed};
 use crate::output;
 use event::{
     Event,
@@ -77,7 +77,7 @@ pub(super) fn run(
     inputs: Vec<Input>,
     frame: &Frame,
     sinks: Vec<Box<dyn Sink>>,
-) -> Result<Told, Failure> {
+) -> Result<Replayed, Failure> {
     let mut story = Story::new(sinks, frame.node_name.clone());
     static WORDS: LazyLock<Words> = LazyLock::new(|| Words::new(&needles()));
     let logs = inputs.into_iter().map(|input| {
@@ -90,7 +90,7 @@ pub(super) fn run(
         story.go_on(merged.logs(), false)?;
         if story.sinks.is_empty() {
             let found = story.found();
-            return Ok(Told::Unheard { found });
+            return Ok(Replayed::Unheard { found });
         }
     }
     let failed = merged.take_failed();
@@ -109,7 +109,7 @@ pub(super) fn run(
         Some(log) => Err(Failure::NotUnderstood {
             name: log.name().to_owned(),
         }),
-        None => Ok(Told::Whole { found }),
+        None => Ok(Replayed::Whole { found }),
     }
 }
 

@@ -11,14 +11,14 @@ use event::{ReservationHolder, Store, StoreKind, What};
 /// The stores as they were last listed.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    stores: BTreeMap<PathBuf, Known>,
+    stores: BTreeMap<PathBuf, StoreContent>,
     /// Kinds of which some store does not answer, or has not answered yet.
     silent: BTreeSet<StoreKind>,
 }
 
 /// One of them.
 #[derive(Debug)]
-struct Known {
+struct StoreContent {
     kind: StoreKind,
     holders: HashMap<IpAddr, ReservationHolder>,
     /// Taken by something that is no container.
@@ -29,7 +29,7 @@ struct Known {
 
 /// What they say of an address.
 #[derive(Debug, Default)]
-pub(super) struct Answer<'a> {
+pub(super) struct Occupant<'a> {
     /// Those that could be read.
     pub(super) stores: Vec<PathBuf>,
     /// Who has it.
@@ -49,7 +49,8 @@ impl Others {
         match what {
             What::StoreListed { store } if store.kind != StoreKind::HostLocal => {
                 self.silent.remove(&store.kind);
-                self.stores.insert(store.path.clone(), Known::of(store));
+                self.stores
+                    .insert(store.path.clone(), StoreContent::of(store));
             }
             What::SourceFailed { source, error: _ } => self.silent.extend(ipam::kind_of(source)),
             What::SourceRecovered { source } => {
@@ -63,10 +64,10 @@ impl Others {
 
     /// Who has an address. What is silent now says nothing, whatever it said
     /// before.
-    pub(super) fn holder(&self, address: IpAddr) -> Answer<'_> {
-        let mut answer = Answer {
+    pub(super) fn holder(&self, address: IpAddr) -> Occupant<'_> {
+        let mut answer = Occupant {
             unknown: !self.silent.is_empty(),
-            ..Answer::default()
+            ..Occupant::default()
         };
         for (path, known) in &self.stores {
             if self.silent.contains(&known.kind) {
@@ -84,7 +85,7 @@ impl Others {
     }
 }
 
-impl Known {
+impl StoreContent {
     fn of(store: &Store) -> Self {
         let mut holders = HashMap::new();
         for each in &store.reservations {

@@ -34,7 +34,7 @@ use std::{
 
 use self::{
     judge::Sights,
-    known::{Key, Known},
+    known::{Attachments, Key},
     schedule::{Due, Operation, Schedule},
     worker::{Found, Job, Worker},
 };
@@ -69,7 +69,7 @@ struct Host {
 
 /// See the module's documentation.
 pub(super) struct Effects {
-    known: Known,
+    known: Attachments,
     schedule: Schedule,
     worker: Result<Worker, String>,
     host: Option<Host>,
@@ -133,7 +133,7 @@ impl Effects {
             tracing::debug!("{}", fault::chain(error));
         }
         Self {
-            known: Known::new(procfs.clone(), root),
+            known: Attachments::new(procfs.clone(), root),
             schedule: Schedule::default(),
             worker: Worker::start(stores.ok()).map_err(|error| fault::chain(&error)),
             host: None,

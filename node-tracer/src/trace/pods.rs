@@ -9,7 +9,7 @@ use crate::{
 };
 use engine::model::pods::{deleted, reference};
 use event::{Event, Pod, What, fault};
-use kube::{self, Credentials, KubeError, Told, Watch};
+use kube::{self, Credentials, KubeError, Watch, WatchUpdate};
 use node::{
     pods::{Listing, PodsError, PodsReader},
     procfs::{Bounded, NoAnswer},
@@ -170,14 +170,14 @@ impl PodsSource {
     }
 
     /// Whether the list has changed.
-    fn told(&mut self, told: Told, out: &mut Vec<Event>) -> bool {
+    fn told(&mut self, told: WatchUpdate, out: &mut Vec<Event>) -> bool {
         match told {
             // Not yet: what cannot be followed is known for a moment only.
-            Told::Listed(listing) => {
+            WatchUpdate::Listed(listing) => {
                 self.listed(listing, out);
                 true
             }
-            Told::Changed(pod) => {
+            WatchUpdate::Changed(pod) => {
                 self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
                 self.known.push((*pod).clone());
                 out.push(Event {
@@ -186,7 +186,7 @@ impl PodsSource {
                 });
                 true
             }
-            Told::Deleted { pod, at } => {
+            WatchUpdate::Deleted { pod, at } => {
                 self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
                 out.push(Event {
                     time: at,
@@ -196,11 +196,11 @@ impl PodsSource {
                 });
                 true
             }
-            Told::Failed(error) => {
+            WatchUpdate::Failed(error) => {
                 self.failed(error, out);
                 false
             }
-            Told::Following => {
+            WatchUpdate::Following => {
                 self.works(out);
                 false
             }

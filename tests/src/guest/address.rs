@@ -3,11 +3,11 @@
 use crate::netns::Netns;
 use crate::tracer::{is_event, names_address, netns_of};
 
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 
 const ADDRESSES: [(&str, u64, &str); 2] = [("198.18.9.7", 24, ""), ("fd00:198:18::9", 64, "nodad")];
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     vec![("address", come_and_go(stage))]
 }
 

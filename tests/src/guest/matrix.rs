@@ -30,7 +30,7 @@ const LACKED: [&str; 2] = ["no tracepoint notifier_run", "no bpf_loop helper"];
 const IN_A_STORM: [&str; 3] = ["fentry", "kprobe", "tp_btf"];
 
 /// A signal, and whether what had to be told of it was.
-pub(super) type Told = (&'static str, anyhow::Result<()>);
+pub(super) type SignalResult = (&'static str, anyhow::Result<()>);
 
 /// The tracer, and what is true of this run.
 pub(super) struct Stage<'a> {
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
 struct Scenario {
     name: &'static str,
     signals: &'static [&'static str],
-    run: fn(&mut Stage<'_>) -> Vec<Told>,
+    run: fn(&mut Stage<'_>) -> Vec<SignalResult>,
 }
 
 const SCENARIOS: [Scenario; 5] = [
@@ -218,7 +218,7 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     let stock = Stock::new()?;
     let tracer = start(mechanism, &["--pods", "none"])?;
     let mut stage = Stage { tracer, host };
-    let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<Told>| {
+    let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<SignalResult>| {
         for (signal, told) in told {
             let by = coverage.mechanism(rests_on(signal));
             // Where nothing is promised, nothing is asked.

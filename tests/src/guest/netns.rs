@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 use crate::netns::{Netns, connect, inode_of_process};
 use crate::process::PodProcess;
 use crate::tracer::{is_event, netns_of};
@@ -160,7 +160,7 @@ impl Missing {
         all.push(format!("{way}: {error:#}"));
     }
 
-    fn of(&mut self, signal: &'static str) -> Told {
+    fn of(&mut self, signal: &'static str) -> SignalResult {
         match self.0.remove(signal) {
             None => (signal, Ok(())),
             Some(all) => (signal, Err(anyhow::anyhow!(all.join("\n")))),
@@ -168,7 +168,7 @@ impl Missing {
     }
 }
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let mut missing = Missing::default();
     for (way, make) in WAYS {
         if let Err(error) = live(stage, way, make, &mut missing) {
@@ -181,7 +181,7 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
 }
 
 /// A namespace that a mount keeps, and nothing else.
-pub(super) fn told_of_a_mount(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told_of_a_mount(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let mut missing = Missing::default();
     if let Err(error) = live(stage, "mount", mount, &mut missing) {
         missing.add("netns-created", "mount", &error);
@@ -274,7 +274,7 @@ fn one_of_storm(pipe: &[i32; 2]) -> anyhow::Result<u64> {
 
 /// 1,000 namespaces as fast as the guest makes them: as many of each event, by
 /// inode.
-pub(super) fn storm(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn storm(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     vec![("storm of 1,000", count(stage))]
 }
 

@@ -39,7 +39,7 @@ use crate::cri::{Cri, PodConfig};
 use crate::incident::Stuck;
 use crate::pods::{Pod, PodsFile};
 use crate::tracer::{names_address, netns_of};
-use told::Told;
+use told::WrittenLines;
 
 /// What is the tests' own, on the node.
 const FOLDER: &str = "/var/lib/nt";
@@ -59,7 +59,7 @@ const SOON: Duration = Duration::from_secs(240);
 
 /// What the laws have made and found out so far.
 struct Stage {
-    told: Told,
+    told: WrittenLines,
     /// Until the incident has it.
     pods: Option<PodsFile>,
     incident: Option<RealIncident<Guest>>,
@@ -83,7 +83,7 @@ struct Facts {
 impl Stage {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            told: Told::of(TRACE),
+            told: WrittenLines::of(TRACE),
             pods: Some(PodsFile::create(std::path::Path::new(FOLDER))?),
             incident: None,
             facts: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 use crate::netns::Netns;
 use crate::runtime::{Run, Runtime};
 use crate::scratch::{Scratch, container_id};
@@ -89,7 +89,7 @@ impl Node {
 }
 
 /// An ADD that succeeds and one that fails: the call, and what was said in it.
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     match calls(stage) {
         Ok((well, badly)) => vec![
             ("cni-call", call(&well, 0).and_then(|()| call(&badly, 1))),
@@ -100,7 +100,7 @@ pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
 }
 
 /// An ADD, told by a tracer that cannot look at who has made it.
-pub(super) fn told_without_trust(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told_without_trust(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let mut call = || {
         let mut node = Node::new()?;
         let id = container_id()?;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use self::cases::{Case, Expected};
 use self::sysctl::Sysctls;
 use super::coverage::SIGNALS;
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 use super::report::{self, Host, Verdict};
 use super::{address, netns, plugin, task};
 use crate::rights::{self, Rights};
@@ -257,7 +257,7 @@ fn trace(host: &mut Host, case: &Case, rights: &Rights, coverage: &Coverage) -> 
     } else if sees("cni-call") {
         told.extend(plugin::told_without_trust(&mut stage));
     }
-    let wrong = |(signal, told): Told| match told {
+    let wrong = |(signal, told): SignalResult| match told {
         Err(error) if sees(signal) => Some(format!("{signal}: {error:#}")),
         Ok(()) if !sees(signal) => Some(format!("{signal} is told of, and check says it is not")),
         _ => None,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::Value;
 
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 use crate::frozen::FrozenFs;
 use crate::hangfs::HangFs;
 use crate::netns::Netns;
 use crate::process::PodProcess;
 use crate::tracer::{is_event, netns_of};
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let both = |stage: &mut Stage<'_>| {
         stall(stage, true)?;
         writer(stage)

@@ -3,13 +3,13 @@
 use anyhow::ensure;
 use serde_json::Value;
 
-use super::matrix::{Stage, Told};
+use super::matrix::{SignalResult, Stage};
 use crate::hangfs::HangFs;
 use crate::netns::Netns;
 use crate::rtnl::{self, RtnlHolder};
 use crate::tracer::{is_event, is_finding, netns_of};
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<Told> {
+pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     vec![("teardown-stall", stall(stage))]
 }
 

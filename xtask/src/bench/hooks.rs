@@ -55,7 +55,7 @@ impl Who {
 
 /// What one program did in one round.
 #[derive(Clone, Debug)]
-struct Seen {
+struct RoundOfProgram {
     work: Work,
     who: Who,
     program: String,
@@ -140,7 +140,7 @@ fn one_round(
     peers: &[Peer],
     hooks: &mut BTreeSet<String>,
     setting: &Setting,
-) -> anyhow::Result<Vec<Seen>> {
+) -> anyhow::Result<Vec<RoundOfProgram>> {
     let attach = |hooks: &BTreeSet<String>| -> anyhow::Result<Vec<Empty>> {
         hooks.iter().map(|hook| Empty::attach(hook)).collect()
     };
@@ -205,12 +205,12 @@ fn between(
     before: &[(Who, Program)],
     after: &[(Who, Program)],
     seconds: f64,
-) -> Vec<Seen> {
-    let mut seen: Vec<Seen> = after
+) -> Vec<RoundOfProgram> {
+    let mut seen: Vec<RoundOfProgram> = after
         .iter()
         .filter_map(|(who, now)| {
             let (_, then) = before.iter().find(|(_, then)| then.id == now.id)?;
-            Some(Seen {
+            Some(RoundOfProgram {
                 work,
                 who: *who,
                 program: now.name.clone(),
@@ -234,7 +234,7 @@ fn between(
     seen
 }
 
-fn rows(seen: &[Seen]) -> anyhow::Result<Vec<Row>> {
+fn rows(seen: &[RoundOfProgram]) -> anyhow::Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for one in seen {
         let same = |work: Work, who: Who, program: &str, hook: &str| {
@@ -247,7 +247,7 @@ fn rows(seen: &[Seen]) -> anyhow::Result<Vec<Row>> {
         {
             continue;
         }
-        let all: Vec<&Seen> = seen
+        let all: Vec<&RoundOfProgram> = seen
             .iter()
             .filter(|other| same(other.work, other.who, &other.program, &other.hook))
             .collect();

@@ -28,7 +28,7 @@ const TAIL: usize = 40;
 
 /// How a guest has ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum GuestEnd {
     /// It said so.
     Well,
     /// It hung or crashed; what happened, and the end of its console.
@@ -111,7 +111,7 @@ pub(crate) fn run(
     mut command: Command,
     console: &Path,
     mut each: impl FnMut(Value),
-) -> anyhow::Result<End> {
+) -> anyhow::Result<GuestEnd> {
     let mut guest = Guest(
         command
             .stdin(Stdio::null())
@@ -136,7 +136,7 @@ pub(crate) fn run(
             Ok(line) => {
                 last = Instant::now();
                 match serde_json::from_str::<Value>(&line) {
-                    Ok(report) if report["kind"] == "end" => return Ok(End::Well),
+                    Ok(report) if report["kind"] == "end" => return Ok(GuestEnd::Well),
                     Ok(report @ Value::Object(_)) => each(report),
                     _ if line.is_empty() => {}
                     _ => each(serde_json::json!({ "kind": "text", "text": line })),
@@ -153,7 +153,7 @@ pub(crate) fn run(
         }
     };
     drop(guest);
-    Ok(End::Badly {
+    Ok(GuestEnd::Badly {
         what,
         console: tail(&String::from_utf8_lossy(
             &fs::read(console).unwrap_or_default(),

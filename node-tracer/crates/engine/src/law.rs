@@ -58,9 +58,9 @@ fn check_one(dice: &mut Dice<'_>) {
 }
 
 /// How a node is looked at.
-type Seen = fn(&Truth, &Missing) -> Vec<Verdicts>;
+type VerdictsOf = fn(&Truth, &Missing) -> Vec<Verdicts>;
 
-fn check_node(truth: &Truth, seen: Seen, dice: &mut Dice<'_>) {
+fn check_node(truth: &Truth, seen: VerdictsOf, dice: &mut Dice<'_>) {
     let whole = seen(truth, &Missing::new());
     if let Some(why) = disagreement(truth, &whole) {
         let disagrees = |truth: &Truth| disagreement(truth, &seen(truth, &Missing::new()));

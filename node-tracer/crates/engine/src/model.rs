@@ -45,7 +45,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use allocation::Allocations;
 use attachment::Cni;
-use calls::{Calls, End};
+use calls::{CallResult, Calls};
 use endpoints::Endpoints;
 use event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What, clock::Timestamp};
 use lost::Lost;
@@ -340,7 +340,7 @@ impl Model {
                 error,
                 unread: _,
             } => {
-                let end = End {
+                let end = CallResult {
                     at: time,
                     log: call.log,
                     exit_code: *exit_code,
@@ -450,7 +450,7 @@ impl Model {
     }
 
     /// A CNI call, started or ended. Only a trusted one counts.
-    fn call(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
+    fn call(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) -> bool {
         if !call.trusted {
             return false;
         }

@@ -6,7 +6,7 @@ use std::{net::IpAddr, path::Path};
 
 use serde::Deserialize;
 
-use super::{Answer, MAX_RESERVATIONS, label, time};
+use super::{MAX_RESERVATIONS, StoreReading, label, time};
 use event::{
     PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
@@ -58,9 +58,9 @@ struct Metadata {
 }
 
 /// Reads the stores that there are.
-pub(super) fn read(root: &Root) -> Vec<Answer> {
+pub(super) fn read(root: &Root) -> Vec<StoreReading> {
     let folder = Path::new(FOLDER);
-    let answer = |path: &Path, store| Answer::new(StoreKind::Aws, path, store);
+    let answer = |path: &Path, store| StoreReading::new(StoreKind::Aws, path, store);
     let failed = |path: &Path, error: Unread| answer(path, Err(fault::chain(&error)));
     let opened = match root.folder(folder) {
         Ok(Some(opened)) => opened,

@@ -5,19 +5,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Answer;
+use super::StoreReading;
 use event::{Store, StoreKind, What};
 
 /// What was told last.
 #[derive(Debug, Default)]
 pub(super) struct Last {
-    stores: BTreeMap<PathBuf, Told>,
+    stores: BTreeMap<PathBuf, LastStore>,
     /// The error that was told, by kind.
     failing: BTreeMap<StoreKind, String>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LastStore {
     kind: StoreKind,
     /// What was in it when it could last be read.
     store: Option<Store>,
@@ -31,7 +31,7 @@ impl Last {
 
     /// What answers change: all that there are, of each kind that is asked
     /// about. What could be read once is not untold by a failure.
-    pub(super) fn changes(&mut self, answers: &[Answer]) -> Vec<What> {
+    pub(super) fn changes(&mut self, answers: &[StoreReading]) -> Vec<What> {
         let asked: BTreeSet<StoreKind> = answers.iter().map(|answer| answer.kind).collect();
         let mut changes = Vec::new();
         for kind in asked {
@@ -42,7 +42,7 @@ impl Last {
 
     /// As [`changes`](Self::changes), of one kind: one of which there is no
     /// store any more has no answers.
-    pub(super) fn changes_of(&mut self, kind: StoreKind, answers: &[Answer]) -> Vec<What> {
+    pub(super) fn changes_of(&mut self, kind: StoreKind, answers: &[StoreReading]) -> Vec<What> {
         let answers = answers.iter().filter(|answer| answer.kind == kind);
         let mut changes = Vec::new();
         for answer in answers.clone() {
@@ -50,7 +50,7 @@ impl Last {
             match &answer.store {
                 Ok(store) if told.and_then(|told| told.store.as_ref()) == Some(store) => {}
                 Ok(store) => {
-                    let new = Told {
+                    let new = LastStore {
                         kind,
                         store: Some(store.clone()),
                     };
@@ -60,7 +60,7 @@ impl Last {
                 }
                 Err(_) if told.is_some() => {}
                 Err(why) => {
-                    let new = Told { kind, store: None };
+                    let new = LastStore { kind, store: None };
                     self.stores.insert(answer.path.clone(), new);
                     changes.push(super::unread_store(kind, &answer.path, why));
                 }
@@ -90,7 +90,7 @@ impl Last {
             return changes;
         }
         let error = failed.join("; ");
-        // Told again after a list of another store of the kind, which would
+        // LastStore again after a list of another store of the kind, which would
         // pass for an answer of all.
         let told = self.failing.insert(kind, error.clone());
         if told.as_ref() != Some(&error) || !changes.is_empty() {
@@ -109,7 +109,7 @@ mod tests {
         testing::{ip, reservation, s},
     };
 
-    fn read(path: &str, last: u8) -> Answer {
+    fn read(path: &str, last: u8) -> StoreReading {
         let store = Store {
             path: PathBuf::from(path),
             kind: StoreKind::Aws,
@@ -120,11 +120,11 @@ mod tests {
             }],
             ..Store::default()
         };
-        Answer::new(StoreKind::Aws, Path::new(path), Ok(store))
+        StoreReading::new(StoreKind::Aws, Path::new(path), Ok(store))
     }
 
-    fn unread(path: &str, why: &str) -> Answer {
-        Answer::new(StoreKind::Aws, Path::new(path), Err(why.to_owned()))
+    fn unread(path: &str, why: &str) -> StoreReading {
+        StoreReading::new(StoreKind::Aws, Path::new(path), Err(why.to_owned()))
     }
 
     fn words(changes: &[What]) -> Vec<String> {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn only_what_has_changed_is_told() {
         let mut last = Last::default();
-        let mut tell = |answers: &[Answer]| words(&last.changes_of(StoreKind::Aws, answers));
+        let mut tell = |answers: &[StoreReading]| words(&last.changes_of(StoreKind::Aws, answers));
         assert_eq!(tell(&[read("/a", 5)]), ["/a 1 "]);
         assert!(tell(&[read("/a", 5)]).is_empty());
         assert_eq!(tell(&[read("/a", 6), read("/b", 7)]), ["/a 1 ", "/b 1 "]);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_failure_takes_nothing_back_and_is_told_once() {
         let mut last = Last::default();
-        let mut tell = |answers: &[Answer]| words(&last.changes_of(StoreKind::Aws, answers));
+        let mut tell = |answers: &[StoreReading]| words(&last.changes_of(StoreKind::Aws, answers));
         assert_eq!(tell(&[read("/a", 5)]), ["/a 1 "]);
         assert_eq!(tell(&[unread("/a", "busy")]), ["aws failed busy"]);
         assert!(tell(&[unread("/a", "busy")]).is_empty());
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_store_that_was_never_read_is_told_as_such() {
         let mut last = Last::default();
-        let mut tell = |answers: &[Answer]| words(&last.changes(answers));
+        let mut tell = |answers: &[StoreReading]| words(&last.changes(answers));
         assert_eq!(tell(&[unread("/a", "x")]), ["/a 0 x", "aws failed x"]);
         // Another card's answer is not this one's.
         let both = [unread("/a", "x"), read("/b", 5)];

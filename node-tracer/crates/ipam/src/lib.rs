@@ -54,7 +54,7 @@ const NAMED: usize = 4;
 
 /// What was found of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoreReading {
     /// Whose it is.
     pub kind: StoreKind,
     /// The file, or the API's resource.
@@ -63,7 +63,7 @@ pub struct Answer {
     pub store: Result<Store, String>,
 }
 
-impl Answer {
+impl StoreReading {
     fn new(kind: StoreKind, path: &Path, store: Result<Store, String>) -> Self {
         let path = path.to_owned();
         Self { kind, path, store }
@@ -99,13 +99,13 @@ pub fn expected(networks: &[Network]) -> BTreeMap<StoreKind, String> {
 
 /// The stores of a kind whose stores are files. `by` is the network that says
 /// that there is one.
-pub fn files(root: &Root, kind: StoreKind, by: Option<&str>) -> Vec<Answer> {
+pub fn files(root: &Root, kind: StoreKind, by: Option<&str>) -> Vec<StoreReading> {
     let one = |read: Result<Option<Store>, Unread>| {
         let read = read.map_err(|error| fault::chain(&error)).transpose();
-        let answer = read.map(|store| Answer::new(kind, Path::new(place(kind)), store));
+        let answer = read.map(|store| StoreReading::new(kind, Path::new(place(kind)), store));
         answer.into_iter().collect()
     };
-    let answers: Vec<Answer> = match kind {
+    let answers: Vec<StoreReading> = match kind {
         StoreKind::Terway => one(terway::read(root)),
         StoreKind::Cilium => one(cilium::read(root)),
         StoreKind::Aws => aws::read(root),
@@ -118,7 +118,7 @@ pub fn files(root: &Root, kind: StoreKind, by: Option<&str>) -> Vec<Answer> {
 }
 
 /// There is no store, although there should be one.
-fn absent(kind: StoreKind, network: &str) -> Answer {
+fn absent(kind: StoreKind, network: &str) -> StoreReading {
     let place = place(kind);
     if kind == StoreKind::Cilium {
         // It is made only when it is needed.
@@ -128,14 +128,14 @@ fn absent(kind: StoreKind, network: &str) -> Answer {
             unread: vec![cilium::IN_MEMORY.to_owned()],
             ..Store::default()
         };
-        return Answer::new(kind, Path::new(place), Ok(store));
+        return StoreReading::new(kind, Path::new(place), Ok(store));
     }
     let hint = match kind {
         StoreKind::Aws => " (AWS_VPC_K8S_CNI_BACKING_STORE of aws-node may name another file)",
         _ => "",
     };
     let why = format!("there is no {place}, although network {network} needs it{hint}");
-    Answer::failed(kind, why)
+    StoreReading::failed(kind, why)
 }
 
 /// What is asked of the API server, as roles name it.
@@ -157,7 +157,7 @@ pub fn ask(
     node: &str,
     timeout: Duration,
     before: Option<&Store>,
-) -> (Answer, usize) {
+) -> (StoreReading, usize) {
     // What is answered may be of any moment since.
     let now = sys::clock::now();
     let listed = match kind {
@@ -173,15 +173,15 @@ pub fn ask(
         }
         StoreKind::HostLocal | StoreKind::Terway | StoreKind::Aws | StoreKind::Cilium => {
             let why = String::from("it is not in the API");
-            return (Answer::failed(kind, why), 0);
+            return (StoreReading::failed(kind, why), 0);
         }
     };
     match listed {
         Ok((store, size)) => {
             let path = store.path.clone();
-            (Answer::new(kind, &path, Ok(store)), size)
+            (StoreReading::new(kind, &path, Ok(store)), size)
         }
-        Err(error) => (Answer::failed(kind, fault::chain(&error)), 0),
+        Err(error) => (StoreReading::failed(kind, fault::chain(&error)), 0),
     }
 }
 
@@ -192,13 +192,13 @@ fn places(kind: StoreKind) -> impl Iterator<Item = &'static Path> {
 }
 
 /// Answers as events, of a time at which nothing was asked yet.
-pub fn events(answers: &[Answer], time: Timestamp) -> Vec<Event> {
+pub fn events(answers: &[StoreReading], time: Timestamp) -> Vec<Event> {
     let told = changes::Last::default().changes(answers);
     Event::all_of(time, told)
 }
 
 /// Answers as coverage: one item a kind.
-pub fn coverage(answers: &[Answer]) -> Vec<CoverageItem> {
+pub fn coverage(answers: &[StoreReading]) -> Vec<CoverageItem> {
     let kinds: BTreeSet<StoreKind> = answers.iter().map(|answer| answer.kind).collect();
     let item = |kind| {
         let own = answers.iter().filter(move |answer| answer.kind == kind);

@@ -21,7 +21,7 @@ fn network(ipam: &str) -> Network {
     }
 }
 
-fn all(root: &tempfile::TempDir, networks: &[Network]) -> Vec<Answer> {
+fn all(root: &tempfile::TempDir, networks: &[Network]) -> Vec<StoreReading> {
     let root = Root::open(root.path()).unwrap();
     let expected = expected(networks);
     let read = |kind| files(&root, kind, expected.get(&kind).map(String::as_str));
@@ -35,18 +35,18 @@ fn stores_are_there_by_their_files_or_by_the_configuration() {
         all(&bare, &[network("host-local"), network("calico-ipam")]),
         []
     );
-    let [terway] = <[Answer; 1]>::try_from(all(&bare, &[network("terway")])).unwrap();
+    let [terway] = <[StoreReading; 1]>::try_from(all(&bare, &[network("terway")])).unwrap();
     assert_eq!(
         terway.store.unwrap_err(),
         "there is no /var/lib/cni/terway/ResRelation.db, although network pods needs it"
     );
-    let [aws] = <[Answer; 1]>::try_from(all(&bare, &[network("aws-cni")])).unwrap();
+    let [aws] = <[StoreReading; 1]>::try_from(all(&bare, &[network("aws-cni")])).unwrap();
     assert!(
         aws.store
             .unwrap_err()
             .contains("AWS_VPC_K8S_CNI_BACKING_STORE")
     );
-    let [cilium] = <[Answer; 1]>::try_from(all(&bare, &[network("cilium")])).unwrap();
+    let [cilium] = <[StoreReading; 1]>::try_from(all(&bare, &[network("cilium")])).unwrap();
     assert_eq!(cilium.store.unwrap().unread, [cilium::IN_MEMORY]);
     let there = host(&[
         (terway::FILE, bbolt::tests::INLINE),
@@ -71,7 +71,7 @@ fn a_link_out_of_the_root_is_not_followed() {
     fs::create_dir_all(&path).unwrap();
     std::os::unix::fs::symlink(other.path().join("secret.db"), path.join("ResRelation.db"))
         .unwrap();
-    let [answer] = <[Answer; 1]>::try_from(all(&root, &[])).unwrap();
+    let [answer] = <[StoreReading; 1]>::try_from(all(&root, &[])).unwrap();
     assert!(answer.store.unwrap_err().ends_with("it is a link"));
 }
 

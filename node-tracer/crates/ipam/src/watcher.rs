@@ -21,7 +21,7 @@ use std::{
 pub use self::api::Api;
 
 use self::{api::ApiLook, files::FileLook};
-use super::{Answer, IN_API, coverage, expected};
+use super::{IN_API, StoreReading, coverage, expected};
 use event::{Event, StoreKind, What, record::CoverageItem};
 use node::{
     cni::Configuration,
@@ -47,7 +47,7 @@ pub struct Watcher {
     changes: Receiver<Vec<Event>>,
     /// What was found before anything was waited for.
     first: Vec<Event>,
-    answers: Vec<Answer>,
+    answers: Vec<StoreReading>,
     in_api: BTreeMap<StoreKind, String>,
     refused: Option<String>,
     /// Has the API server asked soon. The threads end, in their own time, when

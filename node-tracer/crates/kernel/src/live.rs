@@ -36,10 +36,10 @@ use self::{
     crowds::Crowds,
     holders::Holders,
     inventory::{Iterators, Polled, Unread},
-    nets::{NetTable, Seen},
+    nets::{ListedNet, NetTable},
     reading::Readings,
     repeats::Repeats,
-    stalls::Told,
+    stalls::ReportedStall,
     tasks::Owners,
     user_nets::UserNets,
 };
@@ -128,7 +128,7 @@ pub struct Live {
     /// ID: when they had started, and since when they are seen asleep.
     unfollowed: HashMap<u32, (u64, u64)>,
     /// Stalls that were told and have not ended, by thread ID.
-    told: HashMap<u32, Told>,
+    told: HashMap<u32, ReportedStall>,
     /// Sleeps whose beginning nobody saw: since when they were seen, by thread
     /// ID.
     undated: HashMap<u32, u64>,
@@ -381,7 +381,7 @@ impl Live {
     /// a container has made, out of a list. Those that a CNI plugin was called
     /// for, or that the host has mounted, are the node's, as are the sandboxes
     /// of pods with `hostUsers: false`.
-    fn take_users(&mut self, nets: &mut Vec<Seen>) -> Vec<Seen> {
+    fn take_users(&mut self, nets: &mut Vec<ListedNet>) -> Vec<ListedNet> {
         let all = std::mem::take(nets);
         let (users, others) = all.into_iter().partition(|seen| {
             let net = seen.net;

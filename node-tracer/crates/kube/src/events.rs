@@ -38,7 +38,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use self::{changes::Teller, ledger::Ledger, object::Told, worker::Worker};
+use self::{changes::Teller, ledger::Ledger, object::EventChange, worker::Worker};
 use event::{
     clock::Timestamp,
     finding::{Finding, Severity, State},
@@ -195,7 +195,7 @@ impl KubeEvents {
         if (mild || state == State::Resolved) && !self.told.follows(&finding.id) {
             return;
         }
-        let mut told = Told::of(time, finding, state);
+        let mut told = EventChange::of(time, finding, state);
         if mild {
             told = told.into_mild();
         }

@@ -49,7 +49,7 @@ pub use self::{
     error::KubeError,
     objects::{Objects, WriteError, Writer, Written},
     resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
-    watch::{Told, Watch},
+    watch::{Watch, WatchUpdate},
 };
 use node::pods::Listing;
 use sys::privileges::start_bare;

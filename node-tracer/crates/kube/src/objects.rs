@@ -254,12 +254,12 @@ mod tests {
     use super::*;
     use crate::{
         on_this_thread,
-        server::{Answer, Server, status},
+        server::{Reply, Server, status},
     };
 
     #[test]
     fn a_conflict_is_an_object_that_is_there_or_one_that_others_write() {
-        let server = Server::new(|_, _| Answer::Json(409, status(409, "conflict")));
+        let server = Server::new(|_, _| Reply::Json(409, status(409, "conflict")));
         let objects = Objects {
             group: "events.k8s.io/v1",
             plural: "events",

@@ -18,20 +18,20 @@ pub const TOKEN: &str = "s3cr3t-t0k3n";
 
 /// What a request is answered with.
 #[derive(Clone)]
-pub enum Answer {
+pub enum Reply {
     /// A whole answer.
     Json(u16, Value),
     /// A page of something else.
     Text(u16, String),
     /// Lines, each after a pause, and how they end.
-    Stream(Vec<(Duration, Value)>, End),
+    Stream(Vec<(Duration, Value)>, StreamEnd),
     /// Nothing, ever.
     Hang,
 }
 
 /// How a stream ends.
 #[derive(Clone, Copy, PartialEq)]
-pub enum End {
+pub enum StreamEnd {
     /// In order.
     Clean,
     /// In the middle.
@@ -61,7 +61,7 @@ pub struct Server {
 
 impl Server {
     /// Answers each request by what is asked for and how many came before.
-    pub fn new(answer: impl Fn(&str, usize) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -80,9 +80,9 @@ impl Server {
     }
 
     /// A fixed answer for lists, and a quiet watch.
-    pub fn listing(list: Answer) -> Self {
+    pub fn listing(list: Reply) -> Self {
         Self::new(move |path, _| match path.contains("watch=") {
-            true => Answer::Stream(Vec::new(), End::Hang),
+            true => Reply::Stream(Vec::new(), StreamEnd::Hang),
             false => list.clone(),
         })
     }
@@ -130,7 +130,7 @@ pub fn kubeconfig(server: &str, user: Value) -> String {
     .to_string()
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str, usize) -> Answer) {
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str, usize) -> Reply) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let lines = reader.by_ref().lines().map_while(Result::ok);
     let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
@@ -160,11 +160,11 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str, usiz
     let _ = reply(stream, answer(&path, count));
 }
 
-fn reply(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
+fn reply(mut stream: TcpStream, answer: Reply) -> std::io::Result<()> {
     let head = |code: u16| format!("HTTP/1.1 {code} x\r\nConnection: close\r\n");
     match answer {
-        Answer::Json(code, body) => reply(stream, Answer::Text(code, body.to_string())),
-        Answer::Text(code, body) => {
+        Reply::Json(code, body) => reply(stream, Reply::Text(code, body.to_string())),
+        Reply::Text(code, body) => {
             write!(
                 stream,
                 "{}Content-Length: {}\r\n\r\n{body}",
@@ -172,11 +172,11 @@ fn reply(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
                 body.len()
             )
         }
-        Answer::Hang => {
+        Reply::Hang => {
             thread::sleep(Duration::from_secs(60));
             Ok(())
         }
-        Answer::Stream(lines, end) => {
+        Reply::Stream(lines, end) => {
             write!(stream, "{}Transfer-Encoding: chunked\r\n\r\n", head(200))?;
             for (pause, line) in lines {
                 thread::sleep(pause);
@@ -184,9 +184,9 @@ fn reply(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
                 write!(stream, "{:x}\r\n{line}\r\n", line.len())?;
             }
             match end {
-                End::Clean => write!(stream, "0\r\n\r\n"),
-                End::Cut => write!(stream, "ff\r\n{{\"type\":"),
-                End::Hang => reply(stream, Answer::Hang),
+                StreamEnd::Clean => write!(stream, "0\r\n\r\n"),
+                StreamEnd::Cut => write!(stream, "ff\r\n{{\"type\":"),
+                StreamEnd::Hang => reply(stream, Reply::Hang),
             }
         }
     }

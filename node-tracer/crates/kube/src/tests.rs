@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::{
-    server::{Answer, Server, TOKEN, page, status},
+    server::{Reply, Server, TOKEN, page, status},
     *,
 };
 use event::fault;
@@ -25,7 +25,7 @@ fn refusal(server: &Server) -> String {
 
 #[test]
 fn a_list_is_of_this_node_and_true_for_the_moment_before_it_was_asked_for() {
-    let server = Server::listing(Answer::Json(200, page(&["a", "b"], 7, "")));
+    let server = Server::listing(Reply::Json(200, page(&["a", "b"], 7, "")));
     let before = sys::clock::now();
     let listing = list_blocking(&server.credentials(), "Node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
@@ -41,8 +41,8 @@ fn a_list_is_of_this_node_and_true_for_the_moment_before_it_was_asked_for() {
 #[test]
 fn pages_are_joined() {
     let server = Server::new(|path, _| match path.contains("continue=n%2Fext") {
-        false => Answer::Json(200, page(&["a"], 7, "n/ext")),
-        true => Answer::Json(200, page(&["b"], 7, "")),
+        false => Reply::Json(200, page(&["a"], 7, "n/ext")),
+        true => Reply::Json(200, page(&["b"], 7, "")),
     });
     let listing = list_blocking(&server.credentials(), "node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
@@ -52,10 +52,10 @@ fn pages_are_joined() {
 fn a_list_whose_pages_expire_is_begun_again_once() {
     let expiring = |times: usize| {
         Server::new(move |path, count| match path.contains("continue=") {
-            true if count < times * 2 => Answer::Json(410, status(410, "too old")),
-            true => Answer::Json(200, page(&["b"], 9, "")),
+            true if count < times * 2 => Reply::Json(410, status(410, "too old")),
+            true => Reply::Json(200, page(&["b"], 9, "")),
             // Another pod each time: a part of the first attempt must not stay.
-            false => Answer::Json(200, page(&[["a", "c"][count / 2 % 2]], 7, "next")),
+            false => Reply::Json(200, page(&[["a", "c"][count / 2 % 2]], 7, "next")),
         })
     };
     let listing = list_blocking(&expiring(1).credentials(), "node-1", SOON).unwrap();
@@ -67,7 +67,7 @@ fn a_list_whose_pages_expire_is_begun_again_once() {
 
 #[test]
 fn a_server_that_pages_in_circles_is_left() {
-    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "next")));
+    let server = Server::listing(Reply::Json(200, page(&["a"], 7, "next")));
     assert!(refusal(&server).contains("no list of pods"));
     assert_eq!(server.requests().len(), 2);
 }
@@ -77,7 +77,7 @@ fn a_server_that_pages_without_end_is_left() {
     let server = Server::new(|_, count| {
         let names: Vec<String> = (0..500).map(|pod| format!("{pod:0>100}-{count}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        Answer::Json(200, page(&names, 7, &count.to_string()))
+        Reply::Json(200, page(&names, 7, &count.to_string()))
     });
     assert!(refusal(&server).contains("more than the pods of a node are"));
 }
@@ -95,7 +95,7 @@ fn pods_that_are_too_large_for_a_page_are_asked_for_in_smaller_ones() {
         for item in page["items"].as_array_mut().unwrap() {
             item["metadata"]["annotations"] = json!({ "huge": huge });
         }
-        Answer::Json(200, page)
+        Reply::Json(200, page)
     });
     let listing = list_blocking(&server.credentials(), "node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
@@ -123,12 +123,12 @@ fn each_refusal_says_what_it_means() {
         (503, "", "it answers with status 503"),
     ];
     for (code, message, expected) in cases {
-        let server = Server::listing(Answer::Json(code, status(code, message)));
+        let server = Server::listing(Reply::Json(code, status(code, message)));
         let text = refusal(&server);
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(server.requests().len(), 1, "asked again");
     }
-    let proxy = Server::listing(Answer::Text(502, format!("<html>{}", "x".repeat(9_999))));
+    let proxy = Server::listing(Reply::Text(502, format!("<html>{}", "x".repeat(9_999))));
     let text = refusal(&proxy);
     assert!(
         text.starts_with("it answers with status 502; it says: <html>xx"),
@@ -143,9 +143,9 @@ fn a_server_that_quotes_the_token_does_not_make_it_known() {
     let quoting = format!("invalid bearer token [{TOKEN}], not {TOKEN}");
     let expected = "it says: invalid bearer token [[redacted]], not [redacted]";
     for answer in [
-        Answer::Json(403, status(403, &quoting)),
-        Answer::Json(500, status(500, &quoting)),
-        Answer::Text(502, quoting.clone()),
+        Reply::Json(403, status(403, &quoting)),
+        Reply::Json(500, status(500, &quoting)),
+        Reply::Text(502, quoting.clone()),
     ] {
         let text = refusal(&Server::listing(answer));
         assert!(text.ends_with(expected), "{text}");
@@ -169,7 +169,7 @@ fn what_is_no_list_of_pods_is_not_taken_for_an_empty_one() {
     ] {
         // Longer than any name.
         let body = body.replace("NAME", &"x".repeat(254));
-        let server = Server::listing(Answer::Text(200, body.clone()));
+        let server = Server::listing(Reply::Text(200, body.clone()));
         assert!(
             refusal(&server).contains("something that is no list of pods"),
             "{body}"
@@ -179,7 +179,7 @@ fn what_is_no_list_of_pods_is_not_taken_for_an_empty_one() {
 
 #[test]
 fn a_server_that_never_answers_costs_no_more_than_the_time_out() {
-    let server = Server::listing(Answer::Hang);
+    let server = Server::listing(Reply::Hang);
     let started = Instant::now();
     let after = Duration::from_millis(300);
     let error = list_blocking(&server.credentials(), "node-1", after).unwrap_err();
@@ -211,29 +211,29 @@ fn a_server_that_is_not_there_is_said_to_be_so() {
         text.contains("it cannot be reached: Connection refused"),
         "{text}"
     );
-    let plain = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let plain = Server::listing(Reply::Json(200, page(&["a"], 7, "")));
     let text = refuse(&format!("https://{}", plain.address));
     assert!(text.contains("no TLS connection: "), "{text}");
 }
 
 #[test]
 fn no_pods_may_mean_no_such_node() {
-    let node = |answer: Answer| {
+    let node = |answer: Reply| {
         Server::new(
             move |path, _| match path.starts_with("/api/v1/nodes/node-1") {
                 true => answer.clone(),
-                false => Answer::Json(200, page(&[], 7, "")),
+                false => Reply::Json(200, page(&[], 7, "")),
             },
         )
     };
     let list = |server: Server| list_blocking(&server.credentials(), "node-1", SOON);
-    let idle = list(node(Answer::Json(
+    let idle = list(node(Reply::Json(
         200,
         json!({ "kind": "PartialObjectMetadata" }),
     )))
     .unwrap();
     assert!(idle.whole && idle.pods.is_empty());
-    let unsure = list(node(Answer::Json(403, status(403, "no")))).unwrap();
+    let unsure = list(node(Reply::Json(403, status(403, "no")))).unwrap();
     assert!(
         !unsure.whole,
         "it cannot vouch for a node that it may not know"
@@ -242,7 +242,7 @@ fn no_pods_may_mean_no_such_node() {
     assert!(doubt.contains("no pod of node node-1"), "{doubt}");
     assert!(doubt.contains("grant get on nodes"), "{doubt}");
     assert_eq!(idle.doubt, None);
-    let text = refusal(&node(Answer::Json(404, status(404, "not found"))));
+    let text = refusal(&node(Reply::Json(404, status(404, "not found"))));
     assert!(
         text.starts_with("it knows no node node-1; give --node-name"),
         "{text}"
@@ -251,7 +251,7 @@ fn no_pods_may_mean_no_such_node() {
 
 #[test]
 fn a_name_that_would_select_other_pods_is_not_asked_for() {
-    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let server = Server::listing(Reply::Json(200, page(&["a"], 7, "")));
     for name in ["", "a,metadata.namespace=b", "a/b", "a b"] {
         let error = list_blocking(&server.credentials(), name, SOON).unwrap_err();
         assert!(
@@ -273,7 +273,7 @@ fn as_user(server: &Server, scheme: &str, user: serde_json::Value) -> Result<Lis
 
 #[test]
 fn the_users_credential_plugin_is_asked() {
-    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let server = Server::listing(Reply::Json(200, page(&["a"], 7, "")));
     let exec = |script: &str| json!({ "exec": { "command": "sh", "args": ["-c", script] } });
     let print = format!("echo '{{\"status\":{{\"token\":\"{TOKEN}\"}}}}'");
     assert_eq!(
@@ -289,7 +289,7 @@ fn the_users_credential_plugin_is_asked() {
 
 #[test]
 fn what_is_no_certificate_or_token_is_not_used() {
-    let server = Server::listing(Answer::Json(200, page(&["a"], 7, "")));
+    let server = Server::listing(Reply::Json(200, page(&["a"], 7, "")));
     let none = "bm9uZQ==";
     for user in [
         json!({ "client-certificate-data": none, "client-key-data": none }),

@@ -38,7 +38,7 @@ const AHEAD: usize = 256;
 
 /// News of a node's pods.
 #[derive(Debug, PartialEq)]
-pub enum Told {
+pub enum WatchUpdate {
     /// The pods as they are now. [`Listing::at`] is when the server was asked.
     Listed(Listing),
     /// This one is new, or has changed. What was listed stays as true as it was:
@@ -51,16 +51,16 @@ pub enum Told {
         /// When that was heard.
         at: Timestamp,
     },
-    /// The pods are not known any more, and why. Told again for another reason.
+    /// The pods are not known any more, and why. WatchUpdate again for another reason.
     Failed(String),
-    /// They are followed. Told for every watch.
+    /// They are followed. WatchUpdate for every watch.
     Following,
 }
 
 /// A watch of a node's pods; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    told: Receiver<Told>,
+    told: Receiver<WatchUpdate>,
     unread: Arc<AtomicUsize>,
     ended: bool,
     /// Ends the thread.
@@ -109,7 +109,7 @@ impl Watch {
     }
 
     /// The next news, if there is some.
-    pub fn poll(&mut self) -> Option<Told> {
+    pub fn poll(&mut self) -> Option<WatchUpdate> {
         match self.told.try_recv() {
             Ok(told) => Some(self.read(told)),
             Err(TryRecvError::Empty) => None,
@@ -118,7 +118,7 @@ impl Watch {
     }
 
     /// The next news, waited for.
-    pub fn wait(&mut self, most: Duration) -> Option<Told> {
+    pub fn wait(&mut self, most: Duration) -> Option<WatchUpdate> {
         match self.told.recv_timeout(most) {
             Ok(told) => Some(self.read(told)),
             Err(RecvTimeoutError::Timeout) => None,
@@ -126,14 +126,16 @@ impl Watch {
         }
     }
 
-    fn read(&self, told: Told) -> Told {
+    fn read(&self, told: WatchUpdate) -> WatchUpdate {
         self.unread.fetch_sub(1, SeqCst);
         told
     }
 
-    fn end(&mut self) -> Option<Told> {
+    fn end(&mut self) -> Option<WatchUpdate> {
         let first = !std::mem::replace(&mut self.ended, true);
-        first.then(|| Told::Failed(String::from("the thread that follows the pods has ended")))
+        first.then(|| {
+            WatchUpdate::Failed(String::from("the thread that follows the pods has ended"))
+        })
     }
 }
 
@@ -149,13 +151,13 @@ impl Drop for Watch {
 /// The end that tells.
 #[derive(Debug)]
 struct Ahead {
-    send: SyncSender<Told>,
+    send: SyncSender<WatchUpdate>,
     unread: Arc<AtomicUsize>,
 }
 
 impl Ahead {
     /// Waits for room.
-    fn tell(&self, told: Told) -> Result<(), SendError<Told>> {
+    fn tell(&self, told: WatchUpdate) -> Result<(), SendError<WatchUpdate>> {
         self.unread.fetch_add(1, SeqCst);
         self.send.send(told)
     }

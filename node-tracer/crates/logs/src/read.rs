@@ -47,12 +47,12 @@ use self::{
     needles::Needles,
     partial::Pieces,
     ready::Ready,
-    told::Told,
+    told::FormCounts,
 };
 pub use self::{
     input::{BytesRead, Input},
     needles::Words,
-    told::{Gaps, Seen},
+    told::{FormCount, Gaps},
 };
 use super::entry::Entry;
 
@@ -118,7 +118,7 @@ pub struct LogReader {
     lines: Lines,
     needles: Needles,
     calendar: Calendar,
-    told: Told,
+    told: FormCounts,
     /// The last record, as long as more lines may belong to it.
     pending: Option<Pending>,
     /// Its text, if it has several lines.
@@ -164,7 +164,7 @@ impl LogReader {
             calendar: Calendar::new(options, input.modified()),
             lines: Lines::new(Box::new(input)),
             needles: Needles::new(words),
-            told: Told::default(),
+            told: FormCounts::default(),
             pending: None,
             joined: Vec::new(),
             pieces: Pieces::default(),
@@ -213,7 +213,7 @@ impl LogReader {
     }
 
     /// The forms that were seen so far.
-    pub fn formats(&self) -> Vec<Seen> {
+    pub fn formats(&self) -> Vec<FormCount> {
         self.told.seen()
     }
 

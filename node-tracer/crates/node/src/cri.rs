@@ -155,7 +155,7 @@ pub struct Listing {
 
 /// Sandboxes that were described before, by ID: a runtime is not asked again
 /// about those that have not changed.
-type Known = BTreeMap<String, RuntimeSandbox>;
+type SandboxesById = BTreeMap<String, RuntimeSandbox>;
 
 /// The process that listens on a runtime's socket, as the kernel tells who
 /// connects; nothing is asked of it. Takes at most `timeout`.
@@ -182,7 +182,7 @@ pub fn list(
     procfs: &Procfs,
     timeout: Duration,
 ) -> Result<Listing, CriError> {
-    list_changes(endpoint, root, procfs, timeout, Known::new())
+    list_changes(endpoint, root, procfs, timeout, SandboxesById::new())
 }
 
 /// As [`list`], with what is known already.
@@ -191,7 +191,7 @@ fn list_changes(
     root: &Path,
     procfs: &Procfs,
     timeout: Duration,
-    known: Known,
+    known: SandboxesById,
 ) -> Result<Listing, CriError> {
     let ask = {
         let (endpoint, root, procfs) = (endpoint.clone(), root.to_owned(), procfs.clone());
@@ -224,7 +224,7 @@ fn listed(
     endpoint: Endpoint,
     socket: Socket,
     patience: Duration,
-    known: Known,
+    known: SandboxesById,
 ) -> Result<Listing, CriError> {
     let asked = endpoint.clone();
     let no_thread = |source| CriError::NotAsked {

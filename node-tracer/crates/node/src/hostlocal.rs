@@ -49,12 +49,12 @@ const FRESH: Duration = Duration::from_secs(10);
 pub struct Stores {
     root: Root,
     /// Read by who asks for it: it, too, can be on a disk that hangs.
-    config: Mutex<Option<Known>>,
+    config: Mutex<Option<CachedConfig>>,
 }
 
 /// The configuration, and when it was read.
 #[derive(Debug)]
-struct Known {
+struct CachedConfig {
     config: Arc<Configuration>,
     at: Instant,
 }
@@ -141,7 +141,7 @@ impl Stores {
             }
         }
         let config = Arc::new(config);
-        *known = Some(Known {
+        *known = Some(CachedConfig {
             config: Arc::clone(&config),
             at: Instant::now(),
         });

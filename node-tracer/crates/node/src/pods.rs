@@ -136,7 +136,7 @@ struct PodsFile {
     input: Input,
     progress: Arc<Progress>,
     /// What was there the last time.
-    seen: Option<Seen>,
+    seen: Option<FileVersion>,
 }
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ enum Input {
 
 /// What a file is known by: a change of any of it makes it worth reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum FileVersion {
     File {
         dev: u64,
         inode: u64,
@@ -159,7 +159,7 @@ enum Seen {
     Stream,
 }
 
-impl Seen {
+impl FileVersion {
     fn of(metadata: &fs::Metadata) -> Self {
         if !metadata.is_file() && !metadata.is_dir() {
             return Self::Stream;
@@ -204,16 +204,16 @@ impl PodsFile {
     ///
     /// Blocks as long as the file system does.
     fn poll(&mut self) -> Option<Result<Listing, PodsError>> {
-        if self.seen == Some(Seen::Stream) {
+        if self.seen == Some(FileVersion::Stream) {
             return None;
         }
         let Input::File(path) = &self.input else {
-            self.seen = Some(Seen::Stream);
+            self.seen = Some(FileVersion::Stream);
             return Some(self.read(&mut io::stdin().lock(), sys::clock::now()));
         };
         let opened = fs::metadata(path).and_then(|metadata| {
-            let seen = Seen::of(&metadata);
-            let is_stream = seen == Seen::Stream;
+            let seen = FileVersion::of(&metadata);
+            let is_stream = seen == FileVersion::Stream;
             self.progress.is_stream.store(is_stream, Relaxed);
             if self.seen == Some(seen) {
                 return Ok(None);
@@ -227,7 +227,7 @@ impl PodsFile {
             Ok(None) => None,
             Ok(Some((mut file, metadata))) => {
                 // Taken before the content: a write in between is seen next time.
-                self.seen = Some(Seen::of(&metadata));
+                self.seen = Some(FileVersion::of(&metadata));
                 if metadata.is_file() && metadata.size() > MAX_SIZE {
                     return Some(Err(PodsError::TooLarge {
                         from: self.source(),
@@ -237,7 +237,7 @@ impl PodsFile {
                 Some(self.read(&mut file, at.map_or_else(sys::clock::now, Timestamp::from)))
             }
             Err(source) => {
-                let seen = Seen::Unreadable(source.kind());
+                let seen = FileVersion::Unreadable(source.kind());
                 let known = self.seen == Some(seen);
                 self.seen = Some(seen);
                 let from = self.source();
@@ -248,7 +248,7 @@ impl PodsFile {
 
     /// The same, although it may not have changed.
     fn poll_again(&mut self, again: bool) -> Option<Result<Listing, PodsError>> {
-        if again && self.seen != Some(Seen::Stream) {
+        if again && self.seen != Some(FileVersion::Stream) {
             self.seen = None;
         }
         self.poll()

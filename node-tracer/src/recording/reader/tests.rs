@@ -130,16 +130,16 @@ fn a_last_line_without_its_end_is_torn() {
 #[test]
 fn a_line_that_is_too_long_costs_itself_alone() {
     let mut lines = Lines::new(&b"0123456789\nabc\n0123456789"[..]);
-    assert_eq!(lines.next(5).unwrap(), End::TooLong);
-    assert_eq!(lines.next(5).unwrap(), End::Newline);
+    assert_eq!(lines.next(5).unwrap(), LineEnd::TooLong);
+    assert_eq!(lines.next(5).unwrap(), LineEnd::Newline);
     assert_eq!((lines.buffer.as_slice(), lines.number), (&b"abc"[..], 2));
-    assert_eq!(lines.next(5).unwrap(), End::TooLong);
-    assert_eq!(lines.next(5).unwrap(), End::Nothing);
+    assert_eq!(lines.next(5).unwrap(), LineEnd::TooLong);
+    assert_eq!(lines.next(5).unwrap(), LineEnd::Nothing);
     // Whatever the size of the pieces in which it comes.
     let mut lines = Lines::new(BufReader::with_capacity(3, &b"0123456789\nabc\n"[..]));
-    assert_eq!(lines.next(10).unwrap(), End::Newline);
+    assert_eq!(lines.next(10).unwrap(), LineEnd::Newline);
     assert_eq!(lines.buffer, b"0123456789");
-    assert_eq!(lines.next(10).unwrap(), End::Newline);
+    assert_eq!(lines.next(10).unwrap(), LineEnd::Newline);
     assert_eq!(lines.buffer, b"abc");
 }
 

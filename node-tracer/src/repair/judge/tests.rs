@@ -43,7 +43,7 @@ fn judged(story: &[Event], besides: &Besides) -> Verdicts {
         surveyed: false,
     };
     let view = View::new(&model, &settings, s(NOW));
-    judge(Seen {
+    judge(LookContent {
         view: &view,
         at: s(NOW),
         grace: GRACE,

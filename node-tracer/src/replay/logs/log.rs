@@ -2,7 +2,7 @@
 
 use super::{Entry, LogError, LogReader, Timestamp};
 use event::{Event, What, wording::plural::counted};
-use logs::{block::Block, kubectl::Kubectl, read::Seen};
+use logs::{block::Block, kubectl::Kubectl, read::FormCount};
 
 /// A log, and what is known of it by now.
 pub(super) struct Log {
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// The forms that it has.
-    pub(super) fn forms(&self) -> Vec<Seen> {
+    pub(super) fn forms(&self) -> Vec<FormCount> {
         let mut forms = self.reader.formats();
         // What a message is made of is no form of the log.
         forms.sort_by_key(|seen| std::cmp::Reverse(seen.records));

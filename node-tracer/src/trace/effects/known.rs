@@ -79,7 +79,7 @@ struct Home {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct Attachments {
     procfs: Procfs,
     /// The host's root as the tracer sees it.
     root: PathBuf,
@@ -98,7 +98,7 @@ pub(super) struct Known {
     forgotten: Vec<Key>,
 }
 
-impl Known {
+impl Attachments {
     pub(super) fn new(procfs: Procfs, root: &Path) -> Self {
         Self {
             procfs,

@@ -1,5 +1,5 @@
 use super::*;
-use kube::server::{Answer, End, Server, event, page, pod};
+use kube::server::{Reply, Server, StreamEnd, event, page, pod};
 
 /// In short.
 fn news(events: &[Event]) -> Vec<String> {
@@ -35,14 +35,14 @@ fn polled(pods: &mut PodsSource, count: usize) -> Vec<String> {
 #[test]
 fn a_pod_that_is_deleted_is_told_once() {
     let server = Server::new(|path, _| match path.contains("watch=") {
-        true => Answer::Stream(
+        true => Reply::Stream(
             vec![
                 (Duration::from_millis(50), event("DELETED", pod("a", 11))),
                 (Duration::ZERO, event("ADDED", pod("c", 12))),
             ],
-            End::Hang,
+            StreamEnd::Hang,
         ),
-        false => Answer::Json(200, page(&["a", "b"], 10, "")),
+        false => Reply::Json(200, page(&["a", "b"], 10, "")),
     });
     let mut pods = PodsSource::server(server.credentials(), "node-1").unwrap();
     assert_eq!(pods.name().as_deref(), Some("API server"));
@@ -53,9 +53,9 @@ fn a_pod_that_is_deleted_is_told_once() {
 #[test]
 fn a_server_that_is_late_is_told_to_have_failed_and_recovered() {
     let server = Server::new(|path, count| match (count, path.contains("watch=")) {
-        (0, _) => Answer::Json(500, serde_json::json!({})),
-        (_, true) => Answer::Stream(Vec::new(), End::Hang),
-        (_, false) => Answer::Json(200, page(&["a"], 10, "")),
+        (0, _) => Reply::Json(500, serde_json::json!({})),
+        (_, true) => Reply::Stream(Vec::new(), StreamEnd::Hang),
+        (_, false) => Reply::Json(200, page(&["a"], 10, "")),
     });
     let mut pods = PodsSource::server(server.credentials(), "node-1").unwrap();
     assert_eq!(news(&pods.first().unwrap()), ["pods failed"]);
@@ -75,8 +75,8 @@ fn nothing_is_known_from_nowhere() {
 #[test]
 fn what_is_missing_for_a_list_to_be_believed_stands_in_the_coverage() {
     let server = Server::new(|path, _| match path.contains("/nodes/") {
-        true => Answer::Json(403, serde_json::json!({})),
-        false => Answer::Json(200, page(&[], 10, "")),
+        true => Reply::Json(403, serde_json::json!({})),
+        false => Reply::Json(200, page(&[], 10, "")),
     });
     let mut pods = PodsSource::server(server.credentials(), "node-1").unwrap();
     assert_eq!(news(&pods.first().unwrap()), ["API server 0 false"]);

@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::machine::{self, run as program};
-use super::told::Told;
+use super::told::WrittenLines;
 use super::{FOLDER, Law, PACKAGE, PODS, SOON, laws, step};
 use crate::containerd::incident::{Node, RealIncident};
 use crate::containerd::{SOCKET, STORE, Sandbox, image};
@@ -140,7 +140,7 @@ struct Deployed {
     guest: Guest,
     sandbox: Sandbox,
     container: String,
-    told: Told,
+    told: WrittenLines,
 }
 
 impl Deployed {
@@ -183,7 +183,7 @@ impl Deployed {
             guest,
             sandbox,
             container,
-            told: Told::of(TRACE),
+            told: WrittenLines::of(TRACE),
         })
     }
 

@@ -14,7 +14,7 @@ use crate::{journald, wait};
 pub(super) const UNIT: &str = "node-tracer.service";
 
 /// The lines so far.
-pub(super) struct Told {
+pub(super) struct WrittenLines {
     path: &'static str,
     file: Option<File>,
     /// The beginning of a line whose end was not there yet.
@@ -22,7 +22,7 @@ pub(super) struct Told {
     records: Vec<Value>,
 }
 
-impl Told {
+impl WrittenLines {
     /// Those that are written to a file, which need not be there yet.
     pub(super) fn of(path: &'static str) -> Self {
         Self {

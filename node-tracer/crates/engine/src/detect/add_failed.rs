@@ -33,7 +33,7 @@ use super::{
     is_routable, named,
     sandbox_create_failed::Cause,
 };
-use crate::model::calls::{AttachmentCalls, End, Failing, PodCalls};
+use crate::model::calls::{AttachmentCalls, CallResult, Failing, PodCalls};
 use event::{PodRef, clock::Timestamp, finding::Finding};
 
 /// So many failures are more than a plugin's bad start.
@@ -157,7 +157,7 @@ impl<'a> Failed<'a> {
 }
 
 /// How plugins failed that the one that fails has called.
-fn children_of(attachment: Option<&AttachmentCalls>) -> impl Iterator<Item = &End> {
+fn children_of(attachment: Option<&AttachmentCalls>) -> impl Iterator<Item = &CallResult> {
     let plugins = attachment.into_iter().flat_map(|each| &each.plugins);
     let children = plugins.filter(|plugin| plugin.delegated);
     children.filter_map(|plugin| plugin.add.as_ref()?.failure())

@@ -124,7 +124,7 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
                 "kill -9 {pid}    # ends {label}, and its container with the first process of it"
             ));
         }
-        Sigkill::Known(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
+        Sigkill::PodEvidence(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
         Sigkill::Unknown(what) => unknown.push(what),
     }
     if *found {
@@ -189,7 +189,7 @@ fn severity(blocked: &Blocked, is_pods: bool) -> Severity {
 enum Sigkill {
     /// It would end the sleep.
     Ends(String),
-    Known(String),
+    PodEvidence(String),
     Unknown(String),
 }
 
@@ -204,16 +204,16 @@ fn sigkill(blocked: &Blocked) -> Sigkill {
     } = blocked;
     let tid = task.tid;
     if task.kernel_thread {
-        return Sigkill::Known(String::from("it is a kernel thread: no SIGKILL ends it"));
+        return Sigkill::PodEvidence(String::from("it is a kernel thread: no SIGKILL ends it"));
     }
     let by_place = || sleep::is_killable(stack, wchan.as_deref()).then_some(true);
     let by_fuse = sleep::function(stack, wchan.as_deref()) == Some("request_wait_answer");
     let pending = format!("SigPnd and ShdPnd in /proc/{tid}/status");
     match (sigkill_pending, killable.or_else(by_place)) {
-        (Some(true), _) => Sigkill::Known(String::from(
+        (Some(true), _) => Sigkill::PodEvidence(String::from(
             "a SIGKILL is pending and has not ended it: another one changes nothing",
         )),
-        (_, Some(false)) => Sigkill::Known(String::from(
+        (_, Some(false)) => Sigkill::PodEvidence(String::from(
             "no signal wakes it, SIGKILL included (TASK_UNINTERRUPTIBLE)",
         )),
         (Some(false), Some(true)) if by_fuse => Sigkill::Unknown(String::from(

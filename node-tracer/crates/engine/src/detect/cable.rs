@@ -15,7 +15,7 @@ use event::Device;
 
 /// One end of a cable.
 #[derive(Clone, Copy, Debug)]
-pub struct End<'a> {
+pub struct VethEnd<'a> {
     /// The namespace that it is in.
     pub entry: &'a NetnsEntry,
     /// All that is wired there.
@@ -24,7 +24,7 @@ pub struct End<'a> {
     pub device: &'a Device,
 }
 
-impl End<'_> {
+impl VethEnd<'_> {
     /// Whether this is the other end of a device, as far as the kernel says which
     /// of them leads to the host; `None` if it does not.
     fn is_of(&self, entry: &NetnsEntry, device: &Device) -> Option<bool> {
@@ -47,7 +47,7 @@ impl End<'_> {
 /// dying, by their own index and that of the other end.
 #[derive(Debug)]
 pub struct Cables<'a> {
-    ends: HashMap<(u32, u32), Vec<End<'a>>>,
+    ends: HashMap<(u32, u32), Vec<VethEnd<'a>>>,
 }
 
 impl<'a> Cables<'a> {
@@ -61,7 +61,7 @@ impl<'a> Cables<'a> {
             };
             for device in wiring.devices.iter().filter(|device| device.is_cable()) {
                 if let Some(peer) = device.link {
-                    ends.entry((device.index, peer)).or_default().push(End {
+                    ends.entry((device.index, peer)).or_default().push(VethEnd {
                         entry,
                         wiring,
                         device,
@@ -109,7 +109,7 @@ impl<'a> Cables<'a> {
     }
 
     /// What may be the other end of a device, as far as the indexes tell.
-    pub(super) fn others(&self, device: &Device) -> &[End<'a>] {
+    pub(super) fn others(&self, device: &Device) -> &[VethEnd<'a>] {
         let peer = device.link.filter(|_| device.is_cable());
         let ends = peer.and_then(|peer| self.ends.get(&(peer, device.index)));
         ends.map_or(&[], Vec::as_slice)
@@ -129,13 +129,13 @@ impl<'a> Cables<'a> {
     /// is meant, where CNI puts it, or none. Any other one must look like nobody
     /// else's: what was seen of a namespace may be older than a cable that is
     /// plugged in elsewhere.
-    pub fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
+    pub fn other_end(&self, entry: &NetnsEntry, device: &Device) -> Option<VethEnd<'a>> {
         let end = self.likely_end(entry, device)?;
         let back = self.others(end.device).iter();
         let mut back = back.filter(|back| back.is_of(end.entry, end.device) != Some(false));
         // With equal indexes it looks like its own other end, too.
         let leads_away = end.device.link_nsid.is_some();
-        let is_its = |back: &End<'_>| {
+        let is_its = |back: &VethEnd<'_>| {
             let is_itself = back.entry.serial == end.entry.serial;
             back.entry.serial == entry.serial || (is_itself && leads_away)
         };
@@ -156,15 +156,15 @@ impl<'a> Cables<'a> {
     /// What looks most like the other end of a device. A namespace has one ID for
     /// each other one: where another device is known to lead to the host, this
     /// one leads there by the same ID, and elsewhere by any other.
-    fn likely_end(&self, entry: &NetnsEntry, device: &Device) -> Option<End<'a>> {
+    fn likely_end(&self, entry: &NetnsEntry, device: &Device) -> Option<VethEnd<'a>> {
         let is_elsewhere = device.link_nsid.is_some();
         let hosts_id = self.hosts_id(entry, device);
-        let fits = |end: &End<'_>| {
+        let fits = |end: &VethEnd<'_>| {
             let is_there = (end.entry.serial != entry.serial) == is_elsewhere;
             let by_id = hosts_id.is_none_or(|id| (device.link_nsid == Some(id)) == end.entry.host);
             is_there && by_id && end.is_of(entry, device) != Some(false)
         };
-        let certain = |end: &&End<'_>| end.is_of(entry, device) == Some(true);
+        let certain = |end: &&VethEnd<'_>| end.is_of(entry, device) == Some(true);
         let others = self.others(device).iter();
         if let Some(certain) = others.clone().find(certain) {
             return Some(*certain);

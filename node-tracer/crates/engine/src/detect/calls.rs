@@ -5,7 +5,7 @@ use std::{ffi::OsStr, net::IpAddr, time::Duration};
 use super::{
     View, duplicate_address::label, ghost_sandbox, leaked_reservation::move_away, short_id,
 };
-use crate::model::{Model, calls::End};
+use crate::model::{Model, calls::CallResult};
 use event::wording;
 use event::{CniError, PodRef, ReservationHolder, StoreKind, clock::Timestamp};
 
@@ -19,16 +19,16 @@ const SAID: usize = 400;
 const TITLED: usize = 120;
 
 /// How a call ended that failed, in words.
-pub(super) fn failure(end: &End) -> String {
+pub(super) fn failure(end: &CallResult) -> String {
     failure_in(end, SAID)
 }
 
 /// The same in fewer words.
-pub(super) fn short_failure(end: &End) -> String {
+pub(super) fn short_failure(end: &CallResult) -> String {
     failure_in(end, TITLED)
 }
 
-fn failure_in(end: &End, length: usize) -> String {
+fn failure_in(end: &CallResult, length: usize) -> String {
     match (end.signal, &end.error, end.exit_code) {
         (Some(signal), _, _) => format!(
             "was ended by {} after {:.1} s",

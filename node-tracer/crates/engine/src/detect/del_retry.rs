@@ -25,7 +25,7 @@ use super::{
     missing_del::{Named, Stays, given, stays, uses_host_local},
     named, netns_of, pod_word, short_id,
 };
-use crate::model::calls::{AttachmentCalls, Call, End, PluginCalls};
+use crate::model::calls::{AttachmentCalls, Call, CallResult, PluginCalls};
 use event::{
     PodRef,
     clock::Timestamp,
@@ -41,7 +41,7 @@ struct Retried<'a> {
     /// The plugin that fails.
     plugin: &'a PluginCalls,
     /// How it failed last.
-    end: &'a End,
+    end: &'a CallResult,
     /// When it failed first.
     since: Timestamp,
     pod: Option<PodRef>,

@@ -33,7 +33,7 @@ use crate::model::{
     Model,
     netns::{HeldAddress, NetnsEntry, Serial},
     pods::Standing,
-    sandbox::Known,
+    sandbox::PodEvidence,
 };
 use event::{
     PodRef, UserNs,
@@ -560,7 +560,7 @@ fn inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     if !ips.is_empty() && !is_older() {
         return true;
     }
-    let by_cgroup = matches!(entry.sandbox.known, Some(Known::Cgroup { .. }));
+    let by_cgroup = matches!(entry.sandbox.known, Some(PodEvidence::Cgroup { .. }));
     others().any(|other| {
         let earlier = other.sandbox.add.is_some_and(|add| add < entry.seen);
         let told = other.sandbox.id.is_some() || other.sandbox.add.is_some();
@@ -1004,12 +1004,16 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
     let entry = owner.entry;
     let label = label(view.model, entry);
     match entry.sandbox.known {
-        Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
+        Some(
+            known @ (PodEvidence::Cni { at }
+            | PodEvidence::Cache { at }
+            | PodEvidence::Runtime { at, .. }),
+        ) => {
             let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
             let source = known.source();
             claims.push(evidence(format!("{label} is sandbox {id}"), source, at));
         }
-        Some(Known::Cgroup { pid, at }) => {
+        Some(PodEvidence::Cgroup { pid, at }) => {
             let claim = format!("{label} is a pod's by the cgroup of process {pid}");
             claims.push(evidence(claim, "kernel", at));
         }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{View, heard, is_routable, links};
-use crate::model::{Model, netns::NetnsEntry, sandbox::Known};
+use crate::model::{Model, netns::NetnsEntry, sandbox::PodEvidence};
 use event::{Address, Device, clock::Timestamp};
 
 /// What Kubernetes' runtimes call a pod's own device.
@@ -254,7 +254,7 @@ pub(super) fn is_primary(
     }
     let is_told = matches!(
         sandbox.known,
-        Some(Known::Cni { .. } | Known::Cache { .. } | Known::Runtime { .. })
+        Some(PodEvidence::Cni { .. } | PodEvidence::Cache { .. } | PodEvidence::Runtime { .. })
     );
     let is_called = || {
         let called = called_by_sandbox(model, entry);

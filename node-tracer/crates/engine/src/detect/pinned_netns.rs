@@ -26,7 +26,7 @@ use crate::model::{
     Model,
     netns::NetnsEntry,
     runtime::{CRI, SandboxList},
-    sandbox::Known,
+    sandbox::PodEvidence,
 };
 use event::{Attachment, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
@@ -53,7 +53,7 @@ pub struct Unused<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Tie<'a> {
     /// It is known as a pod's.
-    Sandbox(Known),
+    Sandbox(PodEvidence),
     /// Its mount is named as a runtime names a sandbox's.
     Mount(&'a Path),
 }
@@ -85,7 +85,10 @@ pub fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Pinned<'a>>
     if (gone && has_address) || ghost_sandbox::verdict(view, entry).is_some() {
         return None;
     }
-    let remembered = matches!(tie, Tie::Sandbox(Known::Cni { .. } | Known::Cache { .. }));
+    let remembered = matches!(
+        tie,
+        Tie::Sandbox(PodEvidence::Cni { .. } | PodEvidence::Cache { .. })
+    );
     if unused.runtime.is_none() && !remembered {
         return None;
     }
@@ -229,7 +232,7 @@ fn attachments<'a>(
 fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
     match entry.sandbox.known.filter(|_| entry.sandbox.pod.is_some()) {
         // A guest's thread can have been in any namespace.
-        None | Some(Known::Cgroup { .. }) => {}
+        None | Some(PodEvidence::Cgroup { .. }) => {}
         Some(known) => return Some(Tie::Sandbox(known)),
     }
     if entry.is_users() {

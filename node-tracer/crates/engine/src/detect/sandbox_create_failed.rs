@@ -23,7 +23,7 @@ mod told;
 use std::collections::BTreeMap;
 
 pub use self::cause::Cause;
-use self::told::Told;
+use self::told::FailureReport;
 use super::{View, add_failed, calls::SILENCE, named};
 use crate::model::{Model, starts::Starting};
 use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
@@ -41,7 +41,7 @@ struct Stuck<'a> {
     sandbox_id: Option<String>,
     attempt: Option<u32>,
     /// What was told, in the order in which it began.
-    told: Vec<Told<'a>>,
+    told: Vec<FailureReport<'a>>,
     /// add-failed tells of it, too.
     has_calls: bool,
 }
@@ -61,7 +61,9 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         let stuck = one_of(&mut all, calls.id(), pod);
         stuck.has_calls = true;
         stuck.sandbox_id = Some(failing.last_id.clone());
-        stuck.told.push(Told::called(view.model, calls, failing));
+        stuck
+            .told
+            .push(FailureReport::called(view.model, calls, failing));
     }
     for (at, kill) in view.model.starts.kills() {
         if is_of_a_sandbox(view.model, kill) && !view.passed(at.plus(SILENCE)) {
@@ -70,7 +72,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
             if stuck.sandbox_id.is_none() {
                 stuck.sandbox_id.clone_from(&kill.task.container_id);
             }
-            stuck.told.push(Told::killed(*at, kill));
+            stuck.told.push(FailureReport::killed(*at, kill));
         }
     }
     all.retain(|stuck| stuck.times() >= MANY || !view.is_early(stuck.since()));
@@ -203,7 +205,7 @@ impl<'a> Stuck<'a> {
             pod: starting.pod.clone(),
             sandbox_id: starting.sandboxes.back().cloned(),
             attempt: starting.attempt,
-            told: starting.failures.iter().map(Told::said).collect(),
+            told: starting.failures.iter().map(FailureReport::said).collect(),
             has_calls: false,
         }
     }
@@ -222,7 +224,7 @@ impl<'a> Stuck<'a> {
     }
 
     /// What decides. Of what was told at one time, what was told last.
-    fn decisive(&self) -> Option<&Told<'a>> {
+    fn decisive(&self) -> Option<&FailureReport<'a>> {
         self.told
             .iter()
             .max_by_key(|told| (told.weight(), told.last))
@@ -235,7 +237,7 @@ impl<'a> Stuck<'a> {
     /// What that follows from, if it was told.
     fn earlier(&self) -> Option<Cause> {
         let decisive = self.decisive().filter(|told| told.cause.follows())?;
-        let mut before: Vec<&Told<'_>> = self
+        let mut before: Vec<&FailureReport<'_>> = self
             .told
             .iter()
             .filter(|told| told.cause != decisive.cause && told.cause != Cause::Unknown)

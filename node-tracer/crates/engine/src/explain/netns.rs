@@ -8,7 +8,7 @@ use crate::{
     model::{
         netns::{NetnsEntry, Wiring},
         pods::Standing,
-        sandbox::Known,
+        sandbox::PodEvidence,
     },
 };
 use event::explanation::{
@@ -94,11 +94,11 @@ fn pod_state(view: &View<'_>, entry: &NetnsEntry) -> Option<PodState> {
     }
 }
 
-fn known_by(known: Known) -> KnownBy {
-    let (Known::Cgroup { pid: _, at }
-    | Known::Cache { at }
-    | Known::Runtime { source: _, at }
-    | Known::Cni { at }) = known;
+fn known_by(known: PodEvidence) -> KnownBy {
+    let (PodEvidence::Cgroup { pid: _, at }
+    | PodEvidence::Cache { at }
+    | PodEvidence::Runtime { source: _, at }
+    | PodEvidence::Cni { at }) = known;
     KnownBy {
         source: known.source().to_owned(),
         at,

@@ -15,7 +15,7 @@ const MAX_STORES: usize = 16;
 pub struct Allocation {
     /// The last answer of a store that could be read; `None` if none ever
     /// could.
-    pub answer: Option<Answer>,
+    pub answer: Option<StoreAnswer>,
     /// Since when no store can be read, if none can now.
     pub silent: Option<Timestamp>,
     /// Some store once had it reserved. Otherwise the stores may be left over
@@ -26,7 +26,7 @@ pub struct Allocation {
 
 /// What the stores said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoreAnswer {
     /// Who has the address; `None` if it is free in all of the stores.
     pub holder: Option<ReservationHolder>,
     /// The stores.
@@ -95,7 +95,7 @@ impl Allocations {
         changed |= known.silent.take().is_some();
         known.was_reserved |= holder.is_some();
         let stores = &stores[..stores.len().min(MAX_STORES)];
-        let same = |last: &&mut Answer| last.holder.as_ref() == holder;
+        let same = |last: &&mut StoreAnswer| last.holder.as_ref() == holder;
         match known.answer.as_mut().filter(same) {
             Some(last) => {
                 changed |= last.stores != stores;
@@ -103,7 +103,7 @@ impl Allocations {
             }
             None => {
                 let stores = stores.to_vec();
-                known.answer = Some(Answer {
+                known.answer = Some(StoreAnswer {
                     holder: holder.cloned(),
                     stores,
                     since: time,

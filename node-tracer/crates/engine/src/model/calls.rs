@@ -110,12 +110,12 @@ pub struct PluginCalls {
     /// When the first of these ended.
     pub failing_since: Option<Timestamp>,
     /// How the last of these ended: one that runs now says nothing yet.
-    pub failed_del: Option<Box<End>>,
+    pub failed_del: Option<Box<CallResult>>,
     /// When a DEL first succeeded since the last ADD.
     pub released: Option<Timestamp>,
     /// A DEL that had failed, and when it was then called again; the first,
     /// whatever came of it.
-    pub retried: Option<Box<(End, Timestamp)>>,
+    pub retried: Option<Box<(CallResult, Timestamp)>>,
 }
 
 /// One call.
@@ -124,7 +124,7 @@ pub struct Call {
     /// When the plugin started.
     pub started: Timestamp,
     /// How it ended; `None` while it runs.
-    pub end: Option<Box<End>>,
+    pub end: Option<Box<CallResult>>,
     /// Its process.
     pub pid: u32,
     /// `CNI_NETNS` was given.
@@ -135,7 +135,7 @@ pub struct Call {
 
 /// How a call ended.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct CallResult {
     /// When.
     pub at: Timestamp,
     /// Its exit status; `None` if a signal ended it, or that was not seen.
@@ -152,7 +152,7 @@ pub struct End {
     pub log: bool,
 }
 
-impl End {
+impl CallResult {
     /// Whether it succeeded.
     pub fn is_ok(&self) -> bool {
         self.exit_code == Some(0)
@@ -177,12 +177,12 @@ impl PluginCalls {
 
 impl Call {
     /// How it ended, if well.
-    pub fn success(&self) -> Option<&End> {
+    pub fn success(&self) -> Option<&CallResult> {
         self.end.as_deref().filter(|end| end.is_ok())
     }
 
     /// How it ended, if badly.
-    pub fn failure(&self) -> Option<&End> {
+    pub fn failure(&self) -> Option<&CallResult> {
         self.end.as_deref().filter(|end| end.is_failed())
     }
 }
@@ -209,7 +209,7 @@ impl AttachmentCalls {
 
     /// The plugin whose last ADD failed, and how. The runtime stops at the
     /// first.
-    pub fn add_failure(&self) -> Option<(&PluginCalls, &End)> {
+    pub fn add_failure(&self) -> Option<(&PluginCalls, &CallResult)> {
         let failed = self
             .chain()
             .filter_map(|plugin| Some((plugin, plugin.add.as_ref()?.failure()?)));
@@ -265,14 +265,14 @@ impl AttachmentCalls {
     }
 
     /// The plugin whose DEL was called again after it had failed, by a log.
-    pub fn retried(&self) -> Option<(&PluginCalls, &End)> {
+    pub fn retried(&self) -> Option<(&PluginCalls, &CallResult)> {
         let plugins = self.chain().filter(|plugin| plugin.is_retried());
         let retried = plugins.filter_map(|plugin| Some((plugin, &plugin.retried.as_ref()?.0)));
         retried.max_by_key(|(plugin, _)| plugin.dels)
     }
 
     /// The plugin whose DEL has failed most often since the last success.
-    pub fn del_failure(&self) -> Option<(&PluginCalls, &End)> {
+    pub fn del_failure(&self) -> Option<(&PluginCalls, &CallResult)> {
         let failing = self.chain().filter(|plugin| plugin.failed_dels > 0);
         let failed = failing.filter_map(|plugin| Some((plugin, plugin.failed_del.as_deref()?)));
         failed.max_by_key(|(plugin, _)| plugin.failed_dels)

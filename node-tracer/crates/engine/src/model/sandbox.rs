@@ -20,7 +20,7 @@ pub struct Sandbox {
     /// The pod. Without a UID no list can say anything about it.
     pub pod: Option<PodRef>,
     /// How and when the pod became known.
-    pub known: Option<Known>,
+    pub known: Option<PodEvidence>,
     /// The sandbox's ID, from CNI ADD, the runtime or libcni's cache.
     pub id: Option<String>,
     /// The runtime or libcni's cache has this very namespace for the sandbox,
@@ -44,7 +44,7 @@ pub struct Sandbox {
 
 /// How a namespace's pod became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum PodEvidence {
     /// By the cgroup of this task.
     Cgroup {
         /// Its process.
@@ -71,7 +71,7 @@ pub enum Known {
     },
 }
 
-impl Known {
+impl PodEvidence {
     /// The source, as evidence names it.
     pub fn source(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl Sandbox {
             pod.uid = self.uid().map(str::to_owned);
         }
         self.belong_to(Some(pod));
-        self.known = Some(Known::Cni { at: time });
+        self.known = Some(PodEvidence::Cni { at: time });
         self.id = Some(call.container_id.clone());
         self.add = Some(time);
         self.del = None;
@@ -142,7 +142,7 @@ impl Sandbox {
         source: &'static str,
         at: Timestamp,
     ) -> bool {
-        let told = matches!(self.known, Some(Known::Cni { .. }));
+        let told = matches!(self.known, Some(PodEvidence::Cni { .. }));
         if told && self.id.as_deref() != Some(sandbox.id.as_str()) {
             return false;
         }
@@ -157,8 +157,9 @@ impl Sandbox {
                 changed = true;
                 self.id = Some(sandbox.id.clone());
             }
-            let known = Known::Runtime { source, at };
-            changed |= !matches!(self.known, Some(Known::Runtime { source: s, .. }) if s == source);
+            let known = PodEvidence::Runtime { source, at };
+            changed |=
+                !matches!(self.known, Some(PodEvidence::Runtime { source: s, .. }) if s == source);
             self.known = Some(known);
         }
         let room = MAX_CONTAINERS.saturating_sub(self.containers.len());
@@ -172,7 +173,10 @@ impl Sandbox {
     /// libcni remembers an ADD for it.
     pub(super) fn note_attachment(&mut self, attachment: &Attachment) -> bool {
         let since = Some(attachment.written);
-        let told = matches!(self.known, Some(Known::Cni { .. } | Known::Runtime { .. }));
+        let told = matches!(
+            self.known,
+            Some(PodEvidence::Cni { .. } | PodEvidence::Runtime { .. })
+        );
         let Some(pod) = attachment.pod.as_ref().filter(|_| !told) else {
             self.exist_since(since, attachment.written);
             return false;
@@ -184,7 +188,7 @@ impl Sandbox {
         if !known {
             self.belong_to(Some(pod));
             self.id = Some(attachment.container_id.clone());
-            self.known = Some(Known::Cache {
+            self.known = Some(PodEvidence::Cache {
                 at: attachment.written,
             });
         }
@@ -282,10 +286,14 @@ impl Sandbox {
 
     /// Gives the namespace to the one pod whose tasks are in it.
     fn belong(&mut self, tasks: &[(&str, &Task)], time: Timestamp) -> bool {
-        let is_told = |known: Option<Known>| {
+        let is_told = |known: Option<PodEvidence>| {
             matches!(
                 known,
-                Some(Known::Cni { .. } | Known::Runtime { .. } | Known::Cache { .. })
+                Some(
+                    PodEvidence::Cni { .. }
+                        | PodEvidence::Runtime { .. }
+                        | PodEvidence::Cache { .. }
+                )
             )
         };
         let pod_is_told = is_told(self.known) && self.uid().is_some();
@@ -312,7 +320,7 @@ impl Sandbox {
         });
         self.standing = Standing::Unknown;
         if !is_told(self.known) {
-            self.known = Some(Known::Cgroup {
+            self.known = Some(PodEvidence::Cgroup {
                 pid: task.pid,
                 at: time,
             });

@@ -8,7 +8,7 @@ const ONE: &str = r#"{"version":"vpc-cni-ipam/1","allocations":[
      "allocationTimestamp":0},
     {"networkName":"aws-cni","containerID":"ccc","ifName":"eth0","ipv6":"fd00::7","ipv4":""}]}"#;
 
-fn of(files: &[(&str, &str)]) -> Vec<Answer> {
+fn of(files: &[(&str, &str)]) -> Vec<StoreReading> {
     let files: Vec<_> = files
         .iter()
         .map(|(name, content)| (format!("{FOLDER}/{name}"), *content))
@@ -22,7 +22,7 @@ fn of(files: &[(&str, &str)]) -> Vec<Answer> {
 }
 
 fn only(content: &str) -> Result<Store, String> {
-    let [answer] = <[Answer; 1]>::try_from(of(&[("ipam.json", content)])).unwrap();
+    let [answer] = <[StoreReading; 1]>::try_from(of(&[("ipam.json", content)])).unwrap();
     answer.store
 }
 

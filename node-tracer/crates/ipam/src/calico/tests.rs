@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use kube::server::{Answer as Reply, Server, status};
+use kube::server::{Reply, Server, status};
 
 fn block(cidr: &str, affinity: Option<&str>, allocations: Value, attributes: Value) -> Value {
     json!({

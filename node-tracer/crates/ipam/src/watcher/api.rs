@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    super::{Answer, IN_API, ask, changes::Last, places},
+    super::{IN_API, StoreReading, ask, changes::Last, places},
     Event, Expected, Root, What,
 };
 use event::fault;
@@ -106,18 +106,18 @@ impl ApiLook {
         (changes, all)
     }
 
-    fn ask(&self, kind: super::StoreKind, before: Option<&event::Store>) -> (Answer, usize) {
+    fn ask(&self, kind: super::StoreKind, before: Option<&event::Store>) -> (StoreReading, usize) {
         if let Some(why) = &self.api.refused {
-            return (Answer::failed(kind, why.clone()), 0);
+            return (StoreReading::failed(kind, why.clone()), 0);
         }
         let (folder, given) = (self.folder.clone(), self.api.kubeconfig.clone());
         let find = move |_: &Root| Credentials::find(&folder, given.as_deref());
         let credentials = match self.expected.bounded(find) {
             Ok(Ok(credentials)) => credentials,
-            Ok(Err(error)) => return (Answer::failed(kind, fault::chain(&error)), 0),
+            Ok(Err(error)) => return (StoreReading::failed(kind, fault::chain(&error)), 0),
             Err(error) => {
                 let why = format!("the credentials: {}", fault::chain(&error));
-                return (Answer::failed(kind, why), 0);
+                return (StoreReading::failed(kind, why), 0);
             }
         };
         let root = &self.expected.root;

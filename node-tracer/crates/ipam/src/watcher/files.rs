@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    super::{Answer, FILES, changes::Last, files, stamp::Stamp},
+    super::{FILES, StoreReading, changes::Last, files, stamp::Stamp},
     Expected, Root, StoreKind, What,
 };
 use event::fault;
@@ -47,7 +47,7 @@ impl FileLook {
 
     /// Looks. Returns the answers of kinds that were read, and what has
     /// changed.
-    pub(super) fn round(&mut self) -> (Vec<Answer>, Vec<What>) {
+    pub(super) fn round(&mut self) -> (Vec<StoreReading>, Vec<What>) {
         let named = self.expected.kinds().clone();
         let looked = |root: &Root| FILES.map(|kind| (kind, Stamp::of(root, kind)));
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
@@ -62,7 +62,7 @@ impl FileLook {
                         .is_some_and(|(stamp, _)| !stamp.is_bare());
                     if known || named.contains_key(&kind) {
                         let why = format!("its files: {}", fault::chain(&error));
-                        let failed = Answer::failed(kind, why);
+                        let failed = StoreReading::failed(kind, why);
                         changes.extend(self.last.changes_of(kind, std::slice::from_ref(&failed)));
                         answers.push(failed);
                     }
@@ -86,7 +86,7 @@ impl FileLook {
                 Err(error) => {
                     self.stamps.remove(&kind);
                     let why = format!("its files: {}", fault::chain(&error));
-                    vec![Answer::failed(kind, why)]
+                    vec![StoreReading::failed(kind, why)]
                 }
             };
             changes.extend(self.last.changes_of(kind, &found));

@@ -10,7 +10,7 @@ use super::{
     },
     *,
 };
-use kube::server::{Answer as Reply, Server, status};
+use kube::server::{Reply, Server, status};
 
 const CALICO: &str = r#"{"name":"k8s-pod-network","plugins":[
     {"type":"calico","ipam":{"type":"calico-ipam"}}]}"#;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use node_tracer_ebpf::record::{self, Task as KernelTask};
 
-use self::payload::{Answer, NetworkConfig};
+use self::payload::{NetworkConfig, PluginOutput};
 use crate::ebpf::records::{CniExec, CniExit};
 use event::{CniCall, PodRef};
 
@@ -83,7 +83,7 @@ pub(super) struct Ended {
     /// From exec to exit, ns.
     pub duration: u64,
     /// What it answered.
-    pub answer: Answer,
+    pub answer: PluginOutput,
 }
 
 /// What a plugin start means.
@@ -294,13 +294,13 @@ impl CniTable {
         };
         // Nobody reads what strangers say.
         let answer = match call.trusted {
-            true => Answer::parse(
+            true => PluginOutput::parse(
                 &call.command,
                 exit_code == Some(0),
                 record.output_state,
                 output,
             ),
-            false => Answer::default(),
+            false => PluginOutput::default(),
         };
         let duration = record.header.time.saturating_sub(started);
         Some(Ended {
@@ -470,7 +470,7 @@ fn lossy(bytes: &[u8]) -> String {
 pub fn fuzz(data: &[u8]) {
     NetworkConfig::parse(data);
     for command in ["ADD", "DEL", "VERSION"] {
-        Answer::parse(command, data.len().is_multiple_of(2), 0, data);
+        PluginOutput::parse(command, data.len().is_multiple_of(2), 0, data);
     }
     let environment = Environment::parse(data);
     environment.finds(&environment.get("CNI_COMMAND"));

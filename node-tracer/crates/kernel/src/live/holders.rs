@@ -33,7 +33,7 @@ const MAX_MOUNTS: usize = 32;
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    told: HashMap<Netns, Told>,
+    told: HashMap<Netns, LastHolders>,
     looked: u64,
     /// By the namespace's inode.
     mounts: BTreeMap<u32, Vec<Mount>>,
@@ -55,7 +55,7 @@ struct Mount {
 
 /// What was last told of a namespace, as far as a change of it matters.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct LastHolders {
     tasks: Vec<(u32, Option<u64>, bool)>,
     task_count: usize,
     mounts: Vec<PathBuf>,
@@ -205,7 +205,7 @@ impl Live {
                 let owner = self.owners.of(&entry.row.task);
                 held.push(tasks::listed(entry, owner, self.clock));
             }
-            let told = Told {
+            let told = LastHolders {
                 tasks: held
                     .iter()
                     .map(|t| (t.tid, t.start_ticks, t.is_in_d()))

@@ -14,7 +14,7 @@ use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Owner, Task as KernelTask
 
 use super::{
     Live,
-    nets::{List, Seen},
+    nets::{List, ListedNet},
     now,
     reading::seen,
     tasks,
@@ -179,7 +179,7 @@ impl Live {
                 kept
             });
             all += addresses.as_ref().map_or(0, BTreeSet::len);
-            nets.push(Seen {
+            nets.push(ListedNet {
                 net,
                 addresses,
                 cut: false,

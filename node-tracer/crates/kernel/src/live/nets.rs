@@ -42,7 +42,7 @@ pub(super) enum Change {
 
 /// One namespace of a walk.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct ListedNet {
     /// The namespace.
     pub net: Net,
     /// All its addresses; `None` if they could not be read.
@@ -57,7 +57,7 @@ pub(super) struct Seen {
 #[derive(Clone, Debug)]
 pub(super) struct List {
     /// The namespaces.
-    pub nets: Vec<Seen>,
+    pub nets: Vec<ListedNet>,
     /// Nothing that leads to a namespace was left out for not being readable.
     pub whole: bool,
     /// What was told before is on it, monotonic ns.
@@ -104,7 +104,7 @@ const CHANGES_A_MINUTE: u32 = 1_024;
 const MAX_NETS: usize = 65_536;
 
 #[derive(Debug)]
-struct Known {
+struct NetRow {
     net: Net,
     addresses: Held,
     /// Number of the last reading of its addresses.
@@ -138,7 +138,7 @@ struct Known {
 pub(super) struct NetTable {
     trust: Trust,
     /// By the address of `struct net`, which is unique among the living.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, NetRow>,
     /// Their addresses, by inode number.
     by_inode: HashMap<u32, u64>,
     /// Namespaces that were reported before it was known whose they are.
@@ -190,8 +190,8 @@ impl NetTable {
     }
 
     /// Takes in what was there at the start.
-    pub(super) fn seed(&mut self, seen: Vec<Seen>, now: u64, out: &mut Vec<Change>) {
-        for Seen {
+    pub(super) fn seed(&mut self, seen: Vec<ListedNet>, now: u64, out: &mut Vec<Change>) {
+        for ListedNet {
             net,
             addresses,
             cut,
@@ -385,7 +385,7 @@ impl NetTable {
     /// `cleanup_net` has taken it off the list, and neither is a run known to
     /// be under way nor one to have returned since: a record has been lost, or
     /// is still to come.
-    fn no_run_heard_of(&self, known: &Known) -> bool {
+    fn no_run_heard_of(&self, known: &NetRow) -> bool {
         self.trust.runs && self.cleanup_since.is_none() && self.cleanup_ended <= known.listed
     }
 
@@ -395,7 +395,7 @@ impl NetTable {
         self.cleanup_ended(time);
     }
 
-    fn lost_since_listed(&self, known: &Known) -> bool {
+    fn lost_since_listed(&self, known: &NetRow) -> bool {
         self.lost.is_some_and(|lost| lost > known.listed)
     }
 
@@ -405,12 +405,12 @@ impl NetTable {
         identity(self.entry(net).map_or(net, |known| known.net))
     }
 
-    fn insert(&mut self, net: Net, now: u64, maker: Option<KernelTask>) -> Option<&mut Known> {
+    fn insert(&mut self, net: Net, now: u64, maker: Option<KernelTask>) -> Option<&mut NetRow> {
         if self.known.len() >= MAX_NETS {
             self.overflow += 1;
             return None;
         }
-        let known = Known {
+        let known = NetRow {
             net,
             addresses: Held::default(),
             reading: 0,
@@ -436,7 +436,7 @@ impl NetTable {
 
     /// The entry of `net`. One that was known by its number alone gets the
     /// address that is told now.
-    fn entry(&mut self, net: Net) -> Option<&mut Known> {
+    fn entry(&mut self, net: Net) -> Option<&mut NetRow> {
         let by_number = u64::from(net.inum);
         let mut address = net.address;
         if address != by_number && !self.known.contains_key(&address) {
@@ -459,7 +459,7 @@ impl NetTable {
 
     /// Whether `net` is the namespace known at its address, and not a later
     /// one in the same place. What was not told of it before is taken over.
-    fn same(known: &mut Known, net: Net) -> bool {
+    fn same(known: &mut NetRow, net: Net) -> bool {
         let cookies = (known.net.cookie, net.cookie);
         let differ = cookies.0 != 0 && cookies.1 != 0 && cookies.0 != cookies.1;
         if known.net.inum != net.inum || differ {
@@ -502,11 +502,11 @@ impl NetTable {
         out.push(Change::Destroyed(netns, time));
     }
 
-    fn report(known: &mut Known, out: &mut Vec<Change>) {
+    fn report(known: &mut NetRow, out: &mut Vec<Change>) {
         if !known.reported {
             known.reported = true;
             let netns = identity(known.net);
-            let Known {
+            let NetRow {
                 net,
                 first_seen,
                 maker,

@@ -8,7 +8,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use node_tracer_ebpf::record::{self, Net};
 
-use super::{Live, SECOND, UNASKED_PAUSE, UNASKED_SHARE, WALK_SHARE, nets::Seen, now, records};
+use super::{
+    Live, SECOND, UNASKED_PAUSE, UNASKED_SHARE, WALK_SHARE, nets::ListedNet, now, records,
+};
 use crate::ebpf::inventory::{Item, NetEntry};
 use event::{ADDRESSES, Address, Event, MAX_ADDRESSES, What};
 
@@ -71,8 +73,8 @@ struct Device {
 }
 
 /// A namespace of a listing that has `limit` items at most.
-pub(super) fn seen(entry: &NetEntry, limit: u32) -> Seen {
-    Seen {
+pub(super) fn seen(entry: &NetEntry, limit: u32) -> ListedNet {
+    ListedNet {
         net: entry.net,
         addresses: Some(addresses(&entry.items, &mut None)),
         cut: entry.items.len() >= limit as usize,

@@ -10,7 +10,7 @@ use node_tracer_ebpf::record::{
 use super::{
     AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
     cni::{Ended, Parent, Started},
-    nets::{Change, Seen},
+    nets::{Change, ListedNet},
     tasks,
 };
 use crate::ebpf::records::{CniExec, DecodeError, Record};
@@ -269,7 +269,7 @@ impl Live {
         let start = now();
         let list = self.list_nets(None).ok().flatten();
         let mut seen = list.iter().flat_map(|list| &list.nets);
-        if let Some(Seen { net, .. }) = seen.find(|seen| seen.net.inum == inode) {
+        if let Some(ListedNet { net, .. }) = seen.find(|seen| seen.net.inum == inode) {
             // A user's own, until now.
             self.user_nets.forget(net);
             self.nets.noticed(*net, start, changes);

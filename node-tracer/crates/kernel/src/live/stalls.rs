@@ -23,7 +23,7 @@ use sys::clock::monotonic_now as now;
 
 /// A stall that was told.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ReportedStall {
     task: KernelTask,
     since: u64,
     /// Looks in a row in which it did not sleep.
@@ -446,7 +446,7 @@ impl Live {
         if self.polled.is_none() && self.told.len() < MAX_TOLD + of_crowds {
             self.told.insert(
                 tid,
-                Told {
+                ReportedStall {
                     task: row.task,
                     since,
                     awake: 0,

@@ -11,7 +11,7 @@ use node_tracer_ebpf::record::Net;
 use super::{
     SECOND,
     allowance::Allowance,
-    nets::{Change, Seen, identity},
+    nets::{Change, ListedNet, identity},
 };
 use event::{Address, Netns};
 
@@ -66,7 +66,12 @@ impl UserNets {
     }
 
     /// Takes in those that are there at the start; returns which are followed.
-    pub(super) fn seed(&mut self, seen: Vec<Seen>, time: u64, out: &mut Vec<Change>) -> Vec<Net> {
+    pub(super) fn seed(
+        &mut self,
+        seen: Vec<ListedNet>,
+        time: u64,
+        out: &mut Vec<Change>,
+    ) -> Vec<Net> {
         let mut followed = Vec::new();
         let mut changes = Vec::new();
         self.compare(seen, true, time, &mut changes);
@@ -87,7 +92,7 @@ impl UserNets {
     /// Takes in those of a list, which lacks none if it is `whole`.
     pub(super) fn listed(
         &mut self,
-        seen: Vec<Seen>,
+        seen: Vec<ListedNet>,
         whole: bool,
         time: u64,
         out: &mut Vec<Change>,
@@ -98,7 +103,7 @@ impl UserNets {
         }
     }
 
-    fn compare(&mut self, seen: Vec<Seen>, whole: bool, time: u64, out: &mut Vec<Change>) {
+    fn compare(&mut self, seen: Vec<ListedNet>, whole: bool, time: u64, out: &mut Vec<Change>) {
         let listed: HashMap<u64, Net> = seen
             .iter()
             .map(|seen| (seen.net.address, seen.net))
@@ -120,7 +125,7 @@ impl UserNets {
         });
         self.others = Others::default();
         let mut others: HashMap<u32, u64> = HashMap::new();
-        for Seen { net, addresses, .. } in seen {
+        for ListedNet { net, addresses, .. } in seen {
             let room = self.known.len() < MAX_NETS && budget.left();
             let known = match self.known.get_mut(&net.address) {
                 // Its end waits to be told.
@@ -234,14 +239,14 @@ mod tests {
         }
     }
 
-    fn seen(number: u32, addresses: std::ops::Range<u8>) -> Seen {
+    fn seen(number: u32, addresses: std::ops::Range<u8>) -> ListedNet {
         let address = |last| Address {
             address: [10, 0, 0, last].into(),
             prefix: 24,
             ifname: "eth0".into(),
             link_kind: None,
         };
-        Seen {
+        ListedNet {
             net: net(number),
             addresses: Some(addresses.map(address).collect()),
             cut: false,
@@ -249,7 +254,7 @@ mod tests {
         }
     }
 
-    fn compared(nets: &mut UserNets, seen: Vec<Seen>, second: u64) -> Vec<Change> {
+    fn compared(nets: &mut UserNets, seen: Vec<ListedNet>, second: u64) -> Vec<Change> {
         let mut out = Vec::new();
         nets.listed(seen, true, second * SECOND, &mut out);
         out

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::object::{Told, Whose};
+use super::object::{EventChange, Whose};
 use event::finding::State;
 
 /// Findings that are followed at the same time: more than there is room for
@@ -35,7 +35,7 @@ struct Shared {
 
 /// A finding that is followed.
 struct Followed {
-    untold: Vec<Told>,
+    untold: Vec<EventChange>,
     is_users: bool,
 }
 
@@ -55,7 +55,7 @@ struct Changes {
 #[derive(Default)]
 pub(super) struct Taken {
     /// Oldest first, for each finding.
-    pub(super) changes: Vec<Told>,
+    pub(super) changes: Vec<EventChange>,
     /// There was no room for some.
     pub(super) left_out: bool,
     /// Nobody tells anything any more.
@@ -76,7 +76,7 @@ impl Teller {
 
     /// Tells of a change. Returns whether there was room; of a finding that is
     /// not followed and nothing to tell of there is nothing to leave out.
-    pub(super) fn tell(&self, told: Told) -> bool {
+    pub(super) fn tell(&self, told: EventChange) -> bool {
         let mut changes = self.0.lock();
         let is_users = matches!(told.whose(), Whose::User(_));
         let room = changes.findings.len() < MOST && (!is_users || changes.users < MOST_OF_USERS);
@@ -176,13 +176,13 @@ mod tests {
         finding
     }
 
-    fn told(number: usize, phase: Phase, state: State) -> Told {
-        Told::of(sys::clock::now(), &numbered(number, phase), state)
+    fn told(number: usize, phase: Phase, state: State) -> EventChange {
+        EventChange::of(sys::clock::now(), &numbered(number, phase), state)
     }
 
     fn stages(listener: &Listener) -> Vec<&'static str> {
         let taken = listener.take().changes;
-        taken.iter().map(Told::stage).collect()
+        taken.iter().map(EventChange::stage).collect()
     }
 
     #[test]
@@ -209,10 +209,10 @@ mod tests {
         let first = sys::clock::now();
         let mut finding = numbered(1, Phase::Armed);
         finding.pod = None;
-        teller.tell(Told::of(first, &finding, State::Open));
+        teller.tell(EventChange::of(first, &finding, State::Open));
         teller.tell(told(1, Phase::Armed, State::Updated));
         let taken = listener.take().changes;
-        let expected = Told::of(first, &numbered(1, Phase::Armed), State::Updated);
+        let expected = EventChange::of(first, &numbered(1, Phase::Armed), State::Updated);
         assert_eq!(format!("{taken:?}"), format!("{:?}", [expected]));
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let of_user = |number, state| {
             let mut finding = numbered(number, Phase::Armed);
             (finding.pod, finding.detail.uid) = (None, Some(1000));
-            teller.tell(Told::of(sys::clock::now(), &finding, state))
+            teller.tell(EventChange::of(sys::clock::now(), &finding, state))
         };
         let open = |number| of_user(number, State::Open);
         let room = (0..2 * MOST).filter(|number| open(*number)).count();

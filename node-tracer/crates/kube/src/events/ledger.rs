@@ -16,7 +16,7 @@ use std::{
 
 use super::{
     Outcome,
-    object::{About, Object, Told, Whose, objects},
+    object::{About, EventChange, Object, Whose, objects},
 };
 use event::finding::{Severity, State};
 
@@ -100,7 +100,7 @@ pub(super) enum Request {
 
 /// What a request was answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum WriteResult {
     /// It is done; the object was counted so often.
     Done(u32),
     /// There is such an object already.
@@ -130,7 +130,7 @@ impl Ledger {
 
     /// Takes a change of a finding in. Returns how many Events are not told, or
     /// not any more, as there was no room for them.
-    pub(super) fn take(&mut self, told: &Told, now: Instant) -> usize {
+    pub(super) fn take(&mut self, told: &EventChange, now: Instant) -> usize {
         let mut wanted = match told.mild {
             true => Vec::new(),
             false => objects(told, &self.node),
@@ -229,7 +229,7 @@ impl Ledger {
 
     /// Events of a finding that are not wanted any more: what is written stays
     /// written, and what is not yet is still to be.
-    fn leave(&mut self, told: &Told, wanted: &[Object]) {
+    fn leave(&mut self, told: &EventChange, wanted: &[Object]) {
         self.items.retain(|(namespace, name), item| {
             let same = |object: &Object| object.namespace == *namespace && object.name == *name;
             if item.finding != told.id || wanted.iter().any(same) {
@@ -249,7 +249,7 @@ impl Ledger {
 
     /// What of a finding waits aside and is not wanted any more, or will be
     /// tried anew. Returns how many were never told.
-    fn leave_aside(&mut self, told: &Told, wanted: &[Object]) -> usize {
+    fn leave_aside(&mut self, told: &EventChange, wanted: &[Object]) -> usize {
         let mut never_told = 0;
         self.aside.retain(|(namespace, name), item| {
             let same = |object: &Object| object.namespace == *namespace && object.name == *name;
@@ -306,7 +306,12 @@ impl Ledger {
     }
 
     /// What came of it, to be counted if it is an end.
-    pub(super) fn answered(&mut self, key: &Key, answer: Answer, now: Instant) -> Option<Outcome> {
+    pub(super) fn answered(
+        &mut self,
+        key: &Key,
+        answer: WriteResult,
+        now: Instant,
+    ) -> Option<Outcome> {
         let item = self.items.get_mut(key)?;
         let outcome = item.answered(answer, now);
         // Of what was, nothing is tried a second time.
@@ -413,32 +418,36 @@ impl Item {
         }
     }
 
-    fn answered(&mut self, answer: Answer, now: Instant) -> Option<Outcome> {
+    fn answered(&mut self, answer: WriteResult, now: Instant) -> Option<Outcome> {
         let tried = *self.tried.get_or_insert(now);
         let late = now.saturating_duration_since(tried) >= GIVE_UP;
         match (self.step, answer) {
-            (Step::Create, Answer::Done(_)) => self.written(1, now, Outcome::Created),
-            (Step::Learn, Answer::Done(count)) => self.goes_on(Step::Count(count.max(1)), now),
-            (Step::Count(_), Answer::Done(count)) => self.written(count, now, Outcome::Updated),
-            (_, Answer::Never(Outcome::Forbidden)) => {
+            (Step::Create, WriteResult::Done(_)) => self.written(1, now, Outcome::Created),
+            (Step::Learn, WriteResult::Done(count)) => self.goes_on(Step::Count(count.max(1)), now),
+            (Step::Count(_), WriteResult::Done(count)) => {
+                self.written(count, now, Outcome::Updated)
+            }
+            (_, WriteResult::Never(Outcome::Forbidden)) => {
                 self.dead = true;
                 self.put_off(now, Outcome::Forbidden)
             }
-            (_, Answer::Never(outcome)) => self.given_up(outcome),
+            (_, WriteResult::Never(outcome)) => self.given_up(outcome),
             (step, _) if late => {
                 // What is counted is there.
                 self.dead = !matches!(step, Step::Count(_));
                 self.put_off(now, Outcome::Expired)
             }
-            (_, Answer::Later) => {
+            (_, WriteResult::Later) => {
                 self.due = Some(now + AGAIN);
                 None
             }
-            (Step::Create, Answer::Exists) => self.goes_on(Step::Learn, now),
-            (Step::Create, Answer::NotFound) => self.given_up(Outcome::NamespaceGone),
+            (Step::Create, WriteResult::Exists) => self.goes_on(Step::Learn, now),
+            (Step::Create, WriteResult::NotFound) => self.given_up(Outcome::NamespaceGone),
             // The API has forgotten it.
-            (Step::Learn | Step::Count(_), Answer::NotFound) => self.goes_on(Step::Create, now),
-            (Step::Learn | Step::Count(_), Answer::Exists) => self.given_up(Outcome::Refused),
+            (Step::Learn | Step::Count(_), WriteResult::NotFound) => {
+                self.goes_on(Step::Create, now)
+            }
+            (Step::Learn | Step::Count(_), WriteResult::Exists) => self.given_up(Outcome::Refused),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) enum Whose {
 
 /// A change of a finding, as far as it gets into Events.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct EventChange {
     pub(super) id: String,
     pub(super) state: State,
     /// It is not over, but not bad enough either to be told of now.
@@ -48,7 +48,7 @@ pub(super) struct Told {
     pod: Option<PodRef>,
 }
 
-impl Told {
+impl EventChange {
     pub(super) fn of(time: Timestamp, finding: &Finding, state: State) -> Self {
         Self {
             id: finding.id.clone(),
@@ -120,7 +120,7 @@ pub(super) struct Object {
 
 /// The Events of a finding: on the node, and on its pod, whether that still
 /// exists or not.
-pub(super) fn objects(told: &Told, node: &str) -> Vec<Object> {
+pub(super) fn objects(told: &EventChange, node: &str) -> Vec<Object> {
     let mut objects = Vec::new();
     if let Some(PodRef {
         namespace: Some(namespace),
@@ -149,7 +149,7 @@ pub(super) fn objects(told: &Told, node: &str) -> Vec<Object> {
 
 /// An Event that is only checked, never written: whether it could be.
 pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
-    let told = Told {
+    let told = EventChange {
         id: String::from("trial"),
         state: State::Open,
         mild: false,
@@ -164,7 +164,13 @@ pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
     objects(&told, node).pop()
 }
 
-fn object(told: &Told, node: &str, about: About, namespace: &str, regarding: Value) -> Object {
+fn object(
+    told: &EventChange,
+    node: &str,
+    about: About,
+    namespace: &str,
+    regarding: Value,
+) -> Object {
     let resolved = told.state == State::Resolved;
     let kind = match about {
         About::Pod => "pod",

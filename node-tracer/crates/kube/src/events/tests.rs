@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::server::{Answer, Asked, Server, TOKEN, status};
+use crate::server::{Asked, Reply, Server, TOKEN, status};
 
 /// Time for what happens at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
@@ -31,10 +31,10 @@ pub(super) fn ghost() -> Finding {
 }
 
 /// Creates as an API server does, patches as an Event that was seen five times.
-fn works(path: &str) -> Answer {
+fn works(path: &str) -> Reply {
     match path.split('?').next() {
-        Some(path) if path.ends_with("/events") => Answer::Json(201, json!({ "kind": "Event" })),
-        _ => Answer::Json(200, json!({ "kind": "Event", "series": { "count": 5 } })),
+        Some(path) if path.ends_with("/events") => Reply::Json(201, json!({ "kind": "Event" })),
+        _ => Reply::Json(200, json!({ "kind": "Event", "series": { "count": 5 } })),
     }
 }
 
@@ -132,8 +132,8 @@ fn what_is_not_bad_enough_stays_here() {
 #[test]
 fn what_a_tracer_before_has_written_is_counted_on() {
     let server = Server::new(|path, _| match works(path) {
-        Answer::Json(201, _) if !path.contains("dryRun") => {
-            Answer::Json(409, status(409, "already exists"))
+        Reply::Json(201, _) if !path.contains("dryRun") => {
+            Reply::Json(409, status(409, "already exists"))
         }
         other => other,
     });
@@ -153,7 +153,7 @@ fn what_a_tracer_before_has_written_is_counted_on() {
 
 #[test]
 fn without_rights_each_is_tried_once_and_counted() {
-    let server = Server::new(|_, _| Answer::Json(403, status(403, "no rights")));
+    let server = Server::new(|_, _| Reply::Json(403, status(403, "no rights")));
     let events = start(&server, Severity::Warning);
     for _ in 0..5 {
         events.tell(sys::clock::now(), &ghost(), State::Updated);
@@ -166,7 +166,7 @@ fn without_rights_each_is_tried_once_and_counted() {
 #[test]
 fn a_namespace_that_is_gone_costs_nothing_else() {
     let server = Server::new(|path, _| match path.contains("/shop/") {
-        true => Answer::Json(404, status(404, "namespaces \"shop\" not found")),
+        true => Reply::Json(404, status(404, "namespaces \"shop\" not found")),
         false => works(path),
     });
     let events = start(&server, Severity::Warning);
@@ -179,7 +179,7 @@ fn a_namespace_that_is_gone_costs_nothing_else() {
 #[test]
 fn a_server_that_comes_back_gets_what_it_has_missed() {
     let server = Server::new(|path, before| match before {
-        0..3 => Answer::Json(503, status(503, "not now")),
+        0..3 => Reply::Json(503, status(503, "not now")),
         _ => works(path),
     });
     let events = start(&server, Severity::Warning);
@@ -190,7 +190,7 @@ fn a_server_that_comes_back_gets_what_it_has_missed() {
 
 #[test]
 fn a_server_that_hangs_keeps_nobody_waiting() {
-    let server = Server::new(|_, _| Answer::Hang);
+    let server = Server::new(|_, _| Reply::Hang);
     let events = start(&server, Severity::Warning);
     let started = Instant::now();
     for number in 0..u64::try_from(changes::MOST).unwrap() * 2 {
@@ -210,7 +210,7 @@ fn a_server_that_comes_back_leaves_nothing_to_be_counted_of_what_is_over() {
     let hangs = Arc::new(AtomicBool::new(false));
     let hung = Arc::clone(&hangs);
     let server = Server::new(move |path, _| match hung.load(SeqCst) {
-        true => Answer::Hang,
+        true => Reply::Hang,
         false => works(path),
     });
     let (told, listener) = changes::pair();
@@ -223,7 +223,7 @@ fn a_server_that_comes_back_leaves_nothing_to_be_counted_of_what_is_over() {
         let room = all.filter(|number| {
             let mut finding = ghost();
             finding.id = format!("{number:016x}");
-            told.tell(Told::of(sys::clock::now(), &finding, state))
+            told.tell(EventChange::of(sys::clock::now(), &finding, state))
         });
         room.count()
     };
@@ -278,7 +278,7 @@ fn what_is_milder_by_now_is_told_as_such_and_what_always_was_is_not() {
 
 #[test]
 fn nodes_that_share_a_kernel_have_events_of_their_own() {
-    let told = Told::of(sys::clock::now(), &ghost(), State::Open);
+    let told = EventChange::of(sys::clock::now(), &ghost(), State::Open);
     let names = |node| -> Vec<String> {
         let objects = object::objects(&told, node);
         objects.into_iter().map(|object| object.name).collect()
@@ -294,7 +294,7 @@ fn nodes_that_share_a_kernel_have_events_of_their_own() {
 fn a_note_is_as_long_as_it_may_be_and_still_says_which_finding() {
     let mut finding = ghost();
     finding.title = "ü".repeat(2_000);
-    let told = Told::of(sys::clock::now(), &finding, State::Open);
+    let told = EventChange::of(sys::clock::now(), &finding, State::Open);
     let objects = object::objects(&told, "node-1");
     let note = objects[0].body["note"].as_str().unwrap();
     assert!((1_000..=1_024).contains(&note.len()), "{}", note.len());
@@ -309,7 +309,7 @@ fn names_that_lead_elsewhere_are_no_names() {
     let mut finding = ghost();
     let pod = finding.pod.as_mut().unwrap();
     pod.namespace = Some(String::from("../../secrets"));
-    let told = Told::of(sys::clock::now(), &finding, State::Open);
+    let told = EventChange::of(sys::clock::now(), &finding, State::Open);
     let objects = object::objects(&told, "node-1");
     let about: Vec<_> = objects.iter().map(|object| object.about).collect();
     assert_eq!(about, [object::About::Node]);

@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use super::{
     Counts, Outcome,
     changes::Listener,
-    ledger::{Answer, GIVE_UP, Key, Ledger, Request},
+    ledger::{GIVE_UP, Key, Ledger, Request, WriteResult},
     object::trial,
 };
 use crate::{WriteError, Writer};
@@ -88,7 +88,7 @@ impl Worker {
         };
         let tried = self.writer.create(&object.namespace, &object.body, true);
         if let Err(error) = tried.await
-            && self.failed(&error) == Answer::NotFound
+            && self.failed(&error) == WriteResult::NotFound
         {
             tracing::warn!(
                 "Kubernetes Events: {error}; it takes events.k8s.io/v1, which Kubernetes has since \
@@ -141,7 +141,7 @@ impl Worker {
             }
         };
         let answer = match &written {
-            Ok(object) => Answer::Done(object.count().unwrap_or(1)),
+            Ok(object) => WriteResult::Done(object.count().unwrap_or(1)),
             Err(error) => self.failed(error),
         };
         if written.is_ok() {
@@ -155,7 +155,7 @@ impl Worker {
         self.answered(key, answer, Instant::now());
     }
 
-    fn answered(&mut self, key: &Key, answer: Answer, now: Instant) {
+    fn answered(&mut self, key: &Key, answer: WriteResult, now: Instant) {
         let Some(outcome) = self.ledger.answered(key, answer, now) else {
             return;
         };
@@ -169,22 +169,22 @@ impl Worker {
     }
 
     /// What a failure means for what was to be written; told, if it is new.
-    fn failed(&mut self, error: &WriteError) -> Answer {
+    fn failed(&mut self, error: &WriteError) -> WriteResult {
         match error {
-            WriteError::Exists { .. } => Answer::Exists,
-            WriteError::NotFound { .. } => Answer::NotFound,
+            WriteError::Exists { .. } => WriteResult::Exists,
+            WriteError::NotFound { .. } => WriteResult::NotFound,
             WriteError::Forbidden { .. } => {
                 self.tell_error("forbidden", error);
-                Answer::Never(Outcome::Forbidden)
+                WriteResult::Never(Outcome::Forbidden)
             }
             WriteError::Refused { .. } => {
                 self.tell_error("refused", error);
-                Answer::Never(Outcome::Refused)
+                WriteResult::Never(Outcome::Refused)
             }
             WriteError::Later(_) => {
                 self.pause = Some(Instant::now() + self.writer.pause());
                 self.tell_error(LATER, error);
-                Answer::Later
+                WriteResult::Later
             }
         }
     }
@@ -249,8 +249,8 @@ mod tests {
     use super::*;
     use crate::{
         KubeError,
-        events::{EVENTS, changes, object::Told, tests::ghost},
-        server::{Answer as Answers, Server},
+        events::{EVENTS, changes, object::EventChange, tests::ghost},
+        server::{Reply, Server},
     };
     use event::finding::State;
 
@@ -272,7 +272,7 @@ mod tests {
 
     /// What a worker says of itself, line by line.
     fn said(work: impl FnOnce(&mut Worker)) -> Vec<String> {
-        let server = Server::new(|_, _| Answers::Hang);
+        let server = Server::new(|_, _| Reply::Hang);
         let writer = Writer::new(server.credentials(), EVENTS);
         let mut worker = Worker::new(Ledger::new("node-1"), writer, Counts::new());
         let (read, write) = std::io::pipe().unwrap();
@@ -292,13 +292,13 @@ mod tests {
     fn what_was_not_taken_for_long_is_told_once() {
         let said = said(|worker| {
             let start = Instant::now();
-            let told = Told::of(sys::clock::now(), &ghost(), State::Open);
+            let told = EventChange::of(sys::clock::now(), &ghost(), State::Open);
             worker.ledger.take(&told, start);
             for now in [start, start + GIVE_UP] {
                 while let Some((key, due)) = worker.ledger.next(now)
                     && due <= now
                 {
-                    worker.answered(&key, Answer::Later, now);
+                    worker.answered(&key, WriteResult::Later, now);
                 }
             }
             assert_eq!(worker.counts.of(Outcome::Expired), 2);
@@ -315,7 +315,7 @@ mod tests {
                 for number in 0..2 * changes::MOST {
                     let mut finding = ghost();
                     finding.id = format!("{number:016x}");
-                    told.tell(Told::of(sys::clock::now(), &finding, State::Open));
+                    told.tell(EventChange::of(sys::clock::now(), &finding, State::Open));
                 }
                 assert!(worker.take(&listener), "{round}");
             }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::{
-    super::server::{Answer, Server, TOKEN, status},
+    super::server::{Reply, Server, TOKEN, status},
     *,
 };
 use event::fault;
@@ -14,8 +14,8 @@ const THINGS: Resource = Resource {
     hint: "it is not installed",
 };
 
-fn page(items: &[u32], next: &str) -> Answer {
-    Answer::Json(
+fn page(items: &[u32], next: &str) -> Reply {
+    Reply::Json(
         200,
         json!({ "kind": "ThingList", "items": items, "next": next }),
     )
@@ -49,7 +49,7 @@ fn pages_are_joined_and_begun_again_once() {
     let server = Server::new(|path, count| match (path.contains("continue=b"), count) {
         (false, 0) => page(&[7], "b"),
         (false, _) => page(&[1, 2], "b"),
-        (true, 1) => Answer::Json(410, status(410, "too old")),
+        (true, 1) => Reply::Json(410, status(410, "too old")),
         (true, _) => page(&[3], ""),
     });
     assert_eq!(list(&server, SOON), Ok(vec![1, 2, 3]));
@@ -64,24 +64,24 @@ fn pages_are_joined_and_begun_again_once() {
 fn each_refusal_says_what_it_means() {
     for (answer, expected) in [
         (
-            Answer::Json(403, status(403, "things is forbidden")),
+            Reply::Json(403, status(403, "things is forbidden")),
             "they do not allow to list things.example.org (403 Forbidden); grant list on them in a \
              ClusterRole; it says: things is forbidden",
         ),
         (
-            Answer::Json(404, status(404, "not found")),
+            Reply::Json(404, status(404, "not found")),
             "has no things.example.org (404 Not Found): it is not installed",
         ),
         (
-            Answer::Json(401, status(401, "")),
+            Reply::Json(401, status(401, "")),
             "it does not accept these credentials",
         ),
         (
-            Answer::Json(500, status(500, "etcd")),
+            Reply::Json(500, status(500, "etcd")),
             "it answers with status 500; it says: etcd",
         ),
         (
-            Answer::Text(200, String::from("<html>")),
+            Reply::Text(200, String::from("<html>")),
             "something that is no list",
         ),
         (page(&[1], "b"), "something that is no list"),
@@ -94,7 +94,7 @@ fn each_refusal_says_what_it_means() {
 
 #[test]
 fn a_server_that_never_answers_costs_no_more_than_the_time_out() {
-    let server = Server::listing(Answer::Hang);
+    let server = Server::listing(Reply::Hang);
     let started = Instant::now();
     let after = Duration::from_millis(300);
     let text = list(&server, after).unwrap_err();
@@ -106,7 +106,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_time_out() {
 fn what_takes_much_more_than_its_text_once_it_is_read_is_not_read() {
     let items = vec![r#"{"":0}"#; 100_000].join(",");
     let small = format!(r#"{{"kind":"ThingList","items":[{items}]}}"#);
-    let server = Server::listing(Answer::Text(200, small));
+    let server = Server::listing(Reply::Text(200, small));
     let text = list(&server, SOON).unwrap_err();
     assert!(text.contains("things.example.org than are read"), "{text}");
     let limits: Vec<bool> = [200, 20, 2]
@@ -118,6 +118,6 @@ fn what_takes_much_more_than_its_text_once_it_is_read_is_not_read() {
     // What stands in a text takes no more than that.
     let text = vec![r#"{\"[,"#; 100_000].join("");
     let large = format!(r#"{{"kind":"ThingList","items":[7],"note":"{text}"}}"#);
-    let server = Server::listing(Answer::Text(200, large));
+    let server = Server::listing(Reply::Text(200, large));
     assert_eq!(list(&server, SOON), Ok(vec![7]));
 }

@@ -11,7 +11,7 @@ use kube::core::params::WatchParams;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    Ahead, Timing, Told,
+    Ahead, Timing, WatchUpdate,
     budget::{Budget, worth},
     change::Change,
     retry::{Retry, random},
@@ -33,18 +33,18 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Unheard;
 
 /// Why a session ended.
-enum End {
+enum SessionEnd {
     Unheard,
     Failed(KubeError),
 }
 
-impl From<Unheard> for End {
+impl From<Unheard> for SessionEnd {
     fn from(Unheard: Unheard) -> Self {
         Self::Unheard
     }
 }
 
-impl From<KubeError> for End {
+impl From<KubeError> for SessionEnd {
     fn from(error: KubeError) -> Self {
         Self::Failed(error)
     }
@@ -103,8 +103,8 @@ impl Follower {
         loop {
             let error = match self.session().await {
                 Ok(never) => match never {},
-                Err(End::Unheard) => return Unheard,
-                Err(End::Failed(error)) => error,
+                Err(SessionEnd::Unheard) => return Unheard,
+                Err(SessionEnd::Failed(error)) => error,
             };
             let told = self.tell_changes().and_then(|()| self.tell_failure(&error));
             if let Err(unheard) = told {
@@ -115,7 +115,7 @@ impl Follower {
     }
 
     /// From a list until something fails.
-    async fn session(&mut self) -> Result<Infallible, End> {
+    async fn session(&mut self) -> Result<Infallible, SessionEnd> {
         let mut client = Client::new(&self.credentials)?;
         loop {
             sleep_until(self.anew()).await;
@@ -146,12 +146,12 @@ impl Follower {
     }
 
     /// Until the server ends the watch in order, or a list is to show more.
-    async fn watch(&mut self, client: &Client) -> Result<(), End> {
+    async fn watch(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let began = Instant::now();
         let lines = self.open(client).await;
         let mut lines = self.or_failed(lines)?;
         self.failing = None;
-        self.tell(Told::Following)?;
+        self.tell(WatchUpdate::Following)?;
         let silence = self.timing.watch + self.timing.overdue;
         loop {
             let due = self.due;
@@ -256,7 +256,7 @@ impl Follower {
             Some(told) => self.tell_deleted(told),
             // It came and went before anything was told of it.
             None if self.budget.take(2 * weight(&pod), Instant::now()) => {
-                self.tell(Told::Changed(Box::new(pod.clone())))?;
+                self.tell(WatchUpdate::Changed(Box::new(pod.clone())))?;
                 self.tell_deleted(pod)
             }
             None => {
@@ -291,7 +291,7 @@ impl Follower {
                     self.changed();
                     return Ok(());
                 }
-                self.tell(Told::Changed(Box::new(pod.clone())))?;
+                self.tell(WatchUpdate::Changed(Box::new(pod.clone())))?;
             }
             let gone = self.untold.remove(&uid).flatten();
             if let Some(gone) = gone.filter(|_| pod.is_none()) {
@@ -310,13 +310,13 @@ impl Follower {
         };
         self.listed_at = Instant::now();
         self.told_at = self.listed_at;
-        self.tell(Told::Listed(listing(listed)))
+        self.tell(WatchUpdate::Listed(listing(listed)))
     }
 
     fn tell_deleted(&self, pod: Pod) -> Result<(), Unheard> {
         let at = sys::clock::now();
         let pod = Box::new(pod);
-        self.tell(Told::Deleted { pod, at })
+        self.tell(WatchUpdate::Deleted { pod, at })
     }
 
     fn tell_failure(&mut self, error: &KubeError) -> Result<(), Unheard> {
@@ -329,16 +329,16 @@ impl Follower {
             return Ok(());
         }
         self.failing = Some((since, Some(text.clone())));
-        self.tell(Told::Failed(text))
+        self.tell(WatchUpdate::Failed(text))
     }
 
-    fn tell(&self, told: Told) -> Result<(), Unheard> {
+    fn tell(&self, told: WatchUpdate) -> Result<(), Unheard> {
         self.out.tell(told).map_err(|_| Unheard)
     }
 
-    fn or_failed<T>(&self, result: Result<T, Problem>) -> Result<T, End> {
+    fn or_failed<T>(&self, result: Result<T, Problem>) -> Result<T, SessionEnd> {
         let after = self.timing.answer;
-        result.map_err(|problem| End::Failed(failed(&self.credentials, problem, after)))
+        result.map_err(|problem| SessionEnd::Failed(failed(&self.credentials, problem, after)))
     }
 }
 

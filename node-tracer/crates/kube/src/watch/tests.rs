@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::{retry::Retry, *};
-use crate::server::{Answer, End as Ends, Server, TOKEN, event, page, pod, status};
+use crate::server::{Reply, Server, StreamEnd as Ends, TOKEN, event, page, pod, status};
 
 const SOON: Duration = Duration::from_secs(5);
 const NOW: Duration = Duration::ZERO;
@@ -21,10 +21,10 @@ fn quick() -> Timing {
 }
 
 /// A server with pod `a` on its list, version 10, whose watches go like this.
-fn watched(watch: impl Fn(&str, usize) -> Answer + Send + Sync + 'static) -> Server {
+fn watched(watch: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Server {
     Server::new(move |path, count| match path.contains("watch=") {
         true => watch(path, count),
-        false => Answer::Json(200, page(&["a"], 10, "")),
+        false => Reply::Json(200, page(&["a"], 10, "")),
     })
 }
 
@@ -36,34 +36,34 @@ fn follow_with(server: &Server, timing: Timing) -> Watch {
     Watch::with(server.credentials(), "node-1", timing).unwrap()
 }
 
-fn next(watch: &mut Watch) -> Told {
+fn next(watch: &mut Watch) -> WatchUpdate {
     watch.wait(SOON).expect("nothing was told")
 }
 
 /// In short: `[a b]` for a list, `+a` for a change, `-a` for a deletion.
 fn news(watch: &mut Watch, count: usize) -> Vec<String> {
     let short = |told| match told {
-        Told::Listed(listing) => {
+        WatchUpdate::Listed(listing) => {
             let names: Vec<&str> = listing.pods.iter().map(|pod| pod.name.as_str()).collect();
             format!("[{}]", names.join(" "))
         }
-        Told::Changed(pod) => format!("+{}", pod.name),
-        Told::Deleted { pod, .. } => format!("-{}", pod.name),
-        Told::Failed(error) => {
+        WatchUpdate::Changed(pod) => format!("+{}", pod.name),
+        WatchUpdate::Deleted { pod, .. } => format!("-{}", pod.name),
+        WatchUpdate::Failed(error) => {
             assert!(!error.contains(TOKEN));
             format!(
                 "failed: {}",
                 error.split_once("): ").map_or("", |(_, text)| text)
             )
         }
-        Told::Following => String::from("following"),
+        WatchUpdate::Following => String::from("following"),
     };
     (0..count).map(|_| short(next(watch))).collect()
 }
 
-fn stream(events: &[(u64, Value)], end: Ends) -> Answer {
+fn stream(events: &[(u64, Value)], end: Ends) -> Reply {
     let line = |(pause, event): &(u64, Value)| (Duration::from_millis(*pause), event.clone());
-    Answer::Stream(events.iter().map(line).collect(), end)
+    Reply::Stream(events.iter().map(line).collect(), end)
 }
 
 fn versions(server: &Server) -> Vec<String> {
@@ -89,7 +89,7 @@ fn changes_are_told_together_and_deletions_at_once() {
         )
     });
     let mut watch = follow(&server);
-    let Told::Listed(first) = next(&mut watch) else {
+    let WatchUpdate::Listed(first) = next(&mut watch) else {
         panic!()
     };
     assert_eq!(first.pods.len(), 1);
@@ -166,8 +166,8 @@ fn after_anything_else_the_pods_are_listed_anew() {
             Ends::Hang,
         ),
         stream(&[(0, Value::from("what"))], Ends::Hang),
-        Answer::Json(410, status(410, "too old")),
-        Answer::Json(500, status(500, "etcd")),
+        Reply::Json(410, status(410, "too old")),
+        Reply::Json(500, status(500, "etcd")),
         stream(&[], Ends::Clean),
     ] {
         let server = watched(move |_, count| match count {
@@ -211,9 +211,9 @@ fn changes_before_a_break_are_told() {
 #[test]
 fn a_first_failure_is_told_at_once_and_its_end_when_it_is_over() {
     let server = Server::new(|path, count| match count {
-        0..3 => Answer::Json(403, status(403, "no")),
+        0..3 => Reply::Json(403, status(403, "no")),
         _ if path.contains("watch=") => stream(&[], Ends::Hang),
-        _ => Answer::Json(200, page(&["a"], 10, "")),
+        _ => Reply::Json(200, page(&["a"], 10, "")),
     });
     let mut watch = follow(&server);
     let told = news(&mut watch, 3);
@@ -227,11 +227,11 @@ fn a_first_failure_is_told_at_once_and_its_end_when_it_is_over() {
 #[test]
 fn a_long_failure_is_told_once_for_each_reason() {
     let server = Server::new(|path, count| match count {
-        0 => Answer::Json(200, page(&["a"], 10, "")),
+        0 => Reply::Json(200, page(&["a"], 10, "")),
         1 => stream(&[], Ends::Cut),
         _ if path.contains("watch=") => stream(&[], Ends::Hang),
-        2..12 => Answer::Json(503, status(503, "starting")),
-        _ => Answer::Json(200, page(&["b"], 30, "")),
+        2..12 => Reply::Json(503, status(503, "starting")),
+        _ => Reply::Json(200, page(&["b"], 30, "")),
     });
     let mut watch = follow_with(
         &server,
@@ -255,8 +255,8 @@ fn a_long_failure_is_told_once_for_each_reason() {
 #[test]
 fn rights_to_list_alone_give_lists_and_stay_told() {
     let server = Server::new(|path, _| match path.contains("watch=") {
-        true => Answer::Json(403, status(403, "no")),
-        false => Answer::Json(200, page(&["a"], 10, "")),
+        true => Reply::Json(403, status(403, "no")),
+        false => Reply::Json(200, page(&["a"], 10, "")),
     });
     let mut watch = follow_with(
         &server,
@@ -381,8 +381,8 @@ fn pods_that_come_and_go_faster_than_can_be_told_are_shown_to_be_gone_by_a_later
 #[test]
 fn no_list_is_asked_for_before_the_last_one_is_read() {
     let server = Server::new(|path, _| match path.contains("watch=") {
-        true => Answer::Json(500, status(500, "no")),
-        false => Answer::Json(200, page(&["a"], 10, "")),
+        true => Reply::Json(500, status(500, "no")),
+        false => Reply::Json(200, page(&["a"], 10, "")),
     });
     let mut watch = follow(&server);
     std::thread::sleep(Duration::from_secs(1));
@@ -398,11 +398,11 @@ fn a_list_is_told_whole_again_after_a_while_if_there_were_changes() {
         ..quick()
     };
     let mut watch = follow_with(&server, timing);
-    let Told::Listed(first) = next(&mut watch) else {
+    let WatchUpdate::Listed(first) = next(&mut watch) else {
         panic!()
     };
-    assert_eq!(next(&mut watch), Told::Following);
-    let Told::Listed(second) = next(&mut watch) else {
+    assert_eq!(next(&mut watch), WatchUpdate::Following);
+    let WatchUpdate::Listed(second) = next(&mut watch) else {
         panic!()
     };
     assert_eq!(second.pods.len(), 2);

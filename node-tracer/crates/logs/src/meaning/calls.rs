@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-pub(super) use self::known::Known;
+pub(super) use self::known::LineContext;
 use event::{CniError, CniResult, Event, PodRef, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
 
@@ -117,7 +117,7 @@ pub(super) struct Calls {
     /// The call that the last line was about.
     current: Option<Key>,
     /// What is known of sandboxes and pods.
-    pub(super) known: Known,
+    pub(super) known: LineContext,
     out: Vec<Event>,
 }
 
@@ -283,7 +283,7 @@ impl Calls {
             open.ips.clone_from(&ips);
         }
         let call = open.ipam_call(key.0);
-        let end = made::End::Ok(ips);
+        let end = made::SaidResult::Ok(ips);
         self.tell(time, made::ended(call, started, time, end));
     }
 
@@ -426,7 +426,7 @@ impl Calls {
         let time = time.max(open.started);
         if let Ipam::Runs(started) = open.ipam {
             let call = open.ipam_call(key.0);
-            let end = made::End::Unknown;
+            let end = made::SaidResult::Unknown;
             self.tell(time, made::ended(call, started, time, end));
         }
         let told = outcome != made::Outcome::Unknown;
@@ -436,9 +436,9 @@ impl Calls {
             made::Outcome::Unknown => false,
         };
         let end = match outcome {
-            made::Outcome::Succeeded => made::End::Ok(open.ips.clone()),
-            made::Outcome::Failed(said) => made::End::Failed(said),
-            made::Outcome::Unknown => made::End::Unknown,
+            made::Outcome::Succeeded => made::SaidResult::Ok(open.ips.clone()),
+            made::Outcome::Failed(said) => made::SaidResult::Failed(said),
+            made::Outcome::Unknown => made::SaidResult::Unknown,
         };
         let call = open.call(key.0);
         self.tell(time, made::ended(call, open.started, time, end));

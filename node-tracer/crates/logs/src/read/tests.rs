@@ -13,7 +13,7 @@ mod pieces;
 
 /// An entry that outlives its reader.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct ReadEntry {
     time: Option<String>,
     host: Option<String>,
     ident: Option<String>,
@@ -24,7 +24,7 @@ struct Told {
     line: u64,
 }
 
-impl From<Entry<'_>> for Told {
+impl From<Entry<'_>> for ReadEntry {
     fn from(entry: Entry<'_>) -> Self {
         let text = |text: Option<&str>| text.map(str::to_owned);
         let fields = entry.fields.into_iter();
@@ -43,7 +43,7 @@ impl From<Entry<'_>> for Told {
     }
 }
 
-impl Told {
+impl ReadEntry {
     fn field(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value.as_str())
@@ -72,19 +72,19 @@ fn reader(text: &[u8], needles: &[&str], options: LogOptions) -> LogReader {
     LogReader::new(input, Words::new(needles), options)
 }
 
-fn rest(reader: &mut LogReader) -> Vec<Told> {
+fn rest(reader: &mut LogReader) -> Vec<ReadEntry> {
     let mut all = Vec::new();
     while let Some(entry) = reader.next().unwrap() {
-        all.push(Told::from(entry));
+        all.push(ReadEntry::from(entry));
     }
     all
 }
 
-fn all(text: &str) -> Vec<Told> {
+fn all(text: &str) -> Vec<ReadEntry> {
     rest(&mut reader(text.as_bytes(), &[], LogOptions::default()))
 }
 
-fn one(text: &str) -> Told {
+fn one(text: &str) -> ReadEntry {
     let mut all = all(text);
     assert_eq!(all.len(), 1, "{all:#?}");
     all.remove(0)

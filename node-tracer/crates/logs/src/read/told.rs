@@ -5,7 +5,7 @@ use event::clock::Timestamp;
 
 /// What was seen of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct FormCount {
     /// Which.
     pub form: Form,
     /// Records of it.
@@ -69,7 +69,7 @@ impl Gaps {
 
 /// Counts of all forms.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FormCounts {
     forms: [One; Form::ALL.len()],
 }
 
@@ -83,7 +83,7 @@ struct One {
     place: Option<Place>,
 }
 
-impl Told {
+impl FormCounts {
     fn of(&mut self, form: Form) -> &mut One {
         // One for each, by the array's length.
         &mut self.forms[form as usize]
@@ -117,10 +117,10 @@ impl Told {
     }
 
     /// All that were seen.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<FormCount> {
         let forms = Form::ALL.into_iter().zip(&self.forms);
         let seen = forms.filter(|(_, one)| one.records > 0);
-        seen.map(|(form, one)| Seen {
+        seen.map(|(form, one)| FormCount {
             form,
             records: one.records,
             first: one.first,

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{CriError, Endpoint, Known, Listing, endpoint::Sockets, list_changes};
+use super::{CriError, Endpoint, Listing, SandboxesById, endpoint::Sockets, list_changes};
 use crate::procfs::Procfs;
 
 /// How long a socket must be gone before the runtime counts as moved. One that
@@ -92,7 +92,7 @@ impl Asker {
     /// # Errors
     /// None answers; why not is of the one that answered last, or else of the
     /// first.
-    pub(super) fn ask(&mut self, known: Known) -> Result<Listing, CriError> {
+    pub(super) fn ask(&mut self, known: SandboxesById) -> Result<Listing, CriError> {
         let given = match &mut self.place {
             Place::Given(endpoint) => {
                 let endpoint = endpoint.clone();
@@ -117,7 +117,7 @@ impl Asker {
     }
 
     /// Asks the one that answered last, or what is to take its place.
-    fn again(&mut self, current: &Endpoint, known: Known) -> Result<Listing, CriError> {
+    fn again(&mut self, current: &Endpoint, known: SandboxesById) -> Result<Listing, CriError> {
         if let Some(listing) = self.preferred(current) {
             return Ok(listing);
         }
@@ -137,7 +137,7 @@ impl Asker {
     fn first_of(&mut self, candidates: Vec<Endpoint>) -> Result<Listing, CriError> {
         let mut error = None;
         for endpoint in candidates {
-            match self.one(&endpoint, Known::new()) {
+            match self.one(&endpoint, SandboxesById::new()) {
                 Ok(listing) => {
                     self.current = Some(endpoint);
                     // What was found before need not be what is there now.
@@ -181,7 +181,7 @@ impl Asker {
         (since.elapsed() >= self.moved_after).then_some(sockets.found)
     }
 
-    fn one(&self, endpoint: &Endpoint, known: Known) -> Result<Listing, CriError> {
+    fn one(&self, endpoint: &Endpoint, known: SandboxesById) -> Result<Listing, CriError> {
         list_changes(endpoint, &self.root, &self.procfs, self.timeout, known)
     }
 

@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::{
-    CriError, Endpoint, Known, Listing,
+    CriError, Endpoint, Listing, SandboxesById,
     api::{
         Container, LIST_CONTAINERS, LIST_POD_SANDBOX, ListContainersRequest,
         ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, POD_SANDBOX_STATUS,
@@ -40,7 +40,7 @@ pub(super) async fn fetch(
     endpoint: &Endpoint,
     socket: Socket,
     patience: Duration,
-    known: &Known,
+    known: &SandboxesById,
 ) -> Result<Listing, CriError> {
     let mut client = Client::start(endpoint, socket).await?;
     // These two go on while the sandboxes are told.
@@ -130,7 +130,7 @@ async fn containers(mut client: Client, patience: Duration) -> Result<Vec<Contai
 async fn describe(
     client: &Client,
     sandboxes: &mut BTreeMap<String, RuntimeSandbox>,
-    known: &Known,
+    known: &SandboxesById,
     patience: Duration,
     partial: &mut Vec<String>,
 ) -> BTreeSet<String> {

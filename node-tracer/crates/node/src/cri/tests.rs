@@ -367,7 +367,7 @@ fn what_is_known_is_not_asked_again_until_it_changes() {
     });
     let first = node.list(LONG).unwrap();
     assert_eq!(asked.swap(0, SeqCst), 3);
-    let mut known: Known = first
+    let mut known: SandboxesById = first
         .sandboxes
         .iter()
         .map(|each| (each.id.clone(), each.clone()))
@@ -474,7 +474,7 @@ impl Node {
 
 /// Whose list it is.
 fn answer(asker: &mut Asker) -> Result<String, CriError> {
-    let listing = asker.ask(Known::new())?;
+    let listing = asker.ask(SandboxesById::new())?;
     Ok(listing.endpoint.path().display().to_string())
 }
 

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{CriError, Endpoint, Known, Listing, Place, SOURCE, asker::Asker};
+use super::{CriError, Endpoint, Listing, Place, SOURCE, SandboxesById, asker::Asker};
 use crate::procfs::Procfs;
 use event::{Event, RuntimeSandbox, What, fault};
 
@@ -91,7 +91,7 @@ impl Watcher {
 }
 
 fn watch(
-    mut ask: impl FnMut(Known) -> Result<Listing, CriError>,
+    mut ask: impl FnMut(SandboxesById) -> Result<Listing, CriError>,
     interval: Duration,
     sender: &SyncSender<Vec<Event>>,
     ended: &Receiver<()>,
@@ -129,14 +129,14 @@ struct Last {
     /// What was missing.
     partial: Option<String>,
     /// Those of them that were told whole.
-    described: Known,
+    described: SandboxesById,
     /// The error that was told.
     failure: Option<String>,
 }
 
 impl Last {
     /// The sandboxes that need not be asked about again unless they change.
-    fn described(&self) -> Known {
+    fn described(&self) -> SandboxesById {
         self.described.clone()
     }
 

@@ -26,7 +26,7 @@ pub(super) const NDMSG: usize = 12;
 
 /// What of an answer is of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Attributes {
     /// A device.
     Link {
         device: Device,
@@ -47,7 +47,7 @@ pub(super) enum Answer {
     Other,
 }
 
-impl NetlinkDeserializable for Answer {
+impl NetlinkDeserializable for Attributes {
     type Error = Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
@@ -74,7 +74,7 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// `struct ifinfomsg` and what follows it.
-pub(super) fn link(payload: &[u8]) -> Option<Answer> {
+pub(super) fn link(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(size_of::<libc::ifinfomsg>())?;
     let hardware_type = u16::from_ne_bytes(head[2..4].try_into().ok()?);
     let flags = u32::from_ne_bytes(head[8..12].try_into().ok()?);
@@ -122,11 +122,11 @@ pub(super) fn link(payload: &[u8]) -> Option<Answer> {
         _ => (device.kind.is_none() && !loopback && hardware_type == ETHERNET && burnt_in)
             .then(|| String::from("unknown")),
     };
-    Some(Answer::Link { device, loopback })
+    Some(Attributes::Link { device, loopback })
 }
 
 /// `struct ifaddrmsg` and what follows it.
-pub(super) fn address(payload: &[u8]) -> Option<Answer> {
+pub(super) fn address(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(IFADDRMSG)?;
     let prefix = head[1];
     let index = number(&head[4..8])?;
@@ -142,7 +142,7 @@ pub(super) fn address(payload: &[u8]) -> Option<Answer> {
     }
     // On a point-to-point link IFA_ADDRESS is the other end's.
     let address = local.or(far)?;
-    Some(Answer::Address {
+    Some(Attributes::Address {
         index,
         address,
         prefix,
@@ -151,7 +151,7 @@ pub(super) fn address(payload: &[u8]) -> Option<Answer> {
 }
 
 /// `struct rtmsg` and what follows it.
-pub(super) fn route(payload: &[u8]) -> Option<Answer> {
+pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(RTMSG)?;
     let (family, length, kind) = (head[0], head[1], head[7]);
     let flags = number(&head[8..12])?;
@@ -192,7 +192,7 @@ pub(super) fn route(payload: &[u8]) -> Option<Answer> {
             })
         })
         .collect();
-    (!routes.is_empty()).then_some(Answer::Routes(routes))
+    (!routes.is_empty()).then_some(Attributes::Routes(routes))
 }
 
 /// Where a route leads next.
@@ -242,7 +242,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<Hop> {
 }
 
 /// `struct ndmsg` and what follows it.
-pub(super) fn neighbour(payload: &[u8]) -> Option<Answer> {
+pub(super) fn neighbour(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(NDMSG)?;
     let device = number(&head[4..8])?;
     let state = u16::from_ne_bytes([head[8], head[9]]);
@@ -254,7 +254,7 @@ pub(super) fn neighbour(payload: &[u8]) -> Option<Answer> {
             _ => {}
         }
     }
-    Some(Answer::Neighbour(Neighbour {
+    Some(Attributes::Neighbour(Neighbour {
         address: address?,
         device,
         mac: hardware,

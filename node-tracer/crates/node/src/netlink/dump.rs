@@ -16,7 +16,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::{
     DatedAddress,
-    decode::{Answer, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
+    decode::{Attributes, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
     nsid,
 };
 use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
@@ -103,14 +103,14 @@ impl Lists {
     pub(super) fn addresses(&mut self) -> Result<Contents, DumpError> {
         let mut links = BTreeMap::new();
         for answer in self.list(List::Links)? {
-            if let Answer::Link { device, loopback } = answer {
+            if let Attributes::Link { device, loopback } = answer {
                 links.insert(device.index, (device, loopback));
             }
         }
         let mut contents = Contents::default();
         let clock = KernelClock::now();
         for answer in self.list(List::Addresses)? {
-            let Answer::Address {
+            let Attributes::Address {
                 index,
                 address,
                 prefix,
@@ -144,7 +144,7 @@ impl Lists {
     pub(super) fn everything(&mut self) -> Result<Contents, DumpError> {
         let mut contents = self.addresses()?;
         for answer in self.list(List::Routes)? {
-            if let Answer::Routes(routes) = answer {
+            if let Attributes::Routes(routes) = answer {
                 contents.routes.extend(routes);
             }
         }
@@ -157,7 +157,7 @@ impl Lists {
             .collect();
         let of_gateway = |each: &Neighbour| gateways.contains(&(each.address, each.device));
         for answer in self.list(List::Neighbours)? {
-            if let Answer::Neighbour(neighbour) = answer
+            if let Attributes::Neighbour(neighbour) = answer
                 && (neighbour.state == PERMANENT || of_gateway(&neighbour))
             {
                 contents.neighbours.push(neighbour);
@@ -173,7 +173,7 @@ impl Lists {
     }
 
     /// A whole list; read again if it changed while it was read.
-    fn list(&mut self, list: List) -> Result<Vec<Answer>, DumpError> {
+    fn list(&mut self, list: List) -> Result<Vec<Attributes>, DumpError> {
         let mut tries = 1;
         loop {
             let (answers, interrupted) = self.dump(list)?;
@@ -186,7 +186,7 @@ impl Lists {
     }
 
     /// The answers, and whether the list changed while the kernel made it.
-    fn dump(&mut self, list: List) -> Result<(Vec<Answer>, bool), DumpError> {
+    fn dump(&mut self, list: List) -> Result<(Vec<Attributes>, bool), DumpError> {
         let failed = |source: io::Error| DumpError::Io(list, source);
         let kernel = SocketAddr::new(0, 0);
         self.sequence += 1;
@@ -214,12 +214,12 @@ impl Lists {
             let mut rest = self.buffer.as_slice();
             while !rest.is_empty() {
                 let message =
-                    NetlinkMessage::<Answer>::deserialize(rest).map_err(DumpError::Format)?;
+                    NetlinkMessage::<Attributes>::deserialize(rest).map_err(DumpError::Format)?;
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 let length = (message.header.length as usize).next_multiple_of(4);
                 rest = rest.get(length..).unwrap_or_default();
                 match message.payload {
-                    NetlinkPayload::InnerMessage(Answer::Other) => {}
+                    NetlinkPayload::InnerMessage(Attributes::Other) => {}
                     NetlinkPayload::InnerMessage(_) if answers.len() >= MAX_ANSWERS => {
                         self.cut = true;
                     }

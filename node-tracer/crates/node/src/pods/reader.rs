@@ -43,7 +43,7 @@ impl<R: io::Read> io::Read for Counted<'_, R> {
     }
 }
 
-type Answer = Option<Result<Listing, PodsError>>;
+type ListRead = Option<Result<Listing, PodsError>>;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct PodsReader {
 struct Thread {
     /// Whether it is to be read although it has not changed.
     wanted: Sender<bool>,
-    answers: Receiver<Answer>,
+    answers: Receiver<ListRead>,
 }
 
 impl PodsReader {
@@ -87,7 +87,7 @@ impl PodsReader {
 
     /// As [`PodsFile::poll`], without waiting. That the file hangs is an error,
     /// told once; the list is told when it comes all the same.
-    pub fn poll(&mut self) -> Answer {
+    pub fn poll(&mut self) -> ListRead {
         let patience = match self.waiting {
             Some(_) => Duration::ZERO,
             None => AT_ONCE,
@@ -97,7 +97,7 @@ impl PodsReader {
 
     /// The same, waited for while something comes of it, for so long after the
     /// last that did. A pipe has all the time that its writer takes.
-    pub fn wait(&mut self, patience: Duration) -> Answer {
+    pub fn wait(&mut self, patience: Duration) -> ListRead {
         loop {
             let answer = self.answer(patience, patience);
             if answer.is_some() || self.waiting.is_none() || self.told {
@@ -106,7 +106,7 @@ impl PodsReader {
         }
     }
 
-    fn answer(&mut self, wait: Duration, hangs: Duration) -> Answer {
+    fn answer(&mut self, wait: Duration, hangs: Duration) -> ListRead {
         if self.waiting.is_none()
             && let Err(source) = self.want(false)
         {

@@ -10,7 +10,7 @@ pub struct Call {
     /// When it began.
     pub began: Timestamp,
     /// When it ended, if it did.
-    pub ended: Option<End>,
+    pub ended: Option<CallOutcome>,
     /// `CNI_COMMAND`
     pub command: String,
     /// `CNI_CONTAINERID`
@@ -33,7 +33,7 @@ pub struct Call {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct End {
+pub struct CallOutcome {
     /// When.
     pub at: Timestamp,
     /// From exec to exit, ms.
@@ -76,7 +76,7 @@ impl Call {
         error: Option<&CniError>,
     ) -> Self {
         let took = Duration::try_from_secs_f64(took_ms / 1e3).unwrap_or_default();
-        let end = End {
+        let end = CallOutcome {
             at,
             took_ms,
             exit_code: status.0,
@@ -102,7 +102,7 @@ impl Call {
     }
 }
 
-impl End {
+impl CallOutcome {
     /// Whether it says that it went well.
     pub fn is_success(&self) -> bool {
         self.exit_code == Some(0) && self.error.is_none()

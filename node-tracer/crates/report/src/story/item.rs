@@ -21,12 +21,12 @@ pub(super) struct Item<'a> {
     /// Of whom.
     pub serial: Serial,
     /// What.
-    pub what: Told<'a>,
+    pub what: Passage<'a>,
 }
 
 /// What there is to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Told<'a> {
+pub(super) enum Passage<'a> {
     /// It had addresses before anybody looked.
     Had(Vec<IpAddr>),
     /// A mark.
@@ -45,7 +45,7 @@ pub(super) enum Told<'a> {
     More(usize, Timestamp),
 }
 
-impl Told<'_> {
+impl Passage<'_> {
     /// Of one moment, what is told first.
     fn rank(&self) -> u8 {
         match self {
@@ -101,7 +101,7 @@ pub(super) fn items<'a>(
     for (serial, more, last) in of_pods.into_values() {
         let its = items.iter().filter(|item| item.serial == serial);
         if let (Some(at), Some(last)) = (its.map(|item| item.at).max(), last) {
-            let what = Told::More(more, last);
+            let what = Passage::More(more, last);
             items.push(Item { at, serial, what });
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn items<'a>(
                 items.push(Item {
                     at: to,
                     serial,
-                    what: Told::LeftAlone(held, rest, conflict.from),
+                    what: Passage::LeftAlone(held, rest, conflict.from),
                 });
                 break;
             }
@@ -129,13 +129,13 @@ pub(super) fn items<'a>(
 /// Whether a sandbox only came and went. What failed is told with the first.
 fn is_ordinary(items: &[Item<'_>]) -> bool {
     let went = items.iter().any(|item| match &item.what {
-        Told::Ended => true,
-        Told::Mark(mark) => mark.kind == MarkKind::Del,
+        Passage::Ended => true,
+        Passage::Mark(mark) => mark.kind == MarkKind::Del,
         _ => false,
     });
     went && items.iter().all(|item| match &item.what {
-        Told::Ended => true,
-        Told::Mark(mark) => matches!(
+        Passage::Ended => true,
+        Passage::Mark(mark) => matches!(
             mark.kind,
             MarkKind::Add | MarkKind::Del | MarkKind::Made | MarkKind::Removed
         ),
@@ -154,16 +154,16 @@ fn of_lane<'a>(
     let before = lane.held.iter().filter(|held| held.since.is_none());
     let before: Vec<IpAddr> = before.map(|held| held.address).collect();
     if !before.is_empty() {
-        tell(began, Told::Had(before));
+        tell(began, Passage::Had(before));
     }
     for stall in &lane.stalls {
-        tell(stall.since, Told::Slept(stall));
+        tell(stall.since, Passage::Slept(stall));
         if let Some(until) = stall.until {
-            tell(until, Told::Woke(stall));
+            tell(until, Passage::Woke(stall));
         }
     }
     if let Some(at) = lane.dying.or(lane.gone) {
-        tell(at, Told::Ended);
+        tell(at, Passage::Ended);
     }
     let whose = lane.pod.as_ref().map(|pod| pod.label());
     let whose = whose
@@ -179,14 +179,14 @@ fn of_lane<'a>(
             items.push(Item {
                 at: mark.at,
                 serial,
-                what: Told::Mark(mark),
+                what: Passage::Mark(mark),
             });
             continue;
         }
         let place = failures.entry((whose.clone(), kind)).or_insert(items.len());
         match items.get_mut(*place) {
             Some(Item {
-                what: Told::Failures(_, more, last),
+                what: Passage::Failures(_, more, last),
                 ..
             }) => {
                 *more += 1;
@@ -195,7 +195,7 @@ fn of_lane<'a>(
             _ => items.push(Item {
                 at: mark.at,
                 serial,
-                what: Told::Failures(mark, 0, mark.at),
+                what: Passage::Failures(mark, 0, mark.at),
             }),
         }
     }

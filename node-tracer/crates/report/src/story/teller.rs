@@ -10,7 +10,7 @@ use super::{
         prose::{Calendar, Prose},
         sheet::Sheet,
     },
-    item::{Item, Told, items},
+    item::{Item, Passage, items},
     naming::{list, who},
 };
 use event::{
@@ -145,21 +145,21 @@ impl<'a> Teller<'a> {
         };
         let (serial, at) = (item.serial, item.at);
         let sentences = match &item.what {
-            Told::Had(addresses) => {
+            Passage::Had(addresses) => {
                 let prose = Prose::default().say("When the recording began, ");
                 let prose = self
                     .name(prose, serial, lane)
                     .say(" was there already and had ");
                 vec![prose.name(list(addresses)).say(".")]
             }
-            Told::Mark(mark) => self.mark(serial, lane, mark),
-            Told::Failures(mark, more, last) => self.failures(serial, lane, mark, *more, *last),
-            Told::Slept(stall) => vec![self.slept(serial, lane, stall)],
-            Told::Woke(stall) => {
+            Passage::Mark(mark) => self.mark(serial, lane, mark),
+            Passage::Failures(mark, more, last) => self.failures(serial, lane, mark, *more, *last),
+            Passage::Slept(stall) => vec![self.slept(serial, lane, stall)],
+            Passage::Woke(stall) => {
                 let prose = self.on(at).say(who(stall)).say(" woke, after ");
                 vec![prose.say(length(at.since(stall.since))).say(".")]
             }
-            Told::LeftAlone(held, other, since) => {
+            Passage::LeftAlone(held, other, since) => {
                 let prose = self.on(at);
                 let prose = self.name(prose, serial, lane).say(" lost ");
                 let prose = prose.name(held.address).say(": from then on ");
@@ -170,8 +170,8 @@ impl<'a> Teller<'a> {
                 let prose = self.name(prose, *other, rest).say(" had it alone, ");
                 vec![prose.say(format!("after {both} in which both had it."))]
             }
-            Told::Ended => vec![self.ended(serial, lane)],
-            Told::More(more, last) => {
+            Passage::Ended => vec![self.ended(serial, lane)],
+            Passage::More(more, last) => {
                 let pod = lane.pod.as_ref().map(pod_word);
                 let prose =
                     Prose::default().say(format!("{} of pod ", counted(*more, "more sandbox")));

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Key, Known, forget, name_of};
+use super::{Attachments, Key, forget, name_of};
 
 /// How long an attachment of which nothing is left is remembered: what may
 /// still come of a DEL has come by then.
 const KEPT: Duration = Duration::from_secs(600);
 
-impl Known {
+impl Attachments {
     /// Its last DEL was looked at: whether all was seen, and nothing is left of
     /// what its ADD has made.
     pub(in crate::trace::effects) fn taken_back(&mut self, key: &Key, clean: bool, now: Instant) {

@@ -30,8 +30,8 @@ fn all(there: Option<bool>) -> [(TraceKind, &'static str, Option<bool>); 4] {
     ]
 }
 
-fn new_sandbox() -> Known {
-    let mut known = Known::new(procfs(), Path::new("/"));
+fn new_sandbox() -> Attachments {
+    let mut known = Attachments::new(procfs(), Path::new("/"));
     known.added(&add("new", 200), Some(&result(5)));
     known
 }

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn rivals_are_living_sandboxes_of_the_same_name() {
-    let mut known = Known::new(procfs(), Path::new("/"));
+    let mut known = Attachments::new(procfs(), Path::new("/"));
     let start = Instant::now();
     known.added(&add("a", 100), None);
     known.added(&add("b", 200), None);
     let other = call("ADD", "c", 300, OTHER, "db-1");
     known.added(&other, None);
-    let ids = |known: &Known, call: &CniCall| -> Vec<String> {
+    let ids = |known: &Attachments, call: &CniCall| -> Vec<String> {
         let rivals = known.rivals(call).into_iter();
         rivals.map(|key| key.container_id).collect()
     };
@@ -26,7 +26,7 @@ fn rivals_are_living_sandboxes_of_the_same_name() {
 
 #[test]
 fn what_is_known_is_bounded_and_the_oldest_makes_room() {
-    let mut known = Known::new(procfs(), Path::new("/"));
+    let mut known = Attachments::new(procfs(), Path::new("/"));
     for i in 0..9_000 {
         known.added(&add(&format!("c{i}"), 1_000 + i), None);
     }
@@ -35,14 +35,14 @@ fn what_is_known_is_bounded_and_the_oldest_makes_room() {
 }
 
 /// Its DEL has begun, and was looked at.
-fn taken_back(known: &mut Known, id: &str, clean: bool, at: Instant) {
+fn taken_back(known: &mut Attachments, id: &str, clean: bool, at: Instant) {
     known.leaves(&key(id));
     known.taken_back(&key(id), clean, at);
 }
 
 #[test]
 fn what_has_left_nothing_is_forgotten_after_a_while() {
-    let mut known = Known::new(procfs(), Path::new("/"));
+    let mut known = Attachments::new(procfs(), Path::new("/"));
     let start = Instant::now();
     let later = |seconds: u64| start + Duration::from_secs(seconds);
     let all = ["done", "again", "found", "left", "ghost", "slow"];
@@ -58,7 +58,7 @@ fn what_has_left_nothing_is_forgotten_after_a_while() {
     taken_back(&mut known, "found", false, later(500));
     known.added(&add("again", 7), None);
     known.taken_back(&key("again"), true, later(501));
-    let ids = |known: &mut Known, at: Instant| -> Vec<&str> {
+    let ids = |known: &mut Attachments, at: Instant| -> Vec<&str> {
         known.forget_past(at);
         let there = all.into_iter();
         there.filter(|id| known.get(&key(id)).is_some()).collect()
@@ -75,7 +75,7 @@ fn what_has_left_nothing_is_forgotten_after_a_while() {
 
 #[test]
 fn a_del_of_one_that_is_forgotten_may_take_from_the_next() {
-    let mut known = Known::new(procfs(), Path::new("/"));
+    let mut known = Attachments::new(procfs(), Path::new("/"));
     let start = Instant::now();
     let del = |id: &str| call("DEL", id, 0, NEW, "db-0");
     known.del_seen(&del("forgotten"), start);
@@ -91,10 +91,10 @@ fn a_del_of_one_that_is_forgotten_may_take_from_the_next() {
 #[test]
 fn a_namespace_is_reached_by_its_tasks_and_as_the_runtime_sees_it() {
     let procfs = Procfs::new(Path::new("/h"), Bounded::default());
-    let mut known = Known::new(procfs, Path::new("/h"));
+    let mut known = Attachments::new(procfs, Path::new("/h"));
     known.added(&add("a", 100), None);
     known.held(ns(100), &[task(40, "pause")], &[PathBuf::from("/x/netns")]);
-    let ways = |known: &Known, id: &str| -> Vec<String> {
+    let ways = |known: &Attachments, id: &str| -> Vec<String> {
         let target = known.target(known.get(&key(id)).unwrap());
         let ways = target.into_iter().flat_map(|target| target.ways);
         let plain = |way| match way {

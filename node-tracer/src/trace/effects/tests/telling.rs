@@ -58,7 +58,7 @@ fn that_a_sandbox_without_traces_was_looked_at_is_told() {
 #[test]
 fn what_is_the_next_sandboxs_is_not_what_a_del_has_left() {
     // Named after the pod, the veth is the same.
-    let left = |known: &mut dyn FnMut(&mut Known), index: u32| {
+    let left = |known: &mut dyn FnMut(&mut Attachments), index: u32| {
         let mut effects = effects();
         effects.known.added(&add("new", 200), Some(&result(5)));
         let first = told_by(&mut effects, ended_well("new", "ADD"), whole(Some("new")));
@@ -74,9 +74,9 @@ fn what_is_the_next_sandboxs_is_not_what_a_del_has_left() {
     };
     let all = [TraceKind::Veth, TraceKind::Route];
     assert_eq!(left(&mut |_| {}, 8), all);
-    let next = |known: &mut Known| known.added(&add("next", 300), Some(&result(5)));
+    let next = |known: &mut Attachments| known.added(&add("next", 300), Some(&result(5)));
     assert_eq!(left(&mut { next }, 8), []);
-    let mut leaving = |known: &mut Known| {
+    let mut leaving = |known: &mut Attachments| {
         next(known);
         known.leaves(&key("next"));
     };

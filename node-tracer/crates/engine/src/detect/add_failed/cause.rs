@@ -6,7 +6,7 @@
 //! is read here: the first line of [`TEXTS`] all of whose parts are there, in
 //! whatever case; if none is, the error's code.
 
-use crate::{detect::sandbox_create_failed::Cause, model::calls::End};
+use crate::{detect::sandbox_create_failed::Cause, model::calls::CallResult};
 use event::CniError;
 
 /// How much of an error is read.
@@ -107,7 +107,7 @@ const TEXTS: &[(&[&str], Complaint)] = &[
 
 impl Complaint {
     /// Of a call that failed.
-    pub(in crate::detect) fn of(end: &End) -> Self {
+    pub(in crate::detect) fn of(end: &CallResult) -> Self {
         if end.signal.is_some() {
             return Killed;
         }
@@ -153,8 +153,8 @@ mod tests {
     use super::*;
     use event::testing::s;
 
-    fn failed(error: CniError) -> End {
-        End {
+    fn failed(error: CniError) -> CallResult {
+        CallResult {
             at: s(1),
             exit_code: Some(1),
             signal: None,
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_signal_says_more_than_what_was_said_before_it() {
-        let end = End {
+        let end = CallResult {
             at: s(1),
             exit_code: None,
             signal: Some(9),
@@ -359,7 +359,7 @@ mod tests {
             log: false,
         };
         assert_eq!(Complaint::of(&end), Killed);
-        let silent = End {
+        let silent = CallResult {
             exit_code: Some(1),
             signal: None,
             ..end

@@ -6,14 +6,14 @@ use super::{
     fate::{Case, Fate},
     ipam::Outlook,
     is_frozen,
-    telling::Told,
+    telling::GhostReport,
 };
 use crate::detect::{
     Command, cordon, duplicate_address::label, fd_label, joined, release_advice, remove_sandbox,
 };
 use event::{finding::Phase, wording::subjects::task_label};
 
-impl Told<'_, '_> {
+impl GhostReport<'_, '_> {
     /// See the module's documentation.
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();

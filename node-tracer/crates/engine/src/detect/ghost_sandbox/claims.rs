@@ -6,16 +6,16 @@ use super::{
     Ghost, asleep,
     fate::{Case, Fate},
     is_frozen, is_removed,
-    telling::Told,
+    telling::GhostReport,
 };
 use crate::{
     detect::{duplicate_address::label, evidence, fd_label, joined, sleeps_in, socket_label},
     model::{
-        allocation::Answer,
+        allocation::StoreAnswer,
         calls::AttachmentCalls,
         pods::{Standing, reference},
         runtime::CRI,
-        sandbox::{CallEnd, Known},
+        sandbox::{CallEnd, PodEvidence},
     },
 };
 use event::{
@@ -27,7 +27,7 @@ use event::{
 /// Stuck tasks that are claimed one by one.
 const TOLD: usize = 3;
 
-impl Told<'_, '_> {
+impl GhostReport<'_, '_> {
     /// All of them, in the order in which they lead to the verdict.
     pub(super) fn evidence(&self) -> Vec<Evidence> {
         let mut claims = Vec::new();
@@ -57,22 +57,26 @@ impl Told<'_, '_> {
         let pod = pod_word(&self.pod);
         let uid = entry.sandbox.uid().unwrap_or_default();
         match entry.sandbox.known {
-            Some(known @ (Known::Cni { at } | Known::Cache { at } | Known::Runtime { at, .. })) => {
+            Some(
+                known @ (PodEvidence::Cni { at }
+                | PodEvidence::Cache { at }
+                | PodEvidence::Runtime { at, .. }),
+            ) => {
                 let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
                 let uid = match &self.pod.name {
                     Some(_) => format!(" ({uid})"),
                     None => String::new(),
                 };
                 let says = match known {
-                    Known::Cache { .. } => "libcni remembers that CNI ADD made it",
-                    Known::Runtime { source: CRI, .. } => "the container runtime lists it as",
-                    Known::Runtime { .. } => "the container runtime's folders have it as",
-                    Known::Cni { .. } | Known::Cgroup { .. } => "CNI ADD made it",
+                    PodEvidence::Cache { .. } => "libcni remembers that CNI ADD made it",
+                    PodEvidence::Runtime { source: CRI, .. } => "the container runtime lists it as",
+                    PodEvidence::Runtime { .. } => "the container runtime's folders have it as",
+                    PodEvidence::Cni { .. } | PodEvidence::Cgroup { .. } => "CNI ADD made it",
                 };
                 let claim = format!("{says} sandbox {id} of pod {pod}{uid}");
                 claims.push(evidence(claim, known.source(), at));
             }
-            Some(Known::Cgroup { pid, at }) => {
+            Some(PodEvidence::Cgroup { pid, at }) => {
                 let claim = format!("process {pid} in it is in the cgroup of pod {uid}");
                 claims.push(evidence(claim, "kernel", at));
             }
@@ -298,7 +302,7 @@ impl Told<'_, '_> {
     }
 }
 
-fn reservation(address: IpAddr, answer: &Answer) -> Evidence {
+fn reservation(address: IpAddr, answer: &StoreAnswer) -> Evidence {
     let stores = joined(answer.stores.iter().map(|path| path.display()));
     let (claim, source) = match &answer.holder {
         None => (format!("{address} is free in {stores}"), "ipam"),

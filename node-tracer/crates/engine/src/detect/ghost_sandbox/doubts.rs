@@ -3,7 +3,7 @@
 use super::{
     fate::{self, Case, Fate},
     ipam::{Giver, Ipam, Outlook},
-    telling::Told,
+    telling::GhostReport,
 };
 use crate::{
     detect::{answering, joined, silence, unknown_holder},
@@ -11,7 +11,7 @@ use crate::{
 };
 use event::{StoreKind, wording::subjects::short_id};
 
-impl Told<'_, '_> {
+impl GhostReport<'_, '_> {
     /// See the module's documentation.
     pub(super) fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
@@ -129,7 +129,7 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
         )),
         (
             Some(Giver {
-                ipam: Ipam::Known(StoreKind::HostLocal),
+                ipam: Ipam::PodEvidence(StoreKind::HostLocal),
                 ..
             }),
             Outlook::Unknown,
@@ -139,7 +139,7 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
         )),
         (
             Some(Giver {
-                ipam: Ipam::Known(StoreKind::Whereabouts),
+                ipam: Ipam::PodEvidence(StoreKind::Whereabouts),
                 ..
             }),
             Outlook::Conflict { .. },

@@ -11,7 +11,7 @@ use super::Ghost;
 use crate::{
     detect::View,
     model::{
-        allocation::Answer,
+        allocation::StoreAnswer,
         calls::{AttachmentCalls, PluginCalls},
         netns::NetnsEntry,
         pods::Standing,
@@ -30,7 +30,7 @@ const WHEREABOUTS: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ipam {
     /// One whose ways are known.
-    Known(StoreKind),
+    PodEvidence(StoreKind),
     /// Another one: its `type`.
     Other(String),
 }
@@ -78,7 +78,7 @@ pub(super) enum Start {
 impl Ipam {
     /// By the `type` of an IPAM plugin, or of a plugin that brings its own.
     fn named(name: &str) -> Option<Self> {
-        Some(Self::Known(match name {
+        Some(Self::PodEvidence(match name {
             "host-local" => StoreKind::HostLocal,
             "terway" | "terway-cni" => StoreKind::Terway,
             "aws-cni" => StoreKind::Aws,
@@ -93,18 +93,18 @@ impl Ipam {
     /// The same; only those that are known: a plugin of any other name may have
     /// nothing to do with addresses.
     fn of_plugin(name: &str) -> Option<Self> {
-        Self::named(name).filter(|ipam| matches!(ipam, Self::Known(_)))
+        Self::named(name).filter(|ipam| matches!(ipam, Self::PodEvidence(_)))
     }
 
     /// Its name, for people.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Known(StoreKind::HostLocal) => "host-local",
-            Self::Known(StoreKind::Terway) => "Terway",
-            Self::Known(StoreKind::Aws) => "the AWS VPC CNI",
-            Self::Known(StoreKind::Calico) => "Calico",
-            Self::Known(StoreKind::Whereabouts) => "Whereabouts",
-            Self::Known(StoreKind::Cilium) => "Cilium",
+            Self::PodEvidence(StoreKind::HostLocal) => "host-local",
+            Self::PodEvidence(StoreKind::Terway) => "Terway",
+            Self::PodEvidence(StoreKind::Aws) => "the AWS VPC CNI",
+            Self::PodEvidence(StoreKind::Calico) => "Calico",
+            Self::PodEvidence(StoreKind::Whereabouts) => "Whereabouts",
+            Self::PodEvidence(StoreKind::Cilium) => "Cilium",
             Self::Other(name) => name,
         }
     }
@@ -113,7 +113,7 @@ impl Ipam {
     /// not known.
     pub(super) fn ways(&self) -> Option<&'static str> {
         let kind = match self {
-            Self::Known(kind) => kind,
+            Self::PodEvidence(kind) => kind,
             Self::Other(name) => return other_ways(name),
         };
         Some(match kind {
@@ -149,7 +149,7 @@ impl Ipam {
     pub(super) fn is_of_cluster(&self) -> bool {
         matches!(
             self,
-            Self::Known(StoreKind::Calico | StoreKind::Whereabouts)
+            Self::PodEvidence(StoreKind::Calico | StoreKind::Whereabouts)
         )
     }
 }
@@ -224,7 +224,7 @@ fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver>
 /// The store that has it, or had it last.
 fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
     let of = |kind, at| Giver {
-        ipam: Ipam::Known(kind),
+        ipam: Ipam::PodEvidence(kind),
         claim: None,
         source: "ipam",
         at,
@@ -298,7 +298,7 @@ fn only_store(view: &View<'_>) -> Option<Giver> {
     used()
         .all(|listed| listed.store.kind == kind)
         .then(|| Giver {
-            ipam: Ipam::Known(kind),
+            ipam: Ipam::PodEvidence(kind),
             claim: Some(format!(
                 "the only reservations on this node are in {}",
                 first.store.path.display()
@@ -310,8 +310,8 @@ fn only_store(view: &View<'_>) -> Option<Giver> {
 
 /// Whether an answer is of a store of this IPAM: what was left over by another
 /// pod network says nothing.
-pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &Answer) -> bool {
-    let Ipam::Known(kind) = ipam else {
+pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &StoreAnswer) -> bool {
+    let Ipam::PodEvidence(kind) = ipam else {
         return true;
     };
     let mut stores = answer.stores.iter();
@@ -320,7 +320,7 @@ pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &Answer) -> b
 
 /// Whether one of the stores that answered is known to give an address out: that
 /// host-local has no file of it means nothing if it is of another network.
-pub(super) fn can_give(view: &View<'_>, answer: &Answer, address: IpAddr) -> bool {
+pub(super) fn can_give(view: &View<'_>, answer: &StoreAnswer, address: IpAddr) -> bool {
     answer.stores.iter().any(|store| {
         let is_host_local = kind_of(view, store) == StoreKind::HostLocal;
         let network = view.model.cni.network_of(store);
@@ -340,7 +340,7 @@ pub(super) fn outlook(
     gone: bool,
 ) -> Outlook {
     let Some(Giver {
-        ipam: Ipam::Known(kind),
+        ipam: Ipam::PodEvidence(kind),
         ..
     }) = giver
     else {

@@ -22,7 +22,7 @@ use event::{
 };
 
 /// What the finding's parts are written from.
-pub(super) struct Told<'v, 'a> {
+pub(super) struct GhostReport<'v, 'a> {
     pub(super) view: &'v View<'a>,
     pub(super) ghost: &'v Ghost<'a>,
     pub(super) pod: PodRef,
@@ -50,7 +50,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         Rule::GhostSandbox,
         &format!("{} {uid}", entry.id.inode),
     );
-    let told = Told {
+    let told = GhostReport {
         view,
         ghost,
         pod,
@@ -83,7 +83,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
     }
 }
 
-impl Told<'_, '_> {
+impl GhostReport<'_, '_> {
     /// The namespace that has one of the addresses, too.
     fn victim(&self) -> Option<String> {
         self.cases.iter().find_map(|case| match &case.fate {

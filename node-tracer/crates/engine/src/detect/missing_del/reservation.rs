@@ -6,7 +6,7 @@ use std::{net::IpAddr, time::Duration};
 use super::Named;
 use crate::{
     detect::{View, calls::store_kind, evidence},
-    model::{Model, allocation::Answer},
+    model::{Model, allocation::StoreAnswer},
 };
 use event::{
     Network, ReservationHolder, StoreKind, clock::Timestamp, finding::Evidence,
@@ -129,7 +129,7 @@ pub(in crate::detect) fn stays<'a>(
 }
 
 fn of_answer<'a>(
-    answer: Option<&'a Answer>,
+    answer: Option<&'a StoreAnswer>,
     id: &str,
 ) -> Option<(&'a ReservationHolder, Timestamp)> {
     let answer = answer?;

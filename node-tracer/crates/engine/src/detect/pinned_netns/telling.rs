@@ -6,7 +6,7 @@ use crate::{
         Command, View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of,
         is_routable, joined, netns_of, own, pod_of, silence, socket_label,
     },
-    model::{netns::NetnsEntry, runtime::CRI, sandbox::Known},
+    model::{netns::NetnsEntry, runtime::CRI, sandbox::PodEvidence},
 };
 use event::{
     PodRef,
@@ -145,11 +145,11 @@ fn tied(view: &View<'_>, pinned: &Pinned<'_>) -> Evidence {
     let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
     let pod = pod_of(view.model, entry).unwrap_or_default();
     let (says, at) = match known {
-        Known::Cache { at } => ("libcni remembers that CNI ADD made it", at),
-        Known::Runtime { source: CRI, at } => ("the container runtime had it as", at),
-        Known::Runtime { at, .. } => ("the container runtime's folders had it as", at),
-        Known::Cni { at } => ("CNI ADD made it", at),
-        Known::Cgroup { at, .. } => ("a task in it had the cgroup of", at),
+        PodEvidence::Cache { at } => ("libcni remembers that CNI ADD made it", at),
+        PodEvidence::Runtime { source: CRI, at } => ("the container runtime had it as", at),
+        PodEvidence::Runtime { at, .. } => ("the container runtime's folders had it as", at),
+        PodEvidence::Cni { at } => ("CNI ADD made it", at),
+        PodEvidence::Cgroup { at, .. } => ("a task in it had the cgroup of", at),
     };
     let claim = format!("{says} sandbox {id} of pod {}", pod_word(&pod));
     evidence(claim, known.source(), at)

@@ -8,7 +8,7 @@ mod table;
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use crate::model::calls::End;
+use crate::model::calls::CallResult;
 use event::{StartFailure, phrase::Said};
 
 /// A network's daemon that starts with the node is there after this time.
@@ -153,8 +153,8 @@ impl Cause {
     /// Of an ADD that failed, with the failures of plugins that it called: what
     /// says nothing itself passes on what they say.
     pub(in crate::detect) fn of_call<'e>(
-        end: &End,
-        mut children: impl Iterator<Item = &'e End>,
+        end: &CallResult,
+        mut children: impl Iterator<Item = &'e CallResult>,
     ) -> Self {
         match Self::of_end(end) {
             Self::CniPluginError => children
@@ -165,7 +165,7 @@ impl Cause {
     }
 
     /// Of one call.
-    pub(in crate::detect) fn of_end(end: &End) -> Self {
+    pub(in crate::detect) fn of_end(end: &CallResult) -> Self {
         if end.signal.is_some() {
             return match end.duration_ms >= KILLED_FOR_TIME {
                 true => Self::CniTimeout,

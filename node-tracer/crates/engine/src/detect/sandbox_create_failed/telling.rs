@@ -1,6 +1,6 @@
 //! A pod that does not start, in words.
 
-use super::{Cause, Leader, MANY, Stuck, Told};
+use super::{Cause, FailureReport, Leader, MANY, Stuck};
 use crate::detect::{
     View,
     calls::{clipped, pace},
@@ -135,8 +135,8 @@ impl Stuck<'_> {
 
     /// Of messages with one cause the one that says most of it, or else the
     /// last; of those without any, each.
-    fn last_of_each(&self) -> Vec<&Told<'_>> {
-        let mut all: Vec<&Told<'_>> = Vec::new();
+    fn last_of_each(&self) -> Vec<&FailureReport<'_>> {
+        let mut all: Vec<&FailureReport<'_>> = Vec::new();
         for told in &self.told {
             let known = all
                 .iter_mut()

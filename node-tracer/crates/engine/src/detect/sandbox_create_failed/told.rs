@@ -12,7 +12,7 @@ use crate::{
 use event::{OomKill, clock::Timestamp, phrase::Said, wording::subjects::task_label};
 
 /// See the module's documentation.
-pub(super) struct Told<'a> {
+pub(super) struct FailureReport<'a> {
     pub(super) cause: Cause,
     /// Its own words.
     pub(super) text: String,
@@ -27,7 +27,7 @@ pub(super) struct Told<'a> {
     sums_up: bool,
 }
 
-impl<'a> Told<'a> {
+impl<'a> FailureReport<'a> {
     /// By a log, or by an event.
     pub(super) fn said(failed: &'a Failed) -> Self {
         let failure = &failed.failure;

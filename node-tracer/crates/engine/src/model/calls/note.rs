@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    AttachmentCalls, Call, Calls, End, Key, MAX_ATTACHMENTS, MAX_PLUGINS, PluginCalls, pod_key,
+    AttachmentCalls, Call, CallResult, Calls, Key, MAX_ATTACHMENTS, MAX_PLUGINS, PluginCalls,
+    pod_key,
 };
 use event::{CniCall, CniEffect, Netns, clock::Timestamp};
 
@@ -24,7 +25,7 @@ impl Calls {
         &mut self,
         call: &CniCall,
         time: Timestamp,
-        end: Option<&End>,
+        end: Option<&CallResult>,
     ) -> bool {
         if !matches!(call.command.as_str(), "ADD" | "DEL") || call.container_id.is_empty() {
             return false;
@@ -177,7 +178,7 @@ impl Calls {
 }
 
 impl AttachmentCalls {
-    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
+    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) -> bool {
         let known = self
             .plugins
             .iter_mut()
@@ -223,7 +224,7 @@ impl AttachmentCalls {
 }
 
 impl PluginCalls {
-    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) -> bool {
+    fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) -> bool {
         let is_add = call.command == "ADD";
         let slot = match is_add {
             true => &mut self.add,

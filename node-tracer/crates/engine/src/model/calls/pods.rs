@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{End, pod_key};
+use super::{CallResult, pod_key};
 use event::{CniCall, PodRef, clock::Timestamp};
 
 /// Pods at most; the one that was called for longest ago makes room.
@@ -61,7 +61,7 @@ pub struct Failing {
     /// The same of the last.
     pub last_id: String,
     /// How the last one ended.
-    pub end: End,
+    pub end: CallResult,
 }
 
 /// All pods.
@@ -146,7 +146,7 @@ impl PodTable {
     }
 
     /// A trusted ADD or DEL of the runtime, started (`end` is none) or ended.
-    pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&End>) {
+    pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) {
         if call.delegated || call.command != "ADD" {
             return;
         }
@@ -226,7 +226,7 @@ impl PodCalls {
         }
     }
 
-    fn ended(&mut self, call: &CniCall, end: &End) {
+    fn ended(&mut self, call: &CniCall, end: &CallResult) {
         let old = |known: &Failing| end.at.since(known.end.at) > PAUSE;
         if self.failing.get(&call.ifname).is_some_and(old) {
             self.failing.remove(&call.ifname);

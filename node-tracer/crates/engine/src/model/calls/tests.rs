@@ -1,8 +1,8 @@
 use super::*;
 use event::{CniCall, testing::*};
 
-fn end(seconds: i64, exit_code: i32) -> End {
-    End {
+fn end(seconds: i64, exit_code: i32) -> CallResult {
+    CallResult {
         at: s(seconds),
         exit_code: Some(exit_code),
         log: false,

@@ -29,7 +29,7 @@ pub(super) struct NetworkConfig {
 
 /// What a plugin wrote to standard output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct PluginOutput {
     /// A result of ADD.
     pub result: Option<CniResult>,
     /// An error.
@@ -53,7 +53,7 @@ impl NetworkConfig {
     }
 }
 
-impl Answer {
+impl PluginOutput {
     /// Reads it. `state` says what the kernel could read; `succeeded` is the
     /// exit status's word.
     pub(crate) fn parse(command: &str, succeeded: bool, state: u32, bytes: &[u8]) -> Self {
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(config.ipam.as_deref(), Some("host-local"));
     }
 
-    fn answer(command: &str, succeeded: bool, text: &str) -> Answer {
-        Answer::parse(command, succeeded, pipe::WHOLE, text.as_bytes())
+    fn answer(command: &str, succeeded: bool, text: &str) -> PluginOutput {
+        PluginOutput::parse(command, succeeded, pipe::WHOLE, text.as_bytes())
     }
 
     #[test]
@@ -336,13 +336,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_only_where_something_was_expected() {
-        let none = |command, succeeded, state| Answer::parse(command, succeeded, state, b"");
+        let none = |command, succeeded, state| PluginOutput::parse(command, succeeded, state, b"");
         assert!(none("ADD", true, pipe::OVERWRITTEN).unread.is_some());
         assert!(none("DEL", false, pipe::NO_PIPE).unread.is_some());
-        assert_eq!(none("DEL", true, pipe::NO_PIPE), Answer::default());
-        assert_eq!(none("DEL", false, pipe::EMPTY), Answer::default());
+        assert_eq!(none("DEL", true, pipe::NO_PIPE), PluginOutput::default());
+        assert_eq!(none("DEL", false, pipe::EMPTY), PluginOutput::default());
         assert!(answer("ADD", true, "fine").unread.is_some());
-        assert_eq!(answer("DEL", true, "{}"), Answer::default());
+        assert_eq!(answer("DEL", true, "{}"), PluginOutput::default());
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert_eq!(lenient(deep.as_bytes()), None);
         for bytes in [&b"\xff\xfe{"[..], b"{\"a\":\"\\", b"\"", b",", b"]"] {
-            let _ = Answer::parse("ADD", false, pipe::CUT, bytes);
+            let _ = PluginOutput::parse("ADD", false, pipe::CUT, bytes);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! On kernels that let other tasks in while a program runs (7.x), the program
 //! at the exit of a process is now and then passed over.
 
-use super::{Answer, CniTable, Ended};
+use super::{CniTable, Ended, PluginOutput};
 
 /// Younger calls are not looked after, ns: most have ended by then.
 const YOUNG: u64 = 2_000_000_000;
@@ -32,9 +32,9 @@ impl CniTable {
                 exit_code: None,
                 signal: None,
                 duration: gone.saturating_sub(running.started),
-                answer: Answer {
+                answer: PluginOutput {
                     unread: Some(String::from("its end was not seen")),
-                    ..Answer::default()
+                    ..PluginOutput::default()
                 },
             });
             false

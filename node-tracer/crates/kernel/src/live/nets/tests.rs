@@ -21,7 +21,7 @@ const COMPARISON: Trust = Trust {
 
 impl NetTable {
     /// A walk of all, in no time.
-    fn walked_at(&mut self, nets: Vec<Seen>, time: u64, out: &mut Vec<Change>) {
+    fn walked_at(&mut self, nets: Vec<ListedNet>, time: u64, out: &mut Vec<Change>) {
         let list = List {
             nets,
             whole: true,
@@ -50,8 +50,8 @@ fn task(tid: u32) -> KernelTask {
     }
 }
 
-fn seen(net: Net) -> Seen {
-    Seen {
+fn seen(net: Net) -> ListedNet {
+    ListedNet {
         net,
         addresses: Some(BTreeSet::new()),
         cut: false,
@@ -59,14 +59,14 @@ fn seen(net: Net) -> Seen {
     }
 }
 
-fn with_address(net: Net, address: &str) -> Seen {
+fn with_address(net: Net, address: &str) -> ListedNet {
     let address = Address {
         address: address.parse().unwrap(),
         prefix: 24,
         ifname: String::from("eth0"),
         link_kind: None,
     };
-    Seen {
+    ListedNet {
         net,
         addresses: Some(BTreeSet::from([address])),
         cut: false,
@@ -324,7 +324,7 @@ fn addresses(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Address> {
 fn cut() -> (NetTable, Net) {
     let net = net(1, 10, 100, 1);
     let mut table = NetTable::new(TRACEPOINTS);
-    let first = Seen {
+    let first = ListedNet {
         addresses: Some(addresses([1])),
         cut: true,
         ..seen(net)
@@ -377,7 +377,7 @@ fn a_list_that_is_cut_takes_nothing_away() {
     let mut out = Vec::new();
     table.read(net, 8, &addresses([2]), &mut out);
     out.clear();
-    let first = Seen {
+    let first = ListedNet {
         addresses: Some(addresses([1])),
         cut: true,
         ..seen(net)
@@ -519,7 +519,7 @@ fn addresses_that_cannot_be_read_are_those_of_before() {
     let mut table = NetTable::new(COMPARISON);
     let mut out = Vec::new();
     let there = with_address(net(100, 0, 100, -1), "10.0.0.2");
-    let unread = Seen {
+    let unread = ListedNet {
         addresses: None,
         ..there.clone()
     };
@@ -597,7 +597,7 @@ fn an_address_is_told_after_its_namespace() {
     let mut table = NetTable::new(HOOKS);
     let mut out = Vec::new();
     table.walked_at(vec![seen(net(1, 10, 100, 1))], 1, &mut out);
-    let Seen { addresses, .. } = with_address(net(1, 10, 100, 1), "10.0.0.2");
+    let ListedNet { addresses, .. } = with_address(net(1, 10, 100, 1), "10.0.0.2");
     for address in addresses.into_iter().flatten() {
         assert!(table.address(net(1, 10, 100, 1), 2, address.clone(), true, &mut out));
         assert!(!table.address(net(9, 90, 900, 1), 2, address, true, &mut out));

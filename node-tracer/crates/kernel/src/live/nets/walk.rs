@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
-use super::{Change, Known, LOST_AFTER, List, MAKING, NetTable, Seen, identity};
+use super::{Change, LOST_AFTER, List, ListedNet, MAKING, NetRow, NetTable, identity};
 use event::Netns;
 
 impl NetTable {
@@ -46,13 +46,13 @@ impl NetTable {
 
     fn listed(
         &mut self,
-        seen: Seen,
+        seen: ListedNet,
         maker: Option<(u64, KernelTask)>,
         time: u64,
         dying: &mut Vec<Netns>,
         out: &mut Vec<Change>,
     ) {
-        let Seen {
+        let ListedNet {
             net,
             addresses,
             cut,
@@ -174,7 +174,7 @@ impl NetTable {
     }
 
     /// Whether what is missing since then has been taken down.
-    fn is_done(&self, known: &Known, since: u64, time: u64) -> bool {
+    fn is_done(&self, known: &NetRow, since: u64, time: u64) -> bool {
         let returned = self.cleanup_ended > since;
         if self.trust.ends {
             // The run of cleanup_net that is under way may be about it, unless

@@ -5,10 +5,10 @@ use event::{
     finding::{Finding, Phase, Rule, Severity},
 };
 
-fn told(phase: Phase, state: State) -> Told {
+fn told(phase: Phase, state: State) -> EventChange {
     let mut finding = ghost();
     finding.detail.phase = Some(phase);
-    Told::of(sys::clock::now(), &finding, state)
+    EventChange::of(sys::clock::now(), &finding, state)
 }
 
 /// Ledger, with a moment to count from.
@@ -17,7 +17,7 @@ fn ledger() -> (Ledger, Instant) {
 }
 
 /// All that is due by then, each answered so.
-fn run(ledger: &mut Ledger, now: Instant, answer: impl Fn(&Request) -> Answer) -> Vec<String> {
+fn run(ledger: &mut Ledger, now: Instant, answer: impl Fn(&Request) -> WriteResult) -> Vec<String> {
     let mut said = Vec::new();
     while let Some((key, due)) = ledger.next(now)
         && due <= now
@@ -36,8 +36,8 @@ fn run(ledger: &mut Ledger, now: Instant, answer: impl Fn(&Request) -> Answer) -
     said
 }
 
-fn takes(request: &Request) -> Answer {
-    Answer::Done(match request {
+fn takes(request: &Request) -> WriteResult {
+    WriteResult::Done(match request {
         Request::Create(_) => 1,
         Request::Learn(_) => 7,
         Request::Count(_, count) => *count,
@@ -90,7 +90,7 @@ fn what_is_there_already_is_counted_on() {
     let (mut ledger, start) = ledger();
     ledger.take(&told(Phase::Armed, State::Open), start);
     let said = run(&mut ledger, start, |request| match request {
-        Request::Create(_) => Answer::Exists,
+        Request::Create(_) => WriteResult::Exists,
         other => takes(other),
     });
     assert!(said.contains(&String::from("learn Pod armed")), "{said:?}");
@@ -106,7 +106,7 @@ fn what_the_api_has_forgotten_is_created_again() {
     ledger.take(&told(Phase::Armed, State::Open), start);
     run(&mut ledger, start, takes);
     let said = run(&mut ledger, start + STILL_SO, |request| match request {
-        Request::Count(..) => Answer::NotFound,
+        Request::Count(..) => WriteResult::NotFound,
         other => takes(other),
     });
     assert_eq!(said.len(), 4, "{said:?}");
@@ -118,7 +118,7 @@ fn a_namespace_that_is_gone_costs_its_event_alone_and_is_not_asked_again() {
     let (mut ledger, start) = ledger();
     ledger.take(&told(Phase::Suspected, State::Open), start);
     run(&mut ledger, start, |request| match request {
-        Request::Create(object) if object.about == About::Pod => Answer::NotFound,
+        Request::Create(object) if object.about == About::Pod => WriteResult::NotFound,
         other => takes(other),
     });
     let later = start + PAUSE;
@@ -132,7 +132,7 @@ fn a_namespace_that_is_gone_costs_its_event_alone_and_is_not_asked_again() {
 #[test]
 fn what_is_allowed_later_is_written_then_if_it_is_still_so() {
     let (mut ledger, start) = ledger();
-    let forbidden = |_: &Request| Answer::Never(Outcome::Forbidden);
+    let forbidden = |_: &Request| WriteResult::Never(Outcome::Forbidden);
     ledger.take(&told(Phase::Armed, State::Open), start);
     assert_eq!(run(&mut ledger, start, forbidden).len(), 2);
     ledger.take(&told(Phase::Armed, State::Updated), start + PAUSE);
@@ -155,7 +155,7 @@ fn outage(ledger: &mut Ledger, start: Instant, seconds: u64) -> (Vec<Outcome>, u
             && due <= now
         {
             tried += 1;
-            outcomes.extend(ledger.answered(&key, Answer::Later, now));
+            outcomes.extend(ledger.answered(&key, WriteResult::Later, now));
         }
     }
     (outcomes, tried)
@@ -193,7 +193,7 @@ fn what_waits_for_its_turn_is_not_late() {
     ledger.take(&told(Phase::Suspected, State::Open), start);
     let turn = start + GIVE_UP * 2;
     let (key, _) = ledger.next(turn).unwrap();
-    assert_eq!(ledger.answered(&key, Answer::Later, turn), None);
+    assert_eq!(ledger.answered(&key, WriteResult::Later, turn), None);
     let created = run(&mut ledger, turn + AGAIN, takes);
     assert_eq!(created, ["create Pod suspected", "create Node suspected"]);
 }
@@ -237,10 +237,10 @@ fn what_becomes_mild_before_it_is_written_is_written_once() {
 }
 
 /// A change of one of many findings.
-fn numbered(number: usize, state: State) -> Told {
+fn numbered(number: usize, state: State) -> EventChange {
     let mut finding: Finding = ghost();
     finding.id = format!("{number:016x}");
-    Told::of(sys::clock::now(), &finding, state)
+    EventChange::of(sys::clock::now(), &finding, state)
 }
 
 /// Opens findings until there is no room for one more.
@@ -267,7 +267,7 @@ fn what_is_new_takes_the_place_of_what_is_only_counted() {
     while let Some((key, due)) = ledger.next(start)
         && due <= start
     {
-        ledger.answered(&key, Answer::Done(1), start);
+        ledger.answered(&key, WriteResult::Done(1), start);
     }
     let left_out = ledger.take(&numbered(MOST, State::Open), start);
     assert_eq!((ledger.items.len(), left_out), (MOST, 2));
@@ -292,22 +292,22 @@ fn an_end_takes_the_place_of_what_was_not_written_yet() {
     while let Some((key, due)) = ledger.next(start)
         && due <= start
     {
-        ledger.answered(&key, Answer::Done(1), start);
+        ledger.answered(&key, WriteResult::Done(1), start);
     }
     ledger.take(&numbered(MOST, State::Resolved), start);
     while let Some((key, _)) = ledger.next(start) {
-        ledger.answered(&key, Answer::Done(1), start);
+        ledger.answered(&key, WriteResult::Done(1), start);
     }
     assert!(ledger.items.is_empty());
 }
 
 /// A stuck task's, of a user, or of a container of no pod.
-fn of(uid: Option<u32>, number: usize, state: State) -> Told {
+fn of(uid: Option<u32>, number: usize, state: State) -> EventChange {
     let mut finding = ghost();
     finding.id = format!("{number:016x}");
     finding.severity = Severity::Warning;
     (finding.pod, finding.detail.uid) = (None, uid);
-    Told::of(sys::clock::now(), &finding, state)
+    EventChange::of(sys::clock::now(), &finding, state)
 }
 
 /// The findings that are written in these many requests, by number.
@@ -317,7 +317,7 @@ fn written(ledger: &mut Ledger, now: Instant, requests: usize) -> Vec<usize> {
         let (key, _) = ledger.next(now).unwrap();
         let number = key.1.split('.').nth(1).unwrap();
         numbers.push(usize::from_str_radix(number, 16).unwrap());
-        ledger.answered(&key, Answer::Done(1), now);
+        ledger.answered(&key, WriteResult::Done(1), now);
     }
     numbers
 }
@@ -332,7 +332,10 @@ fn no_number_of_users_findings_keeps_another_from_being_written_next() {
     ledger.take(&of(None, 9_000, State::Open), start);
     let mut critical = ghost();
     (critical.pod, critical.id) = (None, format!("{:016x}", 9_001));
-    ledger.take(&Told::of(sys::clock::now(), &critical, State::Open), start);
+    ledger.take(
+        &EventChange::of(sys::clock::now(), &critical, State::Open),
+        start,
+    );
     assert_eq!(written(&mut ledger, start, 2), [9_001, 9_000]);
     let next = written(&mut ledger, start, 70);
     let users: std::collections::BTreeSet<_> = next.iter().map(|number| number % 70).collect();
@@ -360,7 +363,7 @@ fn what_is_new_goes_before_what_is_counted_and_what_is_over() {
     while let Some((key, due)) = ledger.next(start)
         && due <= start
     {
-        ledger.answered(&key, Answer::Done(1), start);
+        ledger.answered(&key, WriteResult::Done(1), start);
     }
     let now = start + PAUSE;
     for number in 0..20 {
@@ -392,7 +395,7 @@ fn what_is_never_taken_keeps_nothing_from_its_turn() {
     ledger.take(&numbered(0, State::Updated), now);
     ledger.take(&numbered(1, State::Open), now);
     let said = run(&mut ledger, now, |request| match request {
-        Request::Create(_) => Answer::Later,
+        Request::Create(_) => WriteResult::Later,
         other => takes(other),
     });
     assert_eq!(said[2..], ["count 2 Node armed", "count 2 Pod armed"]);
@@ -408,7 +411,7 @@ fn a_finding_of_no_phase_is_another_event_when_it_is_worse() {
     let mut step = |severity| {
         finding.severity = severity;
         ledger.take(
-            &Told::of(sys::clock::now(), &finding, State::Updated),
+            &EventChange::of(sys::clock::now(), &finding, State::Updated),
             start,
         );
         run(&mut ledger, start, takes)

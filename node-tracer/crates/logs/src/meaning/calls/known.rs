@@ -12,7 +12,7 @@ const MAX_PODS: usize = 4_096;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(in super::super) struct Known {
+pub(in super::super) struct LineContext {
     sandboxes: Bounded<About>,
     /// UID of the latest pod of a name.
     uids: Bounded<String>,
@@ -79,7 +79,7 @@ impl About {
     }
 }
 
-impl Known {
+impl LineContext {
     /// The pod of a sandbox.
     pub(in super::super) fn pod_of(&self, container_id: &str) -> Option<&PodRef> {
         let known = self.sandboxes.by_key.get(container_id);

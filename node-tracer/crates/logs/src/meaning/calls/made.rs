@@ -17,7 +17,7 @@ pub(super) enum Outcome {
 }
 
 /// The same with what was answered.
-pub(super) enum End {
+pub(super) enum SaidResult {
     /// Addresses.
     Ok(Vec<IpAddr>),
     /// What was said.
@@ -73,10 +73,10 @@ impl Open {
 }
 
 /// The end of a call.
-pub(super) fn ended(call: CniCall, started: Timestamp, at: Timestamp, end: End) -> What {
+pub(super) fn ended(call: CniCall, started: Timestamp, at: Timestamp, end: SaidResult) -> What {
     let duration_ms = at.since(started).as_secs_f64() * 1_000.0;
     let (exit_code, result, error, unread) = match end {
-        End::Ok(ips) => {
+        SaidResult::Ok(ips) => {
             let result = CniResult {
                 ips,
                 ..CniResult::default()
@@ -84,14 +84,14 @@ pub(super) fn ended(call: CniCall, started: Timestamp, at: Timestamp, end: End) 
             let result = (call.command == "ADD" && !result.ips.is_empty()).then_some(result);
             (Some(0), result, None, None)
         }
-        End::Failed(msg) => {
+        SaidResult::Failed(msg) => {
             let error = CniError {
                 msg,
                 ..CniError::default()
             };
             (None, None, Some(error), None)
         }
-        End::Unknown => {
+        SaidResult::Unknown => {
             let unread = String::from("the log does not tell how it ended");
             (None, None, None, Some(unread))
         }

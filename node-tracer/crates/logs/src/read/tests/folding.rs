@@ -29,7 +29,7 @@ fn wrap(text: &str, column: usize, indent: &str) -> String {
     wrapped
 }
 
-fn without_lines(text: &str) -> Vec<Told> {
+fn without_lines(text: &str) -> Vec<ReadEntry> {
     let mut all = all(text);
     all.iter_mut().for_each(|told| told.line = 0);
     all

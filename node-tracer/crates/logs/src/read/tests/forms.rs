@@ -492,7 +492,7 @@ fn each_form_is_read() {
             .map(|(key, value)| (String::from(*key), String::from(*value)))
             .collect();
         let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let want = Told {
+        let want = ReadEntry {
             time: known(time),
             host: known(host),
             ident: known(ident),

@@ -5,7 +5,7 @@ use super::*;
 const MESSAGE: &str =
     "time=\"2023-11-05T10:11:12.5Z\" level=info msg=\"StopPodSandbox for \\\"abc\\\"\"";
 
-fn is_the_one(told: &Told) {
+fn is_the_one(told: &ReadEntry) {
     assert_eq!(told.message, "StopPodSandbox for \"abc\"");
     assert_eq!(told.time.as_deref(), Some("2023-11-05T10:11:12.500000Z"));
     assert_eq!(told.host.as_deref(), Some("node-7"));

@@ -49,12 +49,12 @@ fn attributes_that_are_not_known_do_not_hide_those_that_are() {
         ..Device::default()
     };
     let loopback = false;
-    assert_eq!(link(&message), Some(Answer::Link { device, loopback }));
+    assert_eq!(link(&message), Some(Attributes::Link { device, loopback }));
 }
 
 fn device(message: &[u8]) -> Device {
     match link(message) {
-        Some(Answer::Link { device, .. }) => device,
+        Some(Attributes::Link { device, .. }) => device,
         other => panic!("{other:?}"),
     }
 }
@@ -139,11 +139,11 @@ fn default_routes_and_those_to_one_address_are_kept() {
     let unicast = libc::RTN_UNICAST;
     assert_eq!(
         route(&route_message(2, 0, unicast, &[gateway.clone(), on(3)])),
-        Some(Answer::Routes(vec![route_of(None, hop, 3)]))
+        Some(Attributes::Routes(vec![route_of(None, hop, 3)]))
     );
     assert_eq!(
         route(&route_message(2, 32, unicast, &[to.clone(), on(3)])),
-        Some(Answer::Routes(vec![route_of(
+        Some(Attributes::Routes(vec![route_of(
             hop.map(|a| (a, 32)),
             None,
             3
@@ -159,7 +159,11 @@ fn default_routes_and_those_to_one_address_are_kept() {
             unicast,
             &[attribute(libc::RTA_VIA, &via), on(3)]
         )),
-        Some(Answer::Routes(vec![route_of(None, Some(far.into()), 3)]))
+        Some(Attributes::Routes(vec![route_of(
+            None,
+            Some(far.into()),
+            3
+        )]))
     );
     for (what, message) in [
         ("a network", route_message(2, 24, unicast, &[to, on(3)])),
@@ -189,7 +193,9 @@ fn a_route_with_several_next_hops_is_one_for_each() {
     let of = |hops: &[u8]| {
         let several = attribute(libc::RTA_MULTIPATH, hops);
         match route(&route_message(2, 0, libc::RTN_UNICAST, &[several])) {
-            Some(Answer::Routes(routes)) => routes.iter().map(|r| (r.device, r.gateway)).collect(),
+            Some(Attributes::Routes(routes)) => {
+                routes.iter().map(|r| (r.device, r.gateway)).collect()
+            }
             _ => Vec::new(),
         }
     };
@@ -217,7 +223,7 @@ fn a_neighbour_has_the_name_of_its_state() {
         state: String::from("permanent"),
     };
     let whole = message(0x80, &[address.clone(), hardware.clone()]);
-    assert_eq!(neighbour(&whole), Some(Answer::Neighbour(expected)));
+    assert_eq!(neighbour(&whole), Some(Attributes::Neighbour(expected)));
     for (bits, name) in [
         (0, "none"),
         (1, "incomplete"),
@@ -225,7 +231,7 @@ fn a_neighbour_has_the_name_of_its_state() {
         (0x20, "failed"),
     ] {
         match neighbour(&message(bits, std::slice::from_ref(&address))) {
-            Some(Answer::Neighbour(found)) => {
+            Some(Attributes::Neighbour(found)) => {
                 assert_eq!((found.state.as_str(), found.mac), (name, None));
             }
             other => panic!("{other:?}"),
@@ -247,7 +253,7 @@ fn a_bridge_tells_whether_it_keeps_vlans_apart() {
         ];
         let message = link_message(7, 0, &[attribute(libc::IFLA_LINKINFO, &info.concat())]);
         let filters = match link(&message) {
-            Some(Answer::Link { device, .. }) => device.vlan_filtering,
+            Some(Attributes::Link { device, .. }) => device.vlan_filtering,
             other => panic!("{other:?}"),
         };
         assert_eq!(filters, expected);
@@ -264,7 +270,7 @@ fn on_a_point_to_point_link_the_own_address_counts() {
             attribute(libc::IFA_LOCAL, &[198, 18, 0, 2]),
         ],
     );
-    let expected = Answer::Address {
+    let expected = Attributes::Address {
         index: 7,
         address: IpAddr::from([198, 18, 0, 2]),
         prefix: 32,
@@ -285,7 +291,7 @@ fn an_address_is_as_old_as_the_kernel_says() {
         ],
     );
     let made = match address(&message) {
-        Some(Answer::Address { made, .. }) => made,
+        Some(Attributes::Address { made, .. }) => made,
         other => panic!("{other:?}"),
     };
     assert_eq!(made, Some(184_683));
