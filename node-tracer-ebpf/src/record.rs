@@ -132,7 +132,6 @@ pub const PIPE_LEN: usize = 4096;
 pub struct Header {
     /// One of [`kind`].
     pub kind: u32,
-    /// Zero.
     pub pad: u32,
     /// When it happened, `CLOCK_MONOTONIC` ns.
     pub time: u64,
@@ -202,13 +201,11 @@ pub struct Calls {
     pub withheld: u64,
     /// When the first of those that were withheld was.
     pub first: u64,
-    /// When the last was.
     pub last: u64,
     /// When the present second of the budget began.
     pub window: u64,
     /// Calls handed over in it.
     pub told: u32,
-    /// Zero.
     pub pad: u32,
     /// Who made the last.
     pub task: Task,
@@ -261,7 +258,6 @@ pub struct Net {
     pub inum: u32,
     /// Reference count; 0 once the last reference is gone; -1 if not read.
     pub refs: i32,
-    /// Whose it is.
     pub user: NetUser,
 }
 
@@ -305,9 +301,7 @@ pub struct Task {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetnsRecord {
-    /// First.
     pub header: Header,
-    /// Which.
     pub net: Net,
     /// The task it happened in; often an unrelated one at the end.
     pub task: Task,
@@ -317,7 +311,6 @@ pub struct NetnsRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// First.
     pub header: Header,
     /// The task it happened in.
     pub task: Task,
@@ -327,23 +320,18 @@ pub struct TaskRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressRecord {
-    /// First.
     pub header: Header,
     /// The namespace of the device.
     pub net: Net,
     /// The address, IPv4 in the first four bytes, network byte order.
     pub address: [u8; 16],
-    /// The device's name.
     pub ifname: [u8; IFNAME_LEN],
     /// The device's `rtnl_link_ops.kind`; empty for a device without.
     pub link_kind: [u8; IFNAME_LEN],
-    /// The device's index.
     pub ifindex: u32,
     /// 4 or 6.
     pub family: u8,
-    /// Prefix length.
     pub prefix: u8,
-    /// Zero.
     pub pad: u16,
 }
 
@@ -353,11 +341,8 @@ pub struct AddressRecord {
 pub struct WalkDevice {
     /// First; without a time.
     pub header: Header,
-    /// Its index.
     pub ifindex: u32,
-    /// Zero.
     pub pad: u32,
-    /// Its name.
     pub ifname: [u8; IFNAME_LEN],
     /// Its `rtnl_link_ops.kind`; empty for a device without.
     pub link_kind: [u8; IFNAME_LEN],
@@ -375,9 +360,7 @@ pub struct WalkAddress {
     pub ifindex: u32,
     /// 4 or 6.
     pub family: u8,
-    /// Prefix length.
     pub prefix: u8,
-    /// Zero.
     pub pad: u16,
 }
 
@@ -385,7 +368,6 @@ pub struct WalkAddress {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnblockedRecord {
-    /// First.
     pub header: Header,
     /// When the stall began.
     pub since: u64,
@@ -399,9 +381,7 @@ pub struct UnblockedRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VictimRecord {
-    /// First.
     pub header: Header,
-    /// The task.
     pub task: Task,
     /// Who answers for it; of some kernels, who answers for the task that
     /// wanted the memory.
@@ -412,11 +392,8 @@ pub struct VictimRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CniExecRecord {
-    /// First.
     pub header: Header,
-    /// The plugin.
     pub task: Task,
-    /// Its parent.
     pub parent: Task,
     /// Who answers for it.
     pub owner: Owner,
@@ -437,11 +414,8 @@ pub const CNI_EXEC_FIXED: usize = size_of::<CniExecRecord>() - ENV_LEN;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CniExitRecord {
-    /// First.
     pub header: Header,
-    /// When it was started.
     pub started: u64,
-    /// Process ID.
     pub tgid: u32,
     /// As `wait(2)` gives it: signal in the low 7 bits, else status << 8.
     pub wait_status: u32,
@@ -460,7 +434,6 @@ pub struct CniExitRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRow {
-    /// The task.
     pub task: Task,
     /// Address of its `struct net`.
     pub net_address: u64,
@@ -481,7 +454,6 @@ pub struct TaskRow {
     pub owner: Owner,
     /// The same as in [`Blocked::crowd`].
     pub crowd: u32,
-    /// Zero.
     pub pad: u32,
 }
 
@@ -556,7 +528,6 @@ pub struct PageProbe {
     pub fd: u32,
     /// Number of the page's frame.
     pub frame: u64,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// What the page begins with.
     pub pattern: [u64; 4],

@@ -48,13 +48,11 @@ pub(crate) enum ConfigError {
     /// Two outputs that mix on standard output are fine, twice the same is not.
     #[error("-o {0} is given twice")]
     Twice(&'static str),
-    /// The node has no name.
     #[error("the host's name cannot be read; give --node-name")]
     NodeName(#[source] std::io::Error),
     /// The boot ID is what findings are named by.
     #[error("the boot ID cannot be read from /proc/sys/kernel/random/boot_id")]
     BootId(#[source] std::io::Error),
-    /// An unknown mechanism.
     #[error("--limit: {0}")]
     Limit(String),
 }
@@ -64,7 +62,6 @@ pub(crate) enum ConfigError {
 pub(crate) enum Pods {
     /// From wherever they can be had.
     Auto,
-    /// Nowhere.
     None,
     /// A file, or standard input for `-`.
     File(PathBuf),
@@ -77,41 +74,32 @@ pub(crate) enum Cri {
     Auto,
     /// No socket is asked.
     None,
-    /// From this one.
     Endpoint(String),
 }
 
 /// What every command needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// The host's root.
     pub(crate) root: PathBuf,
-    /// This node's name.
     pub(crate) name: String,
-    /// This boot.
     pub(crate) boot_id: String,
 }
 
 /// What a command is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The node.
     pub(crate) node: Node,
     /// What the tracer was started with.
     pub(crate) privileges: Privileges,
     /// Outputs, each once; never empty.
     pub(crate) outputs: Vec<cli::Output>,
-    /// Pods.
     pub(crate) pods: Pods,
     /// Credentials for the API server, if they were given.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Sandboxes.
     pub(crate) cri: Cri,
     /// From when on a stall is reported.
     pub(crate) stall_threshold: Duration,
-    /// When to stop.
     pub(crate) duration: Option<Duration>,
-    /// Where to record.
     pub(crate) record: Option<PathBuf>,
     /// How many bytes that may take.
     pub(crate) record_limit: u64,
@@ -150,11 +138,8 @@ pub(crate) const LEAST_GRACE: Duration = Duration::from_secs(30);
 /// What `repair` is to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Repair {
-    /// Make a plan.
     Plan(Making),
-    /// Carry one out.
     Apply(Applying),
-    /// Take that back.
     Undo(Undoing),
 }
 
@@ -172,7 +157,6 @@ pub(crate) struct Making {
 /// How a plan is to be carried out.
 #[derive(Clone, Debug)]
 pub(crate) struct Applying {
-    /// The plan.
     pub(crate) plan: PathBuf,
     /// Where copies go; a new folder on the host by default.
     pub(crate) backup: Option<PathBuf>,
@@ -183,7 +167,6 @@ pub(crate) struct Applying {
 /// What is to be taken back.
 #[derive(Clone, Debug)]
 pub(crate) struct Undoing {
-    /// The backup's folder.
     pub(crate) backup: PathBuf,
 }
 

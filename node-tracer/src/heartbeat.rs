@@ -29,33 +29,21 @@ const DIGITS: usize = 20;
 /// There is no sign of life, or none can be given.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeartbeatError {
-    /// The file is not to be had.
     #[error("--heartbeat {}: cannot use that file", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
     /// It is something else.
     #[error("--heartbeat {}: that is not what a trace writes", path.display())]
-    Other {
-        /// Which.
-        path: PathBuf,
-    },
-    /// Too old.
+    Other { path: PathBuf },
     #[error(
         "the trace that writes {} has given no sign of life for {} s",
         path.display(),
         age.as_secs()
     )]
-    Silent {
-        /// Which.
-        path: PathBuf,
-        /// For how long.
-        age: Duration,
-    },
+    Silent { path: PathBuf, age: Duration },
 }
 
 /// Gives signs of life, if that is asked for.

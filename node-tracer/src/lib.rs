@@ -74,12 +74,10 @@ use sys::{apart, privileges};
 
 /// Nothing of severity warning or above.
 const NOTHING: u8 = 0;
-/// Something.
 const SOMETHING: u8 = 1;
 /// The job could not be done.
 const FAILED: u8 = 2;
 
-/// The program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::set(&cli.manner);

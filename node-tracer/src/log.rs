@@ -18,7 +18,6 @@ use sink::Outlet;
 /// How long the end waits for a reader of stderr.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue, if there is one.
 static QUEUE: OnceLock<Outlet> = OnceLock::new();
 
 /// Warnings of the tool about itself, with --quiet only errors.

@@ -52,9 +52,7 @@ const API_PATIENCE: Duration = Duration::from_millis(1_200);
 /// What a look has brought.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// What is there.
     pub(crate) events: Vec<Event>,
-    /// What was looked at, and what was not to be had.
     pub(crate) items: Vec<CoverageItem>,
     /// Inodes of all network namespaces that there are, read or not.
     pub(crate) seen: BTreeSet<u32>,

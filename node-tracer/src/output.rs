@@ -61,9 +61,7 @@ pub(crate) fn has_stdout() -> Result<(), SinkError> {
 /// A sink that keeps nobody waiting, and the queue that it puts into. Text and
 /// JSON on standard output have one queue, so that they stay in order.
 pub(crate) struct Patient {
-    /// The sink.
     pub(crate) sink: Box<dyn Sink>,
-    /// Its queue.
     pub(crate) outlet: Outlet,
 }
 

@@ -46,7 +46,6 @@ use sink::{Shown as Written, Sink, SinkError};
 const FIRST: Duration = Duration::from_secs(1);
 /// Nor is a part of it that takes less than this.
 const EACH: Duration = Duration::from_millis(150);
-/// Between two lines.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Columns of a terminal that does not know them.
 const COLUMNS: usize = 80;

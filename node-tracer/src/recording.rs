@@ -39,18 +39,14 @@ pub(crate) struct Header {
     /// `recording`
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// When it began.
     pub(crate) time: Timestamp,
-    /// The node.
     pub(crate) node: String,
     /// The boot that findings' IDs belong to.
     pub(crate) boot_id: String,
-    /// The threshold of stalls, ms.
     pub(crate) stall_threshold_ms: u64,
     /// The same to the nanosecond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stall_threshold_ns: Option<u64>,
-    /// What was run.
     #[serde(default)]
     pub(crate) command: Command,
     /// The version that has written it.
@@ -65,7 +61,6 @@ fn is_first(part: &u64) -> bool {
     *part == 0
 }
 
-/// Commands that record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Command {
@@ -81,23 +76,16 @@ pub(crate) enum Command {
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Note {
     /// What the run could see, as its coverage record said it.
-    Coverage {
-        /// Signals and sources.
-        signals: Vec<CoverageItem>,
-    },
+    Coverage { signals: Vec<CoverageItem> },
     /// scan: a look was taken in as a whole.
     Looked,
     /// scan: no other look follows that could confirm what is doubtful.
     Judged,
     /// The run ended of its own accord, and this is all.
-    Ended {
-        /// When.
-        time: Timestamp,
-    },
+    Ended { time: Timestamp },
 }
 
 impl Header {
-    /// What begins now.
     fn new(command: Command, node: &Node, stall_threshold: Duration) -> Self {
         Self {
             schema: event::record::SCHEMA.to_owned(),
@@ -135,7 +123,6 @@ impl Header {
 }
 
 impl Command {
-    /// Its name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Trace => "trace",

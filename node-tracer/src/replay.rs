@@ -188,21 +188,24 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool
 /// How far a run was told, and whether anything was found by then.
 #[derive(Debug, PartialEq, Eq)]
 enum Replayed {
-    /// To its end.
-    Whole { found: bool },
+    Whole {
+        found: bool,
+    },
     /// Until the readers of all outputs had gone.
-    Unheard { found: bool },
+    Unheard {
+        found: bool,
+    },
 }
 
-/// Why it was not.
 #[derive(Debug)]
 enum Failure {
     /// The other files can still be replayed.
     Read(ReadError),
-    /// The same of a log.
     Log(LogError),
     /// The same of one that is none.
-    NotUnderstood { name: String },
+    NotUnderstood {
+        name: String,
+    },
     /// Nothing can be said.
     Write(SinkError),
 }
@@ -264,7 +267,6 @@ fn tell<R: BufRead>(
 /// How much of a file was taken in.
 enum Heard {
     Whole,
-    /// Until nobody listened.
     Part,
 }
 
@@ -321,7 +323,6 @@ pub(crate) fn fuzz_into(data: &[u8], sink: Box<dyn Sink>) -> Option<()> {
     tell(recording, vec![sink]).ok().map(|_| ())
 }
 
-/// Logs.
 #[cfg(feature = "testing")]
 pub fn fuzz_logs(data: &[u8]) {
     steady::forget_steps();

@@ -16,7 +16,6 @@ use node::{
     root::{Root, RootError},
 };
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Reservations {
     /// host-local's, looked up address by address.

@@ -7,7 +7,6 @@ use std::io::{self, Write as _};
 use event::rule::Rule;
 use sink::SinkError;
 
-/// There is no such rule.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no rule {given:?}; there are: {}", names())]
 pub(crate) struct NoSuchRule {

@@ -20,7 +20,6 @@ pub const NETWORK: &str = "stage";
 /// Where stores of reservations are, on the node.
 pub const STORES: &str = "/var/lib/cni/networks";
 
-/// A running node.
 #[derive(Debug)]
 pub struct Bare {
     child: Child,
@@ -109,7 +108,6 @@ impl Bare {
         self.host_local_of(&network(NETWORK, &[subnet]))
     }
 
-    /// The same for a network.
     pub fn host_local_of(&self, network: &Value) -> anyhow::Result<HostLocal> {
         let mut ipam = network["plugins"][0]["ipam"].clone();
         ipam["dataDir"] = json!(self.host_path(STORES));
@@ -149,7 +147,6 @@ impl HostLocal {
         ips.iter().map(address).collect()
     }
 
-    /// DEL.
     pub fn del(&self, container: &str) -> anyhow::Result<()> {
         self.call("DEL", container, None).map(drop)
     }

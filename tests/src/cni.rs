@@ -61,11 +61,8 @@ impl Drop for Store {
 /// What an attachment is called in CNI: who and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Attachment<'a> {
-    /// The sandbox.
     pub container_id: &'a str,
-    /// Its network namespace.
     pub netns: &'a Netns,
-    /// Its pod.
     pub pod: &'a Pod,
 }
 

@@ -37,7 +37,6 @@ use crate::{cni, helper, wait};
 
 pub use setup::{Setup, Subnet};
 
-/// All that it needs.
 pub const NEEDS: &[Need] = &[
     Need::Root,
     Need::Cgroup,
@@ -54,7 +53,6 @@ pub const NEEDS: &[Need] = &[
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
 /// Name of the pod network.
 pub const NETWORK: &str = "stage";
-/// Its bridge.
 pub const BRIDGE: &str = "cni0";
 /// Where its reservations are, on the node.
 pub const STORE: &str = "/var/lib/cni/networks/stage";
@@ -62,7 +60,6 @@ pub const STORE: &str = "/var/lib/cni/networks/stage";
 /// A sandbox as the runtime made it.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// Its ID.
     pub id: String,
     /// What was asked for.
     pub config: PodConfig,
@@ -148,7 +145,6 @@ pub(crate) fn collect(store: &Path, address: Ipv4Addr) -> anyhow::Result<PathBuf
     Ok(reservation)
 }
 
-/// A running node.
 #[derive(Debug)]
 pub struct Containerd {
     // Dropped in this order: what is in the cgroups ends with the helper.
@@ -276,7 +272,6 @@ impl Containerd {
         self.helper.0.id()
     }
 
-    /// containerd's process.
     pub fn runtime_pid(&self) -> u32 {
         self.runtime_pid
     }

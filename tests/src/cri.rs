@@ -61,7 +61,6 @@ impl tower_service::Service<Request<Body>> for Channel {
 /// What a sandbox is made of.
 #[derive(Clone, Debug)]
 pub struct PodConfig {
-    /// Whose it is.
     pub metadata: PodSandboxMetadata,
     /// Where its containers' cgroups are.
     pub cgroup_parent: String,
@@ -79,9 +78,7 @@ pub struct Daemon<'a> {
     pub name: &'a str,
     /// What it is made from.
     pub image: &'a str,
-    /// What it runs.
     pub argv: &'a [&'a str],
-    /// All that it has.
     pub capabilities: &'a [&'a str],
     /// Where the node's root is, with all below it, read-only.
     pub root: &'a str,
@@ -134,7 +131,6 @@ impl PodConfig {
     }
 }
 
-/// A sandbox's status.
 #[derive(Clone, Debug)]
 pub struct SandboxStatus {
     /// Whether it is ready.
@@ -161,7 +157,6 @@ fn pid(info: &Value) -> anyhow::Result<u32> {
 }
 
 impl Cri {
-    /// Connects to a socket.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -422,7 +417,6 @@ impl Cri {
         }
     }
 
-    /// Removes a sandbox.
     pub fn remove_sandbox(&self, id: &str) -> anyhow::Result<()> {
         let path = "/runtime.v1.RuntimeService/RemovePodSandbox";
         let _: Empty = self

@@ -26,7 +26,6 @@ use crate::scratch::Scratch;
 use crate::stage::{IP, Need};
 use crate::{helper, wait};
 
-/// All that it needs.
 pub const NEEDS: &[Need] = &[Need::Root, Need::Cgroup, IP];
 
 /// For the whole of it to be made, and to be gone.

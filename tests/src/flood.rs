@@ -17,7 +17,6 @@ use crate::{helper, wait};
 /// `nobody`, who owns nothing.
 pub const NOBODY: u32 = 65_534;
 
-/// The helper's roles.
 pub(crate) const CALLS: &str = "flood-calls";
 pub(crate) const IMPOSTORS: &str = "flood-impostors";
 pub(crate) const VFORK: &str = "flood-vfork";

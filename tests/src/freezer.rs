@@ -47,7 +47,6 @@ impl Freezer {
         })
     }
 
-    /// All go on.
     pub fn thaw(&self) -> anyhow::Result<()> {
         self.write("freezer.state", "THAWED")
     }

@@ -71,7 +71,6 @@ impl FrozenFs {
         Ok(this)
     }
 
-    /// A file on it.
     pub fn file(&self) -> PathBuf {
         self.mount_point.join("file")
     }

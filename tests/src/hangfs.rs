@@ -113,7 +113,6 @@ impl HangFs {
         self.mount_point.join(fuse::FILE)
     }
 
-    /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }

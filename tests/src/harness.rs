@@ -15,14 +15,12 @@ use crate::wait;
 const LIMIT: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 
-/// One test.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
     /// Its name: what must be true.
     pub name: &'static str,
     /// Without these it is skipped.
     pub needs: &'static [Need],
-    /// The test itself.
     pub run: fn() -> anyhow::Result<()>,
 }
 

@@ -36,7 +36,6 @@ pub const READER: &str = "checkout-api";
 /// A pod's sandbox as the node has it.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// Whose it is.
     pub pod: Pod,
     /// Its ID, which is CNI's container ID too.
     pub id: String,
@@ -44,18 +43,14 @@ pub struct Sandbox {
     pub netns_path: PathBuf,
     /// See `netns_path`.
     pub netns_inode: u64,
-    /// Its address.
     pub address: Ipv4Addr,
-    /// Its pause process.
     pub pause_pid: u32,
 }
 
 /// The container process that does not die.
 #[derive(Clone, Debug)]
 pub struct Stuck {
-    /// Its process ID.
     pub pid: u32,
-    /// Its container.
     pub container_id: String,
     /// Where in the kernel it sleeps (empty if that cannot be read).
     pub wchan: String,
@@ -120,7 +115,6 @@ impl Incident {
         self.pods.path()
     }
 
-    /// The pod network.
     pub fn network(&self) -> &Network {
         &self.network
     }

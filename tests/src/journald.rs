@@ -39,7 +39,6 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A journald of one's own. It can end and start again with the same files.
 #[derive(Debug)]
 pub struct Journald {
-    /// The helper that has it as its child.
     helper: Option<Child>,
     machine_id: String,
     // Dropped last: everything is in it.

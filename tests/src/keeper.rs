@@ -62,7 +62,6 @@ impl Keeper {
         Ok(this)
     }
 
-    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -196,7 +195,6 @@ pub(crate) fn read_without_leader(file: &str) -> anyhow::Result<()> {
 pub struct Private(Child);
 
 impl Private {
-    /// Starts one.
     pub fn start() -> anyhow::Result<Self> {
         let child = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c"])
@@ -210,7 +208,6 @@ impl Private {
         Ok(this)
     }
 
-    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -47,7 +47,6 @@ use settings::Settings;
 pub use account::Account;
 pub use pod::{PodSpec, Running};
 
-/// All that it needs.
 pub const NEEDS: &[Need] = &{
     const OWN: [Need; 3] = [
         Need::Program("openssl", "openssl"),

@@ -43,7 +43,6 @@ pub struct Look {
     pub ended: Ended,
     /// How long it took, with the start of the program.
     pub elapsed: Duration,
-    /// Its process ID.
     pub pid: u32,
 }
 
@@ -85,7 +84,6 @@ pub fn run(line: &mut Command) -> anyhow::Result<Look> {
     start(line)?.end()
 }
 
-/// Starts any command line.
 pub fn start(line: &mut Command) -> anyhow::Result<Looking> {
     let begin = Instant::now();
     let tracer = Tracer::start(line, |_| ())?;
@@ -122,7 +120,6 @@ impl Looking {
 }
 
 impl Look {
-    /// Findings by this rule.
     pub fn findings(&self, rule: &str) -> Vec<&Value> {
         let records = self.ended.records.iter();
         records.filter(|record| is_finding(record, rule)).collect()
@@ -163,7 +160,6 @@ impl Look {
         }
     }
 
-    /// The one explanation.
     pub fn explanation(&self) -> anyhow::Result<&Value> {
         let mut records = self.ended.records.iter();
         records
@@ -179,7 +175,6 @@ impl Look {
             .with_context(|| format!("the first record is no coverage: {}", self.brief()))
     }
 
-    /// The last record.
     pub fn summary(&self) -> anyhow::Result<&Value> {
         let last = self.ended.records.last();
         last.filter(|record| record["type"] == "summary")

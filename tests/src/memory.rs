@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use crate::cgroup::Cgroup;
 use crate::{helper, wait};
 
-/// The helper's role.
 pub(crate) const ROLE: &str = "swell";
 /// What the helper takes at most, should no limit stop it.
 const ENOUGH: usize = 256 << 20;

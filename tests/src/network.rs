@@ -18,7 +18,6 @@ pub enum Network {
 /// The pool of the network without plugins.
 #[derive(Debug)]
 pub struct Plain {
-    /// First three octets.
     net: [u8; 3],
     /// Last octet of the next address.
     next: u8,

@@ -12,11 +12,8 @@ use crate::scratch::pod_uid;
 /// A pod's three names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -59,7 +56,6 @@ impl PodsFile {
         Ok(this)
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -171,7 +171,6 @@ impl PodProcess {
         Ok((this, child))
     }
 
-    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }

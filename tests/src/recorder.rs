@@ -39,9 +39,7 @@ pub struct Recorded {
     pub container_id: String,
     /// `CNI_IFNAME`
     pub ifname: String,
-    /// The plugin.
     pub plugin: String,
-    /// Its exit code.
     pub exit_code: i64,
     /// What it wrote to stdout, with blanks for newlines.
     pub output: String,

@@ -34,13 +34,9 @@ pub const BPF: Capability = (39, "CAP_BPF");
 pub const PERFMON: Capability = (38, "CAP_PERFMON");
 /// Locked memory beyond the limit, before Linux 5.11.
 pub const SYS_RESOURCE: Capability = (24, "CAP_SYS_RESOURCE");
-/// Kernel addresses.
 pub const SYSLOG: Capability = (34, "CAP_SYSLOG");
-/// Other users' processes.
 pub const SYS_PTRACE: Capability = (19, "CAP_SYS_PTRACE");
-/// Entering namespaces.
 pub const SYS_ADMIN: Capability = (21, "CAP_SYS_ADMIN");
-/// Files of others.
 pub const DAC_READ_SEARCH: Capability = (2, "CAP_DAC_READ_SEARCH");
 /// The namespace of a socket.
 pub const NET_ADMIN: Capability = (12, "CAP_NET_ADMIN");
@@ -190,7 +186,6 @@ fn bound(keep: u64) -> io::Result<()> {
 /// What one thread holds: the sets of /proc, in the order of [`SETS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The thread's name.
     pub name: String,
     /// Inheritable, permitted, effective, bounding, ambient.
     pub sets: [u64; 5],

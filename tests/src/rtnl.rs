@@ -22,7 +22,6 @@ use crate::netns::Netns;
 use crate::process::{stack, state};
 use crate::{helper, wait};
 
-/// Its name.
 pub const COMM: &std::ffi::CStr = c"rtnl-holder";
 
 /// Holds the lock, killed, until the volume is released: before it is dropped.
@@ -53,7 +52,6 @@ impl RtnlHolder {
         Ok(this)
     }
 
-    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -34,7 +34,6 @@ pub struct Run {
     pub code: Option<i32>,
     /// Its result, or its error, as JSON.
     pub stdout: String,
-    /// Free text.
     pub stderr: String,
 }
 

@@ -77,7 +77,6 @@ impl Scratch {
         Ok(Self { path })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -51,7 +51,6 @@ impl Folder {
         self.scratch.path()
     }
 
-    /// The folder of plugins.
     pub fn plugins(&self) -> &Path {
         &self.plugins
     }

@@ -27,10 +27,8 @@ use crate::cri::message::{
     StatusRequest,
 };
 
-/// How it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should.
     #[default]
     Well,
     /// It takes calls and never answers.
@@ -44,19 +42,14 @@ pub enum Mood {
 /// A sandbox as it is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// The pod's name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its UID.
     pub uid: String,
     /// `SANDBOX_READY`
     pub ready: bool,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// Path of its network namespace.
     pub netns: Option<String>,
-    /// It is on the host's network.
     pub host_network: bool,
     /// How long ago it was made.
     pub age: Duration,
@@ -83,7 +76,6 @@ fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
 }
 
 impl ScriptedCri {
-    /// Listens there.
     pub fn start(socket: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(socket.parent().context("a socket in no folder")?)?;
         let listener = UnixListener::bind(socket).context("the runtime's socket")?;
@@ -128,7 +120,6 @@ impl ScriptedCri {
         lock(&self.script).sandboxes.insert(id.to_owned(), sandbox);
     }
 
-    /// Takes one away.
     pub fn remove(&self, id: &str) {
         lock(&self.script).sandboxes.remove(id);
     }

@@ -32,7 +32,6 @@ impl SmallDisk {
         Ok(this)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -53,7 +52,6 @@ impl SmallDisk {
         }
     }
 
-    /// Gives it back.
     pub fn free(&self) -> anyhow::Result<()> {
         fs::remove_file(self.filler()).context("free the disk")
     }

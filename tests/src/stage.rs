@@ -112,7 +112,6 @@ impl Need {
     }
 }
 
-/// Where a program is.
 pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -16,7 +16,6 @@ use anyhow::Context as _;
 use crate::frozen::FrozenFs;
 use crate::{helper, process, syscall, wait};
 
-/// The helper's role.
 pub(crate) const ROLE: &str = "writers";
 /// Between two writes of one task.
 const BETWEEN: Duration = Duration::from_millis(50);
@@ -61,7 +60,6 @@ impl Stuck {
         Ok(this)
     }
 
-    /// The tasks.
     pub fn pids(&self) -> &[u32] {
         &self.pids
     }
@@ -81,7 +79,6 @@ impl Stuck {
         self.disk.freeze()
     }
 
-    /// All go on.
     pub fn thaw(&mut self) -> anyhow::Result<()> {
         self.disk.thaw()
     }

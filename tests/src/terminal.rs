@@ -40,7 +40,6 @@ pub struct Shown {
     pub screen: String,
     /// What went into a pipe instead.
     pub piped: String,
-    /// How it ended.
     pub status: ExitStatus,
 }
 
@@ -50,7 +49,6 @@ pub struct Shown {
 pub enum Out {
     /// To the terminal as well.
     Terminal,
-    /// To another program.
     Pipe,
     /// Nowhere that anybody looks.
     Null,
@@ -166,7 +164,6 @@ impl Shown {
     }
 }
 
-/// Text without colours.
 pub fn plain(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -24,7 +24,6 @@ use bbolt::Bbolt;
 
 /// The file, on the node.
 pub const STORE: &str = "/var/lib/cni/terway/ResRelation.db";
-/// Its bucket.
 const BUCKET: &str = "relation";
 
 /// The plugin, and the pool that it takes addresses from.
@@ -40,12 +39,10 @@ impl Plugin {
         Ok(Self { folder })
     }
 
-    /// The folder with the plugin in it.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// The CNI configuration.
     pub fn network() -> Value {
         json!({
             "cniVersion": "0.4.0",
@@ -61,7 +58,6 @@ impl Plugin {
     }
 }
 
-/// The daemon's store.
 #[derive(Debug)]
 pub struct Store {
     file: Bbolt,

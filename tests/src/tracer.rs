@@ -36,20 +36,16 @@ pub struct Tracer {
     readers: Vec<JoinHandle<()>>,
 }
 
-/// A tracer that has ended.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// The signal, if one ended it.
     pub signal: Option<i32>,
-    /// All records.
     pub records: Vec<Value>,
     /// Lines on stdout that are not records.
     pub text: Vec<String>,
     /// Lines on stdout, records too, that hold a control character.
     pub unsafe_lines: Vec<String>,
-    /// All of stderr.
     pub stderr: String,
 }
 
@@ -154,7 +150,6 @@ impl Tracer {
         })
     }
 
-    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -258,7 +253,6 @@ impl Tracer {
         self.wait_for_end(SOON)
     }
 
-    /// Waits for the end.
     pub fn wait_for_end(mut self, limit: Duration) -> anyhow::Result<Ended> {
         let child = &mut self.child;
         let status: ExitStatus = wait::until("the tracer to end", limit, || {

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde_json::Value;
 
-/// The repository.
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)

@@ -288,7 +288,6 @@ fn same(one: &Files, other: &Files) -> anyhow::Result<()> {
     )
 }
 
-/// In hexadecimal digits.
 fn sha256(content: &[u8]) -> String {
     hex(&Sha256::digest(content))
 }

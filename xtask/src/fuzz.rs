@@ -165,7 +165,6 @@ struct Place {
     seeds: PathBuf,
     /// What was found to lead somewhere else.
     corpus: PathBuf,
-    /// What does harm.
     found: PathBuf,
 }
 

@@ -7,7 +7,6 @@ fn say(state: &str, item: &str, detail: &str) {
     println!("setup: {state:<11} {item:<11} {detail}");
 }
 
-/// An item is there.
 pub(crate) fn ok(item: &str, detail: &str) {
     say("ok", item, detail);
 }

@@ -11,7 +11,6 @@ use crate::{
     setup,
 };
 
-/// How long.
 #[derive(Debug, Args)]
 pub(crate) struct Siege {
     /// How long it lasts

@@ -39,7 +39,6 @@ fn parse(version: &str) -> Option<(String, String, u32)> {
 }
 
 impl Toolchain {
-    /// Asks rustc.
     pub(crate) fn current() -> anyhow::Result<Self> {
         let version = rustc(&["-vV"])?;
         let (release, commit, llvm_major) =

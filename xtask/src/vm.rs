@@ -227,7 +227,6 @@ struct Guests<'a> {
     reports: Reports,
     /// What is to be said again at the end.
     remarks: &'a mut Vec<String>,
-    /// How many came.
     verdicts: usize,
 }
 

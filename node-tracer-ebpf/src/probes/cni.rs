@@ -76,7 +76,6 @@ const GO_ON: i64 = 0;
 struct Search {
     /// The next string's address.
     cursor: u64,
-    /// The environment's end.
     end: u64,
     /// Bytes kept so far.
     kept: u32,
@@ -88,7 +87,6 @@ struct Search {
     truncated: u32,
     /// 1: the environment could not be read.
     unreadable: u32,
-    /// Zero.
     pad: u32,
 }
 

@@ -30,7 +30,6 @@ const GIB: u64 = 1 << 30;
 /// Places that are tried at each task: few enough to be unrolled.
 const PLACES: u32 = 16;
 
-/// What was found.
 pub(super) struct Taken {
     /// One of [`pipe`].
     pub(super) state: u32,

@@ -15,9 +15,7 @@ use node_tracer::testing;
 
 /// One thing that is read.
 struct Target {
-    /// Its name.
     name: &'static str,
-    /// Reads it.
     run: fn(&[u8]),
 }
 

@@ -27,7 +27,6 @@ pub(super) struct Answers {
 }
 
 impl Default for Answers {
-    /// Asking failed inside.
     fn default() -> Self {
         Self {
             events: Vec::new(),
@@ -319,7 +318,6 @@ pub(super) fn of_cni(source: &str, events: &[Event]) -> CoverageItem {
     }
 }
 
-/// Files do not answer.
 pub(super) fn files_failed(source: &str, error: &NoAnswer, looked: &mut Looked) {
     let what = match source {
         "networks" => "the CNI configuration",
@@ -342,7 +340,6 @@ pub(super) fn files_failed(source: &str, error: &NoAnswer, looked: &mut Looked) 
     });
 }
 
-/// The pods' item.
 pub(super) fn of_pods(
     pods: &Pods,
     listing: Option<&Listing>,

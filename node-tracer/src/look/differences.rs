@@ -11,7 +11,6 @@ use event::{Address, Event, Netns, Pod, Task, What, clock::Timestamp};
 /// be read this time is not gone.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    /// By inode.
     netns: BTreeMap<u32, Netns>,
     addresses: HashMap<u32, HashSet<Address>>,
     blocked: HashMap<(u32, Option<u64>), (Task, Timestamp)>,

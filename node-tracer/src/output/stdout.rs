@@ -31,7 +31,6 @@ const PAGE: usize = 4096;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Stdout {
     file: File,

@@ -15,10 +15,8 @@ const LONGEST: usize = 8 << 10;
 const MESSAGES: usize = 32 << 20;
 /// and all other texts.
 const OTHERS: usize = 4 << 20;
-/// What is called a message.
 const CALLED: [&[u8]; 4] = [b"message", b"msg", b"details", b"error"];
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct LongTexts {
     /// What is left of [`MESSAGES`].

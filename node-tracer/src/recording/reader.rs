@@ -37,11 +37,9 @@ pub(crate) enum ReadError {
     /// The disk, the pipe.
     #[error("cannot read the recording {name} after line {line}")]
     Read {
-        /// Which.
         name: String,
         /// The last line that was read.
         line: u64,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -52,19 +50,16 @@ pub(crate) enum ReadError {
          and logs of the kubelet, container runtimes, CNI plugins and the kernel"
     )]
     Foreign {
-        /// Which.
         name: String,
         /// What it is instead.
         found: &'static str,
     },
-    /// Of another version.
     #[error(
         "{name} is a recording in the form {schema:?}, and this version reads {SCHEMA}: replay it \
          with the node-tracer that has written it{}",
         version.as_ref().map(|version| format!(" ({version:?})")).unwrap_or_default()
     )]
     Schema {
-        /// Which.
         name: String,
         /// What it says of itself.
         schema: String,
@@ -74,22 +69,18 @@ pub(crate) enum ReadError {
     /// Its first line lacks something.
     #[error("{name}: its first line does not say what was recorded")]
     Header {
-        /// Which.
         name: String,
-        /// What is missing.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// One line.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at a time, and nearly all are events"
 )]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line {
-    /// What happened.
     Event(Event),
     /// What is no event.
     Note(Note),
@@ -99,7 +90,6 @@ pub(crate) enum Line {
     Damaged {
         /// Its number, from 1.
         line: u64,
-        /// Why.
         why: String,
     },
     /// The last line, which was never written to its end.
@@ -142,7 +132,6 @@ impl<R: BufRead> Recording<R> {
         })
     }
 
-    /// What was recorded.
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }
@@ -341,16 +330,12 @@ struct Lines<R> {
     number: u64,
 }
 
-/// How a line ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnd {
-    /// As it should.
     Newline,
-    /// With the file.
     File,
     /// It was longer than allowed; what is in the buffer is its beginning.
     TooLong,
-    /// There is none.
     Nothing,
 }
 

@@ -80,7 +80,6 @@ fn older(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whole lines.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
@@ -96,7 +95,6 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to write, or never will be again.
     more: Condvar,
-    /// Something was written.
     less: Condvar,
 }
 
@@ -266,7 +264,6 @@ fn identity(of: &Metadata) -> Identity {
     (of.dev(), of.ino())
 }
 
-/// Which file is there, if any.
 fn identity_at(path: &Path) -> io::Result<Option<Identity>> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(identity(&found))),

@@ -140,7 +140,6 @@ impl<'a> Apply<'a> {
         (self.tell)(&outcome)
     }
 
-    /// Opens all stores.
     fn open(&self) -> anyhow::Result<BTreeMap<PathBuf, Job<'a>>> {
         let mut jobs = BTreeMap::new();
         for release in &self.plan.releases {
@@ -257,7 +256,6 @@ impl<'a> Apply<'a> {
         Ok(backup)
     }
 
-    /// Does one store.
     fn store(&mut self, job: Job<'a>, backup: &mut Backup) -> anyhow::Result<()> {
         let lock = match hands::lock(self.hands, &job.hand)? {
             Ok(lock) => lock,
@@ -358,7 +356,6 @@ impl<'a> Apply<'a> {
 /// A file as it was read.
 type Found = Result<Option<Exact>, String>;
 
-/// What became of one.
 type Done<'a> = (&'a Release, Became, Option<String>);
 
 /// A time as a folder's name: `20261122T031510.123456Z`.

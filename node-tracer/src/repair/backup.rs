@@ -40,7 +40,6 @@ use event::repair::plan::{Release, RootFolder, bytes};
 use event::{clock::Timestamp, record::SCHEMA};
 use node::hostlocal::{file_name, hand::Exact};
 
-/// The manifest's name.
 const MANIFEST: &str = "manifest.jsonl";
 /// Folders that a backup may be in.
 const MAX_DEPTH: usize = 256;
@@ -53,11 +52,8 @@ pub(crate) enum BackupError {
     /// The system does not do it.
     #[error("cannot {what} {}", path.display())]
     Io {
-        /// What was tried.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -68,31 +64,19 @@ pub(crate) enum BackupError {
         path.display(),
         store.display()
     )]
-    InStore {
-        /// The folder.
-        path: PathBuf,
-        /// The store.
-        store: PathBuf,
-    },
+    InStore { path: PathBuf, store: PathBuf },
     /// Others can change it, or could have.
     #[error(
         "{} {why}: a backup is root's, and is kept where nobody else can write",
         path.display()
     )]
     Untrusted {
-        /// The folder.
         path: PathBuf,
         /// What is wrong with it, or with its manifest.
         why: &'static str,
     },
-    /// It is none.
     #[error("{} is no backup of node-tracer repair: {why}", path.display())]
-    NoBackup {
-        /// The folder.
-        path: PathBuf,
-        /// Why not.
-        why: String,
-    },
+    NoBackup { path: PathBuf, why: String },
 }
 
 /// A line of the manifest.
@@ -105,19 +89,14 @@ pub(crate) enum Line {
     Saved(Saved),
     /// It is going to be removed.
     Releasing {
-        /// The file.
         path: PathBuf,
     },
-    /// It is removed.
     Released {
-        /// The file.
         path: PathBuf,
     },
     /// It was left alone.
     Kept {
-        /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
 }
@@ -131,26 +110,19 @@ pub(crate) struct Header {
     pub(crate) version: u32,
     /// When it was begun.
     pub(crate) time: Timestamp,
-    /// The node.
     pub(crate) node: String,
-    /// The boot.
     pub(crate) boot_id: String,
-    /// The root.
     pub(crate) root: RootFolder,
 }
 
 /// A reservation as it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    /// The folder.
     pub(crate) store: PathBuf,
     /// The file in it.
     pub(crate) path: PathBuf,
-    /// Its address.
     pub(crate) address: IpAddr,
-    /// For whom.
     pub(crate) container_id: String,
-    /// For which interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ifname: Option<String>,
     /// All of it, base64.
@@ -158,11 +130,8 @@ pub(crate) struct Saved {
     pub(crate) content: Vec<u8>,
     /// When it was written.
     pub(crate) modified: Timestamp,
-    /// Permission bits.
     pub(crate) mode: u32,
-    /// Owner.
     pub(crate) uid: u32,
-    /// Group.
     pub(crate) gid: u32,
 }
 
@@ -265,7 +234,6 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Where it is.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }

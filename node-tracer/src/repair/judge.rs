@@ -31,11 +31,9 @@ use node::{
 pub(crate) struct LookContent<'v, 'a> {
     /// The model of it, at the time of it.
     pub(crate) view: &'v View<'a>,
-    /// When it began.
     pub(crate) at: Timestamp,
     /// The least age of what is released.
     pub(crate) grace: Duration,
-    /// Plugins that ran.
     pub(crate) plugins: &'v Running,
     /// Containers that have a cgroup of any kind.
     pub(crate) cgroups: &'v BTreeSet<String>,
@@ -46,11 +44,9 @@ pub(crate) struct LookContent<'v, 'a> {
 /// A reservation that this look would release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Free {
-    /// Its store.
     pub(crate) store: PathBuf,
     /// The network, by the CNI configuration.
     pub(crate) network: Option<String>,
-    /// The reservation.
     pub(crate) reservation: Reservation,
 }
 
@@ -59,7 +55,6 @@ pub(crate) struct Free {
 pub(crate) struct Verdicts {
     /// What may be released.
     pub(crate) free: BTreeMap<PathBuf, Free>,
-    /// What may not.
     pub(crate) withheld: BTreeMap<PathBuf, Withheld>,
 }
 
@@ -75,7 +70,6 @@ impl Verdicts {
     }
 }
 
-/// Judges all of them.
 pub(crate) fn judge(seen: LookContent<'_, '_>) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let model = seen.view.model;

@@ -34,16 +34,13 @@ pub(crate) enum Refusal {
     /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// Others could have written it.
     #[error("{} {why}: make the plan anew, as root and where nobody else can write", path.display())]
     Untrusted {
-        /// Which.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
@@ -54,33 +51,19 @@ pub(crate) enum Refusal {
          writes, or prints with -o json",
         path.display()
     )]
-    NoPlan {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        why: String,
-    },
+    NoPlan { path: PathBuf, why: String },
     /// It was written by another version.
     #[error(
         "the plan is of version {found}, and this program carries out version {VERSION}: make the \
          plan with the program that is to carry it out"
     )]
-    Version {
-        /// The plan's.
-        found: u64,
-    },
+    Version { found: u64 },
     /// No look at a node can have brought it.
     #[error("the plan has been changed in a way that no look at a node gives: {0}; make it anew")]
     Impossible(String),
     /// It is another node's.
     #[error("the plan is of node {planned}, and this is {this}: carry it out there")]
-    OtherNode {
-        /// The plan's.
-        planned: String,
-        /// This one.
-        this: String,
-    },
-    /// The node was started again.
+    OtherNode { planned: String, this: String },
     #[error(
         "the node was started again since the plan was made, and nothing that was seen then is \
          so now: make the plan anew"
@@ -92,7 +75,6 @@ pub(crate) enum Refusal {
         this.display()
     )]
     OtherRoot {
-        /// The plan's.
         planned: String,
         /// The one that was given.
         this: PathBuf,
@@ -104,7 +86,6 @@ pub(crate) enum Refusal {
         rounded(*valid_for)
     )]
     Expired {
-        /// Its age.
         age: Duration,
         /// How old it may be.
         valid_for: Duration,
@@ -113,12 +94,7 @@ pub(crate) enum Refusal {
     #[error(
         "the plan is from the future ({made}, and it is {now}): the clock was set; make it anew"
     )]
-    Future {
-        /// When it was made.
-        made: Timestamp,
-        /// Now.
-        now: Timestamp,
-    },
+    Future { made: Timestamp, now: Timestamp },
     /// It cannot be written.
     #[error(
         "stores of reservations belong to root, and only root may change them: run it with sudo \

@@ -53,7 +53,6 @@ const CRI_PATIENCE_LOCKED: Duration = Duration::from_secs(4);
 pub(crate) enum Depth {
     /// Twice in a moment, with findings that such a look confirms.
     Whole,
-    /// Once.
     Once,
     /// Once, and quickly: host-local's lock is held, and pods wait for it.
     Locked,
@@ -61,7 +60,6 @@ pub(crate) enum Depth {
 
 /// What a look has brought.
 pub(crate) struct Observation {
-    /// When it began.
     pub(crate) at: Timestamp,
     /// What was looked at, and what was not to be had.
     pub(crate) items: Vec<CoverageItem>,

@@ -7,7 +7,6 @@ use event::repair::plan::{Plan, Release, RootFolder, VERSION};
 use event::{Reservation, ReservationHolder, clock::Timestamp};
 use node::hostlocal::hand::Exact;
 
-/// A container's ID.
 pub(crate) const ID: &str = "5b3c0d7de2f1a4968870b6c5d4e3f2a1908172635445362718293a4b5c6d7e8f";
 
 /// A time of the tests, s.
@@ -15,7 +14,6 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_parts(1_800_000_000 + seconds, 0)
 }
 
-/// A release of this address.
 pub(crate) fn release(address: &str) -> Release {
     let store = PathBuf::from("/var/lib/cni/networks/pods");
     let content = format!("{ID}\r\neth0").into_bytes();

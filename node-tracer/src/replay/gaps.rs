@@ -11,7 +11,6 @@ const KINDS: usize = 16;
 /// The longest name among them.
 const MAX_KIND: usize = 64;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     /// Lines that cannot be understood.
@@ -22,7 +21,6 @@ pub(super) struct Gaps {
     unknown: BTreeMap<String, u64>,
     /// The same of kinds beyond those.
     others: u64,
-    /// How it ends, if not with its end.
     end: Option<String>,
     /// What is before its beginning.
     begin: Option<String>,

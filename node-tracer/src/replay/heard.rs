@@ -59,7 +59,6 @@ impl Heard {
         (this, count)
     }
 
-    /// Of each node.
     fn in_order(&mut self, record: &Record<'_>, text: &str) {
         if matches!(record.body, Body::Event(_) | Body::Finding { .. }) {
             let last = self.last.insert(record.node.to_owned(), record.time);

@@ -66,7 +66,6 @@ fn needles() -> Vec<&'static str> {
 /// What logs do not say of themselves.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    /// Of their dates.
     pub(super) options: LogOptions,
     /// The name of a host that no line names.
     pub(super) node_name: Option<String>,

@@ -27,7 +27,6 @@ const MAX_JUDGED: u64 = 2_000_000;
 /// After that so many ticks are passed over at a time, at most.
 const MOST_PASSED_OVER: u64 = 4_096;
 
-/// See the module's documentation.
 pub(super) struct Run {
     header: Header,
     name: String,
@@ -80,14 +79,11 @@ impl Judging {
 
 /// When findings are told.
 enum Telling {
-    /// As they come.
     Stream(Box<Engine>),
-    /// At the end.
     Looks(Box<Looks>),
 }
 
 impl Run {
-    /// From its beginning.
     pub(super) fn new(header: Header, name: &str, sinks: Vec<Box<dyn Sink>>) -> Self {
         let settings = header.settings();
         let mut gaps = Gaps::default();
@@ -119,7 +115,6 @@ impl Run {
         self.ended.is_none() && self.header.goes_on_in(header)
     }
 
-    /// From here on it is the next part.
     pub(super) fn next_part(&mut self) {
         self.header.part += 1;
     }

@@ -81,7 +81,6 @@ fn seen() -> Vec<CoverageItem> {
     }]
 }
 
-/// A whole trace.
 fn trace() -> Vec<String> {
     let mut lines = vec![header("trace"), line(&Note::Coverage { signals: seen() })];
     lines.extend(ticked().iter().map(line));

@@ -16,7 +16,6 @@ pub(super) struct Others {
     silent: BTreeSet<StoreKind>,
 }
 
-/// One of them.
 #[derive(Debug)]
 struct StoreContent {
     kind: StoreKind,
@@ -32,7 +31,6 @@ struct StoreContent {
 pub(super) struct Occupant<'a> {
     /// Those that could be read.
     pub(super) stores: Vec<PathBuf>,
-    /// Who has it.
     pub(super) holder: Option<&'a ReservationHolder>,
     /// One that could not be read may have it.
     pub(super) unknown: bool,

@@ -67,7 +67,6 @@ struct Host {
     pid: u32,
 }
 
-/// See the module's documentation.
 pub(super) struct Effects {
     known: Attachments,
     schedule: Schedule,
@@ -388,7 +387,6 @@ impl Effects {
         }
     }
 
-    /// Tells what was found.
     fn tell(&mut self, due: Due, found: Found, now: Instant, out: &mut Vec<Event>) {
         let time = found.at;
         let host = self.host.map(|host| host.inode);

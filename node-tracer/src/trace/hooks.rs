@@ -21,7 +21,6 @@ const SOURCE: &str = "kprobes";
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
 pub(super) struct Hooks {
     switch: PathBuf,
     /// Signals that rest on kprobes.

@@ -18,7 +18,6 @@ pub(super) struct Lock {
 /// Why the lock cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LockError {
-    /// Another one runs.
     #[error(
         "another node-tracer trace already runs on this node ({holder}); stop it, or read what it \
          says (journalctl -t node-tracer -f, if it writes to journald)"
@@ -30,9 +29,7 @@ pub(super) enum LockError {
     /// The file cannot be locked.
     #[error("cannot lock {}", path.display())]
     Lock {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -32,7 +32,6 @@ pub(super) fn keep_little() {
 #[derive(Debug)]
 pub(super) struct Memory {
     given: Instant,
-    /// Events since then.
     events: usize,
     /// When the last of them came.
     last: Instant,

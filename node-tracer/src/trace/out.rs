@@ -34,7 +34,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long it waits for the recording's disk.
 const DISK: Duration = Duration::from_secs(2);
 
-/// See the module's documentation.
 pub(super) struct Out<'a> {
     node: &'a Node,
     engine: Engine,

@@ -39,7 +39,6 @@ pub(super) fn find_credentials(
 /// on, however much it says.
 const AT_ONCE: usize = 64;
 
-/// See the module's documentation.
 pub(super) struct PodsSource {
     from: From,
     known: Vec<Pod>,
@@ -95,7 +94,6 @@ impl PodsSource {
         }
     }
 
-    /// Its name, if there is one.
     pub(super) fn name(&self) -> Option<String> {
         match &self.from {
             From::Nowhere => None,

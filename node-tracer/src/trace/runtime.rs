@@ -10,12 +10,10 @@ use node::{
     procfs::Procfs,
 };
 
-/// Pause between questions.
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
 pub(super) struct Runtime {
     watcher: Option<Watcher>,
     /// Where it is asked first.

@@ -105,7 +105,6 @@ impl<N: Node> RealIncident<N> {
         })
     }
 
-    /// The node.
     pub fn node(&self) -> &N {
         &self.node
     }

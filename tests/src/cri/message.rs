@@ -4,16 +4,12 @@
 
 use std::collections::HashMap;
 
-/// Names a sandbox.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxMetadata {
-    /// The pod's name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The pod's UID.
     #[prost(string, tag = "2")]
     pub uid: String,
-    /// The pod's namespace.
     #[prost(string, tag = "3")]
     pub namespace: String,
     /// How many sandboxes the pod had before.
@@ -84,7 +80,6 @@ pub(crate) struct StatusRequest {
     pub(crate) verbose: bool,
 }
 
-/// A sandbox's addresses.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Network {
     #[prost(string, tag = "1")]
@@ -93,7 +88,6 @@ pub(crate) struct Network {
     pub(crate) additional_ips: Vec<PodIp>,
 }
 
-/// One more address.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PodIp {
     #[prost(string, tag = "1")]
@@ -123,10 +117,8 @@ pub(crate) struct PodSandboxStatusResponse {
 /// A line of the list of sandboxes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandbox {
-    /// Its ID.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Whose it is.
     #[prost(message, optional, tag = "2")]
     pub metadata: Option<PodSandboxMetadata>,
     /// 0: ready; 1: not ready.

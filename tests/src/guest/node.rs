@@ -49,7 +49,6 @@ const PACKAGE: &str = "/var/lib/nt/node-tracer.deb";
 const PODS: &str = "/var/lib/nt/pods.json";
 /// What the service tells as JSON.
 const TRACE: &str = "/var/lib/nt/trace.jsonl";
-/// Where it records.
 const RECORDINGS: &str = "/var/lib/node-tracer";
 /// In the configuration of the pod network, and nowhere else.
 const SECRET: &str = "token-that-nobody-may-see";

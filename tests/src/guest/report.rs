@@ -98,7 +98,6 @@ impl Host {
         self.say(&json!({ "kind": "note", "title": title, "text": end_of(text) }));
     }
 
-    /// Something for people.
     pub(super) fn text(&mut self, text: &str) {
         self.say(&json!({ "kind": "text", "text": end_of(text) }));
     }

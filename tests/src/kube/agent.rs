@@ -23,11 +23,8 @@ const OUTPUT: &str = "/run/agent";
 /// What a run of the tracer in a pod said.
 #[derive(Debug)]
 pub struct Said {
-    /// Its exit code.
     pub code: Option<i64>,
-    /// Its records.
     pub records: Vec<Value>,
-    /// All of stderr.
     pub stderr: String,
 }
 

@@ -66,7 +66,6 @@ impl Authority {
         self.file("ca.crt")
     }
 
-    /// One of its files.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

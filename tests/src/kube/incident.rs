@@ -31,7 +31,6 @@ const VOLUME: &str = "/hang";
 /// What does not die.
 #[derive(Clone, Debug)]
 pub struct Stuck {
-    /// Its process ID.
     pub pid: u32,
     /// Where in the kernel it sleeps.
     pub wchan: String,

@@ -59,7 +59,6 @@ impl Part {
         Ok(Self { child, name, log })
     }
 
-    /// Its process ID.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }

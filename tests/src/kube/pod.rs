@@ -18,10 +18,8 @@ const CONTAINER: &str = "app";
 /// Time for kubelet to do something, with a machine that does much else.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a pod is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct PodSpec<'a> {
-    /// Its name.
     pub name: &'a str,
     /// The program of its container, of the box image.
     pub argv: &'a [&'a str],
@@ -34,11 +32,9 @@ pub struct PodSpec<'a> {
 /// A pod that runs.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its names.
     pub pod: Pod,
     /// Its sandbox, as the runtime has it.
     pub sandbox: Sandbox,
-    /// Its container.
     pub container_id: String,
     /// The process of its container.
     pub pid: u32,
@@ -83,7 +79,6 @@ impl PodSpec<'_> {
 }
 
 impl Kube {
-    /// Creates a pod.
     pub fn create_pod(&self, spec: &PodSpec<'_>) -> anyhow::Result<Pod> {
         self.create_object(NAMESPACE, &spec.object(self.name()))
     }

@@ -89,7 +89,6 @@ pub fn apply(kube: &Kube, manifest: &str) -> anyhow::Result<Vec<(&'static str, V
     Ok(made)
 }
 
-/// A pod's one container.
 fn container(pod: &mut Value) -> &mut Value {
     &mut pod["spec"]["containers"][0]
 }

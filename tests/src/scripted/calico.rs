@@ -29,9 +29,7 @@ pub struct Calico {
 /// An endpoint as the plugin keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whose it is.
     pub container_id: String,
-    /// Its address.
     pub address: Ipv4Addr,
     /// The host's end of its cable.
     pub device: String,
@@ -50,7 +48,6 @@ impl Calico {
         &self.folder
     }
 
-    /// The CNI configuration.
     pub fn network() -> Value {
         json!({
             "cniVersion": "0.4.0",

@@ -27,7 +27,6 @@ const VERSION: u32 = 2;
 /// bbolt never splits a leaf of so few keys.
 const MAX_KEYS: usize = 4;
 
-/// An open file.
 #[derive(Debug)]
 pub struct Bbolt {
     file: File,

@@ -119,7 +119,6 @@ impl Stage {
         Ok((old, new))
     }
 
-    /// Devices in a sandbox.
     fn devices(sandbox: &Sandbox) -> anyhow::Result<String> {
         let path = format!("/proc/{}/net/dev", sandbox.pid);
         std::fs::read_to_string(&path).context(path)

@@ -227,7 +227,6 @@ fn failing() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An executable script.
 fn script(path: &Path, commands: &str) -> anyhow::Result<()> {
     fs::write(path, format!("#!/bin/sh\n{commands}\n"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;

@@ -45,7 +45,6 @@ const WRITE: &str = "while read -r _ _ _ _ at _; do case $at in /host|/host/*) \
     [ -d $at ] && touch $at/nt-sealed 2>/dev/null && rm $at/nt-sealed && echo $at ;; \
     esac; done < /proc/self/mountinfo; echo end";
 
-/// The tracer's pod.
 struct Deployed<'a> {
     incident: &'a RealIncident,
     sandbox: Sandbox,

@@ -90,7 +90,6 @@ pub(crate) const TESTS: &[Test] = &[
 /// The grace of the tests: the rule is the same with any.
 const GRACE: Duration = Duration::from_millis(1_500);
 
-/// The pod network.
 const SUBNET: &str = "198.19.64.0/21";
 
 /// A node with a runtime by script.
@@ -248,7 +247,6 @@ fn withheld<'a>(plan: &'a Value, of: &Reserved) -> anyhow::Result<&'a str> {
         .with_context(|| format!("{address} is not withheld: {plan:#}"))
 }
 
-/// The totals.
 fn summary(look: &Look) -> anyhow::Result<&Value> {
     let last = look.ended.records.last();
     last.filter(|record| record["type"] == "repair-summary")

@@ -94,7 +94,6 @@ pub(crate) const TESTS: &[Test] = &[
 /// Of so many wrong things a row is told.
 const MOST: usize = 6;
 
-/// How rows went.
 #[derive(Default)]
 struct Table {
     text: String,

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 /// Whether a budget is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is.
     Met,
-    /// It is not.
     Missed,
     /// There is no limit; the number is there to be known.
     NoLimit,
@@ -19,7 +17,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Of a condition.
     pub(crate) fn of(met: bool) -> Self {
         match met {
             true => Self::Met,
@@ -40,7 +37,6 @@ impl Verdict {
 /// One line of that table.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    /// What is measured.
     pub(crate) what: String,
     /// What it may be; empty if there is no limit.
     pub(crate) limit: String,
@@ -74,7 +70,6 @@ impl Budget {
         ]
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "what": self.what, "limit": self.limit, "measured": self.measured,

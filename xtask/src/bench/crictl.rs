@@ -34,7 +34,6 @@ pub(crate) fn act_if_called() {
     }
 }
 
-/// The endpoint of a socket.
 pub(crate) fn endpoint(socket: &Path) -> String {
     format!("{SCHEME}{}", socket.display())
 }

@@ -53,7 +53,6 @@ impl Who {
     }
 }
 
-/// What one program did in one round.
 #[derive(Clone, Debug)]
 struct RoundOfProgram {
     work: Work,

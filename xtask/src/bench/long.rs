@@ -216,7 +216,6 @@ fn stalls(stop: &Stop) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// What was done.
 #[derive(Debug, Default)]
 struct Made {
     namespaces: usize,

@@ -19,7 +19,6 @@ pub(crate) struct Machine {
     cores: usize,
     processor: String,
     kernel: String,
-    /// GiB.
     memory: f64,
     /// Load average of the last minute.
     load: f64,
@@ -82,7 +81,6 @@ impl Machine {
         })
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "cores": self.cores, "processor": self.processor, "kernel": self.kernel,

@@ -19,7 +19,6 @@ pub(crate) struct Run {
     pub(crate) memory: u64,
     /// Exit code; none after a signal.
     pub(crate) code: Option<i32>,
-    /// What it printed.
     pub(crate) stdout: String,
     /// What it complained about.
     pub(crate) stderr: String,
@@ -124,7 +123,6 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Sums them up.
     pub(crate) fn of(mut runs: Vec<Run>) -> anyhow::Result<Self> {
         anyhow::ensure!(!runs.is_empty(), "nothing was run");
         runs.sort_by_key(|run| run.wall);

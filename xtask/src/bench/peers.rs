@@ -10,7 +10,6 @@ use node_tracer_tests::wait;
 use super::say;
 use super::watcher::Watcher;
 
-/// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// A bpftrace script: how long tasks sleep in state D.
@@ -19,7 +18,6 @@ pub(crate) enum Peer {
     OffCpu,
     /// A bpftrace script: programs that are executed.
     Execs,
-    /// libbpf-tools' execsnoop.
     ExecSnoop,
     /// A bpftrace script: network namespaces that are made, by unshare.
     Namespaces,
@@ -67,7 +65,6 @@ impl Peer {
         }
     }
 
-    /// Starts it.
     pub(crate) fn start(self) -> anyhow::Result<Watcher> {
         // bpftrace says how many probes it attaches; the others wait for the end.
         let speaks = !matches!(self, Self::OffCpu | Self::ExecSnoop);

@@ -52,7 +52,6 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Since then.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             time: self.time.saturating_sub(before.time),
@@ -75,7 +74,6 @@ pub(crate) struct Program {
     pub(crate) name: String,
     /// The tracepoint that it is attached to, if it is by a link.
     pub(crate) tracepoint: Option<String>,
-    /// What it did.
     pub(crate) runs: Runs,
 }
 
@@ -170,7 +168,6 @@ pub(crate) struct Empty {
 pub(crate) const EMPTY: &str = "bench_empty";
 
 impl Empty {
-    /// Attaches one.
     pub(crate) fn attach(tracepoint: &str) -> anyhow::Result<Self> {
         let mut loaded = Ebpf::load(&object_file()?).context("load an empty program")?;
         let program = loaded.program_mut(EMPTY).context(EMPTY)?;

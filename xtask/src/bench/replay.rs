@@ -20,7 +20,6 @@ use super::budget::{Budget, Verdict};
 use super::measure::{self, Run, Series};
 use super::{Setting, say};
 
-/// All that it needs.
 pub(super) const NEEDS: &[Need] = &[Need::Program("grep", "grep"), Need::Program("zcat", "gzip")];
 
 /// MB (10^6 bytes) of an uncompressed log in a second on a CPU, at least.

@@ -33,7 +33,6 @@ impl Sample {
         self.quantile(0.5)
     }
 
-    /// The largest.
     pub(crate) fn max(&self) -> f64 {
         self.quantile(1.0)
     }

@@ -25,7 +25,6 @@ const LIMIT: f64 = 2.0;
 /// After a watcher has come or gone, and namespaces are let go.
 const CALM: Duration = Duration::from_millis(300);
 
-/// Who looks on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Nobody,

@@ -98,7 +98,6 @@ impl Watcher {
         Ok(this)
     }
 
-    /// Its process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -10,7 +10,6 @@ use node_tracer_tests::wait;
 
 use super::Setting;
 
-/// All that any of it needs.
 pub(crate) const NEEDS: &[Need] = &[
     Need::Root,
     Need::Program("perf", "linux-perf"),

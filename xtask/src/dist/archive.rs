@@ -11,7 +11,6 @@ use tar::{Builder, EntryType, Header};
 
 /// Of programs, and of folders.
 pub(super) const PROGRAM: u32 = 0o755;
-/// Of everything else.
 pub(super) const FILE: u32 = 0o644;
 
 /// Files with their modes, by their path in the archive.

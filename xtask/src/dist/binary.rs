@@ -74,11 +74,9 @@ fn is_passed(name: &OsStr) -> bool {
 /// Where a build's things are.
 #[derive(Debug)]
 pub(super) struct Folders {
-    /// The sources.
     checkout: PathBuf,
     /// Cargo's target folder, as it is set for everything else.
     pub(super) target: PathBuf,
-    /// That of this build.
     pub(super) build: PathBuf,
     registry: PathBuf,
     toolchain: Toolchain,

@@ -12,7 +12,6 @@ use super::Release;
 /// Where the manual has it: commands of administrators.
 pub(super) const SECTION: &str = "8";
 
-/// The command's name.
 const NAME: &str = "node-tracer";
 
 fn definition() -> clap::Command {

@@ -8,7 +8,6 @@ use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
 use super::{Release, command_line, image, notices};
 use crate::cargo;
 
-/// The DaemonSet.
 const MANIFEST: (&str, &str) = (
     "kubernetes/node-tracer.yaml",
     "usr/share/doc/node-tracer/examples/node-tracer.yaml",
@@ -45,10 +44,8 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
-/// All of it.
 #[derive(Debug)]
 pub(super) struct Contents {
-    /// The tracer.
     pub(super) binary: Vec<u8>,
     /// What belongs to it, by path on the node.
     others: Tree,

@@ -23,7 +23,6 @@ pub(super) fn name(release: &Release) -> String {
     format!("node-tracer_{}_amd64.deb", release.version)
 }
 
-/// The package.
 pub(super) fn package(contents: &Contents, release: &Release) -> anyhow::Result<Vec<u8>> {
     let files = contents.installed();
     let mut members = Vec::new();

@@ -19,7 +19,6 @@ pub(super) struct Crate {
     pub(super) name: String,
     /// The one that is used.
     pub(super) version: String,
-    /// SPDX expression.
     pub(super) licence: String,
     /// Where its source is developed.
     pub(super) repository: Option<String>,

@@ -119,7 +119,6 @@ mod tests {
 
     use super::*;
 
-    /// The files of an archive.
     fn files(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
         let mut archive = tar::Archive::new(archive);
         let entries = archive.entries().unwrap().map(|entry| {

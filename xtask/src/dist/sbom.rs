@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::dependencies::{self, Crate};
 use super::{Release, sha256};
 
-/// The document, for a binary.
 pub(super) fn document(binary: &[u8], release: &Release) -> anyhow::Result<Vec<u8>> {
     let crates = dependencies::all()?;
     let tool = |name: &str, version: &str| json!({ "type": "application", "name": name, "version": version });

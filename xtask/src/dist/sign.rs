@@ -23,7 +23,6 @@ use super::Release;
 /// Has the password of the secret key, if it has one.
 const PASSWORD: &str = "NODE_TRACER_SIGNING_PASSWORD";
 
-/// Who signs.
 pub(super) struct Signer {
     secret: SecretKey,
     public: PublicKey,

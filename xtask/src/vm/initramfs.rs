@@ -79,7 +79,6 @@ impl Archive {
         self.entry(path, FILE | mode, content);
     }
 
-    /// A symbolic link.
     pub(crate) fn link(&mut self, path: &Path, target: &str) {
         self.room(path);
         self.entry(path, LINK, target.as_bytes());

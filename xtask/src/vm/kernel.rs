@@ -63,7 +63,6 @@ pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     /// What `uname -r` says in it.
     pub(crate) release: String,
-    /// What QEMU starts.
     pub(crate) image: PathBuf,
     /// `lib/modules/RELEASE`
     pub(crate) modules: PathBuf,

@@ -26,14 +26,11 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// Lines of the console that are shown of a guest that did not end well.
 const TAIL: usize = 40;
 
-/// How a guest has ended.
 #[derive(Debug)]
 pub(crate) enum GuestEnd {
-    /// It said so.
     Well,
     /// It hung or crashed; what happened, and the end of its console.
     Badly {
-        /// In one line.
         what: String,
         /// The console's last lines.
         console: String,
@@ -56,7 +53,6 @@ pub(crate) type Machine = [&'static str; 4];
 
 /// Emulated. With cmpxchg16b emulated, kernels crash under tracing.
 pub(crate) const TCG: Machine = ["-accel", "tcg,thread=multi", "-cpu", "max,-cx16"];
-/// Virtualised.
 pub(crate) const KVM: Machine = ["-accel", "kvm", "-cpu", "host"];
 
 /// What a guest is started from, and where its console goes.

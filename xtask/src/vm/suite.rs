@@ -39,7 +39,6 @@ pub(crate) struct Boot {
 }
 
 impl Suite {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Matrix, Self::Node, Self::Daemonset, Self::Privileges];
 
     /// As the guest is told.

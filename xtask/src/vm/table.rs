@@ -33,7 +33,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// From here on a kernel's.
     pub(crate) fn kernel(&mut self, label: &str) {
         self.kernels.push((label.to_owned(), Rows::default()));
     }
@@ -81,7 +80,6 @@ impl Table {
         self.failed += 1;
     }
 
-    /// How much failed.
     pub(crate) fn failures(&self) -> usize {
         self.failed
     }

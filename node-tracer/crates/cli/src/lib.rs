@@ -15,7 +15,6 @@ mod values;
 
 /// Columns of help, at most.
 const COLUMNS: usize = 100;
-/// Headings of options.
 const WHERE: &str = "Where to look";
 const HOW: &str = "Output";
 const TERMINAL: &str = "Terminal";

@@ -80,7 +80,6 @@ pub struct Settings {
 /// The model at one moment.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// What is known.
     pub model: &'a Model,
     /// See [`Settings`].
     pub settings: &'a Settings,
@@ -104,7 +103,6 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A view of the model.
     pub fn new(model: &'a Model, settings: &'a Settings, now: Timestamp) -> Self {
         Self {
             model,

@@ -233,7 +233,6 @@ impl Verdicts {
         }
     }
 
-    /// A yes.
     fn yes(&self, rule: Rule, subject: &Subject) -> Option<&Verdict> {
         let verdict = self.found.get(&(rule, subject.clone()))?;
         (verdict.severity >= Severity::Warning).then_some(verdict)

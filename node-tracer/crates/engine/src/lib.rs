@@ -67,7 +67,6 @@ const ATTACHMENTS_PER_MS: usize = 1_024;
 /// The longest time between evaluations that are due.
 const MAX_PAUSE_MS: usize = 500;
 
-/// The engine.
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
@@ -98,9 +97,7 @@ pub struct Engine {
 struct Open {
     /// As it was told last.
     told: Finding,
-    /// When that was.
     told_at: Timestamp,
-    /// As it is.
     latest: Finding,
     /// When it was last found.
     found_at: Timestamp,
@@ -490,7 +487,6 @@ enum Identity<'a> {
     /// Process, thread, and whether it is stuck.
     Task(u32, u32, bool),
     Mount(&'a Path),
-    /// Process and descriptor.
     Fd(u32, u32),
 }
 

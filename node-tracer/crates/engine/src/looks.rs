@@ -21,7 +21,6 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// None so far.
     pub fn new(settings: Settings) -> Self {
         Self {
             engine: Engine::new(settings),

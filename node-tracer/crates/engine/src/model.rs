@@ -111,20 +111,16 @@ pub struct Model {
 /// A source that does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Since when.
     pub since: Timestamp,
-    /// What failed.
     pub error: String,
 }
 
-/// Lost records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// How many, by cause.
     pub by_cause: BTreeMap<String, u64>,
     /// When the first loss was noticed.
     pub first: Option<Timestamp>,
-    /// When the last was.
     pub last: Option<Timestamp>,
     /// Since when they come without a pause of [`Losses::QUIET`].
     pub spell: Option<Timestamp>,

@@ -61,7 +61,6 @@ pub fn of_looks(engine: &Engine, items: &[CoverageItem], took: Duration) -> Summ
     }
 }
 
-/// What is open.
 fn open(engine: &Engine, took: Duration) -> Summary {
     let run = engine.summary();
     let mut summary = Summary {

@@ -37,7 +37,6 @@ impl Timestamp {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// This much later.
     pub fn plus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -50,7 +49,6 @@ impl Timestamp {
         Self(self.0.saturating_sub(by.saturating_mul(SECOND / 1_000)))
     }
 
-    /// This much earlier.
     pub fn minus(self, by: Duration) -> Self {
         let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(nanos))

@@ -24,11 +24,8 @@ pub struct CniCall {
     pub plugin: String,
     /// The path it was started by.
     pub plugin_path: String,
-    /// Its process ID.
     pub pid: u32,
-    /// Its parent's.
     pub parent_pid: u32,
-    /// Its parent's name.
     pub parent_comm: String,
     /// Its parent is a plugin of the same call.
     pub delegated: bool,
@@ -68,7 +65,6 @@ pub struct CniResult {
     /// Addresses that it gave.
     #[serde(default)]
     pub ips: Vec<IpAddr>,
-    /// Their gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<IpAddr>,
     /// Interfaces that it made, on the host and in the sandbox.
@@ -76,12 +72,9 @@ pub struct CniResult {
     pub interfaces: Vec<CniInterface>,
 }
 
-/// An interface in a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CniInterface {
-    /// Its name.
     pub name: String,
-    /// MAC address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Path of the namespace it is in, or what the plugin wrote there; absent
@@ -113,7 +106,6 @@ pub struct CniEffect {
     pub container_id: String,
     /// Its `CNI_IFNAME`.
     pub ifname: String,
-    /// Its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
     /// The sandbox's namespace, if it is still there.

@@ -38,7 +38,6 @@ pub struct Explanation {
     pub reservations: Vec<ReservationPart>,
     /// host-local's stores that were read.
     pub stores: Vec<StorePart>,
-    /// CNI's calls for it.
     pub cni_calls: Vec<CallPart>,
     /// Its sandboxes as runtimes list them.
     pub sandboxes: Vec<SandboxPart>,
@@ -50,7 +49,6 @@ pub struct Explanation {
     pub timeline: Vec<Moment>,
     /// What could not be found out, and therefore is not claimed.
     pub unknown: Vec<String>,
-    /// What was looked at.
     pub looked_at: Vec<String>,
     /// What to do, in order.
     pub advice: Vec<String>,
@@ -75,15 +73,12 @@ pub struct Subject {
     pub also: Vec<String>,
 }
 
-/// Kinds of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// An IP address.
     Address,
     /// A pod by namespace and name.
     Pod,
-    /// A pod by UID.
     PodUid,
     /// A pod sandbox or container, by its ID or the beginning of it.
     Container,
@@ -98,20 +93,14 @@ pub enum Kind {
 /// A finding as in its own record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingPart {
-    /// It is open.
     pub state: State,
-    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment {
-    /// When.
     pub at: Timestamp,
-    /// What.
     pub what: String,
-    /// Who says so.
     pub source: String,
 }

@@ -26,7 +26,6 @@ pub struct Finding {
     pub id: String,
     /// Since when it is so, as far as known.
     pub since: Timestamp,
-    /// One line.
     pub title: String,
     /// The pod it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +55,6 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing.
     Info,
     /// Will hurt, or may.
     Warning,
@@ -72,7 +70,6 @@ pub enum State {
     Open,
     /// Still so, but something about it has changed.
     Updated,
-    /// No longer so.
     Resolved,
 }
 
@@ -98,11 +95,8 @@ fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Er
 pub enum Holder {
     /// A task in the namespace.
     Task {
-        /// Process ID.
         pid: u32,
-        /// Thread ID.
         tid: u32,
-        /// Name.
         comm: String,
         /// State letter of ps(1).
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +110,6 @@ pub enum Holder {
         /// Its kernel stack, innermost first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stack: Vec<String>,
-        /// Its container.
         #[serde(skip_serializing_if = "Option::is_none")]
         container_id: Option<String>,
         /// It is in state D and not stuck.
@@ -128,15 +121,12 @@ pub enum Holder {
     },
     /// An nsfs mount of the namespace.
     Mount {
-        /// Where.
         #[serde(serialize_with = "one_as_text")]
         path: PathBuf,
     },
     /// A descriptor of the namespace in a process that is not in it.
     Fd {
-        /// Process ID.
         pid: u32,
-        /// The descriptor's number.
         fd: u32,
         /// Name of the process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,9 +134,7 @@ pub enum Holder {
     },
     /// A socket in the namespace, of a process that is not in it.
     Socket {
-        /// Process ID.
         pid: u32,
-        /// The descriptor's number.
         fd: u32,
         /// Name of the process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,14 +142,11 @@ pub enum Holder {
     },
 }
 
-/// One claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What is claimed.
     pub claim: String,
     /// Who says so: `kernel`, `pods`, `cni`, `host-local`, ...
     pub source: String,
-    /// When it was so.
     pub at: Timestamp,
 }
 
@@ -227,9 +212,7 @@ pub struct Detail {
 /// A reservation that nobody uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakedReservation {
-    /// The file.
     pub path: PathBuf,
-    /// The address.
     pub address: IpAddr,
     /// The container that it is reserved for; empty if the file is empty.
     pub container_id: String,

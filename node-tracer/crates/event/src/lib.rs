@@ -56,7 +56,6 @@ use crate::clock::Timestamp;
 pub struct Event {
     /// When it happened, as near as the source can tell.
     pub time: Timestamp,
-    /// What.
     #[serde(flatten)]
     pub what: What,
 }
@@ -76,7 +75,6 @@ impl Event {
 pub enum What {
     /// A network namespace was made.
     NetnsCreated {
-        /// Which.
         netns: Netns,
         /// The task that made it, where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +86,6 @@ pub enum What {
     },
     /// A network namespace was there when the tracer first looked.
     NetnsFound {
-        /// Which.
         netns: Netns,
         /// Whether it is the host's own.
         host: bool,
@@ -99,26 +96,20 @@ pub enum What {
     /// The last reference to a network namespace is gone; the kernel will take
     /// it down.
     NetnsDying {
-        /// Which.
         netns: Netns,
         /// The task that dropped it, where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<Task>,
     },
     /// The kernel has taken a network namespace down.
-    NetnsDestroyed {
-        /// Which.
-        netns: Netns,
-    },
+    NetnsDestroyed { netns: Netns },
     /// What keeps a network namespace alive, as it is now.
     NetnsHolders {
-        /// Which.
         netns: Netns,
         /// Tasks in it; at most [`MAX_HOLDERS`] are listed.
         tasks: Vec<Task>,
         /// How many tasks there are.
         task_count: usize,
-        /// Where it is mounted.
         #[serde(serialize_with = "as_text")]
         mounts: Vec<PathBuf>,
         /// Descriptors of it; looked for only where there is neither a task
@@ -132,9 +123,7 @@ pub enum What {
     },
     /// An address was added in a network namespace, or found there.
     AddressAdded {
-        /// Where.
         netns: Netns,
-        /// Which.
         #[serde(flatten)]
         address: Address,
         /// It was there when the tracer first looked.
@@ -145,17 +134,13 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         made: Option<Timestamp>,
     },
-    /// An address was removed.
     AddressRemoved {
-        /// Where.
         netns: Netns,
-        /// Which.
         #[serde(flatten)]
         address: Address,
     },
     /// A task has been in uninterruptible sleep for longer than the threshold.
     TaskBlocked {
-        /// The task.
         task: Task,
         /// When it went to sleep, or was first seen asleep.
         since: Timestamp,
@@ -163,7 +148,6 @@ pub enum What {
         /// latest possible time.
         #[serde(default, skip_serializing_if = "is_false")]
         found: bool,
-        /// Its network namespace.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         netns: Option<Netns>,
         /// The kernel function that it sleeps in.
@@ -183,7 +167,6 @@ pub enum What {
     },
     /// A task that had been reported as blocked sleeps no more.
     TaskUnblocked {
-        /// The task.
         task: Task,
         /// When it had gone to sleep.
         since: Timestamp,
@@ -223,7 +206,6 @@ pub enum What {
     },
     /// A CNI plugin was called and has ended.
     CniCall {
-        /// The call.
         #[serde(flatten)]
         call: CniCall,
         /// Its exit status; absent if a signal ended it.
@@ -253,7 +235,6 @@ pub enum What {
         /// The plugin of the last of them, for one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<Task>,
-        /// How many.
         count: u64,
         /// How many with those that such events have told before.
         total: u64,
@@ -303,7 +284,6 @@ pub enum What {
         /// right is missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         doubt: Option<String>,
-        /// The pods.
         pods: Vec<Pod>,
     },
     /// A pod of the source that listed them is new, or has changed. What else is
@@ -313,10 +293,7 @@ pub enum What {
         pod: Box<Pod>,
     },
     /// A pod that was on an earlier list is not on this one.
-    PodDeleted {
-        /// The pod.
-        pod: PodRef,
-    },
+    PodDeleted { pod: PodRef },
     /// The pod sandboxes of the node as a container runtime, or what it has left
     /// on disk, lists them: all that the source knows.
     SandboxesListed {
@@ -331,14 +308,12 @@ pub enum What {
         /// there all the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         partial: Option<String>,
-        /// The sandboxes.
         sandboxes: Vec<RuntimeSandbox>,
     },
     /// A sandbox that was not on the runtime's last list, or has changed.
     SandboxAdded {
         /// As in [`What::SandboxesListed`].
         source: String,
-        /// The sandbox.
         #[serde(flatten)]
         sandbox: RuntimeSandbox,
     },
@@ -346,7 +321,6 @@ pub enum What {
     SandboxRemoved {
         /// As in [`What::SandboxesListed`].
         source: String,
-        /// Its ID.
         id: String,
     },
     /// Containers of which a source shows that they exist: all it knows.
@@ -361,7 +335,6 @@ pub enum What {
     },
     /// libcni's memory of the ADDs that it has not taken back.
     AttachmentsListed {
-        /// The folder.
         folder: PathBuf,
         /// One for each file that was understood.
         attachments: Vec<Attachment>,
@@ -379,19 +352,16 @@ pub enum What {
     },
     /// How many pods the kubelet runs at most, as its files say.
     MaxPods {
-        /// The number.
         #[serde(flatten)]
         limit: MaxPods,
     },
     /// A store of IPAM reservations, whole.
     StoreListed {
-        /// The store.
         #[serde(flatten)]
         store: Store,
     },
     /// The devices of a network namespace, as they are now.
     NetnsDevices {
-        /// Which namespace.
         netns: Netns,
         /// The devices, by index.
         devices: Vec<Device>,
@@ -414,13 +384,10 @@ pub enum What {
     },
     /// A pod's entry in a CNI's own data was written.
     EndpointWritten {
-        /// The entry.
         #[serde(flatten)]
         endpoint: Endpoint,
     },
-    /// It was deleted.
     EndpointDeleted {
-        /// The entry.
         #[serde(flatten)]
         endpoint: Endpoint,
     },
@@ -428,7 +395,6 @@ pub enum What {
     EndpointKept {
         /// The sandbox that the DEL was for.
         del: String,
-        /// The entry.
         #[serde(flatten)]
         endpoint: Endpoint,
     },
@@ -448,7 +414,6 @@ pub enum What {
         /// The last of them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<Task>,
-        /// How many.
         count: u64,
         /// How many with those that such events have told before.
         total: u64,
@@ -456,20 +421,15 @@ pub enum What {
         since: Timestamp,
     },
     /// A container of a pod was started, so its sandbox is there: by a log.
-    PodStarted {
-        /// Which.
-        pod: PodRef,
-    },
+    PodStarted { pod: PodRef },
     /// A file system that pods need was full when one of them failed to start.
     FilesystemFull {
-        /// Which, and how full.
         #[serde(flatten)]
         full: FullFilesystem,
     },
     /// The kernel waits for the last references to a device that is being
     /// removed (`unregister_netdevice: waiting for ... to become free`).
     DeviceWaiting {
-        /// The device's name.
         device: String,
         /// How many references there still are.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -477,19 +437,14 @@ pub enum What {
     },
     /// A source does not answer; what only it knows is unknown.
     SourceFailed {
-        /// Its name.
         source: String,
         /// What failed, on what.
         error: String,
     },
     /// A source that had failed answers again.
-    SourceRecovered {
-        /// Its name.
-        source: String,
-    },
+    SourceRecovered { source: String },
     /// Records were lost before they reached the tracer.
     EventsLost {
-        /// Why.
         cause: String,
         /// How many, since the last such event of the cause.
         count: u64,

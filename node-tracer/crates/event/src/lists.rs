@@ -11,9 +11,7 @@ use crate::clock::Timestamp;
 /// A pod sandbox as a container runtime has it (CRI `PodSandboxStatus`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeSandbox {
-    /// Its ID.
     pub id: String,
-    /// Its pod.
     #[serde(default)]
     pub pod: PodRef,
     /// How often the pod's sandbox was made anew.
@@ -45,10 +43,8 @@ pub struct RuntimeSandbox {
     pub containers: Vec<RuntimeContainer>,
 }
 
-/// A container in a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeContainer {
-    /// Its ID.
     pub id: String,
     /// Its name in the pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -64,9 +60,7 @@ pub struct RuntimeContainer {
 /// A CNI ADD as libcni remembers it, until a DEL of the same attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The file.
     pub path: PathBuf,
-    /// The network's name.
     pub network: String,
     /// `CNI_CONTAINERID`
     pub container_id: String,
@@ -98,9 +92,7 @@ pub struct Attachment {
 /// configuration nothing is kept: it can hold tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
-    /// The configuration file.
     pub file: PathBuf,
-    /// Its name.
     pub name: String,
     /// The main plugin's `type`.
     pub plugin: String,
@@ -133,7 +125,6 @@ pub struct Range {
     pub subnet: String,
     /// The first address.
     pub first: IpAddr,
-    /// The last address.
     pub last: IpAddr,
     /// The gateway, which is not given out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,7 +190,6 @@ impl StoreKind {
 pub struct Store {
     /// host-local: the folder. Otherwise the file, or the API's resource.
     pub path: PathBuf,
-    /// Whose it is.
     #[serde(default, skip_serializing_if = "StoreKind::is_host_local")]
     pub kind: StoreKind,
     /// Its reservations, by address.
@@ -219,10 +209,8 @@ pub struct Store {
     pub unread: Vec<String>,
 }
 
-/// One reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// The address.
     pub address: IpAddr,
     /// Whose it is and where that is written.
     #[serde(flatten)]
@@ -237,12 +225,10 @@ pub struct Reservation {
 pub struct Device {
     /// Interface index, unique in its namespace.
     pub index: u32,
-    /// Name.
     pub name: String,
     /// veth, ipvlan, bridge, ...; absent for a device without (a physical one).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// MAC address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// `IFF_UP`
@@ -272,7 +258,6 @@ pub struct Route {
     /// Destination and prefix length; `None` is the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<(IpAddr, u8)>,
-    /// Next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Index of the device.
@@ -282,7 +267,6 @@ pub struct Route {
 /// A neighbour (`RTM_NEWNEIGH`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// Its address.
     pub address: IpAddr,
     /// Index of the device.
     pub device: u32,

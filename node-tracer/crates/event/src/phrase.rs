@@ -24,7 +24,6 @@ pub struct Said {
 }
 
 impl Said {
-    /// Of a text as it was said.
     pub fn new(text: &str) -> Self {
         let mut text = unquoted(text);
         text.make_ascii_lowercase();
@@ -99,7 +98,6 @@ pub struct Phrases {
 }
 
 impl Phrases {
-    /// Of these.
     pub const fn new(all: &'static [&'static str]) -> Self {
         Self {
             all,

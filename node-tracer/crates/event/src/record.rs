@@ -29,9 +29,7 @@ pub struct Record<'a> {
     /// An event's own time, a finding's change of state, a run's start
     /// (coverage) or end (summary).
     pub time: Timestamp,
-    /// The node's name.
     pub node: &'a str,
-    /// What it says.
     pub body: Body<'a>,
 }
 
@@ -40,7 +38,6 @@ pub struct Record<'a> {
 pub enum Body<'a> {
     /// What the tracer sees, and what it does not.
     Coverage(&'a [CoverageItem]),
-    /// Something that happened.
     Event(&'a Event),
     /// A conclusion, and what has become of it.
     Finding {
@@ -55,7 +52,6 @@ pub enum Body<'a> {
     Summary(&'a Summary),
     /// What a repair would do.
     Plan {
-        /// The plan.
         plan: &'a Plan,
         /// The file that it was written to, for people.
         file: Option<&'a Path>,
@@ -84,7 +80,6 @@ pub struct CoverageItem {
 /// A run in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Findings by rule.
     pub rules: BTreeMap<Rule, Count>,
     /// Findings by severity: open ones by what they are, resolved ones by the
     /// worst that they were.

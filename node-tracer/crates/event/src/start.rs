@@ -16,7 +16,6 @@ pub struct StartFailure {
     /// The pod, as far as it is named.
     #[serde(default)]
     pub pod: PodRef,
-    /// The sandbox, if it has an ID by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
     /// Which of the pod's sandboxes, if that is told.
@@ -30,7 +29,6 @@ pub struct StartFailure {
     /// How often, where one message stands for many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// When the first of those was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Timestamp>,
     /// The pod got over it: who says so tells of its start after that, too.
@@ -43,7 +41,6 @@ pub struct StartFailure {
 pub struct Endpoint {
     /// Where it is: `calico`.
     pub store: String,
-    /// Its key there.
     pub key: String,
     /// Whose it is, by that key.
     pub pod: PodRef,
@@ -61,7 +58,6 @@ pub struct Endpoint {
 /// The kernel has chosen a task to be killed, as memory is short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomKill {
-    /// The task.
     pub task: Task,
     /// The memory cgroup whose limit was reached; absent where it was the
     /// node's memory, or is not known.
@@ -84,6 +80,5 @@ pub struct FullFilesystem {
     pub bytes_free: u64,
     /// Its inodes; 0 where they are made as they are needed.
     pub inodes: u64,
-    /// What of these is free.
     pub inodes_free: u64,
 }

@@ -21,7 +21,6 @@ pub struct Netns {
 /// give them any address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UserNs {
-    /// Inode number.
     pub inode: u32,
     /// The user who made it, as the host numbers users.
     pub uid: u32,
@@ -32,7 +31,6 @@ pub struct UserNs {
 pub struct Task {
     /// Process ID, as seen from the host.
     pub pid: u32,
-    /// Thread ID.
     pub tid: u32,
     /// Name, as the kernel has it; may hold anything.
     pub comm: String,
@@ -62,7 +60,6 @@ pub struct Task {
     /// It is in state D and not stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_stuck: Option<NotStuck>,
-    /// It is one of the kernel's own threads.
     #[serde(default, skip_serializing_if = "is_false")]
     pub kernel_thread: bool,
 }
@@ -100,7 +97,6 @@ impl NotStuck {
 /// without being in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdHolder {
-    /// The process.
     pub pid: u32,
     /// The descriptor's number in it.
     pub fd: u32,
@@ -112,11 +108,8 @@ pub struct FdHolder {
 /// An address on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address {
-    /// The address.
     pub address: IpAddr,
-    /// Prefix length.
     pub prefix: u8,
-    /// The device's name.
     pub ifname: String,
     /// The device's kind: veth, ipvlan, bridge, ...; absent for a device
     /// without (a physical one).
@@ -138,7 +131,6 @@ pub const MAX_ADDRESSES: usize = 131_072;
 const ADDRESSES_OF_EACH: usize = 16;
 /// Beyond so many in one namespace, some room is left to others.
 const MANY_ADDRESSES: usize = 1_024;
-/// That room.
 const LEFT_TO_OTHERS: usize = 16_384;
 
 /// Whether one more address is kept, of a namespace that has `own` of them, where
@@ -155,13 +147,10 @@ pub fn has_room(own: usize, all: usize) -> bool {
 /// A pod by name. Two pods of the same name differ in UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodRef {
-    /// Namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// UID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
@@ -215,7 +204,6 @@ pub struct Pod {
 /// Who holds a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationHolder {
-    /// The file.
     pub path: PathBuf,
     /// The container ID in it; empty if the file is empty.
     pub container_id: String,

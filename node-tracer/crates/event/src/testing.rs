@@ -66,7 +66,6 @@ pub fn task(pid: u32, comm: &str) -> Task {
     }
 }
 
-/// A task in a pod's container.
 pub fn pod_task(pid: u32, comm: &str, uid: &str, container: &str) -> Task {
     Task {
         pod_uid: Some(uid.to_owned()),

@@ -16,7 +16,6 @@ use node::{
     root::{Content, Found, Root, Unread, UnreadList},
 };
 
-/// The folder.
 pub(super) const FOLDER: &str = "/var/run/aws-node";
 /// The first card's file.
 pub(super) const FILE: &str = "/var/run/aws-node/ipam.json";
@@ -57,7 +56,6 @@ struct Metadata {
     name: Option<String>,
 }
 
-/// Reads the stores that there are.
 pub(super) fn read(root: &Root) -> Vec<StoreReading> {
     let folder = Path::new(FOLDER);
     let answer = |path: &Path, store| StoreReading::new(StoreKind::Aws, path, store);
@@ -175,7 +173,6 @@ fn allocation(
     Some(addresses.into_iter().map(one).collect())
 }
 
-/// A checkpoint.
 #[cfg(feature = "testing")]
 pub(super) fn fuzz(data: &[u8]) {
     let content = Content {

@@ -43,15 +43,9 @@ pub(crate) enum BoltError {
     Version(u32),
     /// A page is not what leads to it says.
     #[error("is damaged: page {page} {what}")]
-    Page {
-        /// Its number.
-        page: u64,
-        /// What is wrong.
-        what: &'static str,
-    },
+    Page { page: u64, what: &'static str },
 }
 
-/// A database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Db<'a> {
     bytes: &'a [u8],
@@ -71,7 +65,6 @@ struct Meta {
 pub(crate) enum Bucket<'a> {
     /// The page of the tree's root.
     Tree(u64),
-    /// The page.
     Inline(&'a [u8]),
 }
 

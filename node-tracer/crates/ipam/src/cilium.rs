@@ -12,7 +12,6 @@ use node::{
     root::{Found, Root, Unread, UnreadList},
 };
 
-/// The folder.
 pub(super) const FOLDER: &str = "/var/run/cilium/deleteQueue";
 /// The plugin stops at 256 files.
 const MAX_FILES: usize = 1_024;

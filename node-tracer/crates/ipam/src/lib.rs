@@ -42,9 +42,7 @@ mod whereabouts;
 
 pub use self::watcher::{Api, Watcher};
 
-/// Kinds whose stores are files.
 pub const FILES: [StoreKind; 3] = [StoreKind::Terway, StoreKind::Aws, StoreKind::Cilium];
-/// Kinds whose stores are in the API.
 pub const IN_API: [StoreKind; 2] = [StoreKind::Calico, StoreKind::Whereabouts];
 
 /// Reservations at most, of one store.
@@ -55,7 +53,6 @@ const NAMED: usize = 4;
 /// What was found of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReading {
-    /// Whose it is.
     pub kind: StoreKind,
     /// The file, or the API's resource.
     pub path: PathBuf,
@@ -75,7 +72,6 @@ impl StoreReading {
     }
 }
 
-/// Where a kind's store is.
 fn place(kind: StoreKind) -> &'static str {
     match kind {
         StoreKind::HostLocal => node::cni::DEFAULT_DATA_DIR,
@@ -310,13 +306,11 @@ fn keep_times(now: &mut [Reservation], before: &[Reservation]) {
     }
 }
 
-/// Terway's database.
 #[cfg(feature = "testing")]
 pub fn fuzz_terway(data: &[u8]) {
     terway::fuzz(data);
 }
 
-/// The others' documents.
 #[cfg(feature = "testing")]
 pub fn fuzz_documents(data: &[u8]) {
     aws::fuzz(data);

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Network {
     /// As it is written: need not be the network's first.

@@ -18,7 +18,6 @@ use node::{
     root::{Content, Found, Root, Unread, UnreadList},
 };
 
-/// Where it is.
 pub(super) const FILE: &str = "/var/lib/cni/terway/ResRelation.db";
 
 /// Largest database that is read; a node's has less than 1 MiB.
@@ -250,7 +249,6 @@ fn address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// A database.
 #[cfg(feature = "testing")]
 pub(super) fn fuzz(data: &[u8]) {
     if let Ok(db) = Db::open(&super::bbolt::with_sums(data.to_vec())) {

@@ -41,7 +41,6 @@ const CONFIG_PAUSE: Duration = Duration::from_secs(10);
 /// the looking. The channel's room is memory from the start.
 const MAX_WAITING: usize = 2;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct Watcher {
     changes: Receiver<Vec<Event>>,

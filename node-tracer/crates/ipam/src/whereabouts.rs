@@ -69,7 +69,6 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// None yet.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             now,

@@ -45,7 +45,6 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// A request, unless something in it cannot stand in a path.
 type Made = Result<Request<Vec<u8>>, kube::core::request::Error>;
 
-/// See the module's documentation.
 pub(super) struct Client {
     client: kube::Client,
     url: String,
@@ -227,7 +226,6 @@ fn without(secret: Option<&str>, text: String) -> String {
 pub(super) struct Status {
     /// As the HTTP status.
     pub(super) code: u16,
-    /// For people.
     pub(super) message: String,
 }
 

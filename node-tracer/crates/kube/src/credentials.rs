@@ -36,9 +36,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 #[derive(Clone, Debug)]
 pub struct Credentials {
     place: Place,
-    /// Host and port.
     server: String,
-    /// The node that they are of.
     node: Option<String>,
 }
 
@@ -51,9 +49,14 @@ enum Place {
     /// known: `sudo -E` and `su` leave another user's environment.
     Found(Vec<PathBuf>),
     /// This pod's service account.
-    Pod { folder: PathBuf, server: String },
-    /// The kubelet's.
-    Kubelet { root: PathBuf, path: PathBuf },
+    Pod {
+        folder: PathBuf,
+        server: String,
+    },
+    Kubelet {
+        root: PathBuf,
+        path: PathBuf,
+    },
 }
 
 /// What this process was started with.
@@ -167,7 +170,6 @@ impl Credentials {
         &self.server
     }
 
-    /// Reads them.
     pub(super) fn load(&self) -> Result<Loaded, KubeError> {
         self.place.load()?.ok_or_else(|| KubeError::Read {
             path: PathBuf::from(self.place.name()),

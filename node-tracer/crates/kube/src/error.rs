@@ -6,7 +6,6 @@ use std::{error::Error, io, path::PathBuf, time::Duration};
 use super::files::Doubt;
 use node::pods::document::name;
 
-/// See the module's documentation.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeError {
     /// Nothing to ask the API server with.
@@ -21,16 +20,13 @@ pub enum KubeError {
     /// A file of the credentials cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// A kubeconfig cannot be used.
     #[error("{from} {flaw}")]
     Unusable {
-        /// The kubeconfig.
         from: String,
         /// What is wrong with it.
         flaw: Flaw,
@@ -38,11 +34,9 @@ pub enum KubeError {
     /// The API server did not give the pods.
     #[error("API server {server} (credentials: {by}): {problem}")]
     Server {
-        /// Host and port.
         server: String,
         /// Whose credentials were used.
         by: String,
-        /// What went wrong.
         problem: Problem,
     },
     /// There is no thread to ask on.
@@ -55,10 +49,7 @@ pub enum KubeError {
 pub enum Flaw {
     /// Another file. What the parser says is left out: it quotes the content.
     #[error("is no kubeconfig{}", at.map_or_else(String::new, |(line, column)| format!(" (line {line}, column {column})")))]
-    NotKubeconfig {
-        /// Line and column.
-        at: Option<(u64, u64)>,
-    },
+    NotKubeconfig { at: Option<(u64, u64)> },
     /// No context is in use.
     #[error("has no current-context; set one with: kubectl config use-context")]
     NoContext,
@@ -85,11 +76,9 @@ pub enum Flaw {
          or let root own it and its folders, and nobody else write them", path.display()
     )]
     Untrusted {
-        /// Where it has them from.
         outside: Outside,
         /// What is wrong with the file.
         doubt: Doubt,
-        /// The file.
         path: PathBuf,
     },
     /// As `Plugin`, by a way that Kubernetes has left.
@@ -112,7 +101,6 @@ pub enum Outside {
     /// A program makes them.
     #[error("another program ({0}), which would run as this user")]
     Program(String),
-    /// They are in a file.
     #[error("another file ({name}: {path}), which would be read as this user")]
     File {
         /// What in it leads there.
@@ -138,7 +126,6 @@ pub enum Problem {
     Forbidden {
         /// `list` or `watch`.
         verb: &'static str,
-        /// The server's words.
         message: String,
     },
     /// 410
@@ -146,14 +133,8 @@ pub enum Problem {
         "the list expires before it is read (410 Gone); the server is overloaded or its etcd compacts too often"
     )]
     Expired,
-    /// Any other status.
     #[error("it answers with status {code}{}", said(message))]
-    Status {
-        /// The HTTP status.
-        code: u16,
-        /// The server's words.
-        message: String,
-    },
+    Status { code: u16, message: String },
     /// There is no connection.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
@@ -177,12 +158,8 @@ pub enum Problem {
     /// A watch that is over before it has begun.
     #[error("it ends the watch at once")]
     EndsAtOnce,
-    /// Something else answers.
     #[error("it answers with something that is no {what}; is it an API server of Kubernetes?")]
-    Garbage {
-        /// What was expected.
-        what: &'static str,
-    },
+    Garbage { what: &'static str },
     /// More than is read.
     #[error(
         "it answers with more than the pods of a node are (more than {} MiB at once, or pods that \

@@ -62,13 +62,11 @@ pub const EVENTS: Objects = Objects {
 /// What became of an Event that was to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It is there.
     Created,
     /// It is counted once more.
     Updated,
     /// The credentials do not allow it.
     Forbidden,
-    /// Its namespace is gone.
     NamespaceGone,
     /// The API server takes it for none.
     Refused,
@@ -126,7 +124,6 @@ impl Counts {
         this
     }
 
-    /// For a registry.
     pub fn family(&self) -> Family<OfOutcome, Counter> {
         self.0.clone()
     }

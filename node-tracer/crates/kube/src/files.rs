@@ -25,7 +25,6 @@ pub(super) enum Files {
 }
 
 impl Files {
-    /// The host's files.
     pub(super) fn host(root: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self::Host(openat(CWD, root, flags, Mode::empty())?))
@@ -81,7 +80,6 @@ pub enum Doubt {
     /// It is another user's.
     #[error("it belongs to user {0}")]
     Owner(u32),
-    /// Its mode.
     #[error("others than its owner can write it")]
     Mode,
     /// A folder that it is in, or that a link to it is in.

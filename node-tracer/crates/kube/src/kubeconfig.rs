@@ -32,7 +32,6 @@ pub(super) struct Loaded {
     pub(super) server_name: Option<String>,
     /// The server's certificate is not looked at.
     pub(super) insecure: bool,
-    /// Who asks.
     pub(super) identity: Identity,
     /// Makes a better identity.
     pub(super) plugin: Option<Plugin>,
@@ -103,7 +102,6 @@ impl Kubeconfig {
         Ok((!documents.is_empty()).then_some(Self(documents)))
     }
 
-    /// An entry of one of its lists, by name.
     fn named(&self, list: &str, entry: &str, name: &str) -> Option<(&Value, &Path)> {
         self.0.iter().find_map(|document| {
             let list = document.content.get(list)?.as_array()?;

@@ -81,7 +81,6 @@ pub(super) fn weight(pod: &Pod) -> usize {
 /// The pods of a node at a time.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// By UID.
     pub(super) pods: Pods,
     /// What a watch goes on from.
     pub(super) version: String,
@@ -234,7 +233,6 @@ impl<'de> Visitor<'de> for Page<'_> {
     }
 }
 
-/// The pods of a page.
 struct Items<'a>(&'a mut Pods);
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {

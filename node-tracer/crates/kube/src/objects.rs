@@ -69,41 +69,29 @@ pub enum WriteError {
         what.1
     )]
     Forbidden {
-        /// Host and port.
         server: String,
         /// Whose credentials were used.
         by: String,
         /// `create` or `patch`, and the resource.
         what: Box<(&'static str, &'static str)>,
-        /// Where.
         namespace: Box<str>,
-        /// The server's words.
         said: Box<str>,
     },
     /// 404; or 403 for a namespace that is on its way out.
     #[error("API server {server} has no place for it in namespace {namespace}{said}")]
     NotFound {
-        /// Host and port.
         server: String,
-        /// Where.
         namespace: String,
-        /// The server's words.
         said: String,
     },
     /// 409 to a create
     #[error("API server {server} has it already")]
-    Exists {
-        /// Host and port.
-        server: String,
-    },
+    Exists { server: String },
     /// 400, 413, 422 and the like: trying again does not help.
     #[error("API server {server} does not take it: status {code}{said}")]
     Refused {
-        /// Host and port.
         server: String,
-        /// The HTTP status.
         code: u16,
-        /// The server's words.
         said: String,
     },
     /// It may be taken another time.

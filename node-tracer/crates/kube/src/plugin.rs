@@ -42,7 +42,6 @@ const MAX_RUNS: usize = 4;
 /// Where a cluster's entry has what is for its plugin.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// See the module's documentation.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plugin {
     command: String,

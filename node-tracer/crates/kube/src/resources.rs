@@ -18,13 +18,11 @@ const SMALLEST_PAGE: u32 = PAGE / 100;
 const MAX_PAGE: usize = 6 << 20;
 /// What a page may take while it is read, bytes.
 const MAX_PARSED: usize = 64 << 20;
-/// All pages together.
 const MAX_LIST: usize = 256 << 20;
 
 /// A resource of the API, as it is listed: of all namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Where.
     pub path: &'static str,
     /// As RBAC and `kubectl get` name it.
     pub name: &'static str,
@@ -50,34 +48,23 @@ pub enum ResourceError {
          grant list on them in a ClusterRole{said}"
     )]
     Forbidden {
-        /// Host and port.
         server: String,
         /// Whose credentials were used.
         by: String,
-        /// The resource.
         name: &'static str,
-        /// The server's words.
         said: String,
     },
     /// 404
     #[error("API server {server} has no {name} (404 Not Found): {hint}")]
     Missing {
-        /// Host and port.
         server: String,
-        /// The resource.
         name: &'static str,
         /// What that may mean.
         hint: &'static str,
     },
     /// More than is read.
     #[error("API server {server} has more or larger {name} than are read ({} MiB)", MAX_LIST >> 20)]
-    TooLarge {
-        /// Host and port.
-        server: String,
-        /// The resource.
-        name: &'static str,
-    },
-    /// As with pods.
+    TooLarge { server: String, name: &'static str },
     #[error(transparent)]
     Kube(#[from] KubeError),
 }

@@ -19,7 +19,6 @@ pub const TOKEN: &str = "s3cr3t-t0k3n";
 /// What a request is answered with.
 #[derive(Clone)]
 pub enum Reply {
-    /// A whole answer.
     Json(u16, Value),
     /// A page of something else.
     Text(u16, String),
@@ -29,14 +28,11 @@ pub enum Reply {
     Hang,
 }
 
-/// How a stream ends.
 #[derive(Clone, Copy, PartialEq)]
 pub enum StreamEnd {
     /// In order.
     Clean,
-    /// In the middle.
     Cut,
-    /// Not.
     Hang,
 }
 
@@ -45,15 +41,12 @@ pub enum StreamEnd {
 pub struct Asked {
     /// `GET`, ...
     pub method: String,
-    /// With its query.
     pub path: String,
     /// What was sent with it.
     pub body: String,
 }
 
-/// See the module's documentation.
 pub struct Server {
-    /// Host and port.
     pub address: String,
     requests: Arc<Mutex<Vec<Asked>>>,
     folder: tempfile::TempDir,
@@ -93,7 +86,6 @@ impl Server {
         asked.into_iter().map(|asked| asked.path).collect()
     }
 
-    /// All of what was asked for.
     pub fn asked(&self) -> Vec<Asked> {
         self.requests.lock().unwrap().clone()
     }
@@ -192,7 +184,6 @@ fn reply(mut stream: TcpStream, answer: Reply) -> std::io::Result<()> {
     }
 }
 
-/// A pod as the server has it.
 pub fn pod(name: &str, version: u64) -> Value {
     json!({
         "kind": "Pod",

@@ -79,7 +79,6 @@ fn roots(loaded: &Loaded) -> Option<RootCertStore> {
     Some(roots)
 }
 
-/// At least one.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     certificates

@@ -44,7 +44,6 @@ pub enum WatchUpdate {
     /// This one is new, or has changed. What was listed stays as true as it was:
     /// an event says what has happened, not that nothing else has.
     Changed(Box<Pod>),
-    /// This one was deleted.
     Deleted {
         /// As it was told.
         pod: Box<Pod>,
@@ -63,7 +62,6 @@ pub struct Watch {
     told: Receiver<WatchUpdate>,
     unread: Arc<AtomicUsize>,
     ended: bool,
-    /// Ends the thread.
     stop: Option<oneshot::Sender<()>>,
 }
 
@@ -156,7 +154,6 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Waits for room.
     fn tell(&self, told: WatchUpdate) -> Result<(), SendError<WatchUpdate>> {
         self.unread.fetch_add(1, SeqCst);
         self.send.send(told)

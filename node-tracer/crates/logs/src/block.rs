@@ -19,7 +19,6 @@ const MOST: usize = 24;
 pub struct Block {
     /// All of it, in one line.
     pub text: String,
-    /// When that was.
     pub time: Option<Timestamp>,
     /// What its lines tell of pods that do not start.
     pub told: Vec<Event>,

@@ -37,18 +37,14 @@ pub struct Entry<'a> {
 /// How bad a message is, by its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Debug and below.
     Debug,
     /// Information, notices.
     Info,
-    /// Warnings.
     Warning,
-    /// Errors and above.
     Error,
 }
 
 impl Entry<'_> {
-    /// A field's value.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let field = fields.find(|(key, _)| key == name);

@@ -125,7 +125,6 @@ impl Held {
 #[derive(Debug)]
 struct Wrapped {
     row: Row,
-    /// Lines so far.
     lines: u8,
     /// The length of the last of them.
     width: usize,
@@ -136,7 +135,6 @@ struct Wrapped {
 }
 
 impl Kubectl {
-    /// From its beginning.
     pub fn new(printed: Timestamp) -> Self {
         Self {
             printed,

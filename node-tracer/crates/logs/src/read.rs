@@ -65,29 +65,22 @@ pub enum LogError {
     /// No such file, or no right to it.
     #[error("cannot open the log {name}")]
     Open {
-        /// Which.
         name: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The disk, the pipe.
     #[error("cannot read the log {name}")]
     Read {
-        /// Which.
         name: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Something else.
     #[error("{name} is {found} and cannot be read as a log: {advice}")]
     Foreign {
-        /// Which.
         name: String,
         /// What it is instead.
         found: &'static str,
-        /// What to do.
         advice: String,
     },
 }

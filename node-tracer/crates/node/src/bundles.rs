@@ -53,7 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How a runtime lays out the folder of a container.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// The folder of folders.
     folder: &'static str,
     /// What is between a container's folder and its files.
     inside: &'static str,
@@ -97,7 +96,6 @@ pub enum BundlesError {
 /// What one folder of bundles says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// The folder.
     pub folder: PathBuf,
     /// The sandboxes, by ID, each with its containers.
     pub sandboxes: Vec<RuntimeSandbox>,
@@ -105,7 +103,6 @@ pub struct Listing {
     pub unread: Vec<String>,
 }
 
-/// One container's folder.
 #[derive(Debug)]
 struct Bundle {
     id: String,

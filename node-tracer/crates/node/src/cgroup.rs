@@ -277,7 +277,6 @@ impl Place {
         Some(self.mounted(mount)?.node.iter().collect())
     }
 
-    /// The hierarchy of a mount.
     fn mounted(&self, mount: &str) -> Option<&Hierarchy> {
         let is_its = |each: &&Hierarchy| match mount {
             "" | "unified" => each.name.is_empty(),

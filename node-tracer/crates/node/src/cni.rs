@@ -44,7 +44,6 @@ pub fn fuzz_cache(data: &[u8]) {
     cache::fuzz(data);
 }
 
-/// A configuration file.
 #[cfg(feature = "testing")]
 pub fn fuzz_config(data: &[u8]) {
     config::fuzz(data);

@@ -37,7 +37,6 @@ const MAX_DEPTH: usize = 12;
 /// How long all of the cgroups, or all shims, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Hierarchies of version 1 in which every runtime puts its containers, and
@@ -55,22 +54,18 @@ pub enum ContainersError {
     Read {
         /// Which, on the host.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// A read does not return.
     #[error("{what} do not answer")]
     NoAnswer {
-        /// What was read.
         what: &'static str,
-        /// How it went.
         #[source]
         source: NoAnswer,
     },
 }
 
-/// Containers that exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Existing {
     /// IDs of containers and sandboxes.

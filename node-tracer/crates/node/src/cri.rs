@@ -65,14 +65,11 @@ pub enum CriError {
     /// There is none, as far as can be seen.
     #[error("no socket of a container runtime was found; if there is one, name it with --cri")]
     NoSocket,
-    /// Nobody listens there.
     #[error(
         "cannot connect to {endpoint}; is the container runtime running, and is this its socket?"
     )]
     Connect {
-        /// Where.
         endpoint: Endpoint,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -82,9 +79,7 @@ pub enum CriError {
         after.as_millis()
     )]
     TimedOut {
-        /// Where.
         endpoint: Endpoint,
-        /// What was asked.
         call: &'static str,
         /// How long was waited.
         after: Duration,
@@ -93,40 +88,24 @@ pub enum CriError {
     #[error(
         "{endpoint} does not offer CRI v1 ({message}); the runtime is too old (containerd: before 1.6), or its CRI is switched off"
     )]
-    TooOld {
-        /// Where.
-        endpoint: Endpoint,
-        /// What it says.
-        message: String,
-    },
+    TooOld { endpoint: Endpoint, message: String },
     /// The runtime says no.
     #[error("{endpoint} answers {call} with {code}: {message}")]
     Refused {
-        /// Where.
         endpoint: Endpoint,
-        /// What was asked.
         call: &'static str,
-        /// The gRPC code.
         code: String,
-        /// What it says.
         message: String,
     },
     /// What comes is not gRPC, or it breaks off.
     #[error(
         "{endpoint} does not speak gRPC, or breaks off ({reason}); is it a container runtime's socket?"
     )]
-    Protocol {
-        /// Where.
-        endpoint: Endpoint,
-        /// What went wrong.
-        reason: String,
-    },
+    Protocol { endpoint: Endpoint, reason: String },
     /// The thread that asks could not be started, or was left behind.
     #[error("{endpoint} was not asked")]
     NotAsked {
-        /// Where.
         endpoint: Endpoint,
-        /// Why.
         #[source]
         source: NoAnswer,
     },
@@ -135,7 +114,6 @@ pub enum CriError {
 /// What a runtime has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listing {
-    /// The runtime's socket.
     pub endpoint: Endpoint,
     /// The process that listens there (`SO_PEERCRED`), if the kernel tells.
     pub listener: Option<u32>,

@@ -55,36 +55,29 @@ pub enum NetlinkError {
     /// Its file cannot be opened: mostly, it is gone.
     #[error("cannot open the network namespace {}", path.display())]
     Open {
-        /// The file.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// It cannot be entered: not a network namespace, or no `CAP_SYS_ADMIN`.
     #[error("cannot enter the network namespace {} (it needs CAP_SYS_ADMIN)", path.display())]
     Enter {
-        /// The file.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// The kernel was asked for a list and did not give it.
     #[error("rtnetlink {request} in {}", path.display())]
     Request {
-        /// The namespace's file.
         path: PathBuf,
         /// What it was asked for.
         request: &'static str,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// The kernel's answer is not understood.
     #[error("the rtnetlink answer in {} is not understood", path.display())]
     Format {
-        /// The namespace's file.
         path: PathBuf,
         /// Where it went wrong.
         #[source]
@@ -93,27 +86,20 @@ pub enum NetlinkError {
     /// The kernel does not answer.
     #[error("rtnetlink in {}", path.display())]
     NoAnswer {
-        /// The namespace's file.
         path: PathBuf,
-        /// How it went.
         #[source]
         source: NoAnswer,
     },
     /// What leads there does not answer: it lies on a file system that hangs.
     #[error("the way to the network namespace {}", path.display())]
     WayHangs {
-        /// The namespace's file.
         path: PathBuf,
-        /// How it went.
         #[source]
         source: NoAnswer,
     },
     /// The visits of other namespaces took too long, or hang.
     #[error("rtnetlink in {}: not tried, as other namespaces took too long to answer", path.display())]
-    NotTried {
-        /// The namespace's file.
-        path: PathBuf,
-    },
+    NotTried { path: PathBuf },
 }
 
 impl NetlinkError {
@@ -150,7 +136,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// The namespace's file.
     fn open(&self) -> io::Result<fs::File> {
         match self {
             Self::File(path) => open(path),
@@ -159,7 +144,6 @@ impl Way {
         }
     }
 
-    /// For messages.
     fn path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
@@ -192,14 +176,12 @@ pub struct Snapshot {
     pub user_ns: Option<UserNs>,
     /// Its addresses, except those of loopback devices.
     pub addresses: Vec<Address>,
-    /// There are more.
     pub cut: bool,
 }
 
 /// An address, and when it was added, to about a second.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DatedAddress {
-    /// The address.
     pub address: Address,
     /// By the kernel's own time; it tells none of some.
     pub made: Option<Timestamp>,
@@ -264,7 +246,6 @@ const FEW: usize = 64;
 /// and so many of one of another user namespace.
 const FEW_OF_USERS: usize = 8;
 
-/// What there is room for.
 struct Room {
     left: AtomicUsize,
     /// The tracer's own user namespace.

@@ -51,7 +51,6 @@ pub enum PodsError {
     Read {
         /// The file, or standard input.
         from: String,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -88,7 +87,6 @@ pub enum PodsError {
     NotPods {
         /// The file, or standard input.
         from: String,
-        /// What it is.
         what: String,
     },
     /// It is one page of a list.

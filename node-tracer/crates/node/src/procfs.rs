@@ -103,31 +103,23 @@ pub enum ProcfsError {
     /// A file or folder cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
     /// There is more in it than can be read in time.
     #[error("{} is too long to be read in time", path.display())]
-    TooLong {
-        /// Which.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// A read does not return.
     #[error("{} does not answer", path.display())]
     NoAnswer {
-        /// Of what.
         path: PathBuf,
-        /// How it went.
         #[source]
         source: NoAnswer,
     },
     /// A file holds something else than the kernel's documentation says.
     #[error("{} is not understood", path.display())]
     Format {
-        /// Which.
         path: PathBuf,
         /// Where it went wrong.
         #[source]
@@ -135,10 +127,7 @@ pub enum ProcfsError {
     },
     /// Others of its kind do not answer, so it was not tried.
     #[error("{} was not tried, nor those after it, as others do not answer", path.display())]
-    NotTried {
-        /// Which.
-        path: PathBuf,
-    },
+    NotTried { path: PathBuf },
     /// Where a task's cgroup is on the node cannot be told; see
     /// [`Procfs::place_unknown`].
     #[error("where their cgroups are on the node is not known")]

@@ -31,9 +31,7 @@ mod unread;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the host's root {}; --root must be the folder where the host's / is mounted", path.display())]
 pub struct RootError {
-    /// The folder.
     path: PathBuf,
-    /// The system's answer.
     #[source]
     source: io::Error,
 }
@@ -49,9 +47,7 @@ pub struct Folder(OwnedFd);
 /// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
     Missing,
-    /// A folder.
     Folder,
     /// A regular file, and all of its content.
     File(Content),
@@ -60,7 +56,6 @@ pub enum Found {
 /// A regular file, as it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Content {
-    /// All of it.
     pub bytes: Vec<u8>,
     /// When it was last written.
     pub modified: Timestamp,
@@ -69,7 +64,6 @@ pub struct Content {
 /// What is in a folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// By name.
     pub entries: Vec<Entry>,
     /// There are more than were asked for.
     pub cut: bool,

@@ -59,7 +59,6 @@ const STEPS: [u64; 34] = [
 ];
 const DAY: u64 = 86_400_000;
 
-/// The axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     parts: Vec<Part>,
@@ -173,7 +172,6 @@ impl Axis {
         part.left + part.width * (at.since(part.from).as_secs_f64() / length).min(1.0)
     }
 
-    /// What is shortened.
     pub fn cuts(&self) -> Vec<Cut> {
         let cuts = self.parts.iter().filter(|part| part.cut);
         let cut = |part: &Part| Cut {

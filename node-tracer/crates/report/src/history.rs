@@ -14,14 +14,12 @@ const MAX_FINDINGS: usize = 500;
 const MAX_STEPS: usize = 24;
 const MAX_OTHERS: usize = 16;
 
-/// All findings.
 #[derive(Debug, Default)]
 pub struct Findings {
     all: BTreeMap<String, History>,
     left_out: u64,
 }
 
-/// One finding.
 #[derive(Debug)]
 pub struct History {
     /// As it was told at its worst: of equals, the one that shows most, or the
@@ -39,16 +37,11 @@ pub struct History {
     pub left_out: u64,
 }
 
-/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When.
     pub at: Timestamp,
-    /// The severity from then on.
     pub severity: Severity,
-    /// The phase from then on.
     pub phase: Option<Phase>,
-    /// The title from then on.
     pub title: String,
 }
 

@@ -13,7 +13,6 @@ use event::{
     order::Order as _,
 };
 
-/// One incident.
 #[derive(Debug)]
 pub struct Incident<'a> {
     /// What was found, worst first.
@@ -25,9 +24,7 @@ pub struct Incident<'a> {
 /// An address that two sandboxes had at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The address.
     pub address: IpAddr,
-    /// Since when.
     pub from: Timestamp,
     /// Until when; `None` if it was so at the end.
     pub to: Option<Timestamp>,
@@ -94,7 +91,6 @@ fn find(leader: &[usize], mut place: usize) -> usize {
 }
 
 impl Incident<'_> {
-    /// The worst of it.
     pub fn worst(&self) -> Option<&History> {
         self.findings.first().copied()
     }

@@ -38,7 +38,6 @@ const MAX_NAMED: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Serial(u64);
 
-/// All lanes.
 #[derive(Debug, Default)]
 pub struct Lanes {
     lanes: BTreeMap<Serial, Lane>,
@@ -55,14 +54,12 @@ pub struct Lanes {
     node: Lane,
     /// For whom each address was last reserved.
     reserved: BTreeMap<IpAddr, Option<ReservationHolder>>,
-    /// Who lists pods.
     pods: Option<String>,
     /// Lanes that had to make room, or found none.
     left_out: u64,
 }
 
 impl Lanes {
-    /// One of them.
     pub fn get(&self, serial: Serial) -> Option<&Lane> {
         self.lanes.get(&serial)
     }
@@ -164,7 +161,6 @@ impl Lanes {
         about
     }
 
-    /// The lanes of a pod.
     fn of_pod(&self, pod: &PodRef) -> Vec<Serial> {
         let of = |lane: &Lane| lane.pod.as_ref().is_some_and(|its| is_same(its, pod));
         let all = self.all().filter(|(_, lane)| of(lane));

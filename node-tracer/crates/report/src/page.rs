@@ -25,7 +25,6 @@ use event::{
 /// Findings that are shown.
 const MAX_FINDINGS: usize = 100;
 
-/// The page.
 #[derive(Debug, Template)]
 #[template(path = "report.html")]
 pub struct Page {
@@ -52,7 +51,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// Of what is on a sheet.
     pub fn new(sheet: &Sheet) -> Self {
         let incidents = incidents(&sheet.findings, &sheet.lanes);
         let calendar = sheet.calendar();
@@ -120,7 +118,6 @@ impl Page {
         }
     }
 
-    /// As HTML.
     pub fn html(&self) -> askama::Result<String> {
         self.render()
     }

@@ -5,7 +5,6 @@ use std::fmt::Display;
 use super::shown::Shown;
 use event::clock::Timestamp;
 
-/// A sentence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prose {
     /// Its parts, in order.
@@ -17,17 +16,14 @@ pub struct Prose {
 pub struct Span {
     /// How it stands out: a class of the style sheet; empty for plain words.
     pub class: &'static str,
-    /// The text.
     pub text: Shown,
 }
 
 impl Prose {
-    /// Adds plain words.
     pub fn say(self, text: impl Display) -> Self {
         self.with("", text)
     }
 
-    /// Adds a moment.
     pub fn at(self, text: impl Display) -> Self {
         self.with("time", text)
     }
@@ -42,7 +38,6 @@ impl Prose {
         self.with("quote", text)
     }
 
-    /// Adds a command.
     pub fn code(self, text: impl Display) -> Self {
         self.with("code", text)
     }

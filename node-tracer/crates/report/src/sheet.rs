@@ -13,12 +13,10 @@ use sink::{Shown, Sink, SinkError};
 /// All of a run that a page can show. Its parts bound themselves.
 #[derive(Debug, Default)]
 pub struct Sheet {
-    /// The node.
     pub node: String,
     began: Option<Timestamp>,
     /// What it saw, and of what.
     pub coverage: Vec<CoverageItem>,
-    /// What it found.
     pub findings: Findings,
     /// What happened to sandboxes.
     pub lanes: Lanes,
@@ -72,7 +70,6 @@ impl Sheet {
 pub struct Pen(Rc<RefCell<Sheet>>);
 
 impl Pen {
-    /// What was written.
     pub fn lift(&self) -> Sheet {
         self.0.take()
     }

@@ -25,9 +25,7 @@ const MAX_NAMED: usize = 6;
 pub struct Chapter {
     /// What it is about.
     pub heading: Shown,
-    /// What happened.
     pub paragraphs: Vec<Vec<Prose>>,
-    /// What was found, and when.
     pub found: Vec<Prose>,
     /// What is not known.
     pub unknown: Vec<Shown>,

@@ -51,12 +51,10 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The whole.
 #[derive(Debug)]
 pub struct Timeline {
     /// Groups of lanes, worst first.
     pub groups: Vec<Group>,
-    /// The axis' labels.
     pub ticks: Vec<TickView>,
     /// Times that are shortened.
     pub cuts: Vec<CutView>,
@@ -75,24 +73,20 @@ pub struct Group {
     pub height: u32,
     /// Height of the axis above it, px.
     pub top: u32,
-    /// Its lanes.
     pub lanes: Vec<LaneView>,
     /// Times of conflict, across lanes.
     pub bands: Vec<Band>,
 }
 
-/// One lane.
 #[derive(Debug)]
 pub struct LaneView {
     /// px
     pub y: u32,
     /// px
     pub height: u32,
-    /// Its pod.
     pub name: Shown,
     /// Its sandbox and namespace.
     pub ids: Shown,
-    /// What lasted.
     pub bars: Vec<bars::Bar>,
     /// What happened at one moment.
     pub marks: Vec<marks::Sign>,
@@ -101,28 +95,22 @@ pub struct LaneView {
 /// When two had the same address.
 #[derive(Debug)]
 pub struct Band {
-    /// Its left end.
     pub x: Percent,
-    /// Its width.
     pub width: Percent,
     /// px
     pub y: u32,
     /// px
     pub height: u32,
-    /// What it is.
     pub title: Shown,
 }
 
 /// A label of the axis.
 #[derive(Debug)]
 pub struct TickView {
-    /// Where.
     pub x: Percent,
     /// Which side of its text is there.
     pub anchor: &'static str,
-    /// The same of its date.
     pub date_anchor: &'static str,
-    /// The time.
     pub label: String,
     /// The date, where it changes.
     pub date: String,
@@ -133,7 +121,6 @@ pub struct TickView {
 /// A time that is shortened.
 #[derive(Debug)]
 pub struct CutView {
-    /// Where.
     pub x: Percent,
     /// How long it is.
     pub label: String,

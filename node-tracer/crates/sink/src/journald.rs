@@ -42,9 +42,7 @@ pub struct JournaldSink {
 
 /// How records get there.
 enum To {
-    /// At once.
     Socket(wire::Socket),
-    /// Through a queue.
     Outlet(Outlet),
 }
 

@@ -28,7 +28,6 @@ pub use {
     text::TextSink,
 };
 
-/// Takes records.
 pub trait Sink {
     /// Writes one record, or leaves it out if this sink does not show such.
     fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError>;
@@ -44,7 +43,6 @@ pub trait Sink {
 /// What a sink did with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// It was written.
     Yes,
     /// This sink does not show such records, so that nothing was tried.
     No,
@@ -57,7 +55,6 @@ pub enum SinkError {
     /// nothing is left to do.
     #[error("the reader of the output is gone")]
     Closed,
-    /// There is no standard output.
     #[error(
         "standard output is closed, so nothing can be told; for the exit code alone: >/dev/null"
     )]
@@ -74,9 +71,7 @@ pub enum SinkError {
     /// journald cannot be reached. The next write tries again.
     #[error("journald does not take a record at {}", path.display())]
     Journal {
-        /// Its socket.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
@@ -92,7 +87,6 @@ impl From<io::Error> for SinkError {
     }
 }
 
-/// Writes whole lines.
 pub struct Lines<W> {
     out: W,
     /// A write failed in the middle of a line.

@@ -149,7 +149,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
     pub fn new() -> Self {
         let this = Self {
             shelf: Shelf(Arc::new(Mutex::new(Registry::default()))),
@@ -234,7 +233,6 @@ impl Metrics {
         );
     }
 
-    /// Counts a record.
     pub fn count(&mut self, record: &Record<'_>) {
         match record.body {
             Body::Event(event) if event.what == What::Tick => {}

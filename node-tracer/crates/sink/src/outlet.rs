@@ -33,7 +33,6 @@ const STACK: usize = 512 << 10;
 pub enum Weight {
     /// One event of many: three quarters of the room are for these.
     Event,
-    /// Anything else.
     #[default]
     Finding,
 }
@@ -62,14 +61,12 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to write.
     more: Condvar,
-    /// Something was written.
     less: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Vec<u8>>,
-    /// What these take.
     bytes: usize,
     /// What the record takes that is being written.
     writing: usize,

@@ -55,7 +55,6 @@ struct Wanted {
     started: SyncSender<io::Result<()>>,
 }
 
-/// The second process.
 struct Group(Mutex<Sender<Wanted>>);
 
 /// What its first thread is given.

@@ -28,7 +28,6 @@ static ANCHOR: OnceLock<i64> = OnceLock::new();
 /// How long the machine was suspended, when steps were last looked for, ns.
 static SUSPENDED: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// The present.
 pub fn now() -> Timestamp {
     Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC).saturating_add(anchor()))
 }

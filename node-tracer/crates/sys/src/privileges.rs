@@ -93,7 +93,6 @@ pub enum StarterError {
     /// It cannot be started.
     #[error("cannot start the thread that attaches")]
     Spawn(#[source] io::Error),
-    /// It has panicked.
     #[error("the thread that attaches has ended before its time")]
     Ended,
 }

@@ -22,21 +22,16 @@ pub(crate) enum FileError {
     /// The disk, the rights.
     #[error("cannot write the report {}", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// There is none.
     #[error(transparent)]
     NoStdout(#[from] SinkError),
-    /// The pipe.
     #[error("cannot write the report to standard output")]
     Stdout(#[source] io::Error),
 }
 
-/// Where it goes.
 #[derive(Debug)]
 pub(super) struct Out<'a> {
     path: &'a Path,
@@ -61,7 +56,6 @@ impl<'a> Out<'a> {
         Ok(Self { path, force })
     }
 
-    /// Writes it.
     pub(super) fn write(&self, page: &[u8]) -> Result<(), FileError> {
         if self.path == Path::new("-") {
             let mut out = io::stdout().lock();

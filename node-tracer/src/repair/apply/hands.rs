@@ -16,7 +16,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(15);
 
 /// How removing one went.
 pub(super) enum Removed {
-    /// It is gone.
     Yes,
     /// It is not what was planned.
     Changed(String),

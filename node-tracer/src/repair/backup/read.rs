@@ -17,7 +17,6 @@ const MAX_MANIFEST: u64 = 256 << 20;
 /// A backup as it is read.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// Whose it is.
     pub(crate) header: Header,
     /// What may have been released.
     pub(crate) released: Vec<Saved>,

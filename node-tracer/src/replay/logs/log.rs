@@ -24,7 +24,6 @@ pub(super) struct State {
     pub(super) block: Block,
     /// That has understood something.
     pub(super) told: bool,
-    /// What it said.
     pub(super) events: u64,
     /// Lines that said something and bear no time.
     pub(super) untimed: u64,
@@ -87,7 +86,6 @@ impl Log {
         self.reader.boot_id()
     }
 
-    /// The forms that it has.
     pub(super) fn forms(&self) -> Vec<FormCount> {
         let mut forms = self.reader.formats();
         // What a message is made of is no form of the log.

@@ -8,7 +8,6 @@ use super::{
 };
 use logs::entry::Level;
 
-/// See the module's documentation.
 pub(super) struct Merged {
     logs: Vec<Log>,
     /// The next message of each.
@@ -29,7 +28,6 @@ struct Owned {
     message: String,
     fields: Vec<(String, String)>,
     line: u64,
-    /// When it is its turn.
     turn: Timestamp,
 }
 

@@ -20,7 +20,6 @@ const NEXT_TRY: Duration = Duration::from_secs(60);
 /// As `trace` and `scan` have it.
 const STALL: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) meaning: Meaning,
@@ -96,7 +95,6 @@ impl Node {
         self.ticked.map_or(at, |ticked| ticked.max(at))
     }
 
-    /// Asks the rules.
     pub(super) fn tick(&mut self, at: Timestamp) -> Vec<(Finding, State)> {
         self.ticked = Some(at);
         self.changed = false;

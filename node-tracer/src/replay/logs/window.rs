@@ -11,11 +11,9 @@ const MAX_BYTES: usize = 32 << 20;
 /// Events of one moment among which a repeated one is looked for.
 const MAX_SAME: usize = 256;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     held: BTreeMap<(Timestamp, u64), (usize, Event)>,
-    /// What they hold.
     bytes: usize,
     number: u64,
     /// The time of the last one that was let go.

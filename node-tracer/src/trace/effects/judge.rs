@@ -19,7 +19,6 @@ enum Sight<'a> {
     Unknown,
 }
 
-/// What was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sights<'a> {
     pub(super) found: &'a Found,

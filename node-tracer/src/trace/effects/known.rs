@@ -27,7 +27,6 @@ const MAX_WAYS: usize = 3;
 /// Addresses, and names of devices, of one attachment.
 const MAX_NAMES: usize = 64;
 
-/// Names an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     /// `CNI_CONTAINERID`
@@ -77,7 +76,6 @@ struct Home {
     mounts: Vec<PathBuf>,
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(super) struct Attachments {
     procfs: Procfs,

@@ -13,7 +13,6 @@ use super::known::Key;
 
 /// How long after the last plugin's end its effect is looked at.
 const AFTER: Duration = Duration::from_millis(50);
-/// Time between batches.
 const APART: Duration = Duration::from_millis(100);
 /// Attachments in one batch.
 const MAX_BATCH: usize = 32;
@@ -51,7 +50,6 @@ pub(super) struct Operation {
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    /// Plugins that run.
     running: BTreeSet<u32>,
     /// When the last plugin ended, and whether all succeeded.
     ended: Option<(Instant, bool)>,
@@ -77,14 +75,12 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// All attachments.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         let operations = self.operations.iter().map(|(it, _)| &it.key);
         operations.chain(&self.again)
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     operations: BTreeMap<Operation, Waiting>,

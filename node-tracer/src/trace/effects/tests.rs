@@ -69,7 +69,6 @@ fn result(last: u8) -> CniResult {
     }
 }
 
-/// A namespace's contents.
 fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Visit {
     let route = |last: &u8| -> Route { route_to(*last, 8) };
     let at = |last: &u8| DatedAddress {

@@ -34,7 +34,6 @@ pub(super) struct Job {
     pub(super) addresses: BTreeSet<IpAddr>,
 }
 
-/// What was found.
 #[derive(Debug)]
 pub(super) struct Found {
     /// When the looks had ended.
@@ -45,7 +44,6 @@ pub(super) struct Found {
     pub(super) lookups: BTreeMap<IpAddr, Lookup>,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Worker {
     jobs: SyncSender<Job>,

@@ -1,7 +1,6 @@
 use super::*;
 use kube::server::{Reply, Server, StreamEnd, event, page, pod};
 
-/// In short.
 fn news(events: &[Event]) -> Vec<String> {
     let short = |event: &Event| match &event.what {
         What::PodsListed {

@@ -42,7 +42,6 @@ pub(super) fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
     Ok(text(&output.stdout))
 }
 
-/// A property of a unit.
 pub(super) fn property(unit: &str, name: &str) -> anyhow::Result<String> {
     run("systemctl", &["show", "--value", "-p", name, unit])
 }

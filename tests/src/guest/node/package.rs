@@ -12,7 +12,6 @@ use super::machine::{property, run};
 use super::told::UNIT;
 use super::{PACKAGE, Stage};
 
-/// Its name.
 const NAME: &str = "node-tracer";
 /// What the administrator writes into it.
 const OPTIONS: (&str, &str) = ("/etc/default/node-tracer", include_str!("files/options"));

@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::tracer::is_finding;
 use crate::{journald, wait};
 
-/// The service's unit.
 pub(super) const UNIT: &str = "node-tracer.service";
 
 /// The lines so far.

@@ -10,19 +10,20 @@ use crate::rights::{
 /// What `check` must say, against what it says where nothing is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// No difference.
     Same,
     /// But for these: (signal, mechanism, a part of the reason).
     SameBut(&'static [(&'static str, &'static str, &'static str)]),
     /// What rests on the addresses of functions is heard in another way.
     Hidden,
     /// No program can be loaded: all is compared that can be, for this reason.
-    Compared { why: &'static str, addresses: bool },
+    Compared {
+        why: &'static str,
+        addresses: bool,
+    },
     /// It is not done at all.
     Refused,
 }
 
-/// One case.
 pub(super) struct Case {
     pub(super) name: &'static str,
     /// The best mechanism that is allowed.
@@ -130,7 +131,6 @@ pub(super) fn not_locked_down() -> Option<String> {
         .then(|| format!("this kernel is not locked down: {path}: {modes:?}"))
 }
 
-/// Those that this boot is for.
 pub(super) fn of_this_boot() -> Vec<Case> {
     if asked_for("integrity") {
         return vec![

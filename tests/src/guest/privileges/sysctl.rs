@@ -4,7 +4,6 @@ use std::fs;
 
 use anyhow::Context as _;
 
-/// What they were.
 #[derive(Debug, Default)]
 pub(super) struct Sysctls(Vec<(String, String)>);
 

@@ -34,7 +34,6 @@ enum Mood {
 #[derive(Debug)]
 struct State {
     mood: Mood,
-    /// Watches under way.
     open: Vec<TcpStream>,
 }
 

@@ -44,7 +44,6 @@ impl Limited {
         Ok(this)
     }
 
-    /// A tracer in it.
     fn tracer(&self, args: &[&str]) -> anyhow::Result<Tracer> {
         let mut command = self.command(&node_tracer_tests::tracer::binary()?);
         command

@@ -18,7 +18,6 @@ fn last<'l>(look: &'l Look, rule: &str) -> anyhow::Result<&'l Value> {
     last.with_context(|| format!("no {rule}"))
 }
 
-/// All events of a kind.
 fn events<'l>(look: &'l Look, kind: &str) -> Vec<&'l Value> {
     let all = look.ended.records.iter();
     all.filter(|record| is_event(record, kind)).collect()

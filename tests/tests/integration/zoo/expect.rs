@@ -2,12 +2,10 @@
 
 use serde_json::Value;
 
-/// One demand.
 #[derive(Clone, Debug)]
 pub(super) enum Expect {
     /// Nothing of severity warning or above.
     Quiet,
-    /// This is found.
     Finds(Finds),
     /// This rule may find something, too.
     May(&'static str),
@@ -67,7 +65,6 @@ impl Finds {
         self
     }
 
-    /// Of whatever severity.
     pub(super) fn any(mut self) -> Self {
         self.severity = Some("");
         self
@@ -83,13 +80,11 @@ impl Finds {
         self
     }
 
-    /// A field has this value.
     pub(super) fn with(mut self, field: &'static str, value: &'static str) -> Self {
         self.fields.push((field, value));
         self
     }
 
-    /// A field is not there.
     pub(super) fn without(mut self, field: &'static str) -> Self {
         self.absent.push(field);
         self

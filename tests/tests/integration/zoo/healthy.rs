@@ -5,7 +5,6 @@ use super::situation::{
 };
 use super::users;
 
-/// All rows.
 pub(super) fn rows() -> Vec<Situation> {
     [
         nodes(),

@@ -8,7 +8,6 @@ use super::situation::{Pod, digits};
 
 /// A row that is told event by event.
 pub(super) struct History {
-    /// What happens.
     pub(super) name: &'static str,
     /// (ms since the beginning, event), in any order.
     events: Vec<(u64, Value)>,
@@ -397,7 +396,6 @@ fn many(count: usize) -> Vec<Pod> {
     (0..count).map(pod).collect()
 }
 
-/// All rows.
 pub(super) fn rows() -> Vec<History> {
     let all = [turnover(), interruptions(), deletions(), failures()];
     all.into_iter().flatten().collect()

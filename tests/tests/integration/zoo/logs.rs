@@ -36,7 +36,6 @@ fn cause(cause: &'static str) -> Expect {
     found(finds("sandbox-create-failed").with("cause", cause))
 }
 
-/// All rows.
 pub(super) fn rows() -> Vec<Text> {
     [heads(), words(), formats(), healthy()]
         .into_iter()
@@ -200,7 +199,6 @@ fn words() -> Vec<Text> {
     ]
 }
 
-/// Whole formats.
 fn formats() -> Vec<Text> {
     vec![
         teardown(

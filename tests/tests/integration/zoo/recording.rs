@@ -639,7 +639,6 @@ fn listing(pod: &Pod) -> Value {
     item
 }
 
-/// The container in a pod.
 pub(super) fn container(pod: &Pod) -> String {
     digits(&format!("container {}", pod.sandbox), 64)
 }

@@ -4,7 +4,6 @@ use super::expect::finds;
 use super::healthy::{five, kubevirt, second};
 use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, network};
 
-/// All rows.
 pub(super) fn rows() -> Vec<Situation> {
     let all = [
         ghosts(),

@@ -9,7 +9,6 @@ use super::expect::{Expect, Finds};
 /// A row of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Situation {
-    /// What is so.
     pub(super) name: &'static str,
     /// Devices of the node's own namespace, besides the host ends of pods'.
     pub(super) host: Vec<Device>,
@@ -18,15 +17,12 @@ pub(super) struct Situation {
     pub(super) pods: Vec<Pod>,
     /// Namespaces that are no pod's.
     pub(super) others: Vec<Other>,
-    /// The pod network.
     pub(super) network: Network,
-    /// Who lists pods.
     pub(super) api: Api,
     /// The node whose pods they are.
     pub(super) list_node: &'static str,
     /// How old their list is, s.
     pub(super) list_age: u64,
-    /// Sources that are not there.
     pub(super) missing: Vec<Source>,
     /// Reservations besides those of pods: (address, container, age in s).
     pub(super) reserved: Vec<(&'static str, String, u64)>,
@@ -59,7 +55,6 @@ pub(super) enum Staging {
     Real(&'static str),
 }
 
-/// Who lists pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
     /// The API server: every pod of this node.
@@ -70,22 +65,17 @@ pub(super) enum Api {
     Single(&'static str),
     /// The server does not answer.
     Failed,
-    /// Nobody is asked.
     None,
 }
 
 /// A source that can be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The container runtime.
     Cri,
-    /// libcni's cache.
     Cache,
-    /// host-local's files.
     Store,
 }
 
-/// A pod network.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     /// Its name, and what its files are named by.
@@ -100,7 +90,6 @@ pub(super) struct Network {
     pub(super) store: Option<(&'static str, &'static str)>,
 }
 
-/// A network device.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -131,7 +120,6 @@ pub(super) enum Listed {
     As(&'static str),
     /// Being deleted since so many seconds.
     Terminating(u64),
-    /// Nothing.
     Gone,
 }
 
@@ -153,7 +141,6 @@ pub(super) struct Task {
     pub(super) in_pod: bool,
 }
 
-/// A pod.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub(super) namespace: String,
@@ -526,7 +513,6 @@ impl Device {
         }
     }
 
-    /// The same with netkit.
     pub(super) fn netkit(name: &str, host_end: &str) -> Self {
         Self {
             kind: Some("netkit"),
@@ -667,7 +653,6 @@ impl Pod {
         self
     }
 
-    /// An earlier sandbox of the same pod.
     pub(super) fn earlier_sandbox(mut self) -> Self {
         self.identify("0", "earlier");
         self

@@ -21,7 +21,6 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Now.
     pub(super) fn read() -> Self {
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -62,7 +61,6 @@ impl Clocks {
     }
 }
 
-/// A running program.
 pub(super) struct Lines {
     process: Tracer,
     lines: Arc<Mutex<Vec<(Instant, String)>>>,
@@ -72,7 +70,6 @@ pub(super) struct Lines {
 const LIMIT: Duration = Duration::from_secs(20);
 
 impl Lines {
-    /// Starts it.
     pub(super) fn start(command: &mut Command) -> anyhow::Result<Self> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&lines);
@@ -109,7 +106,6 @@ impl Lines {
         })
     }
 
-    /// Ends it.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.process.signal(libc::SIGTERM);
         self.process.wait_for_end(LIMIT)?;

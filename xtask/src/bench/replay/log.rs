@@ -7,14 +7,12 @@ use std::fmt::Write as _;
 pub(super) const GHOST: &str = "9d05700d9d05700d9d05700d9d05700d9d05700d9d05700d9d05700d9d05700d";
 /// The sandbox whose endpoint it deletes.
 const NEW: &str = "4e4b0d1e4e4b0d1e4e4b0d1e4e4b0d1e4e4b0d1e4e4b0d1e4e4b0d1e4e4b0d1e";
-/// The host.
 const HOST: &str = "worker-7";
 /// Lines between two pods that come or go.
 const EACH: u64 = 4_000;
 /// Lines in a second.
 const RATE: u64 = 40;
 
-/// See the module's documentation.
 pub(super) struct Log {
     bytes: u64,
     written: u64,
@@ -38,7 +36,6 @@ impl Log {
         }
     }
 
-    /// Lines so far.
     pub(super) fn lines(&self) -> u64 {
         self.lines
     }
@@ -95,7 +92,6 @@ impl Log {
         format!("2025-11-{}T{}Z", &short[4..6], &short[7..])
     }
 
-    /// What says nothing.
     fn chatter(&mut self, line: &mut String) {
         let (number, micros) = (self.number(), self.lines % RATE * 25_000 + 17);
         let stamp = self.stamp(0);

@@ -18,9 +18,7 @@ use event::Device;
 pub struct VethEnd<'a> {
     /// The namespace that it is in.
     pub entry: &'a NetnsEntry,
-    /// All that is wired there.
     pub wiring: &'a Wiring,
-    /// The end itself.
     pub device: &'a Device,
 }
 

@@ -15,7 +15,6 @@ pub(super) const SILENCE: Duration = Duration::from_secs(600);
 /// How much of a plugin's words is claimed; the record has them whole.
 const SAID: usize = 400;
 
-/// The same for a title.
 const TITLED: usize = 120;
 
 /// How a call ended that failed, in words.

@@ -11,7 +11,6 @@ use std::{
 
 use super::{View, short_id};
 
-/// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Command(String);
 
@@ -21,7 +20,6 @@ impl Command {
         Self(own.to_owned())
     }
 
-    /// A foreign word.
     pub(super) fn word(self, word: impl AsRef<Path>) -> Self {
         Self(format!("{self} {}", shell_word(word.as_ref())))
     }

@@ -17,7 +17,6 @@ use event::{
     sleep,
 };
 
-/// A claim.
 pub(super) fn evidence(claim: impl Into<String>, source: &str, at: Timestamp) -> Evidence {
     Evidence {
         claim: claim.into(),
@@ -219,7 +218,6 @@ pub(super) fn release_advice(blocked: &Blocked) -> Vec<String> {
         .collect()
 }
 
-/// Names with commas.
 pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
         .into_iter()

@@ -53,7 +53,6 @@ const MAX_STRANGERS: usize = 3;
 /// A namespace that has an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// The namespace.
     pub entry: &'a NetnsEntry,
     /// The address as the kernel has it; `None` for one that the pod is called
     /// by and that the kernel does not show.
@@ -970,7 +969,6 @@ struct Said {
     advice: Vec<String>,
 }
 
-/// How an owner has an address.
 fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut Said) {
     let label = label(view.model, owner.entry);
     match owner.held {

@@ -46,7 +46,6 @@ const AFTER_GRACE: Duration = Duration::from_secs(10);
 /// A namespace that is a ghost, and why.
 #[derive(Debug)]
 pub struct Ghost<'a> {
-    /// The namespace.
     pub entry: &'a NetnsEntry,
     /// Since when: the pod is gone, or should be.
     pub since: Timestamp,
@@ -56,7 +55,6 @@ pub struct Ghost<'a> {
     pub stuck: Vec<&'a Blocked>,
 }
 
-/// One finding a ghost.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
     ghosts.map(|ghost| telling::finding(view, &ghost)).collect()

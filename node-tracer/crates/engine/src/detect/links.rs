@@ -276,7 +276,6 @@ fn ports<'a>(wiring: &'a Wiring, bridge: &Device) -> impl Iterator<Item = &'a De
     devices.filter(move |device| device.master == Some(index))
 }
 
-/// The VRF that a device is in.
 fn vrf(wiring: &Wiring, device: Option<&Device>) -> Option<u32> {
     let master = wiring.device(device?.master?)?;
     let is_vrf = master.kind.as_deref() == Some("vrf");

@@ -75,9 +75,7 @@ struct Case<'a> {
     gone: Gone<'a>,
     /// When the ADD ended, or was last seen.
     added: Timestamp,
-    /// It was seen.
     called: Option<&'a AttachmentCalls>,
-    /// libcni remembers it.
     cached: Option<&'a Attachment>,
 }
 
@@ -229,7 +227,6 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
 /// What is known of an attachment's IPAM.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Named<'a> {
-    /// The network's name.
     pub(super) network: Option<&'a str>,
     /// host-local was called for it.
     pub(super) host_local: bool,

@@ -62,7 +62,6 @@ const SINGLY: usize = 16;
 /// Those that are named of the others.
 const NAMED: usize = 3;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Orphans<'a> {
     found: Vec<Orphan<'a>>,

@@ -38,7 +38,6 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// A namespace in which nothing runs and that no runtime claims.
 #[derive(Debug)]
 pub struct Unused<'a> {
-    /// The namespace.
     pub entry: &'a NetnsEntry,
     /// The earliest time at which it is known to have existed; `None` if all
     /// that is known is that it exists now.
@@ -61,7 +60,6 @@ pub enum Tie<'a> {
 /// A namespace that is kept for nothing.
 #[derive(Debug)]
 pub struct Pinned<'a> {
-    /// It is unused.
     pub unused: Unused<'a>,
     /// It was a pod's.
     pub tie: Tie<'a>,
@@ -167,7 +165,6 @@ pub struct Unresolved<'a> {
 }
 
 impl<'a> Unresolved<'a> {
-    /// Of all lists.
     pub(super) fn new(model: &'a Model) -> Self {
         let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
         for list in model.runtime.lists() {

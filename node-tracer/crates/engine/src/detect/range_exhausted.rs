@@ -108,13 +108,11 @@ impl<'a> Room<'a> {
 /// What has become of the containers of a range's reservations.
 struct Uses<'v, 'a> {
     judge: &'v Judge<'a>,
-    /// They exist.
     live: u64,
     /// They are not there, but a namespace has the address.
     held: u64,
     /// They are not there, and may be in the making.
     young: u64,
-    /// They are not there.
     leaked: u64,
 }
 

@@ -26,7 +26,6 @@ use event::{PodRef, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
 /// Sandboxes of one pod that are no churn yet.
 const MANY: usize = 3;
-/// In this time.
 const WINDOW: Duration = Duration::from_secs(600);
 /// A sandbox that has its network for so long lasts.
 const SETTLED: Duration = Duration::from_secs(60);

@@ -35,7 +35,6 @@ const MANY_PODS: usize = 3;
 
 /// A pod that does not start.
 struct Stuck<'a> {
-    /// What names it.
     id: String,
     pod: PodRef,
     sandbox_id: Option<String>,
@@ -170,7 +169,6 @@ const NAMED: usize = 5;
 struct Leader {
     id: String,
     label: String,
-    /// Some of the others.
     others: Vec<String>,
     /// How many there are besides these, in steps: it changes often.
     more: usize,

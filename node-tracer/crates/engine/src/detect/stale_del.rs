@@ -57,7 +57,6 @@ struct Stale<'v, 'a> {
     view: &'v View<'a>,
     /// The container ID that the DEL was for.
     old: &'a str,
-    /// What was called for it.
     calls: Vec<&'a AttachmentCalls>,
     newer: &'v Newer<'a>,
     /// The DELs that came after the newer sandbox's ADD, by plugin.
@@ -248,7 +247,6 @@ impl<'v, 'a> Stale<'v, 'a> {
         self.dels.iter().map(|(_, del)| del.started).min()
     }
 
-    /// When the last of them started.
     fn last_started(&self) -> Option<Timestamp> {
         self.dels.iter().map(|(_, del)| del.started).max()
     }

@@ -24,7 +24,6 @@ pub(super) struct Basis<'a> {
     pub(super) not_read: &'a [String],
     /// There can be a namespace among that.
     pub(super) blind: bool,
-    /// The time.
     pub(super) now: Timestamp,
 }
 

@@ -6,9 +6,7 @@ use std::{collections::HashMap, path::Path};
 use crate::model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::SandboxList};
 use event::{Reservation, RuntimeSandbox, Task};
 
-/// See the module's documentation.
 pub(super) struct Index<'a> {
-    /// The model.
     pub(super) model: &'a Model,
     /// Network namespaces, living ones first.
     pub(super) entries: Vec<&'a NetnsEntry>,

@@ -14,10 +14,8 @@ use event::{Network, wording::plural::counted};
 /// Of each kind of things that could not be read, so many are named.
 const NAMED: usize = 8;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// What was looked at.
     pub(super) at: Vec<String>,
     /// What could not be read.
     pub(super) not_read: Vec<String>,

@@ -32,13 +32,11 @@ pub(super) struct Related<'a> {
     pub(super) rivals: BTreeSet<Serial>,
     /// Sandboxes and containers, by ID.
     pub(super) containers: BTreeSet<String>,
-    /// Pods.
     pub(super) uids: BTreeSet<String>,
     /// Addresses: the one that was asked about, or those of its namespaces.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Sandboxes, by ID and by the list's rank.
     pub(super) sandboxes: BTreeMap<(String, usize), (&'a SandboxList, &'a RuntimeSandbox)>,
-    /// What libcni remembers.
     pub(super) attachments: BTreeMap<&'a Path, &'a Attachment>,
     /// Reservations, by file and address: some stores have one file for all.
     pub(super) reservations: BTreeMap<(&'a Path, IpAddr), (&'a ListedStore, &'a Reservation)>,
@@ -51,7 +49,6 @@ enum Step<'a> {
     Pod(String),
 }
 
-/// Follows all relations.
 pub(super) fn related<'a>(seeds: &Seeds, index: &Index<'a>) -> Related<'a> {
     let mut related = Related::default();
     let mut steps = Vec::new();

@@ -26,7 +26,6 @@ const NAMESPACES: usize = 64;
 pub(super) struct Resolved {
     /// As what it was taken.
     pub(super) kind: Kind,
-    /// In full.
     pub(super) value: String,
     /// What is known by it.
     pub(super) seeds: Seeds,

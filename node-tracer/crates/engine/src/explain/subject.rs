@@ -25,7 +25,6 @@ pub struct Asked {
 /// One thing that a word can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// An IP address.
     Address(IpAddr),
     /// A pod by namespace and name.
     Pod(String, String),
@@ -55,7 +54,6 @@ pub enum SubjectError {
     Malformed {
         /// As much of it as can be repeated.
         asked: String,
-        /// What is wrong.
         why: String,
     },
     /// It is the beginning of several IDs.
@@ -65,7 +63,6 @@ pub enum SubjectError {
         listed(.candidates, *.more)
     )]
     Ambiguous {
-        /// The prefix.
         asked: String,
         /// The first of them.
         candidates: Vec<Candidate>,
@@ -79,7 +76,6 @@ pub enum SubjectError {
 pub struct Candidate {
     /// The ID in full.
     pub id: String,
-    /// What it is.
     pub what: String,
 }
 

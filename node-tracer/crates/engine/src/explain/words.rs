@@ -5,7 +5,6 @@ use std::time::Duration;
 use event::explanation::{NetnsPart, NetnsState, PodState};
 use event::{clock::Timestamp, finding::Holder, sleep, wording::subjects::pod_word};
 
-/// Names with commas.
 pub(super) fn list<T: ToString>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     items.join(", ")

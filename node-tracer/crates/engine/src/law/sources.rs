@@ -28,7 +28,6 @@ pub(super) enum Source {
     Host,
     /// Tasks' cgroups: whose they are.
     Cgroups,
-    /// Mounts of namespaces.
     Mounts,
     /// Descriptors and sockets of processes.
     Descriptors,
@@ -92,7 +91,6 @@ pub(super) enum Absence {
     Old,
 }
 
-/// What is missing, and how.
 pub(super) type Missing = BTreeMap<Source, Absence>;
 
 /// When an old list of pods was made.
@@ -855,7 +853,6 @@ fn listed_pod(pod: &TruePod) -> Pod {
     }
 }
 
-/// A sandbox as the runtime has it.
 fn listed(pod: &TruePod, sandbox: &TrueSandbox) -> RuntimeSandbox {
     let ready = sandbox.cri == Some(true);
     RuntimeSandbox {

@@ -18,7 +18,6 @@ const TOLD_TO_GO: i64 = LOOK - 330;
 const STUCK: i64 = LOOK - 100;
 
 impl Truth {
-    /// As it was at a time.
     pub(super) fn then(&self, time: i64) -> Self {
         let mut truth = self.clone();
         truth.pods.retain(|pod| pod.made() <= time);

@@ -11,7 +11,6 @@ use event::{StoreKind, testing::generator::Dice};
 /// When the node is looked at, seconds after the beginning.
 pub(super) const LOOK: i64 = 10_000;
 
-/// The node.
 #[derive(Clone, Debug)]
 pub(super) struct Truth {
     pub(super) ipam: Ipam,
@@ -32,7 +31,6 @@ pub(super) enum Ipam {
     Other(&'static str),
 }
 
-/// A pod.
 #[derive(Clone, Debug)]
 pub(super) struct TruePod {
     pub(super) uid: String,
@@ -62,7 +60,6 @@ pub(super) enum Life {
     Deleted(i64),
 }
 
-/// A pod's sandbox.
 #[derive(Clone, Debug)]
 pub(super) struct TrueSandbox {
     pub(super) id: String,
@@ -166,7 +163,6 @@ pub(super) const DOCKER0: u32 = 11;
 pub(super) const MULTUS: u32 = 12;
 pub(super) const VRFS: [u32; 2] = [13, 14];
 
-/// Kubernetes' namespaces.
 pub(super) const NAMESPACES: [&str; 2] = ["shop", "kube-system"];
 
 impl fmt::Display for Truth {
@@ -190,7 +186,6 @@ impl fmt::Display for Truth {
 }
 
 impl Truth {
-    /// Any node.
     pub(super) fn any(dice: &mut Dice<'_>) -> Self {
         let ipam = dice.one(&[
             Ipam::Kept(StoreKind::HostLocal),

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use event::{ReservationHolder, clock::Timestamp};
 
-/// Addresses at most.
 pub const MAX_ANSWERS: usize = 4_096;
 /// Stores that are kept by path for one answer.
 const MAX_STORES: usize = 16;
@@ -29,7 +28,6 @@ pub struct Allocation {
 pub struct StoreAnswer {
     /// Who has the address; `None` if it is free in all of the stores.
     pub holder: Option<ReservationHolder>,
-    /// The stores.
     pub stores: Vec<PathBuf>,
     /// Since when they have been saying so.
     pub since: Timestamp,
@@ -37,7 +35,6 @@ pub struct StoreAnswer {
     pub is_news: bool,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Allocations {
     by_address: BTreeMap<IpAddr, Allocation>,

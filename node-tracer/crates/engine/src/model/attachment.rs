@@ -11,7 +11,6 @@ use event::{Attachment, Network, Reservation, Store, clock::Timestamp};
 
 /// Attachments at most, in all folders.
 pub const MAX_ATTACHMENTS: usize = 65_536;
-/// Stores at most.
 pub const MAX_STORES: usize = 256;
 /// Reservations at most, of one store.
 pub const MAX_RESERVATIONS: usize = 131_072;
@@ -36,12 +35,9 @@ pub struct Cni {
 /// Folder, and place in its list.
 type Place = (PathBuf, usize);
 
-/// A store as it was listed.
 #[derive(Debug)]
 pub struct ListedStore {
-    /// What is in it.
     pub store: Store,
-    /// When it was listed.
     pub at: Timestamp,
 }
 
@@ -51,7 +47,6 @@ impl Cni {
         self.attachments.keys().map(PathBuf::as_path)
     }
 
-    /// All attachments.
     pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
         self.attachments.values().flatten()
     }
@@ -71,7 +66,6 @@ impl Cni {
         self.at(self.by_inode.get(&inode))
     }
 
-    /// Attachments of a pod, by its UID.
     pub fn of_pod(&self, uid: &str) -> impl Iterator<Item = &Attachment> {
         self.at(self.by_uid.get(uid))
     }

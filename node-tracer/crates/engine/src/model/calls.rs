@@ -30,7 +30,6 @@ const MAX_PLUGINS: usize = 16;
 /// Names an attachment: container ID and interface name.
 type Key = (String, String);
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Calls {
     attachments: BTreeMap<Key, AttachmentCalls>,
@@ -84,26 +83,17 @@ pub struct AttachmentCalls {
     pub del_effect: Option<Box<(Timestamp, CniEffect)>>,
 }
 
-/// What was called of one plugin for one attachment.
 #[derive(Clone, Debug)]
 pub struct PluginCalls {
-    /// Its name.
     pub plugin: String,
-    /// The network it was called for.
     pub network: Option<String>,
-    /// Its IPAM.
     pub ipam: Option<String>,
     /// Another plugin called it.
     pub delegated: bool,
-    /// Its last ADD.
     pub add: Option<Call>,
-    /// Its last DEL.
     pub del: Option<Call>,
-    /// ADDs.
     pub adds: u64,
-    /// ADDs that failed.
     pub failed_adds: u64,
-    /// DELs.
     pub dels: u64,
     /// DELs that failed since the last that succeeded.
     pub failed_dels: u64,
@@ -118,14 +108,12 @@ pub struct PluginCalls {
     pub retried: Option<Box<(CallResult, Timestamp)>>,
 }
 
-/// One call.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// When the plugin started.
     pub started: Timestamp,
     /// How it ended; `None` while it runs.
     pub end: Option<Box<CallResult>>,
-    /// Its process.
     pub pid: u32,
     /// `CNI_NETNS` was given.
     pub with_netns: bool,
@@ -136,7 +124,6 @@ pub struct Call {
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub struct CallResult {
-    /// When.
     pub at: Timestamp,
     /// Its exit status; `None` if a signal ended it, or that was not seen.
     pub exit_code: Option<i32>,
@@ -144,7 +131,6 @@ pub struct CallResult {
     pub signal: Option<i32>,
     /// From exec to exit, ms.
     pub duration_ms: f64,
-    /// What it answered.
     pub result: Option<CniResult>,
     /// The error that it answered with.
     pub error: Option<CniError>,
@@ -153,7 +139,6 @@ pub struct CallResult {
 }
 
 impl CallResult {
-    /// Whether it succeeded.
     pub fn is_ok(&self) -> bool {
         self.exit_code == Some(0)
     }
@@ -360,13 +345,11 @@ impl Calls {
         self.went.get(&inode).copied()
     }
 
-    /// One attachment.
     pub fn get(&self, container_id: &str, ifname: &str) -> Option<&AttachmentCalls> {
         let key = (container_id.to_owned(), ifname.to_owned());
         self.attachments.get(&key)
     }
 
-    /// The attachments of a container.
     pub fn of_container<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a AttachmentCalls> {
         of_container(&self.attachments, id)
     }

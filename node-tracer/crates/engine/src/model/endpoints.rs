@@ -14,7 +14,6 @@ pub struct Endpoints {
     dropped: u64,
 }
 
-/// One entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// As it was written last, or as its deletion names it.
@@ -29,7 +28,6 @@ pub struct Entry {
 }
 
 impl Endpoints {
-    /// Those of all pods of a name.
     pub fn of_pod_name<'a>(&'a self, pod: &PodRef) -> impl Iterator<Item = &'a Entry> {
         let its = |entry: &&Entry| {
             let own = &entry.endpoint.pod;

@@ -83,7 +83,6 @@ pub struct Item {
 pub struct Loss {
     /// When it was taken, or first seen missing.
     pub at: Timestamp,
-    /// Who says so.
     pub source: &'static str,
     /// The DEL of another sandbox of the same pod name that it came with.
     pub del: Option<Del>,
@@ -92,9 +91,7 @@ pub struct Loss {
 /// A DEL, as losses name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Del {
-    /// The container ID that it is for.
     pub container_id: String,
-    /// When it started.
     pub started: Timestamp,
     /// When it ended, or a later one of the same container began; `None` while
     /// it runs, or where its end was not seen.
@@ -118,7 +115,6 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Lost {
     /// By the namespace's inode.
@@ -276,7 +272,6 @@ impl Lost {
         Some(had)
     }
 
-    /// Something is there.
     fn seen(&mut self, entry: &NetnsEntry, kind: Kind, name: &str, time: Timestamp) -> bool {
         let Some(had) = self.had(entry) else {
             return false;

@@ -25,7 +25,6 @@ use event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, clock::Timestam
 /// The source that fails while not all that can lead to a namespace could be
 /// looked through: then there may be more of them than are known.
 pub const NETNS: &str = "netns";
-/// Namespaces at most.
 pub const MAX_NETNS: usize = 16_384;
 /// The dead that are remembered; the oldest are forgotten.
 const MAX_DEAD: usize = 1_024;
@@ -39,15 +38,11 @@ pub struct Serial(u64);
 /// What keeps a namespace, as it is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
-    /// Tasks in it, some of them.
     pub tasks: &'a [Task],
     /// How many there are.
     pub task_count: usize,
-    /// Where it is mounted.
     pub mounts: &'a [PathBuf],
-    /// Descriptors of it.
     pub fds: &'a [FdHolder],
-    /// Sockets in it.
     pub sockets: &'a [FdHolder],
 }
 
@@ -67,7 +62,6 @@ impl Held<'_> {
     }
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct NetnsTable {
     entries: BTreeMap<Serial, NetnsEntry>,

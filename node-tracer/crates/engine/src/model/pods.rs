@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use event::{Pod, PodRef, clock::Timestamp};
 
-/// Pods at most.
 pub const MAX_PODS: usize = 65_536;
 /// Pods that went; the ones that went first are forgotten, which costs a name.
 /// By a whole list such a pod is still not there.
@@ -25,7 +24,6 @@ pub struct Pods {
 /// The list in force: the latest one, whoever gave it.
 #[derive(Debug)]
 pub struct List {
-    /// Where it is from.
     pub source: String,
     /// The time for which it is true, at the latest.
     pub at: Timestamp,
@@ -59,7 +57,6 @@ pub enum Standing {
     /// Nothing: there is no list that could know.
     #[default]
     Unknown,
-    /// It is there.
     Listed,
     /// It is there and should be gone by then.
     Terminating(Timestamp),
@@ -81,7 +78,6 @@ impl Pods {
         self.list.as_ref()
     }
 
-    /// The pod of this UID, if it is listed.
     pub fn listed_pod(&self, uid: &str) -> Option<&Pod> {
         let list = self.list.as_ref()?;
         list.pods.get(*list.by_uid.get(uid)?)
@@ -323,7 +319,6 @@ impl List {
         Some(taken)
     }
 
-    /// The pods on it.
     pub fn pods(&self) -> &[Pod] {
         &self.pods
     }

@@ -18,10 +18,8 @@ pub const CRI: &str = "cri";
 pub const MAX_SANDBOXES: usize = 16_384;
 /// IDs at most, of one source.
 const MAX_IDS: usize = 131_072;
-/// Sources at most.
 const MAX_SOURCES: usize = 8;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Runtime {
     lists: BTreeMap<String, SandboxList>,
@@ -59,7 +57,6 @@ impl SandboxList {
         self.sandboxes.values()
     }
 
-    /// The sandbox of an ID that is a sandbox's or a container's.
     pub fn of_container(&self, id: &str) -> Option<&RuntimeSandbox> {
         self.sandboxes.get(self.by_container.get(id)?)
     }

@@ -47,7 +47,6 @@ pub struct Sandbox {
 pub enum PodEvidence {
     /// By the cgroup of this task.
     Cgroup {
-        /// Its process.
         pid: u32,
         /// When it was seen.
         at: Timestamp,
@@ -86,7 +85,6 @@ impl PodEvidence {
 /// How a CNI call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallEnd {
-    /// When.
     pub at: Timestamp,
     /// Its exit status; `None` if a signal ended it, or that was not seen.
     pub exit_code: Option<i32>,

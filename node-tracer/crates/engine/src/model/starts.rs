@@ -42,7 +42,6 @@ const MAX_KILLS: usize = 256;
 /// File systems at most.
 const MAX_FULL: usize = 16;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Starts {
     pods: BTreeMap<u64, Starting>,
@@ -66,7 +65,6 @@ pub struct Starting {
     pub id: String,
     /// The pod; without a name where none was told.
     pub pod: PodRef,
-    /// Different failures.
     pub failures: Vec<Failed>,
     /// Its sandboxes of which something was told, the latest last.
     pub sandboxes: VecDeque<String>,
@@ -81,9 +79,7 @@ pub struct Starting {
 pub struct Failed {
     /// As it was told in most words.
     pub failure: StartFailure,
-    /// When it was first so.
     pub first: Timestamp,
-    /// When it was last so.
     pub last: Timestamp,
     /// Who tells it, the first one first.
     tellers: Vec<Teller>,

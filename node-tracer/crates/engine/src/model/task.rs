@@ -9,16 +9,13 @@ use event::{Netns, Task, clock::Timestamp, sleep};
 /// Blocked tasks at most.
 pub const MAX_BLOCKED: usize = 8_192;
 
-/// One blocked task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocked {
-    /// The task.
     pub task: Task,
     /// Since when it sleeps.
     pub since: Timestamp,
     /// It slept already when first seen: `since` is the latest possible time.
     pub found: bool,
-    /// Its network namespace.
     pub netns: Option<Netns>,
     /// The kernel function that it sleeps in.
     pub wchan: Option<String>,

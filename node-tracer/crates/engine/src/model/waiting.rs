@@ -14,21 +14,18 @@ pub struct WaitingDevices {
     dropped: u64,
 }
 
-/// One device.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     /// When that was first told.
     pub first: Timestamp,
     /// When it was last told: every ten seconds while it lasts.
     pub last: Timestamp,
-    /// How often.
     pub times: u64,
     /// References that are left.
     pub references: Option<i64>,
 }
 
 impl WaitingDevices {
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Waiting)> {
         self.by_name
             .iter()

@@ -9,15 +9,12 @@ use crate::{Netns, PodRef, clock::Timestamp};
 /// A reservation in a host-local store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationPart {
-    /// The store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<PathBuf>,
     /// The pod network whose store that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// The file.
     pub path: PathBuf,
-    /// The address.
     pub address: IpAddr,
     /// The container that it is reserved for; empty if the file is empty.
     pub container_id: String,
@@ -41,7 +38,6 @@ pub struct ReservationPart {
 /// A host-local store that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorePart {
-    /// The folder.
     pub path: PathBuf,
     /// The pod network whose store it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +56,6 @@ pub struct StorePart {
     pub partial: bool,
 }
 
-/// A CNI call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallPart {
     /// `ADD` or `DEL`.
@@ -79,16 +74,13 @@ pub struct CallPart {
     /// The namespace that is there now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<Netns>,
-    /// The pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// What it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<CallResult>,
     /// When it was first seen to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
     /// Its exit status, where it was seen.
@@ -104,6 +96,5 @@ pub struct CallPart {
 /// What a CNI call gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
-    /// Addresses.
     pub ips: Vec<IpAddr>,
 }

@@ -6,15 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Netns, PodRef, clock::Timestamp, finding::Holder};
 
-/// A network namespace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetnsPart {
     /// Inode number and cookie.
     #[serde(flatten)]
     pub id: Netns,
-    /// It is the host's own.
     pub host: bool,
-    /// Whether it lives.
     pub state: NetnsState,
     /// Since when its last reference is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,26 +20,22 @@ pub struct NetnsPart {
     pub paths: Vec<PathBuf>,
     /// Its addresses; of the host's own only those that matter here.
     pub addresses: Vec<AddressPart>,
-    /// Its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
     /// What has become of its pod, as far as pod lists tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_state: Option<PodState>,
-    /// Its pod sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
     /// How its pod is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_by: Option<KnownBy>,
-    /// What keeps it.
     pub holders: Vec<Holder>,
     /// How many tasks are in it; not all of them are among the holders.
     pub task_count: usize,
     /// Its devices, without the loopback device; of the host's own only those
     /// that matter here.
     pub devices: Vec<DevicePart>,
-    /// Its default gateways.
     pub gateways: Vec<GatewayPart>,
     /// Its routes: default, and to single addresses.
     pub routes: Vec<RoutePart>,
@@ -52,7 +45,6 @@ pub struct NetnsPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetnsState {
-    /// Something holds it.
     Living,
     /// Its last reference is gone; the kernel takes it down.
     Dying,
@@ -62,7 +54,6 @@ pub enum NetnsState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodState {
-    /// It is listed.
     Listed,
     /// It is listed and is to be deleted.
     Terminating,
@@ -77,13 +68,9 @@ pub enum PodState {
 /// An address in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressPart {
-    /// The address.
     pub address: IpAddr,
-    /// Prefix length.
     pub prefix: u8,
-    /// The device.
     pub ifname: String,
-    /// The device's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// When it was added; absent if it was there before anybody looked.
@@ -103,14 +90,11 @@ pub struct KnownBy {
 /// A device in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicePart {
-    /// Interface index.
     pub index: u32,
-    /// Name.
     pub name: String,
     /// veth, ipvlan, bridge, ...; absent for a physical one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// MAC address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// `IFF_UP`
@@ -129,21 +113,17 @@ pub struct DevicePart {
 /// The other end of a veth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerPart {
-    /// Its name.
     pub name: String,
     /// The namespace that it is in.
     pub netns: Netns,
-    /// That is the host's own.
     pub host: bool,
     /// The bridge or bond that it is a port of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<String>,
 }
 
-/// A default gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayPart {
-    /// Its address.
     pub address: IpAddr,
     /// The device that leads to it.
     pub ifname: String,
@@ -156,14 +136,11 @@ pub struct GatewayPart {
     pub mac: Option<String>,
 }
 
-/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutePart {
     /// `default`, or an address with its prefix length.
     pub to: String,
-    /// Next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// The device.
     pub ifname: String,
 }

@@ -14,7 +14,6 @@ pub struct SandboxPart {
     pub source: String,
     /// Where it is listed.
     pub endpoint: String,
-    /// The sandbox.
     #[serde(flatten, serialize_with = "whole")]
     pub sandbox: RuntimeSandbox,
 }

@@ -33,33 +33,26 @@ pub enum Result {
     Failed,
 }
 
-/// One reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// What was being done.
     pub action: Action,
-    /// The file.
     pub path: String,
-    /// The address.
     pub address: IpAddr,
     /// For whom it was reserved; empty if the file was.
     pub container_id: String,
-    /// For which interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ifname: Option<String>,
-    /// How it went.
     pub result: Result,
     /// Why it was not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// All of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// What was being done.
     pub action: Action,
-    /// Done.
     pub done: usize,
     /// Not done, as things had changed.
     pub kept: usize,
@@ -77,7 +70,6 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// None so far.
     pub fn new(action: Action, root: &Path, backup: String) -> Self {
         Self {
             action,
@@ -91,7 +83,6 @@ impl Totals {
         }
     }
 
-    /// Counts one.
     pub fn count(&mut self, outcome: &Outcome) {
         match outcome.result {
             Result::Released | Result::Restored | Result::Unchanged => self.done += 1,

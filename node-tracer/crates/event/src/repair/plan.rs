@@ -22,13 +22,11 @@ use crate::{
 /// The form of plans that this program writes and takes.
 pub const VERSION: u32 = 1;
 
-/// The plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// [`VERSION`]
     pub version: u32,
-    /// The program's version.
     pub tool: String,
     /// The boot that it holds for.
     pub boot_id: String,
@@ -45,7 +43,6 @@ pub struct Plan {
     pub valid_for_ms: u64,
     /// The same as a point in time.
     pub expires: Timestamp,
-    /// What is to be released.
     pub releases: Vec<Release>,
     /// What is left alone, and why.
     pub withheld: Vec<Withheld>,
@@ -65,9 +62,7 @@ pub struct Plan {
 pub struct RootFolder {
     /// As it was given.
     pub path: String,
-    /// Its device.
     pub device: u64,
-    /// Its inode.
     pub inode: u64,
 }
 
@@ -75,7 +70,6 @@ pub struct RootFolder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Release {
-    /// The folder.
     pub store: PathBuf,
     /// The file in it.
     pub path: PathBuf,
@@ -92,11 +86,8 @@ pub struct Release {
     /// All of the file, base64.
     #[serde(with = "bytes")]
     pub content: Vec<u8>,
-    /// Its length.
     pub size: u64,
-    /// The file's device.
     pub device: u64,
-    /// The file's inode.
     pub inode: u64,
     /// When it was written.
     pub modified: Timestamp,
@@ -110,20 +101,15 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Withheld {
-    /// The file.
     pub path: String,
-    /// The address, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// For whom it is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// For which interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifname: Option<String>,
-    /// In one word.
     pub reason: Reason,
-    /// In words.
     pub why: String,
 }
 
@@ -163,7 +149,6 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSeen {
-    /// The folder.
     pub path: String,
     /// The network, by the CNI configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,9 +170,7 @@ pub struct ByHand {
     pub rule: Rule,
     /// How bad it is.
     pub severity: Severity,
-    /// The finding's ID.
     pub finding: String,
-    /// Its title.
     pub title: String,
     /// The pod, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

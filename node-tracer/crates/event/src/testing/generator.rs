@@ -10,7 +10,6 @@ use crate::{
 /// What decides: a generator's numbers, or bytes of a fuzzer's.
 #[derive(Debug)]
 pub enum Dice<'a> {
-    /// Knuth's MMIX generator.
     Seed(u64),
     /// One byte a roll; zeros after the last.
     Bytes(&'a [u8]),
@@ -34,7 +33,6 @@ impl Dice<'_> {
         }
     }
 
-    /// One of some.
     pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.roll(of.len() as u32) as usize].clone()
     }

@@ -35,7 +35,6 @@ pub fn sandbox(id: &str, inode: u32, uid: &str) -> RuntimeSandbox {
     }
 }
 
-/// All sandboxes that CRI has.
 pub fn cri(seconds: i64, sandboxes: &[RuntimeSandbox]) -> Event {
     let what = What::SandboxesListed {
         source: String::from("cri"),
@@ -224,7 +223,6 @@ pub fn neighbour(device: u32, state: &str) -> Neighbour {
     }
 }
 
-/// Some of the sandboxes that CRI has.
 pub fn half_of_cri(seconds: i64, some: &[RuntimeSandbox]) -> Event {
     let mut event = cri(seconds, some);
     if let What::SandboxesListed { partial, .. } = &mut event.what {

@@ -17,7 +17,6 @@ use super::{
 use event::fault;
 use kube::Credentials;
 
-/// Pause between questions.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
 /// The longest, however much is answered.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
@@ -34,11 +33,9 @@ const AT_MOST: Duration = Duration::from_secs(5);
 /// Whether and how the API server is asked.
 #[derive(Clone, Debug)]
 pub struct Api {
-    /// Why it is not, if so.
     pub refused: Option<String>,
     /// The kubeconfig that was given.
     pub kubeconfig: Option<PathBuf>,
-    /// The node's name.
     pub node: String,
 }
 

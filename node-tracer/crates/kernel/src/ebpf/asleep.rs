@@ -21,7 +21,6 @@ struct Numbers {
     /// Of so many numbers.
     page: NonNull<AtomicI64>,
     count: usize,
-    /// What is mapped.
     _map: MapData,
 }
 

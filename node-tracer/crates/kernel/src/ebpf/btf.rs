@@ -48,7 +48,6 @@ pub enum BtfError {
     Truncated {
         /// What was being read.
         what: &'static str,
-        /// Where it begins.
         at: usize,
     },
     /// Not BTF, or of a machine with the other byte order.
@@ -60,16 +59,10 @@ pub enum BtfError {
     /// A kind newer than this reader: its length is not known, so nothing
     /// after it can be read.
     #[error("BTF type {id} has the unknown kind {kind}")]
-    Kind {
-        /// The type's number.
-        id: u32,
-        /// Its kind.
-        kind: u32,
-    },
+    Kind { id: u32, kind: u32 },
     /// A name that does not lie in the string section.
     #[error("BTF type {id} has its name at {at}, outside the strings")]
     Name {
-        /// The type's number.
         id: u32,
         /// Offset in the string section.
         at: u32,
@@ -89,7 +82,6 @@ enum Space {
 struct Type {
     name: u32,
     kind: u32,
-    /// Members or parameters.
     len: usize,
     /// In a struct: member offsets carry a bit-field width.
     flag: bool,
@@ -144,7 +136,6 @@ impl Type {
 /// A member of a struct or union.
 #[derive(Clone, Copy)]
 struct Member {
-    /// Offset in bits.
     bits: u32,
     /// Bits of a bit-field; 0 of anything else.
     width: u32,

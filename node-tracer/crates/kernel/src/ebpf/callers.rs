@@ -21,7 +21,6 @@ const MANY: usize = MAX_CALLERS as usize / 2;
 /// Who has done nothing for so long, ns, is forgotten first.
 const IDLE: u64 = 60_000_000_000;
 
-/// The tables.
 #[derive(Debug)]
 pub(super) struct Callers {
     homes: HashMap<MapData, u32, u32>,
@@ -62,11 +61,9 @@ impl Callers {
 /// Calls of one owner that were not handed over one by one.
 #[derive(Clone, Copy, Debug)]
 pub struct Withheld {
-    /// Whose.
     pub owner: Owner,
     /// How many, since the last look.
     pub count: u64,
-    /// All of them.
     pub calls: Calls,
 }
 

@@ -73,7 +73,6 @@ pub enum FactError {
     /// A file of the kernel could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of `open` or `read`.
         #[source]
@@ -82,7 +81,6 @@ pub enum FactError {
     /// The kernel's type information makes no sense to us.
     #[error("cannot understand {}", path.display())]
     Btf {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         #[source]
@@ -140,7 +138,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Nothing is known.
     pub const UNKNOWN: Self = Self {
         layout: Layout::UNKNOWN,
         functions: None,
@@ -204,7 +201,6 @@ impl Facts {
         (facts, errors)
     }
 
-    /// Everything BTF tells.
     fn learn_types(&mut self, btf: &Btf<'_>) {
         self.layout = layout(btf);
         self.functions = Some(
@@ -285,7 +281,6 @@ pub struct Host {
     pub pid_ns: u32,
     /// The user namespace of the node's first process.
     pub user_ns: u32,
-    /// Its network namespace.
     pub netns: u32,
 }
 

@@ -31,7 +31,6 @@ pub struct TaskEntry {
 /// One network namespace on the kernel's list.
 #[derive(Clone, Debug)]
 pub struct NetEntry {
-    /// The namespace.
     pub net: Net,
     /// Its devices and the addresses on them, but for those of its loopback
     /// device, in the kernel's order: all of them, or as many as were asked

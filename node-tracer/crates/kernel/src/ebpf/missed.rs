@@ -34,7 +34,6 @@ const ALONE: [&str; 4] = [
 pub(super) struct Missed {
     /// Programs whose records are lost with it.
     pub(super) lost: u64,
-    /// All others.
     pub(super) made_up_for: u64,
 }
 

@@ -30,9 +30,7 @@ pub(super) enum PagesError {
     /// A system call failed.
     #[error("{call} failed")]
     Call {
-        /// Which.
         call: &'static str,
-        /// How.
         #[source]
         source: io::Error,
     },

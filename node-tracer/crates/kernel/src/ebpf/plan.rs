@@ -21,7 +21,6 @@ mod tests;
 /// How a signal is heard; a greater one tells more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mechanism {
-    /// Not at all.
     None,
     /// By comparing what `/proc` and netlink show with what they showed before.
     Comparison,
@@ -102,9 +101,7 @@ pub enum AttachKind {
     Kprobe(&'static str),
     /// Return of a function, by breakpoint.
     Kretprobe(&'static str),
-    /// Tracepoint with types.
     TpBtf(&'static str),
-    /// Tracepoint without types.
     RawTp(&'static str),
     /// Iterator over a kind of kernel object.
     Iter(&'static str),
@@ -150,9 +147,7 @@ pub enum Obstacle {
     /// one for the returned value.
     #[error("{function} has {found} parameters instead of {expected}")]
     Signature {
-        /// The function.
         function: &'static str,
-        /// Its parameters here.
         found: usize,
         /// What the program is written for.
         expected: usize,
@@ -169,7 +164,6 @@ pub enum Obstacle {
     /// The kernel was given the program and did not take it.
     #[error("the kernel refuses {program}: {reason}")]
     Refused {
-        /// The program.
         program: &'static str,
         /// What the kernel said.
         reason: String,
@@ -191,7 +185,6 @@ pub enum Obstacle {
 /// A mechanism, or a way of it, that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The mechanism.
     pub mechanism: Mechanism,
     /// The first thing that speaks against it.
     pub reason: Obstacle,
@@ -200,7 +193,6 @@ pub struct Refused {
 /// What is done for one signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The signal.
     pub signal: Signal,
     /// How it is heard.
     pub mechanism: Mechanism,
@@ -232,7 +224,6 @@ impl Plan {
         Self { choices }
     }
 
-    /// The choice for a signal.
     pub fn choice(&self, signal: Signal) -> &Choice {
         // One a signal, in this order, by construction.
         &self.choices[signal as usize]

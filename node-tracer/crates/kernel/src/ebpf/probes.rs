@@ -42,7 +42,6 @@ pub enum LoadError {
     /// The programs cannot be unpacked.
     #[error("the kernel programs in this node-tracer are damaged; install it once more")]
     Damaged(#[source] io::Error),
-    /// No BTF.
     #[error(
         "the kernel's type information cannot be read; node-tracer needs a kernel with \
          CONFIG_DEBUG_INFO_BTF=y (uname -r; ls /sys/kernel/btf/vmlinux)"
@@ -60,7 +59,6 @@ pub enum LoadError {
     /// A map of the object is missing or not what it should be.
     #[error("map {name} of the eBPF object cannot be used")]
     Map {
-        /// Its name.
         name: &'static str,
         /// What is wrong with it.
         #[source]
@@ -465,7 +463,6 @@ pub enum ProbeError {
     /// A program that the plan did not load, or the kernel refuses to run.
     #[error("iterator {name} cannot be run")]
     Iterator {
-        /// Its name.
         name: &'static str,
         /// What the kernel said.
         #[source]
@@ -474,7 +471,6 @@ pub enum ProbeError {
     /// Its file cannot be opened.
     #[error("iterator {name} cannot be opened")]
     Link {
-        /// Its name.
         name: &'static str,
         /// What the kernel said.
         #[source]
@@ -483,7 +479,6 @@ pub enum ProbeError {
     /// Its output cannot be read.
     #[error("the output of iterator {name} cannot be read")]
     Read {
-        /// Its name.
         name: &'static str,
         /// What the kernel said.
         #[source]
@@ -492,7 +487,6 @@ pub enum ProbeError {
     /// A map operation failed.
     #[error("map {name} cannot be accessed")]
     Map {
-        /// Its name.
         name: &'static str,
         /// What the kernel said.
         #[source]

@@ -21,13 +21,10 @@ pub enum Record {
     CleanupStarted(TaskRecord),
     /// `cleanup_net` has returned.
     CleanupEnded(TaskRecord),
-    /// An address was added.
     AddressAdded(AddressRecord),
-    /// An address was removed.
     AddressRemoved(AddressRecord),
     /// Some IPv4 address changed.
     AddressesChanged(TaskRecord),
-    /// Some device changed.
     DeviceChanged(TaskRecord),
     /// A long stall has ended.
     TaskUnblocked(UnblockedRecord),
@@ -44,7 +41,6 @@ pub enum Record {
 /// A [`CniExitRecord`] with what follows it.
 #[derive(Clone, Debug)]
 pub struct CniExit {
-    /// The record.
     pub record: CniExitRecord,
     /// What was written to the plugin's standard input, the beginning of it.
     /// It can hold tokens.
@@ -58,9 +54,7 @@ pub struct CniExit {
 pub struct CniExec {
     /// When, monotonic ns.
     pub time: u64,
-    /// The plugin.
     pub task: Task,
-    /// Its parent.
     pub parent: Task,
     /// Who answers for it.
     pub owner: Owner,
@@ -80,7 +74,6 @@ pub enum DecodeError {
     Short {
         /// Its kind, 0 if not even that could be read.
         kind: u32,
-        /// Its length.
         len: usize,
     },
     /// Not a kind of this version.
@@ -89,7 +82,6 @@ pub enum DecodeError {
 }
 
 impl Record {
-    /// Reads one record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let short = |kind| DecodeError::Short {
             kind,

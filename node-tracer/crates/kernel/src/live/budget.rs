@@ -43,7 +43,6 @@ impl Budget {
         self.spent < budget
     }
 
-    /// One is told.
     pub(super) fn spend(&mut self) {
         self.spent += 1;
     }
@@ -110,7 +109,6 @@ impl<T> Apart<T> {
         }
     }
 
-    /// Both.
     pub(super) fn both(&mut self) -> [&mut T; 2] {
         [&mut self.users, &mut self.containers]
     }

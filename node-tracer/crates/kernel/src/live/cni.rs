@@ -74,22 +74,17 @@ pub(super) struct Parent {
 /// A call that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
-    /// The call.
     pub call: CniCall,
-    /// Its exit status.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
     pub signal: Option<i32>,
     /// From exec to exit, ns.
     pub duration: u64,
-    /// What it answered.
     pub answer: PluginOutput,
 }
 
 /// What a plugin start means.
 #[derive(Debug)]
 pub(super) enum Started {
-    /// A new call.
     Call(Box<CniCall>),
     /// No plugin, or a part of a call that is known.
     Nothing,
@@ -125,7 +120,6 @@ pub(super) struct CniTable {
 }
 
 impl CniTable {
-    /// An empty table.
     pub(super) fn new(host: Host) -> Self {
         Self {
             host,

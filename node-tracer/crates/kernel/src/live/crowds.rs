@@ -40,7 +40,6 @@ pub(super) const fn has_room(own: usize, all: usize) -> bool {
     own < FEW || own < MAX_OF_ONE && all < MAX_MEMBERS
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Crowds {
     by_owner: HashMap<Owner, Crowd>,
@@ -80,7 +79,6 @@ struct Crowd {
 /// How a stall is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// By itself.
     Alone,
     /// As one of a number.
     Counted,

@@ -30,7 +30,6 @@ const MOUNTS_SHARE: u64 = 100;
 /// Paths of a namespace, and mount namespaces of a path, that are remembered.
 const MAX_MOUNTS: usize = 32;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     told: HashMap<Netns, LastHolders>,
@@ -283,7 +282,6 @@ mod tests {
         }
     }
 
-    /// Two mount namespaces.
     const HOST: u32 = 1;
     const OTHER: u32 = 2;
 

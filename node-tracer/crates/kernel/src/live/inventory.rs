@@ -34,7 +34,6 @@ const TICK: u64 = 10_000_000;
 /// Why something cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
-    /// An iterator failed.
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// /proc failed.
@@ -42,7 +41,6 @@ pub enum InventoryError {
     Procfs(#[from] ProcfsError),
 }
 
-/// Which iterators there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iterators {
     /// `task_rows`
@@ -236,7 +234,6 @@ const MAX_NAMED: usize = 4;
 type Read = fn(&Way, &Bounded, Duration) -> Result<Snapshot, NetlinkError>;
 
 impl Unread {
-    /// A comparison begins.
     fn begin(&mut self, time: u64) {
         self.time = time;
         self.before = std::mem::take(&mut self.missed);

@@ -30,9 +30,7 @@ pub(super) enum Change {
     Created(Netns, u64, Option<KernelTask>, NetUser),
     /// Last reference gone, dropped by this task where known.
     Dying(Netns, u64, Option<KernelTask>),
-    /// Taken down.
     Destroyed(Netns, u64),
-    /// An address appeared.
     AddressAdded(Netns, u64, Address),
     /// An address is found that was there at the start.
     AddressFound(Netns, u64, Address),
@@ -43,7 +41,6 @@ pub(super) enum Change {
 /// One namespace of a walk.
 #[derive(Clone, Debug)]
 pub(super) struct ListedNet {
-    /// The namespace.
     pub net: Net,
     /// All its addresses; `None` if they could not be read.
     pub addresses: Option<BTreeSet<Address>>,
@@ -56,7 +53,6 @@ pub(super) struct ListedNet {
 /// A list of namespaces, made between two times.
 #[derive(Clone, Debug)]
 pub(super) struct List {
-    /// The namespaces.
     pub nets: Vec<ListedNet>,
     /// Nothing that leads to a namespace was left out for not being readable.
     pub whole: bool,
@@ -133,7 +129,6 @@ struct NetRow {
     budget: Allowance,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct NetTable {
     trust: Trust,
@@ -153,14 +148,12 @@ pub(super) struct NetTable {
     /// Tasks that changed a device since the last walk.
     makers: Vec<(u64, KernelTask)>,
     overflow: u64,
-    /// Addresses of all of them.
     addresses: usize,
     /// The node's own namespace, by inode number: only root changes it.
     pub host: u32,
 }
 
 impl NetTable {
-    /// An empty table.
     pub(super) fn new(trust: Trust) -> Self {
         Self {
             trust,

@@ -42,13 +42,10 @@ pub(super) struct Readings {
     left_out: LeftOut,
 }
 
-/// One namespace.
 #[derive(Debug)]
 struct Reading {
     net: Net,
-    /// Items read.
     items: u32,
-    /// Addresses among them.
     addresses: u32,
     last: Option<Item>,
     device: Option<Device>,

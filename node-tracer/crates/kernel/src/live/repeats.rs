@@ -24,7 +24,6 @@ const MAX_OWNERS: usize = 64;
 /// A number is told so much later than the first that it counts.
 const FIRST: u64 = 5 * SECOND;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Repeats {
     by_owner: HashMap<Owner, Repeat>,

@@ -193,7 +193,6 @@ fn state_letter(state: u32) -> char {
     }
 }
 
-/// Some state bits that have this letter.
 pub(super) fn state_bits(letter: char) -> u32 {
     match letter {
         'R' => 0,

@@ -17,7 +17,6 @@ use event::{Address, Netns};
 
 /// Namespaces that are followed.
 const MAX_NETS: usize = 1_024;
-/// Addresses of each that are.
 const MAX_ADDRESSES: usize = 16;
 /// Between two comparisons at least, ns.
 const PAUSE: u64 = 2 * SECOND;
@@ -27,7 +26,6 @@ const A_MINUTE: u32 = 256;
 /// Between two times that it is told how many are not followed, ns.
 const TOLD_PAUSE: u64 = 60 * SECOND;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct UserNets {
     /// By the address of their `struct net`.
@@ -42,7 +40,6 @@ pub(super) struct UserNets {
 /// Namespaces that are not followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Others {
-    /// How many.
     pub(super) count: u64,
     /// The user who has most of them.
     pub(super) uid: Option<u32>,

@@ -62,7 +62,6 @@ pub(super) struct Taken {
     pub(super) closed: bool,
 }
 
-/// Both ends.
 pub(super) fn pair() -> (Teller, Listener) {
     let shared = Arc::new(Shared::default());
     (Teller(Arc::clone(&shared)), Listener(shared))
@@ -128,7 +127,6 @@ impl Drop for Teller {
 }
 
 impl Listener {
-    /// Takes in what there is.
     pub(super) fn take(&self) -> Taken {
         let mut shared = self.0.lock();
         let shared = &mut *shared;

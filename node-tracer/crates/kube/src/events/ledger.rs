@@ -36,7 +36,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Namespace and name of an Event.
 pub(super) type Key = (String, String);
 
-/// See the module's documentation.
 pub(super) struct Ledger {
     node: String,
     items: BTreeMap<Key, Item>,
@@ -64,7 +63,6 @@ struct Item {
 /// What an Event says of its finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// That it is so now.
     Now,
     /// That it was so, before it became too mild to be told. No more of it is
     /// counted, but its end is still to be told.
@@ -87,7 +85,6 @@ enum Step {
     Count(u32),
 }
 
-/// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
     /// This object is to be made.
@@ -109,7 +106,6 @@ pub(super) enum WriteResult {
     NotFound,
     /// Not this one, and not later either.
     Never(Outcome),
-    /// Perhaps later.
     Later,
 }
 
@@ -294,7 +290,6 @@ impl Ledger {
         first.map(|(due, key, _)| (key.clone(), due))
     }
 
-    /// The request for it.
     pub(super) fn request(&self, key: &Key) -> Option<Request> {
         let Item { object, step, .. } = self.items.get(key)?;
         let object = object.clone();
@@ -361,7 +356,6 @@ enum Turn {
     New,
     /// What else is not there.
     Missing,
-    /// What is there.
     There,
 }
 

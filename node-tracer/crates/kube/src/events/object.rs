@@ -100,12 +100,9 @@ impl EventChange {
     }
 }
 
-/// What an Event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
-    /// The finding's pod.
     Pod,
-    /// The node.
     Node,
 }
 

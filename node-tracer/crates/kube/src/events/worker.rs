@@ -22,7 +22,6 @@ use event::fault;
 const BURST: u32 = 50;
 const EACH: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
 pub(super) struct Worker {
     ledger: Ledger,
     writer: Writer,

@@ -10,7 +10,6 @@ const RATE: usize = 8 << 10;
 /// At once: all pods of a node that starts.
 const MOST: usize = 256 << 10;
 
-/// What is left.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,

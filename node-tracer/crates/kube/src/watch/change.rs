@@ -20,7 +20,6 @@ pub(super) enum Change {
     Delete(String, Pod),
 }
 
-/// A line.
 #[derive(Deserialize)]
 struct WatchEvent {
     #[serde(rename = "type")]

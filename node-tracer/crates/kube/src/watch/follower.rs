@@ -32,7 +32,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Nobody listens any more.
 pub(super) struct Unheard;
 
-/// Why a session ended.
 enum SessionEnd {
     Unheard,
     Failed(KubeError),
@@ -50,7 +49,6 @@ impl From<KubeError> for SessionEnd {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Follower {
     credentials: Credentials,
     node: String,

@@ -23,12 +23,10 @@ impl Retry {
         }
     }
 
-    /// It works again.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// The next pause.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(1.0 - random() / 2.0);
         self.next = (self.next * 2).min(self.most);

@@ -13,7 +13,6 @@ use event::{
     phrase::{Said, unquoted},
 };
 
-/// Such an event.
 pub(super) struct Recorded {
     whose: Whose,
     normal: bool,

@@ -23,7 +23,6 @@ pub(crate) enum Verdict {
     Failure,
     /// It may; its words decide.
     Perhaps,
-    /// It does not.
     Nothing,
 }
 

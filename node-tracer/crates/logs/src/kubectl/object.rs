@@ -17,7 +17,6 @@ pub(super) struct Object {
     part: Part,
     /// `involvedObject` has begun.
     open: bool,
-    /// Lines since then.
     lines: u16,
     is_pod: bool,
     /// A value that goes on in the next lines (YAML).

@@ -16,7 +16,6 @@ use std::time::Duration;
 use super::age;
 use event::{PodRef, clock::Timestamp};
 
-/// An event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) normal: bool,

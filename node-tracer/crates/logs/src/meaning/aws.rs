@@ -20,7 +20,6 @@ pub(super) const NEEDLES: &[&str] = &[
     "Error received from ",
 ];
 
-/// The plugin's name.
 const PLUGIN: &str = "aws-cni";
 
 /// Takes a message in.

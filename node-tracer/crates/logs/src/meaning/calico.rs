@@ -34,7 +34,6 @@ pub(super) const NEEDLES: &[&str] = &[
     "Teardown processing complete",
 ];
 
-/// The plugin's name.
 const PLUGIN: &str = "calico";
 /// Where its endpoints are.
 const STORE: &str = "calico";
@@ -83,9 +82,7 @@ const NAMED: &[(&str, Verb, Step)] = &[
 /// What a line says of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It runs.
     Runs,
-    /// Its IPAM runs.
     Ipam,
     /// Its IPAM has answered.
     Assigned,
@@ -93,7 +90,6 @@ enum Step {
     Uses,
     /// It has written the endpoint, the last thing that it does.
     Wrote,
-    /// It is done.
     Done,
 }
 

@@ -34,7 +34,6 @@ const BEGINNING: Duration = Duration::from_secs(30);
 /// How much of an error is kept, in characters.
 const MAX_ERROR: usize = 1_024;
 
-/// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     /// `ADD`
@@ -48,7 +47,6 @@ pub(crate) enum Verb {
 pub(super) enum Teller {
     /// The plugin, or who called it as it ended.
     Plugin = 1,
-    /// The container runtime.
     Runtime = 2,
     /// The kubelet, as the runtime answers it.
     Kubelet = 4,
@@ -112,7 +110,6 @@ pub(super) struct Calls {
     /// How the last calls ended: when, and who has told.
     ended: BTreeMap<Key, (Timestamp, u32)>,
     order: VecDeque<Key>,
-    /// Those of them that failed.
     failed: BTreeSet<Key>,
     /// The call that the last line was about.
     current: Option<Key>,
@@ -324,7 +321,6 @@ impl Calls {
         self.end(&key, time, teller, made::Outcome::Succeeded);
     }
 
-    /// It has failed.
     pub(super) fn fails(
         &mut self,
         time: Timestamp,
@@ -411,7 +407,6 @@ impl Calls {
         }
     }
 
-    /// Ends all.
     pub(super) fn close_all(&mut self) {
         let all: Vec<Key> = self.open.keys().cloned().collect();
         for key in all {

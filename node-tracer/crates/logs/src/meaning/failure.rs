@@ -6,10 +6,8 @@ use super::{
 };
 use event::PodRef;
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What was called.
     pub(crate) verb: Verb,
     /// For which sandbox, if that is told.
     pub(crate) container_id: Option<String>,
@@ -17,7 +15,6 @@ pub(crate) struct Failure {
     pub(crate) pod: PodRef,
     /// The plugin's type, if that is told.
     pub(crate) plugin: Option<String>,
-    /// What it said.
     pub(crate) message: String,
 }
 

@@ -52,7 +52,6 @@ pub(super) struct Kernel {
     hung: Option<Hung>,
     /// Since when tasks hang, by process and name: when it was last told, too.
     stalls: BTreeMap<(u32, String), (Timestamp, Timestamp)>,
-    /// The last kills.
     killed: VecDeque<(Timestamp, u32)>,
     /// A list of blocked tasks was begun (SysRq w).
     listed: Option<Timestamp>,

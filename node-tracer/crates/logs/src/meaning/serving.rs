@@ -26,7 +26,6 @@ pub(super) const NEEDLES: &[&str] = &[
 /// What is said so much later is of another request.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Who is served.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
     pod: Option<(Timestamp, PodRef)>,

@@ -8,7 +8,6 @@ use event::PodRef;
 
 /// The shortest beginning of a container's ID that is taken for one.
 const MIN_ID: usize = 12;
-/// The longest ID.
 const MAX_ID: usize = 128;
 /// The longest name of an object in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -93,7 +92,6 @@ pub(super) fn is_uid(text: &str) -> bool {
     (MIN_ID..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// A pod by namespace and name.
 pub(super) fn pod(namespace: &str, name: &str) -> Option<PodRef> {
     let good = is_name(namespace) && is_name(name);
     good.then(|| PodRef {

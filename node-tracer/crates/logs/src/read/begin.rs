@@ -71,7 +71,6 @@ impl Form {
         Self::Bracketed,
     ];
 
-    /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Short => "syslog or journalctl -o short",

@@ -21,7 +21,6 @@ const FARTHEST: i64 = 14 * 3_600 * SECOND;
 /// A day without a leap second.
 const DAY: i64 = 86_400 * SECOND;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Calendar {
     options: LogOptions,

@@ -16,7 +16,6 @@ const NARROWEST: usize = 20;
 /// A record that may go on in the next line.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// Its form.
     pub(super) form: Form,
     /// The number of its first line.
     pub(super) line: u64,
@@ -50,7 +49,6 @@ impl Pending {
 /// How a line goes on with the record before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joint {
-    /// It does not.
     Apart,
     /// As if nothing were between them, but for so many bytes of indentation.
     Wrapped(usize),

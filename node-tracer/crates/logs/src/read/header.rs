@@ -23,7 +23,6 @@ const WRITERS: [&str; 8] = [
     "cri-dockerd",
 ];
 
-/// A level by its name.
 pub(super) fn level(name: &str) -> Option<Level> {
     Some(match name.to_ascii_lowercase().as_str() {
         "trace" | "debug" | "verbose" => Level::Debug,

@@ -17,7 +17,6 @@ use super::begin;
 const LONGEST: usize = 240;
 /// Parts of it at most.
 const MOST: usize = 10;
-/// The longest part.
 const LONGEST_PART: usize = 120;
 /// Names without anything that says what they are.
 const NAMES: u32 = 2;

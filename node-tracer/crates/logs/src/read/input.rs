@@ -57,12 +57,10 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A log's text.
 pub struct Input {
     name: String,
     modified: SystemTime,
     beginning: Vec<u8>,
-    /// What of it was given out.
     given: usize,
     rest: Box<dyn Read>,
     /// What went wrong while the beginning was read: it comes after it.

@@ -10,14 +10,10 @@ use serde::{
 /// The members of an object.
 pub(super) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json<'a> {
-    /// A string.
     Text(Cow<'a, str>),
-    /// A whole number.
     Whole(i64),
-    /// Another number.
     Number(f64),
     /// `true`, `false`.
     Bool(bool),
@@ -39,7 +35,6 @@ pub(super) fn object(text: &str) -> Option<Members<'_>> {
 }
 
 impl<'a> Json<'a> {
-    /// As a number.
     pub(super) fn number(&self) -> Option<f64> {
         match self {
             Json::Whole(number) => Some(*number as f64),

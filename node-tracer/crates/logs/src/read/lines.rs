@@ -14,7 +14,6 @@ pub(super) const BUFFER: usize = 1 << 20;
 /// A place in the log: bytes from its beginning, unpacked.
 pub(super) type Place = Range<u64>;
 
-/// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// Without its end.
@@ -35,7 +34,6 @@ impl Line {
 /// What is next in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A whole line.
     Line(Line),
     /// That is not known until more is read.
     Unknown,
@@ -43,7 +41,6 @@ pub(super) enum Next {
     End,
 }
 
-/// See the module's documentation.
 pub(super) struct Lines {
     input: Box<dyn Read>,
     buffer: Box<[u8]>,
@@ -59,7 +56,6 @@ pub(super) struct Lines {
     skipping: bool,
     /// There is no more.
     over: bool,
-    /// Lines taken.
     pub(super) number: u64,
     /// Lines and records that were too long.
     pub(super) cut: u64,

@@ -24,21 +24,15 @@ pub(super) type Fields<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 pub(super) struct Parsed<'a> {
     /// Its times, the outermost first.
     pub(super) stamps: Vec<Stamp>,
-    /// The outermost host.
     pub(super) host: Option<&'a str>,
-    /// The outermost writer.
     pub(super) ident: Option<&'a str>,
-    /// The outermost process.
     pub(super) pid: Option<u32>,
     /// The innermost level of a writer.
     pub(super) level: Option<Level>,
-    /// The level of who has passed it on.
     pub(super) passed_on: Option<Level>,
-    /// The innermost message.
     pub(super) message: Cow<'a, str>,
     /// All fields, the outermost first.
     pub(super) fields: Fields<'a>,
-    /// Envelopes taken off.
     pub(super) depth: usize,
 }
 
@@ -160,7 +154,6 @@ impl<'a> Parsed<'a> {
         None
     }
 
-    /// Keeps a time.
     pub(super) fn stamped(&mut self, found: Option<(Stamp, &'a str)>) -> Option<&'a str> {
         let (stamp, rest) = found?;
         self.stamps.push(stamp);

@@ -13,7 +13,6 @@ use super::{
 };
 use event::clock::Timestamp;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     /// What is to be taken apart.
@@ -24,13 +23,11 @@ pub(super) struct Ready {
     pub(super) line: u64,
     /// What envelopes that are no part of the text said.
     pub(super) stamps: Vec<Stamp>,
-    /// Its host, by them.
     pub(super) host: Option<String>,
     /// Its writer, by them.
     pub(super) ident: Option<String>,
     /// Its process, by them.
     pub(super) pid: Option<u32>,
-    /// Its level, by them.
     pub(super) level: Option<Level>,
     /// How many there were.
     pub(super) envelopes: usize,
@@ -63,7 +60,6 @@ impl Ready {
         }
     }
 
-    /// Takes it apart.
     pub(super) fn parse(&self) -> Parsed<'_> {
         let mut parsed = Parsed {
             stamps: self.stamps.clone(),

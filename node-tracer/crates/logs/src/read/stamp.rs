@@ -63,7 +63,6 @@ impl<'a> Cursor<'a> {
         self.0 = self.0.get(bytes..).unwrap_or_default();
     }
 
-    /// Takes this byte.
     pub(super) fn eat(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.skip(1))
     }

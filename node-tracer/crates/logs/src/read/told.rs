@@ -6,9 +6,7 @@ use event::clock::Timestamp;
 /// What was seen of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormCount {
-    /// Which.
     pub form: Form,
-    /// Records of it.
     pub records: u64,
     /// The time of the first one.
     pub first: Option<Timestamp>,
@@ -67,13 +65,11 @@ impl Gaps {
     }
 }
 
-/// Counts of all forms.
 #[derive(Debug, Default)]
 pub(super) struct FormCounts {
     forms: [One; Form::ALL.len()],
 }
 
-/// Of one form.
 #[derive(Clone, Debug, Default)]
 struct One {
     records: u64,
@@ -116,7 +112,6 @@ impl FormCounts {
         places
     }
 
-    /// All that were seen.
     pub(super) fn seen(&self) -> Vec<FormCount> {
         let forms = Form::ALL.into_iter().zip(&self.forms);
         let seen = forms.filter(|(_, one)| one.records > 0);

@@ -29,11 +29,9 @@ pub(super) struct TooLarge {
     window: u64,
 }
 
-/// Frames being unpacked.
 pub(super) struct Frames<R> {
     input: R,
     decoder: FrameDecoder,
-    /// In a frame.
     inside: bool,
     /// What went wrong, once everything before it is given out.
     failed: Option<io::Error>,

@@ -21,7 +21,6 @@ const MAX_ID: usize = 128;
 /// Addresses of one sandbox that are kept.
 const MAX_IPS: usize = 16;
 
-/// See the module's documentation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Spec {
@@ -48,7 +47,6 @@ struct Namespace {
 /// The network namespace that a specification asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The host's.
     Host,
     /// The one at a path.
     At(String),
@@ -61,9 +59,7 @@ pub enum Network {
 pub struct Role {
     /// It is the sandbox (the infra container).
     pub sandbox: bool,
-    /// The sandbox that it is in, or is.
     pub sandbox_id: String,
-    /// The pod.
     pub pod: PodRef,
     /// How often the sandbox was made anew, where that is written.
     pub attempt: u32,

@@ -34,20 +34,12 @@ pub(super) enum RangeError {
     TooSmall(String),
     /// A field is no address.
     #[error("has a range whose {field} {text:?} is no address")]
-    Address {
-        /// The field.
-        field: &'static str,
-        /// What it says.
-        text: String,
-    },
+    Address { field: &'static str, text: String },
     /// A field is an address of another network.
     #[error("has a range whose {field} {address} is outside {subnet}")]
     Outside {
-        /// The field.
         field: &'static str,
-        /// What it says.
         address: IpAddr,
-        /// The network.
         subnet: String,
     },
     /// The end is before the start.

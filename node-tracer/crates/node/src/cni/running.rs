@@ -59,7 +59,6 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// Plugins that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
     /// The containers that they were called for (`CNI_CONTAINERID`).
@@ -71,11 +70,9 @@ pub struct Running {
 /// What the environment of a process says.
 #[derive(Debug, PartialEq, Eq)]
 enum Called {
-    /// For this container.
     For(String),
     /// It is no plugin, or is called for no container.
     ForNone,
-    /// It is gone.
     Gone,
     /// There is nothing in it.
     Empty,

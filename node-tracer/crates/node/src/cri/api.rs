@@ -9,9 +9,7 @@ use prost::Message;
 /// A method of the runtime service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Method {
-    /// For people.
     pub(super) name: &'static str,
-    /// In a request.
     pub(super) path: &'static str,
 }
 
@@ -76,10 +74,8 @@ pub(super) struct ListPodSandboxResponse {
 /// `PodSandbox`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PodSandbox {
-    /// ID.
     #[prost(string, tag = "1")]
     pub(super) id: String,
-    /// The pod.
     #[prost(message, optional, tag = "2")]
     pub(super) metadata: Option<PodSandboxMetadata>,
     /// `PodSandboxState`: 0 is ready, 1 is not.
@@ -93,13 +89,10 @@ pub(super) struct PodSandbox {
 /// `PodSandboxMetadata`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PodSandboxMetadata {
-    /// The pod's name.
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// The pod's UID.
     #[prost(string, tag = "2")]
     pub(super) uid: String,
-    /// The pod's namespace.
     #[prost(string, tag = "3")]
     pub(super) namespace: String,
     /// Counts the sandboxes of the pod.
@@ -110,7 +103,6 @@ pub(super) struct PodSandboxMetadata {
 /// `PodSandboxStatusRequest`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PodSandboxStatusRequest {
-    /// Which.
     #[prost(string, tag = "1")]
     pub(super) pod_sandbox_id: String,
     /// With `info`.
@@ -132,10 +124,8 @@ pub(super) struct PodSandboxStatusResponse {
 /// `PodSandboxStatus`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PodSandboxStatus {
-    /// Addresses.
     #[prost(message, optional, tag = "5")]
     pub(super) network: Option<PodSandboxNetworkStatus>,
-    /// Namespaces.
     #[prost(message, optional, tag = "6")]
     pub(super) linux: Option<LinuxPodSandboxStatus>,
 }
@@ -146,7 +136,6 @@ pub(super) struct PodSandboxNetworkStatus {
     /// The first address; may be empty.
     #[prost(string, tag = "1")]
     pub(super) ip: String,
-    /// The others.
     #[prost(message, repeated, tag = "2")]
     pub(super) additional_ips: Vec<PodIp>,
 }
@@ -154,7 +143,6 @@ pub(super) struct PodSandboxNetworkStatus {
 /// `PodIP`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PodIp {
-    /// The address.
     #[prost(string, tag = "1")]
     pub(super) ip: String,
 }
@@ -162,7 +150,6 @@ pub(super) struct PodIp {
 /// `LinuxPodSandboxStatus`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LinuxPodSandboxStatus {
-    /// Namespaces.
     #[prost(message, optional, tag = "1")]
     pub(super) namespaces: Option<Namespace>,
 }
@@ -170,7 +157,6 @@ pub(super) struct LinuxPodSandboxStatus {
 /// `Namespace`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Namespace {
-    /// What is shared.
     #[prost(message, optional, tag = "2")]
     pub(super) options: Option<NamespaceOption>,
 }
@@ -198,13 +184,10 @@ pub(super) struct ListContainersResponse {
 /// `Container`
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Container {
-    /// ID.
     #[prost(string, tag = "1")]
     pub(super) id: String,
-    /// Its sandbox.
     #[prost(string, tag = "2")]
     pub(super) pod_sandbox_id: String,
-    /// Its name.
     #[prost(message, optional, tag = "3")]
     pub(super) metadata: Option<ContainerMetadata>,
     /// `ContainerState`

@@ -45,7 +45,6 @@ impl Place {
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Asker {
     place: Place,

@@ -61,7 +61,6 @@ pub(super) struct Client {
 pub(super) enum CallError {
     /// What was asked for is not there.
     NotFound,
-    /// Anything else.
     Other(CriError),
 }
 
@@ -111,7 +110,6 @@ fn silent(endpoint: &Endpoint, patience: Duration) -> CriError {
 }
 
 impl Client {
-    /// Begins to talk.
     pub(super) async fn start(endpoint: &Endpoint, socket: Socket) -> Result<Self, CriError> {
         let Socket {
             stream,

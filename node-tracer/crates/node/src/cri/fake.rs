@@ -19,7 +19,6 @@ use prost::Message;
 
 /// What a method answers.
 pub(super) enum Reply {
-    /// A message.
     Message(Vec<u8>),
     /// A gRPC status that is not OK.
     Status(u32, &'static str),

@@ -19,7 +19,6 @@ pub(super) struct Details {
     pub(super) netns_path: Option<String>,
     /// It uses the host's network.
     pub(super) host_network: bool,
-    /// Its addresses.
     pub(super) ips: Vec<IpAddr>,
 }
 

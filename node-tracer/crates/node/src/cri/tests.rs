@@ -19,7 +19,6 @@ const SHORT: Duration = Duration::from_millis(400);
 /// What a loaded machine may add to a time-out.
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// Usual places.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 const CRIO: &str = "/run/crio/crio.sock";
 /// What the kubelet is configured with in these tests.

@@ -26,7 +26,6 @@ const MAX_WAITING: usize = 1;
 /// Pause after no answer: a runtime that is started again is back soon.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct Watcher {
     changes: Receiver<Vec<Event>>,
@@ -122,11 +121,9 @@ fn watch(
 struct Last {
     /// `None` before the first list.
     sandboxes: Option<BTreeMap<String, RuntimeSandbox>>,
-    /// Whose they are.
     endpoint: Option<Endpoint>,
     /// The runtime's name and version.
     runtime: Option<String>,
-    /// What was missing.
     partial: Option<String>,
     /// Those of them that were told whole.
     described: SandboxesById,
@@ -140,7 +137,6 @@ impl Last {
         self.described.clone()
     }
 
-    /// What an answer changes.
     fn changes(&mut self, answer: Result<Listing, CriError>) -> Vec<What> {
         let source = || String::from(SOURCE);
         let listing = match answer {

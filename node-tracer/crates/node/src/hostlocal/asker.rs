@@ -28,7 +28,6 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the stores are left alone after that.
 const REST: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct Asker {
     stores: Arc<Stores>,
@@ -48,7 +47,6 @@ struct Silence {
 }
 
 impl Asker {
-    /// Asks these.
     pub fn new(stores: Stores) -> Self {
         Self {
             stores: Arc::new(stores),

@@ -35,7 +35,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// What host-local locks.
 const LOCK: &str = "lock";
 
-/// The lock is not to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// A plugin has held it all the time.
@@ -45,7 +44,6 @@ pub enum LockError {
         waited.as_secs()
     )]
     Held {
-        /// The file.
         path: PathBuf,
         /// How long was waited.
         waited: Duration,
@@ -53,9 +51,7 @@ pub enum LockError {
     /// It cannot be opened or locked.
     #[error("cannot lock {}", path.display())]
     Failed {
-        /// The file.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -64,7 +60,6 @@ pub enum LockError {
 /// A reservation's file, to the last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Device and inode.
     pub device: u64,
     /// See `device`.
     pub inode: u64,
@@ -74,15 +69,11 @@ pub struct Exact {
     pub changed: Timestamp,
     /// Names that it has.
     pub links: u64,
-    /// Permission bits.
     pub mode: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// chattr +i or +a: it cannot be removed.
     pub fixed: bool,
-    /// All of it.
     pub content: Vec<u8>,
 }
 

@@ -27,7 +27,6 @@ pub(super) const NDMSG: usize = 12;
 /// What of an answer is of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Attributes {
-    /// A device.
     Link {
         device: Device,
         loopback: bool,

@@ -37,7 +37,6 @@ const MAX_ROUTES: usize = 4096;
 /// A kind of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
-    /// Devices.
     Links,
     /// Addresses of every family.
     Addresses,
@@ -47,7 +46,6 @@ pub(super) enum List {
     Neighbours,
 }
 
-/// Why a list is not there.
 #[derive(Debug)]
 pub(super) enum DumpError {
     /// The kernel did not give it.
@@ -140,7 +138,6 @@ impl Lists {
         Ok(contents)
     }
 
-    /// Everything.
     pub(super) fn everything(&mut self) -> Result<Contents, DumpError> {
         let mut contents = self.addresses()?;
         for answer in self.list(List::Routes)? {
@@ -237,7 +234,6 @@ impl Lists {
 }
 
 impl List {
-    /// The request's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Links => "RTM_GETLINK",

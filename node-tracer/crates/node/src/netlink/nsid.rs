@@ -45,7 +45,6 @@ fn request(fd: i32) -> Vec<u8> {
     bytes
 }
 
-/// The ID in an answer.
 fn id(answer: &[u8]) -> Option<i32> {
     let (head, rest) = answer.split_at_checked(HEAD)?;
     let kind = u16::from_ne_bytes([head[4], head[5]]);

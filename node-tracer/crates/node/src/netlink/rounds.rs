@@ -31,7 +31,6 @@ const MAX_HUNG: usize = 2;
 /// A namespace to visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its inode.
     pub inode: u32,
     /// Ways that should lead there, the best first.
     pub ways: Vec<Way>,
@@ -128,7 +127,6 @@ impl<T: Send + 'static> Rounds<T> {
         }
     }
 
-    /// One thread's round.
     fn round(&self, at: &AtomicUsize, time: Duration) {
         let start = Instant::now();
         // Home again when this is dropped.
@@ -174,7 +172,6 @@ impl<T: Send + 'static> Rounds<T> {
 }
 
 impl Target {
-    /// For messages.
     fn path(&self) -> std::path::PathBuf {
         self.ways.first().map(Way::path).unwrap_or_default()
     }

@@ -53,7 +53,6 @@ const MAX_UID: usize = 128;
 type Uid = Text<MAX_UID>;
 /// Tells the server where the next page begins.
 type Token = Text<4096>;
-/// An address as text.
 type Address = Text<64>;
 
 /// Addresses of a pod that are kept; Kubernetes gives two.
@@ -68,7 +67,6 @@ pub(super) struct Document {
     pub(super) metadata: Object<Metadata>,
     spec: Object<Spec>,
     status: Object<Status>,
-    /// Of a list.
     #[serde(deserialize_with = "present")]
     pub(super) items: Option<Items>,
     /// Of an event in a watch stream.
@@ -200,7 +198,6 @@ impl PodIps {
 }
 
 impl Item {
-    /// Its metadata alone.
     pub fn metadata(self) -> Metadata {
         self.metadata.0.unwrap_or_default()
     }
@@ -392,7 +389,6 @@ impl<'de> Deserialize<'de> for StaticUid {
 /// The pods of a list, taken out of each item as it comes.
 #[derive(Default)]
 pub(super) struct Items {
-    /// By UID.
     pub(super) pods: Vec<(String, Pod)>,
     /// Index of the first item that has no UID.
     pub(super) without_uid: Option<usize>,

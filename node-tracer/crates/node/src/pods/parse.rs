@@ -14,7 +14,6 @@ use event::{Pod, clock::Timestamp};
 
 /// What one or more JSON documents say of pods.
 pub(super) struct Parsed {
-    /// By UID.
     pub(super) pods: Vec<Pod>,
     /// The newest time that any pod has.
     pub(super) newest: Option<Timestamp>,

@@ -45,7 +45,6 @@ impl<R: io::Read> io::Read for Counted<'_, R> {
 
 type ListRead = Option<Result<Listing, PodsError>>;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct PodsReader {
     source: String,

@@ -38,7 +38,6 @@ pub(super) const MAX_ABANDONED: usize = 8;
 /// to give page by page.
 const STACK_SIZE: usize = 512 << 10;
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// It did not come in time; the thread is left behind.
@@ -53,7 +52,6 @@ pub enum NoAnswer {
     /// The thread could not be started.
     #[error("no thread to read with")]
     Thread {
-        /// The system's answer.
         #[source]
         source: io::Error,
     },

@@ -34,14 +34,12 @@ pub(super) struct Answers<T> {
 /// What could not be read, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
-    /// How much.
     pub count: usize,
     /// Why, of the first.
     why: Option<String>,
 }
 
 impl Missed {
-    /// One more.
     pub(super) fn add(&mut self, error: &ProcfsError) {
         self.add_all(1, Some(error));
     }

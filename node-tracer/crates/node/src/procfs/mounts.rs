@@ -201,7 +201,6 @@ impl NsfsMounts {
 
 /// One line of mountinfo, of a network namespace.
 pub(super) struct NsfsLine {
-    /// The mount's number.
     pub(super) id: u64,
     /// The network namespace's inode.
     pub(super) inode: u32,

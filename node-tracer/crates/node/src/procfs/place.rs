@@ -25,7 +25,6 @@ use crate::{
     root::{Entry, Found, Root},
 };
 
-/// Where cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// The node's first process.

@@ -36,11 +36,9 @@ const CLOCKS: Duration = Duration::from_millis(500);
 /// A task in uninterruptible sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Its thread ID.
     pub tid: u32,
     /// When it slept for at least as long as `age`.
     pub seen: Instant,
-    /// For how long.
     pub age: Duration,
     /// This is when it went to sleep; if not, it was seen to sleep then.
     pub dated: bool,

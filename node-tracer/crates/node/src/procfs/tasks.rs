@@ -20,7 +20,6 @@ pub struct TaskEntry {
     pub task: Task,
     /// Inode of its network namespace. A task that is dead has none.
     pub netns: Option<u32>,
-    /// It is one of the kernel's own.
     pub kernel: bool,
 }
 
@@ -30,7 +29,6 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// All tasks that could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    /// The tasks.
     pub list: Vec<TaskEntry>,
     /// Processes of which some task, or all, could not be read.
     pub missed: Missed,

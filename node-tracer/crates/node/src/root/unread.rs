@@ -20,7 +20,6 @@ pub enum Unread {
     Read {
         /// Which, on the host.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -56,7 +55,6 @@ pub struct UnreadList {
 }
 
 impl UnreadList {
-    /// Adds one.
     pub fn push(&mut self, unread: Unread) {
         if self.first.len() < MAX_UNREAD {
             self.first.push(unread);
@@ -65,7 +63,6 @@ impl UnreadList {
         }
     }
 
-    /// One text each.
     pub fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.first.iter().map(|each| fault::chain(each)).collect();
         if self.more > 0 {

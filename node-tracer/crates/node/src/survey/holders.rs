@@ -100,7 +100,6 @@ impl Owners {
         (Self(owners.collect()), missed)
     }
 
-    /// A task with its owner.
     pub(super) fn task(&self, entry: &TaskEntry, clock: KernelClock) -> Task {
         let owner = self.0.get(&entry.task.pid);
         let start = entry.task.start_ticks;

@@ -24,7 +24,6 @@ const MAX_WAYS: usize = 3;
 pub(super) struct Places<'a> {
     /// The tasks in it, those worth naming first.
     pub(super) tasks: BTreeMap<u32, Vec<&'a TaskEntry>>,
-    /// Where it is mounted.
     pub(super) mounts: BTreeMap<u32, Vec<NsfsMount>>,
     /// Descriptors of it, if there are neither tasks nor mounts.
     pub(super) fds: BTreeMap<u32, Vec<FdHolder>>,
@@ -53,7 +52,6 @@ pub(super) fn processes(tasks: &[TaskEntry], host: &BTreeSet<u32>) -> BTreeMap<u
 }
 
 impl<'a> Places<'a> {
-    /// Those that tasks are in.
     pub(super) fn of(tasks: &'a [TaskEntry]) -> Self {
         let mut places = Self::default();
         let dead = tasks.iter().filter(|entry| is_dead(entry));

@@ -53,7 +53,6 @@ impl Failures {
         }
     }
 
-    /// In words.
     pub(super) fn told(self) -> Vec<String> {
         let mut told = Vec::new();
         if let Some(why) = self.why {

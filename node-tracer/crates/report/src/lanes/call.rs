@@ -7,9 +7,7 @@ use event::{CniCall, CniError, CniResult, clock::Timestamp};
 /// One call of one plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// When it began.
     pub began: Timestamp,
-    /// When it ended, if it did.
     pub ended: Option<CallOutcome>,
     /// `CNI_COMMAND`
     pub command: String,
@@ -17,28 +15,21 @@ pub struct Call {
     pub container_id: String,
     /// `CNI_IFNAME`
     pub ifname: String,
-    /// The plugin.
     pub plugin: String,
-    /// Its process.
     pub pid: u32,
     /// Another plugin called it.
     pub delegated: bool,
     /// The network, if it was read.
     pub network: Option<String>,
-    /// It is believed.
     pub trusted: bool,
-    /// Why it is not.
     pub distrust: Option<String>,
 }
 
-/// How it ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallOutcome {
-    /// When.
     pub at: Timestamp,
     /// From exec to exit, ms.
     pub took_ms: f64,
-    /// Exit status.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -49,7 +40,6 @@ pub struct CallOutcome {
 }
 
 impl Call {
-    /// One that begins.
     pub fn begun(call: &CniCall, at: Timestamp) -> Self {
         Self {
             began: at,
@@ -66,7 +56,6 @@ impl Call {
         }
     }
 
-    /// One that has ended.
     pub fn ended(
         call: &CniCall,
         at: Timestamp,
@@ -108,7 +97,6 @@ impl CallOutcome {
         self.exit_code == Some(0) && self.error.is_none()
     }
 
-    /// Why not.
     pub fn failure(&self) -> String {
         match (&self.error, self.signal, self.exit_code) {
             (Some(error), ..) => error.clone(),

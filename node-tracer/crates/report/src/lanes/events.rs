@@ -257,7 +257,6 @@ impl Lanes {
         }
     }
 
-    /// A lane has an address.
     pub fn holds(&mut self, serial: Serial, address: IpAddr, since: Option<Timestamp>, seen: bool) {
         if let Some(lane) = self.lanes.get_mut(&serial) {
             lane.holds(address, since, seen);

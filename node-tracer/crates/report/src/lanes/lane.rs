@@ -16,16 +16,12 @@ const MAX_CALLS: usize = 128;
 /// The longest text of one moment, bytes.
 const MAX_TEXT: usize = 2_048;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Lane {
-    /// The namespace.
     pub netns: Option<Netns>,
     /// Where it is mounted, by the runtime.
     pub path: Option<String>,
-    /// The sandbox.
     pub sandbox_id: Option<String>,
-    /// Its pod.
     pub pod: Option<PodRef>,
     /// When the namespace was made, if that was seen.
     pub created: Option<Timestamp>,
@@ -37,7 +33,6 @@ pub struct Lane {
     pub held: Vec<Held>,
     /// Its tasks that slept.
     pub stalls: Vec<Stall>,
-    /// What happened.
     pub marks: Vec<Mark>,
     /// CNI calls for it.
     pub calls: Vec<Call>,
@@ -54,7 +49,6 @@ pub struct Lane {
 /// An address in a namespace, from then to then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The address.
     pub address: IpAddr,
     /// Since when; `None` if it was there before anybody looked.
     pub since: Option<Timestamp>,
@@ -67,15 +61,11 @@ pub struct Held {
 /// A task in uninterruptible sleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Process ID.
     pub pid: u32,
-    /// Thread ID.
     pub tid: u32,
-    /// Name.
     pub comm: String,
     /// The kernel function that it sleeps in.
     pub wchan: Option<String>,
-    /// Since when.
     pub since: Timestamp,
     /// It slept already when the tracer first looked: `since` is the latest
     /// possible time.
@@ -87,7 +77,6 @@ pub struct Stall {
 /// Something that happened at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When.
     pub at: Timestamp,
     /// What kind of thing.
     pub kind: MarkKind,
@@ -104,11 +93,9 @@ pub enum MarkKind {
     Add,
     /// The same, with an address that another sandbox still had.
     GivenAgain,
-    /// CNI ADD failed.
     AddFailed,
     /// CNI DEL went well.
     Del,
-    /// CNI DEL failed.
     DelFailed,
     /// After an ADD or DEL that said it went well, it has not.
     NotDone,
@@ -128,7 +115,6 @@ pub enum MarkKind {
     StartFailed,
     /// The pod's entry in a CNI's own data was written.
     EndpointWritten,
-    /// It was deleted.
     EndpointDeleted,
     /// A task was killed for want of memory.
     Killed,
@@ -136,7 +122,6 @@ pub enum MarkKind {
     Waiting,
     /// A source of what is known went silent, or came back.
     Source,
-    /// Records were lost.
     Lost,
 }
 
@@ -167,7 +152,6 @@ impl Lane {
         }
     }
 
-    /// Notes a moment.
     pub fn mark(&mut self, at: Timestamp, kind: MarkKind, text: &str) {
         self.mark_of(at, kind, text, &[]);
     }
@@ -238,7 +222,6 @@ impl Lane {
         }
     }
 
-    /// All is over.
     pub fn ends(&mut self, at: Timestamp) {
         self.gone.get_or_insert(at);
         for held in &mut self.held {

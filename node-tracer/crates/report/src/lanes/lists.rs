@@ -67,7 +67,6 @@ impl Lanes {
         }
     }
 
-    /// Pods, as they are listed.
     pub fn listed(&mut self, source: &str, pods: &[Pod], time: Timestamp) {
         self.pods = Some(source.to_owned());
         for pod in pods {
@@ -94,7 +93,6 @@ impl Lanes {
         }
     }
 
-    /// What libcni remembers.
     pub fn attached(&mut self, of: &Attachment, time: Timestamp) {
         if of.ifname == "lo" {
             return;
@@ -119,7 +117,6 @@ impl Lanes {
         }
     }
 
-    /// A sandbox as the runtime has it.
     pub fn runs(&mut self, sandbox: &RuntimeSandbox, time: Timestamp) {
         if sandbox.host_network {
             return;

@@ -26,7 +26,6 @@ const MAX_HOLDERS: usize = 24;
 /// Claims of one finding.
 const MAX_CLAIMS: usize = 60;
 
-/// A finding.
 #[derive(Debug)]
 pub(super) struct FindingView {
     /// The worst that it was.
@@ -58,9 +57,7 @@ pub(super) struct FindingView {
 /// A change of severity or phase.
 #[derive(Debug)]
 pub(super) struct StepView {
-    /// When.
     pub at: String,
-    /// The severity from then on.
     pub severity: &'static str,
     /// The phase from then on; empty where the rule has none.
     pub phase: &'static str,
@@ -68,14 +65,10 @@ pub(super) struct StepView {
     pub title: Shown,
 }
 
-/// A claim.
 #[derive(Debug)]
 pub(super) struct ClaimView {
-    /// When it was so.
     pub at: String,
-    /// Who says so.
     pub source: Shown,
-    /// What.
     pub claim: Shown,
 }
 
@@ -84,7 +77,6 @@ pub(super) struct ClaimView {
 pub(super) struct HolderView {
     /// What kind of thing it is.
     pub kind: &'static str,
-    /// Which.
     pub name: Shown,
     /// State, since when, container.
     pub state: Shown,
@@ -94,20 +86,16 @@ pub(super) struct HolderView {
     pub stack: Vec<Shown>,
 }
 
-/// A CNI call.
 #[derive(Debug)]
 pub(super) struct CallView {
-    /// When it began.
     pub began: String,
     /// `CNI_COMMAND`
     pub command: Shown,
-    /// The plugin.
     pub plugin: Shown,
     /// Another plugin called it.
     pub delegated: bool,
     /// The container ID, in short.
     pub sandbox: Shown,
-    /// Whose it is.
     pub pod: Shown,
     /// The interface, and the network where it is known.
     pub on: Shown,
@@ -115,7 +103,6 @@ pub(super) struct CallView {
     pub took: String,
     /// It did not end well.
     pub failed: bool,
-    /// What was answered.
     pub result: Shown,
     /// Why it is not believed; empty if it is.
     pub distrust: Shown,
@@ -124,7 +111,6 @@ pub(super) struct CallView {
 /// A signal or source.
 #[derive(Debug)]
 pub(super) struct CoverageView {
-    /// Its name.
     pub signal: Shown,
     /// Empty if it was not seen.
     pub mechanism: Shown,
@@ -134,7 +120,6 @@ pub(super) struct CoverageView {
     pub unknown: Vec<Shown>,
 }
 
-/// One finding.
 pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
     let finding = &history.worst;
     let since = calendar.moment(finding.since);

@@ -16,11 +16,8 @@ const FEW: usize = 4;
 /// One thing to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item<'a> {
-    /// When.
     pub at: Timestamp,
-    /// Of whom.
     pub serial: Serial,
-    /// What.
     pub what: Passage<'a>,
 }
 
@@ -29,13 +26,11 @@ pub(super) struct Item<'a> {
 pub(super) enum Passage<'a> {
     /// It had addresses before anybody looked.
     Had(Vec<IpAddr>),
-    /// A mark.
     Mark(&'a Mark),
     /// Failures of one pod: the first, how many more, and when the last was.
     Failures(&'a Mark, usize, Timestamp),
     /// A task went to sleep.
     Slept(&'a Stall),
-    /// It woke.
     Woke(&'a Stall),
     /// It lost an address that another one has, which both had since then.
     LeftAlone(&'a Held, Serial, Timestamp),

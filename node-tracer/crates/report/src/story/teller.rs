@@ -26,7 +26,6 @@ const PARAGRAPH: usize = 6;
 /// How much later CNI DEL comes in an ordinary deletion.
 const ORDINARY: Duration = Duration::from_secs(2);
 
-/// Tells one incident.
 #[derive(Debug)]
 pub struct Teller<'a> {
     sheet: &'a Sheet,
@@ -40,7 +39,6 @@ pub struct Teller<'a> {
 }
 
 impl<'a> Teller<'a> {
-    /// For what is on a sheet.
     pub fn new(sheet: &'a Sheet) -> Self {
         let items = sheet.coverage.iter();
         let mut calls = items.filter(|item| item.signal == "cni-call");
@@ -55,7 +53,6 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// A moment.
     pub fn moment(&self, at: Timestamp) -> String {
         self.calendar.moment(at)
     }

@@ -8,16 +8,12 @@ const MAX: usize = 4;
 /// About as wide is a character on a bar, percent of the narrowest drawing.
 const CHARACTER: f64 = 1.8;
 
-/// A bar.
 #[derive(Debug)]
 pub struct Bar {
     /// Its looks: `netns`, `address`, `stall`, `no-del`.
     pub class: &'static str,
-    /// Its left end.
     pub x: Percent,
-    /// Its right end.
     pub end: Percent,
-    /// Its width.
     pub width: Percent,
     /// px below the lane's top.
     pub y: u32,
@@ -31,7 +27,6 @@ pub struct Bar {
     pub more: Shown,
     /// The text ends at its right end, and does not begin at its left one.
     pub flush_right: bool,
-    /// All about it.
     pub title: Shown,
 }
 

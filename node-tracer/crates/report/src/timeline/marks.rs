@@ -14,52 +14,38 @@ const MAX_ROWS: usize = 3;
 /// About as wide is a character beside a sign, percent of a wide drawing.
 const CHARACTER: f64 = 0.75;
 
-/// A sign.
 #[derive(Debug)]
 pub struct Sign {
     /// Its kind; what is put together is of the first's.
     kind: MarkKind,
-    /// Where.
     pub x: Percent,
     /// px below the lane's top.
     pub y: u32,
-    /// Its colour.
     pub class: &'static str,
-    /// Its shape.
     pub shape: Shape,
-    /// What is in it.
     pub letter: String,
     /// What is written beside it where there is room.
     pub label: String,
-    /// That is on its left.
     pub label_left: bool,
-    /// All about it.
     pub title: Shown,
 }
 
-/// Shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// What is made.
     Circle,
     /// What is taken away.
     Square,
     /// What makes it worse.
     Diamond,
-    /// What fails.
     Triangle,
 }
 
 /// What a sign means.
 #[derive(Debug)]
 pub struct Legend {
-    /// Its colour.
     pub class: &'static str,
-    /// Its shape.
     pub shape: Shape,
-    /// What is in it.
     pub letter: &'static str,
-    /// In words.
     pub meaning: &'static str,
 }
 

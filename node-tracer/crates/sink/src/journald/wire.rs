@@ -59,7 +59,6 @@ impl Entry {
         }
     }
 
-    /// The fields.
     #[cfg(test)]
     pub(super) fn fields(&self) -> &[(&'static str, String)] {
         &self.fields
@@ -96,7 +95,6 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Sends nothing yet.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;

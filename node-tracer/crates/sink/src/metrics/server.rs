@@ -58,9 +58,7 @@ pub enum MetricsError {
     /// The address is not this machine's, or the port is taken.
     #[error("--metrics {address}: cannot listen there; give another address or port")]
     Listen {
-        /// Which.
         address: SocketAddr,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },

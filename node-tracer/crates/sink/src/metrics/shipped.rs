@@ -12,7 +12,6 @@ use event::{
 const DASHBOARD: &str = include_str!("../../../../packaging/grafana/node-tracer.json");
 const ALERTS: &str = include_str!("../../../../packaging/prometheus/alerts.yaml");
 
-/// Prometheus' own.
 const SCRAPED: [&str; 2] = ["instance", "job"];
 
 /// Names of metrics, as they are asked for, with the labels that a series of

@@ -17,7 +17,6 @@ const SAID: usize = 240;
 pub(super) struct Line {
     /// The event's name in records.
     pub(super) kind: &'static str,
-    /// What happened.
     pub(super) text: String,
     /// Most events are quiet, so that trouble stands out.
     pub(super) style: Style,

@@ -30,7 +30,6 @@ const TOLD: usize = 3;
 /// What holds one, at most.
 const HOLDERS: usize = 3;
 
-/// Lines under construction.
 struct Page {
     text: String,
     paint: Painter,

@@ -13,19 +13,14 @@ use event::{
 /// What a piece of text is, and thereby its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Hurts now.
     Critical,
-    /// Will hurt.
     Warning,
-    /// Worth knowing.
     Info,
     /// Over, in order.
     Good,
     /// The line to read first.
     Title,
-    /// There if needed.
     Quiet,
-    /// Neither.
     Plain,
 }
 

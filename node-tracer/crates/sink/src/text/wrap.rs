@@ -6,7 +6,6 @@
 
 /// Columns that text has, however far it is indented.
 const LEAST: usize = 28;
-/// Beginnings of commands.
 const COMMANDS: [&str; 10] = [
     "crictl",
     "dmesg",

@@ -12,7 +12,6 @@ use event::CniError;
 /// How much of an error is read.
 const MAX_TEXT: usize = 4 << 10;
 
-/// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::detect) enum Complaint {
     /// Somebody else has the address, or has it reserved.
@@ -36,7 +35,6 @@ pub(in crate::detect) enum Complaint {
     Unauthorized,
     /// The disk is full.
     NoSpace,
-    /// There is no memory.
     NoMemory,
     /// It took too long.
     Timeout,
@@ -46,7 +44,6 @@ pub(in crate::detect) enum Complaint {
     TryLater,
     /// The plugin does not like what it was given.
     BadConfig,
-    /// None of these.
     Other,
 }
 

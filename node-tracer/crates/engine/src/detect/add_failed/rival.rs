@@ -19,9 +19,7 @@ use event::{
     wording::subjects::{pod_word, short_id, task_label},
 };
 
-/// See the module's documentation.
 pub(super) struct Rival<'a> {
-    /// The address.
     pub(super) address: IpAddr,
     /// Namespaces that have it, the one longest gone first.
     pub(super) entries: Vec<&'a NetnsEntry>,

@@ -14,7 +14,6 @@ use crate::detect::{
 use event::{finding::Phase, wording::subjects::task_label};
 
 impl GhostReport<'_, '_> {
-    /// See the module's documentation.
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         let Ghost { entry, stuck, .. } = self.ghost;

@@ -12,7 +12,6 @@ use crate::{
 use event::{StoreKind, wording::subjects::short_id};
 
 impl GhostReport<'_, '_> {
-    /// See the module's documentation.
     pub(super) fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         let entry = self.ghost.entry;

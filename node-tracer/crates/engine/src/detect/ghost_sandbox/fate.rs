@@ -20,7 +20,6 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// One of a ghost's addresses.
 #[derive(Debug)]
 pub(super) struct Case<'a> {
-    /// Which.
     pub(super) address: IpAddr,
     /// What has become of it so far.
     pub(super) fate: Fate<'a>,

@@ -38,13 +38,10 @@ pub(super) enum Ipam {
 /// What gave an address out, and who says so.
 #[derive(Clone, Debug)]
 pub(super) struct Giver {
-    /// Which it is.
     pub(super) ipam: Ipam,
     /// The claim in words; none where the reservation itself says it.
     pub(super) claim: Option<String>,
-    /// Who says so.
     pub(super) source: &'static str,
-    /// When it was so.
     pub(super) at: Timestamp,
 }
 

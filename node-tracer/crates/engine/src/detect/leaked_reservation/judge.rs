@@ -47,7 +47,6 @@ pub enum Verdict<'a> {
     Live(Proof<'a>),
     /// It is not there, and may be in the making.
     Young,
-    /// It is not there.
     Leaked,
     /// It is not there, and that says nothing.
     Untold(Doubt),
@@ -220,7 +219,6 @@ impl<'a> Judge<'a> {
         cri.is_none_or(|list| listed.at >= list.at)
     }
 
-    /// The verdict.
     pub fn of(&self, view: &View<'_>, reservation: &Reservation) -> Verdict<'a> {
         let model = self.model;
         let id = reservation.holder.container_id.as_str();

@@ -376,7 +376,6 @@ fn the_id_is_the_stores() {
     assert_eq!(one.id, later.id);
 }
 
-/// The same of a scan's story.
 fn leak_of_scan(story: &[Event]) -> Finding {
     let told = Node::of_looks(story).of_rule(NOW, LEAK);
     told.into_iter().next().unwrap().0

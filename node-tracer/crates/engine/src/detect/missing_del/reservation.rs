@@ -16,12 +16,9 @@ use event::{
 /// What the stores of reservations may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::detect) enum Stays<'a> {
-    /// One of them is reserved for it.
     Reserved {
-        /// Which.
         address: IpAddr,
         /// Where that is written.
         holder: &'a ReservationHolder,
@@ -137,7 +134,6 @@ fn of_answer<'a>(
     (holder.container_id == id).then_some((holder, answer.since))
 }
 
-/// A network by its name.
 fn network_of<'a>(model: &'a Model, name: Option<&str>) -> Option<&'a Network> {
     let mut networks = model.cni.networks()?.iter();
     networks.find(|each| Some(each.name.as_str()) == name)

@@ -21,7 +21,6 @@ const OVS: &str = "ovs-system";
 /// Plugins whose host ends are named `vethXXXXXXXX`.
 const PLAIN: [&str; 5] = ["bridge", "flannel", "kube-router", "kuberouter", "ptp"];
 
-/// What shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign<'a> {
     /// A CNI plugin has answered an ADD of this container with it, as the call or

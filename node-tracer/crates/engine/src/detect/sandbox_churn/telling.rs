@@ -19,7 +19,6 @@ use event::{
 /// How a sandbox ended, as CNI calls show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// ADD failed.
     Failed,
     /// ADD succeeded, and DEL followed.
     Removed,

@@ -71,7 +71,6 @@ pub enum Cause {
     SandboxOom,
     /// The name that the sandbox would get is taken by an older one.
     NameConflict,
-    /// An image is not to be had.
     ImagePull,
     /// A disk cannot be attached to the node.
     VolumeAttach,
@@ -83,12 +82,10 @@ pub enum Cause {
     RuntimeUnavailable,
     /// The container runtime did not answer in time.
     RuntimeTimeout,
-    /// None of these.
     Unknown,
 }
 
 impl Cause {
-    /// Every cause.
     #[cfg(test)]
     pub(super) const ALL: [Self; 16] = [
         Self::AddressInUse,
@@ -164,7 +161,6 @@ impl Cause {
         }
     }
 
-    /// Of one call.
     pub(in crate::detect) fn of_end(end: &CallResult) -> Self {
         if end.signal.is_some() {
             return match end.duration_ms >= KILLED_FOR_TIME {

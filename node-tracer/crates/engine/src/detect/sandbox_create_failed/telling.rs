@@ -18,9 +18,7 @@ use event::{
 const SAID: usize = 600;
 /// How much of one whose cause is not known.
 const SAID_WHOLE: usize = 2_000;
-/// And in a title.
 const TITLED: usize = 120;
-/// Messages at most.
 const CLAIMS: usize = 8;
 
 impl Stuck<'_> {

@@ -11,10 +11,8 @@ use crate::{
 };
 use event::{OomKill, clock::Timestamp, phrase::Said, wording::subjects::task_label};
 
-/// See the module's documentation.
 pub(super) struct FailureReport<'a> {
     pub(super) cause: Cause,
-    /// Its own words.
     pub(super) text: String,
     /// Who said so first.
     pub(super) teller: &'a str,
@@ -66,7 +64,6 @@ impl<'a> FailureReport<'a> {
         }
     }
 
-    /// By the kernel.
     pub(super) fn killed(at: Timestamp, kill: &OomKill) -> Self {
         let of_limit = kill.limited.unwrap_or(kill.memcg.is_some());
         let whose = match (&kill.memcg, of_limit) {

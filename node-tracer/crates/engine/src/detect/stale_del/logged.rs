@@ -28,7 +28,6 @@ use event::{
 
 /// What is deleted so long after the last line about a DEL is its work.
 const AFTER: Duration = Duration::from_secs(10);
-/// Who says so.
 const LOG: &str = "log";
 
 /// A DEL of an old sandbox, and a newer sandbox of the same name.
@@ -47,11 +46,9 @@ struct Logged<'v, 'a> {
 /// What has become of the newer sandbox's endpoint.
 #[derive(Clone, Copy, Debug)]
 enum Fate<'a> {
-    /// It was deleted.
     Deleted(&'a Entry, Timestamp),
     /// The plugin has left it.
     Kept(&'a Entry, Timestamp),
-    /// No line says.
     Unknown,
 }
 

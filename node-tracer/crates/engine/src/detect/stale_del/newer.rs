@@ -10,11 +10,8 @@ use event::{PodRef, clock::Timestamp};
 
 /// A living sandbox whose CNI ADD is known.
 pub(super) struct Newer<'a> {
-    /// Its namespace.
     pub(super) entry: &'a NetnsEntry,
-    /// Its ID.
     pub(super) id: &'a str,
-    /// Its pod.
     pub(super) pod: PodRef,
     /// When its ADD started, if that was seen; else when it had succeeded.
     pub(super) added: Timestamp,

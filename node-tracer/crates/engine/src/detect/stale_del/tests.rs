@@ -51,7 +51,6 @@ fn outside(seconds: i64, ends: &[Device], routed: &[u8]) -> Event {
     devices(seconds, 1, ends, &routes, &[])
 }
 
-/// All is there.
 fn looked(seconds: i64) -> Vec<Event> {
     let end = [veth(8, "cali1", 3)];
     vec![inside(seconds, "permanent"), outside(seconds, &end, &[5])]

@@ -3,10 +3,8 @@
 
 use super::*;
 
-/// The ghost's sandbox.
 pub(super) const OLD_SANDBOX: &str =
     "d6fe7d733426b0000000000000000000000000000000000000000000000000aa";
-/// The victim's.
 pub(super) const NEW_SANDBOX: &str =
     "d6f1f29504b540000000000000000000000000000000000000000000000000bb";
 /// The container that is stuck.
@@ -14,7 +12,6 @@ pub(super) const OLD_APP: &str = "02af057ee0f1a000000000000000000000000000000000
 /// A container of which only a reservation is left.
 const LOST: &str = "77777777333333330000000000000000000000000000000000000000000000dd";
 
-/// See the module's documentation.
 pub(super) fn incident() -> Node {
     let old = reference("checkout-x8k2p", OLD);
     let new = reference("checkout-q4w7z", NEW);

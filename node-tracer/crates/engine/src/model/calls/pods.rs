@@ -20,10 +20,8 @@ const MAX_FAILING: usize = 8;
 /// Sandboxes that are further apart are not made in one go.
 pub(super) const PAUSE: Duration = Duration::from_secs(600);
 
-/// What was called for one pod.
 #[derive(Clone, Debug)]
 pub struct PodCalls {
-    /// The pod.
     pub pod: PodRef,
     /// Its sandboxes since [`since`](Self::since).
     pub sandboxes: u64,
@@ -34,16 +32,13 @@ pub struct PodCalls {
     pub made: VecDeque<Made>,
     /// ADDs that fail, by interface.
     pub failing: BTreeMap<String, Failing>,
-    /// When the last call was.
     last: Timestamp,
 }
 
 /// A sandbox for which ADD was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// When.
     pub at: Timestamp,
-    /// Its ID.
     pub container_id: String,
 }
 
@@ -58,13 +53,11 @@ pub struct Failing {
     pub since: Timestamp,
     /// The sandbox of which it was the ADD.
     pub first_id: String,
-    /// The same of the last.
     pub last_id: String,
     /// How the last one ended.
     pub end: CallResult,
 }
 
-/// All pods.
 #[derive(Debug, Default)]
 pub(super) struct PodTable {
     by_id: BTreeMap<String, PodCalls>,

@@ -17,7 +17,6 @@ const LOOPBACK: &str = "lo";
 /// What a sandbox's attachments gave it, as their calls and libcni's cache say.
 #[derive(Debug, Default)]
 pub(super) struct Given<'a> {
-    /// Their interfaces.
     devices: BTreeSet<&'a str>,
     /// Those of them whose addresses are known.
     told: BTreeSet<&'a str>,

@@ -13,7 +13,6 @@ pub struct NetnsEntry {
     pub id: Netns,
     /// Its place in the table.
     pub serial: Serial,
-    /// It is the host's own.
     pub host: bool,
     /// The user namespace that it belongs to, if that is known not to be the
     /// host's.
@@ -51,7 +50,6 @@ pub struct NetnsEntry {
 /// The devices of a namespace, as they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// When.
     pub at: Timestamp,
     /// Devices, by index.
     pub devices: Vec<Device>,
@@ -64,7 +62,6 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// The device of an index.
     pub fn device(&self, index: u32) -> Option<&Device> {
         self.devices.iter().find(|device| device.index == index)
     }
@@ -88,9 +85,7 @@ impl Wiring {
 /// An address in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldAddress {
-    /// The address.
     pub address: Address,
-    /// Since when.
     pub since: Timestamp,
     /// It was there before the tracer looked.
     pub found: bool,
@@ -113,7 +108,6 @@ pub struct HeldAddresses {
 const MANY: usize = 64;
 
 impl HeldAddresses {
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &HeldAddress> {
         self.slots.iter().filter_map(|(_, held)| held.as_ref())
     }

@@ -32,7 +32,6 @@ pub(super) struct NetworkConfig {
 pub(crate) struct PluginOutput {
     /// A result of ADD.
     pub result: Option<CniResult>,
-    /// An error.
     pub error: Option<CniError>,
     /// Why neither could be had, although there should be one.
     pub unread: Option<String>,

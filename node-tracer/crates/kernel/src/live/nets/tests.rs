@@ -20,7 +20,6 @@ const COMPARISON: Trust = Trust {
 };
 
 impl NetTable {
-    /// A walk of all, in no time.
     fn walked_at(&mut self, nets: Vec<ListedNet>, time: u64, out: &mut Vec<Change>) {
         let list = List {
             nets,

@@ -10,7 +10,6 @@ const MAX_SANDBOXES: usize = 4_096;
 /// Pods at most, the same way.
 const MAX_PODS: usize = 4_096;
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(in super::super) struct LineContext {
     sandboxes: Bounded<About>,
@@ -110,7 +109,6 @@ impl LineContext {
         own.or_else(|| self.uids.by_key.get(&key(pod)?).cloned())
     }
 
-    /// A sandbox's pod.
     pub(in super::super) fn note_sandbox(&mut self, container_id: &str, pod: &PodRef) {
         self.note_pod(pod);
         self.put(&About {

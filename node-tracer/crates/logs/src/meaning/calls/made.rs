@@ -8,7 +8,6 @@ use event::CniCall;
 /// How a call ended, by a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Well.
     Succeeded,
     /// With an error: what was said.
     Failed(String),
@@ -18,11 +17,8 @@ pub(super) enum Outcome {
 
 /// The same with what was answered.
 pub(super) enum SaidResult {
-    /// Addresses.
     Ok(Vec<IpAddr>),
-    /// What was said.
     Failed(String),
-    /// Not known.
     Unknown,
 }
 
@@ -59,7 +55,6 @@ impl Open {
         }
     }
 
-    /// The call of its IPAM.
     pub(super) fn ipam_call(&self, verb: Verb) -> CniCall {
         let own = self.call(verb);
         CniCall {
@@ -72,7 +67,6 @@ impl Open {
     }
 }
 
-/// The end of a call.
 pub(super) fn ended(call: CniCall, started: Timestamp, at: Timestamp, end: SaidResult) -> What {
     let duration_ms = at.since(started).as_secs_f64() * 1_000.0;
     let (exit_code, result, error, unread) = match end {

@@ -25,7 +25,6 @@ enum Make<'a> {
     Socket,
 }
 
-/// What it is.
 enum Is<'a> {
     Reserved(&'a str, Option<&'a str>),
     Last(&'a str, &'a str),

@@ -7,11 +7,9 @@ use event::phrase::Said;
 #[derive(Debug)]
 pub(in crate::detect::sandbox_create_failed) struct Hint {
     cause: Cause,
-    /// One of these is in it.
     any: &'static [&'static str],
     /// Instead of the cause's own.
     pub(in crate::detect::sandbox_create_failed) clause: &'static str,
-    /// The same.
     pub(in crate::detect::sandbox_create_failed) advice: &'static str,
 }
 
@@ -183,7 +181,6 @@ impl Cause {
         }
     }
 
-    /// What to do.
     pub(in crate::detect::sandbox_create_failed) fn advice(self) -> &'static str {
         match self {
             Self::AddressInUse => {

@@ -237,7 +237,6 @@ const TIME_IS_UP: &[&str] = &[
     "timed-out",
 ];
 
-/// All of them.
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts = [
         used_up::ROWS,

@@ -21,7 +21,6 @@ const NOBODY_ANSWERS: &[&str] = &[
     "no route to host",
 ];
 
-/// The sockets of runtimes.
 const RUNTIMES_SOCKETS: &[&str] = &[
     "containerd.sock",
     "docker.sock",
