@@ -52,6 +52,12 @@ enum From {
     Server(Watch),
 }
 
+/// Whether two are one pod, or mirrors of one static pod.
+fn is_same(one: &Pod, other: &Pod) -> bool {
+    (&one.namespace, &one.name) == (&other.namespace, &other.name)
+        && !one.uids.is_disjoint(&other.uids)
+}
+
 impl PodsSource {
     /// The source that was asked for; and why there is none, where it is left
     /// to the tracer and it has found nothing.
@@ -176,7 +182,7 @@ impl PodsSource {
                 true
             }
             WatchUpdate::Changed(pod) => {
-                self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
+                self.known.retain(|known| !is_same(known, &pod));
                 self.known.push((*pod).clone());
                 out.push(Event {
                     time: sys::clock::now(),
@@ -185,7 +191,7 @@ impl PodsSource {
                 true
             }
             WatchUpdate::Deleted { pod, at } => {
-                self.known.retain(|known| known.uids.is_disjoint(&pod.uids));
+                self.known.retain(|known| !is_same(known, &pod));
                 out.push(Event {
                     time: at,
                     what: What::PodDeleted {

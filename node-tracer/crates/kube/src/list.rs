@@ -31,6 +31,12 @@ pub(super) struct Pods {
 }
 
 impl Pods {
+    /// Whether a pod is there that has a UID of this one's.
+    pub(super) fn has_uid_of(&self, other: &Pod) -> bool {
+        let shares = |pod: &Pod| !pod.uids.is_disjoint(&other.uids);
+        self.by_uid.values().any(shares)
+    }
+
     pub(super) fn get(&self, uid: &str) -> Option<&Pod> {
         self.by_uid.get(uid)
     }

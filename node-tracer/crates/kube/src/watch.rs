@@ -197,7 +197,7 @@ impl Default for Timing {
             retry: (Duration::from_secs(1), Duration::from_secs(30)),
             pause: Duration::from_millis(500),
             anew: Duration::from_secs(30),
-            whole: Duration::from_secs(600),
+            whole: Duration::from_secs(120),
             grace: Duration::from_secs(10),
         }
     }

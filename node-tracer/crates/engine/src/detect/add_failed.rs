@@ -56,6 +56,15 @@ struct Failed<'a> {
     rivals: Vec<Rival<'a>>,
 }
 
+/// The findings of pods that are told of as one of a crowd, each by itself: for
+/// who asks about one of them.
+pub fn of_crowds(view: &View<'_>) -> Vec<Finding> {
+    let pods = view.model.calls.restless_pods();
+    let failed = pods.filter_map(|pod| Failed::of(view, pod));
+    let crowded = failed.filter(|failed| view.crowded().key(failed.calls).is_some());
+    crowded.map(|failed| failed.finding(view)).collect()
+}
+
 /// One finding a pod, and one for each crowd.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let failed = view

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use super::{related::Related, resolve::Seeds};
 use crate::{
     Engine,
-    detect::{View, blocked_task},
+    detect::{View, add_failed, blocked_task},
 };
 use event::explanation::{FindingPart, NetnsPart};
 use event::finding::{Finding, Holder, Rule, Severity, State};
@@ -29,6 +29,9 @@ pub(super) fn findings(
             about.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         }
     }
+    // So is that one of many pods does not start.
+    let crowded = add_failed::of_crowds(view).into_iter();
+    about.extend(crowded.filter(|its| is_about(its, seeds, related)));
     let state = State::Open;
     about
         .into_iter()

@@ -223,7 +223,8 @@ impl Pods {
         let Some(list) = &mut self.list else {
             return false;
         };
-        let place = list.by_uid.get(uid).copied();
+        let is_it = |it: &Pod| it.uids.contains(uid) && has_name(it, pod);
+        let place = list.pods.iter().position(is_it);
         let Some(gone) = place.and_then(|place| list.take(place)) else {
             return false;
         };
@@ -237,8 +238,13 @@ impl Pods {
         let Some(list) = &mut self.list else {
             return false;
         };
-        let known = pod.uids.iter().find_map(|uid| list.by_uid.get(uid));
-        if let Some(place) = known.copied() {
+        let same_name = |it: &Pod| (&it.namespace, &it.name) == (&pod.namespace, &pod.name);
+        let known = list.pods.iter();
+        let known = known.enumerate().find(|(_, it)| {
+            // What another pod says of its UIDs takes none off the list.
+            same_name(it) && !it.uids.is_disjoint(&pod.uids)
+        });
+        if let Some((place, _)) = known {
             if list.pods.get(place) == Some(pod) {
                 return false;
             }
@@ -261,7 +267,9 @@ impl Pods {
     }
 
     fn depart(&mut self, pod: &Pod, at: Timestamp) {
-        for uid in &pod.uids {
+        let list = self.list.as_ref();
+        let is_gone = |uid: &&String| list.is_none_or(|list| !list.by_uid.contains_key(*uid));
+        for uid in pod.uids.iter().filter(is_gone) {
             let departed = Departed {
                 pod: Box::new(pod.clone()),
                 at,
@@ -290,7 +298,9 @@ impl List {
     fn add(&mut self, pod: &Pod) {
         let place = self.pods.len();
         let uids = pod.uids.iter().cloned();
-        self.by_uid.extend(uids.map(|uid| (uid, place)));
+        for uid in uids {
+            self.by_uid.entry(uid).or_insert(place);
+        }
         if self.namespaces.len() < MAX_PODS {
             self.namespaces.insert(pod.namespace.clone());
         }
@@ -344,6 +354,12 @@ impl List {
     fn lacks(&self, pod: &Pod) -> bool {
         !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
     }
+}
+
+/// Whether a pod has the name of a reference, as far as that has one.
+fn has_name(pod: &Pod, reference: &PodRef) -> bool {
+    let same = |own: &str, other: &Option<String>| other.as_ref().is_none_or(|it| it == own);
+    same(&pod.name, &reference.name) && same(&pod.namespace, &reference.namespace)
 }
 
 /// Whether none of its containers runs or will run again.

@@ -199,6 +199,36 @@ impl Crowds {
         has_room(its, self.members.len())
     }
 
+    /// A look begins: it finds out again who has more than are followed.
+    pub(super) fn look(&mut self) {
+        for crowd in self.by_owner.values_mut() {
+            crowd.uncounted = false;
+        }
+    }
+
+    /// A look has found one more of an owner's than is followed.
+    pub(super) fn found_more(&mut self, owner: Owner) {
+        let owner = match self.by_owner.contains_key(&owner) {
+            true => owner,
+            false => Owner::default(),
+        };
+        if let Some(crowd) = self.by_owner.get_mut(&owner) {
+            crowd.uncounted = true;
+        }
+    }
+
+    /// Who has more than are followed.
+    pub(super) fn uncounted(&self) -> impl Iterator<Item = Owner> {
+        let all = self.by_owner.iter();
+        all.filter(|(_, crowd)| crowd.uncounted)
+            .map(|(owner, _)| *owner)
+    }
+
+    /// Whether somebody has more than are followed.
+    pub(super) fn has_uncounted(&self) -> bool {
+        self.by_owner.values().any(|crowd| crowd.uncounted)
+    }
+
     /// Whether a task is followed.
     pub(super) fn has(&self, tid: u32) -> bool {
         self.members.contains_key(&tid)
@@ -218,7 +248,6 @@ impl Crowds {
             return Left::Alone;
         };
         crowd.members = crowd.members.saturating_sub(1);
-        crowd.uncounted &= crowd.members > 0;
         if member.singly {
             return Left::Alone;
         }
@@ -246,7 +275,10 @@ impl Crowds {
         self.forget_quiet(now, HOUR);
         let crowds = self.by_owner.iter().filter_map(|(owner, crowd)| {
             let (last, at) = crowd.told.unwrap_or((0, 0));
-            let changed = last != crowd.more.len() as u64 || crowd.ended > 0;
+            // Who is not counted may still be stuck: that there are none is told
+            // after the next look.
+            let is_known = !crowd.more.is_empty() || !crowd.uncounted;
+            let changed = is_known && last != crowd.more.len() as u64 || crowd.ended > 0;
             let may = all || at == 0 || now.saturating_sub(at) >= PAUSE;
             (changed && may).then_some((at, *owner))
         });
@@ -259,6 +291,15 @@ impl Crowds {
             room
         });
         told.collect()
+    }
+}
+
+/// What names a crowd: an owner's own number, unlike that of another kind.
+fn number_of(owner: Owner) -> u32 {
+    match owner.kind {
+        owner::OTHERS => 0,
+        owner::USER => owner.id,
+        kind => owner.id ^ kind << 30,
     }
 }
 
@@ -276,7 +317,9 @@ impl Live {
                 let oldest: Vec<&Member> = oldest.filter_map(|(_, tid)| members.get(tid)).collect();
                 let any = oldest.first().copied();
                 let any = any.or_else(|| members.values().find(|member| member.owner == owner));
-                if let (None, Some(member)) = (&crowd.pod, any) {
+                // What many share that cannot be told apart is no pod's.
+                let is_one = owner.kind != owner::OTHERS && owner.id != 0;
+                if let (None, Some(member), true) = (&crowd.pod, any, is_one) {
                     crowd.pod = Some(self.owners.of(&member.task).map(|pod| pod.pod_uid));
                 }
                 let examples: Vec<Task> = oldest
@@ -294,7 +337,7 @@ impl Live {
                 out.push(Event {
                     time: clock.timestamp(now),
                     what: What::TasksBlocked {
-                        crowd: owner.id,
+                        crowd: number_of(owner),
                         pod_uid: crowd.pod.clone().flatten(),
                         uid: (owner.kind == owner::USER).then_some(owner.id),
                         count,
@@ -450,7 +493,7 @@ mod tests {
         }
         let crowd = &crowds.by_owner[&user(7)];
         assert_eq!(crowd.ended as usize, MAX_OF_ONE - SINGLY as usize);
-        assert!(!crowd.uncounted);
+        assert!(crowd.uncounted, "until a look has found none");
     }
 
     #[test]

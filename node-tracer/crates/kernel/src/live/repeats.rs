@@ -215,6 +215,8 @@ impl Live {
         let uid = match owner.kind {
             owner::OTHERS => return (None, None),
             owner::USER => owner.id,
+            // The kernel has told its ID alone.
+            _ if task.tgid == 0 => return (None, None),
             _ => task.euid,
         };
         let pod = self.owners.of(task);

@@ -178,7 +178,9 @@ impl Live {
     /// are such: some sleep for long, and most have gone on by then.
     pub(super) fn look_for_unfollowed(&mut self, time: u64) {
         let new = self.probes.as_mut().map_or(0, Probes::unfollowed);
-        if (new > 0 || !self.unfollowed.is_empty()) && self.due.unfollowed.is_none() {
+        let uncounted = self.crowds.both().map(|crowds| crowds.has_uncounted());
+        let some = new > 0 || !self.unfollowed.is_empty() || uncounted.contains(&true);
+        if some && self.due.unfollowed.is_none() {
             let pause = nanos(self.config.stall_threshold).max(SECOND);
             self.due.unfollowed = Some(time + pause);
         }
@@ -196,13 +198,27 @@ impl Live {
         };
         let threshold = nanos(self.config.stall_threshold);
         let before = std::mem::take(&mut self.unfollowed);
+        let mut left = HashSet::new();
+        for crowds in self.crowds.both() {
+            left.extend(crowds.uncounted());
+            crowds.look();
+        }
         let mut due = HashMap::new();
         let mut shares = Shares::default();
         for entry in outside.iter().filter(|entry| tasks::is_blocked(entry)) {
             let TaskRow { task, owner, .. } = entry.row;
             let (tid, start_boottime) = (task.tid, task.start_boottime);
-            let has_more = !is_hosts(owner) && !self.crowds.of(owner).follows(owner);
-            if followed.contains(&tid) || self.told.contains_key(&tid) || has_more {
+            let crowds = self.crowds.of(owner);
+            // Of who was not counted, what the kernel's table has is looked at, too:
+            // it was due once, and is not due again.
+            let is_left = left.contains(&owner) && !crowds.has(tid);
+            let is_followed = followed.contains(&tid) && !is_left;
+            if is_followed || self.told.contains_key(&tid) || crowds.has(tid) {
+                continue;
+            }
+            let crowds = self.crowds.of(owner);
+            if !is_hosts(owner) && !crowds.follows(owner) {
+                crowds.found_more(owner);
                 continue;
             }
             if !shares.takes(owner) {

@@ -168,6 +168,9 @@ impl Ledger {
             };
             left_out += self.admit(key, item);
         }
+        while self.items.len() < MOST && !self.aside.is_empty() {
+            self.take_from_aside();
+        }
         left_out
     }
 

@@ -166,7 +166,7 @@ impl Follower {
                 }
             };
             // A server that fails soon, each time, is asked ever less often.
-            if began.elapsed() >= self.timing.retry.1 {
+            if began.elapsed() >= self.retry.next() {
                 self.retry.reset();
             }
             let line = line.unwrap_or(Err(Problem::TimedOut { after: silence }));
@@ -277,7 +277,8 @@ impl Follower {
         let Some(listed) = &self.listed else {
             return Ok(());
         };
-        let is_old = self.listed_at.elapsed() >= self.timing.whole;
+        let whole = self.timing.whole.max(2 * worth(listed.pods.weight()));
+        let is_old = self.listed_at.elapsed() >= whole;
         if !self.untold.is_empty() && is_old && self.out.is_read() {
             return self.tell_list();
         }
@@ -292,7 +293,9 @@ impl Follower {
                 self.tell(WatchUpdate::Changed(Box::new(pod.clone())))?;
             }
             let gone = self.untold.remove(&uid).flatten();
-            if let Some(gone) = gone.filter(|_| pod.is_none()) {
+            // A static pod's mirror that was made anew took the place of the old one.
+            let lives = |gone: &Pod| listed.pods.has_uid_of(gone);
+            if let Some(gone) = gone.filter(|gone| pod.is_none() && !lives(gone)) {
                 self.tell_deleted(gone)?;
             }
             self.last = uid;

@@ -27,6 +27,11 @@ impl Retry {
         self.next = self.first;
     }
 
+    /// The longest that the next pause may be.
+    pub(crate) fn next(&self) -> Duration {
+        self.next
+    }
+
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(1.0 - random() / 2.0);
         self.next = (self.next * 2).min(self.most);

@@ -145,6 +145,33 @@ fn a_mirror_pod_that_is_made_anew_has_not_gone() {
 }
 
 #[test]
+fn a_mirror_pod_that_another_one_has_replaced_has_not_gone() {
+    for new in ["uid-0", "uid-z"] {
+        let mirror = move |uid: &str, version| {
+            let mut pod = pod("etcd", version);
+            pod["metadata"]["uid"] = uid.into();
+            pod["metadata"]["annotations"] =
+                serde_json::json!({ "kubernetes.io/config.hash": "0a1b" });
+            pod
+        };
+        let server = watched(move |_, _| {
+            stream(
+                &[
+                    (0, event("ADDED", mirror("uid-etcd", 11))),
+                    (300, event("DELETED", mirror("uid-etcd", 12))),
+                    (0, event("ADDED", mirror(new, 13))),
+                ],
+                Ends::Hang,
+            )
+        });
+        let mut watch = follow(&server);
+        let told = news(&mut watch, 4);
+        assert_eq!(told, ["[a]", "following", "+etcd", "+etcd"], "{new}");
+        assert_eq!(watch.wait(4 * quick().pause), None, "{new}");
+    }
+}
+
+#[test]
 fn a_watch_that_ends_in_order_is_taken_up_where_it_ended() {
     let server = watched(|path, _| match path.ends_with("=10") {
         true => stream(&[(50, event("BOOKMARK", pod("", 15)))], Ends::Clean),

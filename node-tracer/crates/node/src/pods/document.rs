@@ -225,7 +225,17 @@ impl Item {
         let uid = metadata.uid.map(|uid| uid.0);
         let uid = uid.filter(|uid| !uid.is_empty())?;
         let annotations = metadata.annotations.0.unwrap_or_default();
-        let own = [Some(uid.clone()), annotations.hash.0, annotations.mirror.0];
+        // Anybody who makes a pod can write annotations. A UID with hyphens is the
+        // API server's, of another pod, unless this one is the mirror of a static
+        // pod whose file has such a UID. The kubelet removes mirrors of none.
+        let (hash, mirror) = (annotations.hash.0, annotations.mirror.0);
+        let is_mirror = hash.is_some() && hash == mirror;
+        let is_static = |uid: &String| !uid.is_empty() && (is_mirror || !uid.contains('-'));
+        let own = [
+            Some(uid.clone()),
+            hash.filter(is_static),
+            mirror.filter(is_static),
+        ];
         let mut ips = status.pod_ips;
         ips.add(status.pod_ip);
         // A container that kubelet lost sight of has no time of its own end, but
@@ -370,7 +380,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// A text that is no longer than a UID, or anything else, which is none.
+/// The UID of a static pod, as the kubelet writes it onto its mirror.
 #[derive(Default)]
 struct StaticUid(Option<String>);
 

@@ -135,9 +135,41 @@ pub(super) fn is_cookie(word: &str) -> bool {
 
 /// What a sentence about an option goes on with.
 fn is_of_sentences(word: &str) -> bool {
-    const WORDS: [&str; 20] = [
-        "and", "argument", "are", "can", "cannot", "flag", "for", "has", "in", "is", "must",
-        "needs", "not", "option", "or", "requires", "should", "to", "was", "with",
+    const WORDS: [&str; 34] = [
+        "and",
+        "argument",
+        "are",
+        "can",
+        "cannot",
+        "flag",
+        "for",
+        "has",
+        "in",
+        "is",
+        "must",
+        "needs",
+        "not",
+        "option",
+        "or",
+        "requires",
+        "should",
+        "to",
+        "was",
+        "with",
+        "deprecated",
+        "does",
+        "empty",
+        "expired",
+        "file",
+        "have",
+        "ignored",
+        "invalid",
+        "missing",
+        "set",
+        "unset",
+        "value",
+        "will",
+        "wrong",
     ];
     WORDS.contains(&word)
 }

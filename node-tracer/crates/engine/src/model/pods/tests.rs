@@ -195,3 +195,22 @@ fn pods_that_come_and_go_do_not_make_the_list_longer() {
         assert_eq!(pods.list().unwrap().pods().len(), 1);
     }
 }
+
+#[test]
+fn a_pod_that_claims_the_uid_of_another_takes_it_off_no_list() {
+    let mut pods = pods(&[(10, &[pod("victim", OLD, &[])])]);
+    let mut forged = pod("mallory", NEW, &[]);
+    forged.uids.insert(OLD.to_owned());
+    forged.phase = Some(String::from("Succeeded"));
+    assert!(pods.changed(&forged));
+    assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+    for uid in [OLD, NEW] {
+        let reference = PodRef {
+            uid: Some(uid.to_owned()),
+            ..reference(&forged)
+        };
+        pods.deleted(&reference, s(20));
+        assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+    }
+    assert_eq!(pods.standing(NEW, s(0)), Standing::Gone(s(20)));
+}
