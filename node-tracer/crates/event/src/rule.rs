@@ -43,6 +43,7 @@ macro_rules! rules {
             pub fn spec(self) -> &'static RuleSpec {
                 match self {
                     $(Self::$rule => {
+                        #[allow(clippy::needless_update, reason = "of some rules all is said")]
                         const SPEC: RuleSpec = RuleSpec {
                             name: $name,
                             page: include_str!(concat!("../../../rules/", $name, ".md")),
