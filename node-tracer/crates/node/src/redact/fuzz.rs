@@ -59,7 +59,7 @@ fn absent(text: &str) -> String {
         .expect("a text has an end")
 }
 
-fn forms(secret: &str) -> [String; 33] {
+fn forms(secret: &str) -> [String; 32] {
     [
         format!("eyJ{secret}.e30.{secret}"),
         format!("eyJ{secret}.eyJ{secret}."),
@@ -90,7 +90,6 @@ fn forms(secret: &str) -> [String; 33] {
         format!("https://h/x?X-Amz-Signature={secret}"),
         format!("https://h/x?sv=1&sig={secret}%3D"),
         format!("--password {secret}"),
-        format!("--token \"{secret}\""),
         format!("Cookie: a={secret}; b={secret}"),
         format!("Set-Cookie:a={secret}; Path=/"),
         format!("Token{{Value:{secret}}}"),
