@@ -63,7 +63,8 @@ pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
             String::from_utf8_lossy(&output.stderr)
         );
         let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-        for one in made_of(&metadata, member, &sums)? {
+        let linked = linked(member, target)?;
+        for one in made_of(&metadata, member, &linked, &sums)? {
             // The record layout is in both parts; it depends on nothing in one.
             let depends_on = one.depends_on.clone();
             let known = all.entry(one.id()).or_insert(one);
@@ -71,6 +72,37 @@ pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
         }
     }
     Ok(all)
+}
+
+/// Name and version of what is linked into a member of the workspace. `cargo
+/// metadata` alone has the features that any member asks for, also what only
+/// fuzz targets and tests need.
+fn linked(member: &str, target: &str) -> anyhow::Result<BTreeSet<(String, String)>> {
+    let output = cargo(&[
+        "tree",
+        "--locked",
+        "--edges=normal,no-proc-macro",
+        "--prefix=none",
+        "--format={p}",
+        "--package",
+        member,
+        "--target",
+        target,
+    ])?
+    .output()
+    .context("start cargo")?;
+    ensure!(
+        output.status.success(),
+        "cargo tree: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).context("cargo tree")?;
+    let pairs = text.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(" v")?;
+        let version = rest.split_whitespace().next()?;
+        Some((name.to_owned(), version.to_owned()))
+    });
+    Ok(pairs.collect())
 }
 
 /// Sums by name and version, out of `Cargo.lock`.
@@ -91,6 +123,7 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
 fn made_of(
     metadata: &Value,
     member: &str,
+    linked: &BTreeSet<(String, String)>,
     sums: &BTreeMap<(String, String), String>,
 ) -> anyhow::Result<Vec<Crate>> {
     let by_id = |list: &Value| -> BTreeMap<String, Value> {
@@ -102,12 +135,15 @@ fn made_of(
     let nodes = by_id(&metadata["resolve"]["nodes"]);
     let links = |id: &str| -> Vec<String> {
         let dependencies = nodes.get(id).and_then(|node| node["deps"].as_array());
-        let linked = dependencies.into_iter().flatten().filter(|dependency| {
+        let normal = dependencies.into_iter().flatten().filter(|dependency| {
             let mut kinds = dependency["dep_kinds"].as_array().into_iter().flatten();
             kinds.any(|kind| kind["kind"].is_null())
         });
-        let ids = linked.filter_map(|dependency| dependency["pkg"].as_str());
-        let ids = ids.filter(|id| packages.get(*id).is_some_and(|it| !is_macro(it)));
+        let ids = normal.filter_map(|dependency| dependency["pkg"].as_str());
+        let ids = ids.filter(|id| {
+            let text = |field: &str| packages[*id][field].as_str().unwrap_or_default().to_owned();
+            linked.contains(&(text("name"), text("version")))
+        });
         ids.map(str::to_owned).collect()
     };
     let first = packages
@@ -119,28 +155,21 @@ fn made_of(
     let mut to_do = vec![first];
     let mut found = Vec::new();
     while let Some(id) = to_do.pop() {
-        let linked = links(&id);
+        let below = links(&id);
         let one = describe(&packages[&id], sums)?;
-        let names = linked.iter().map(|id| describe(&packages[id], sums));
+        let names = below.iter().map(|id| describe(&packages[id], sums));
         let names: anyhow::Result<BTreeSet<String>> = names.map(|one| Ok(one?.id())).collect();
         found.push(Crate {
             depends_on: names?,
             ..one
         });
-        for id in linked {
+        for id in below {
             if seen.insert(id.clone()) {
                 to_do.push(id);
             }
         }
     }
     Ok(found)
-}
-
-/// Whether it runs while others are built, and is no part of them.
-fn is_macro(package: &Value) -> bool {
-    let targets = package["targets"].as_array().into_iter().flatten();
-    let mut kinds = targets.flat_map(|target| target["kind"].as_array().into_iter().flatten());
-    kinds.any(|kind| kind == "proc-macro")
 }
 
 fn describe(package: &Value, sums: &BTreeMap<(String, String), String>) -> anyhow::Result<Crate> {

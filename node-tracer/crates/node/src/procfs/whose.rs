@@ -133,6 +133,18 @@ pub(crate) mod tests {
     use super::*;
     use crate::procfs::Bounded;
 
+    /// A user's 98 processes (2 to 99), root's on the host (1, 102) and in a
+    /// container (100), and another user's (101).
+    pub(crate) fn crowded(root: &Path) {
+        process(root, 1, 0, 10, 20);
+        for pid in 2..100 {
+            process(root, pid, 1_000, 10, 20);
+        }
+        process(root, 100, 0, 11, 20);
+        process(root, 101, 1_001, 10, 20);
+        process(root, 102, 0, 10, 20);
+    }
+
     /// A process in these mount and user namespaces.
     pub(crate) fn process(root: &Path, pid: u32, uid: u32, mount_ns: u32, user_ns: u32) {
         let folder = root.join(format!("proc/{pid}"));
