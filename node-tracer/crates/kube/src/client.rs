@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
     Request, Response, Uri,
+    body::Incoming,
     header::{AUTHORIZATION, HeaderValue},
 };
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use kube::{
-    client::Body,
-    core::params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
-};
+use kube_core::params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -43,10 +41,10 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_RETRIES: u32 = 3;
 
 /// A request, unless something in it cannot stand in a path.
-type Made = Result<Request<Vec<u8>>, kube::core::request::Error>;
+type Made = Result<Request<Vec<u8>>, kube_core::request::Error>;
 
 pub(super) struct Client {
-    client: kube::Client,
+    http: legacy::Client<tls::Connector, Full<Bytes>>,
     url: String,
     authorization: Option<HeaderValue>,
 }
@@ -77,15 +75,13 @@ impl Client {
         tcp.set_keepalive_interval(Some(KEEPALIVE / KEEPALIVE_RETRIES));
         tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         let connector = tls::connector(&loaded, &identity, tcp)?;
-        let http: legacy::Client<_, Body> =
-            legacy::Client::builder(TokioExecutor::new()).build(connector);
         let authorization = identity.authorization.map(|value| {
             let mut value = HeaderValue::try_from(value).map_err(|_| Problem::BadSecret)?;
             value.set_sensitive(true);
             Ok(value)
         });
         Ok(Self {
-            client: kube::Client::new(http, "default"),
+            http: legacy::Client::builder(TokioExecutor::new()).build(connector),
             url: loaded.url,
             authorization: authorization.transpose()?,
         })
@@ -103,13 +99,13 @@ impl Client {
         params: &ListParams,
         limit: usize,
     ) -> Result<Bytes, Problem> {
-        let request = kube::core::Request::new(path).list(params);
+        let request = kube_core::Request::new(path).list(params);
         self.ask(request, "list", limit).await
     }
 
     /// Whether there is such a node; `None` if that must not be asked.
     pub(super) async fn has_node(&self, name: &str) -> Result<Option<bool>, Problem> {
-        let request = kube::core::Request::new(NODES).get_metadata(name, &GetParams::default());
+        let request = kube_core::Request::new(NODES).get_metadata(name, &GetParams::default());
         match self.send(request, "get").await {
             Ok(_) => Ok(Some(true)),
             Err(Problem::Status { code: 404, .. }) => Ok(Some(false)),
@@ -131,7 +127,7 @@ impl Client {
             ..PostParams::default()
         };
         let body = object.to_string().into_bytes();
-        let request = kube::core::Request::new(path).create(&params, body);
+        let request = kube_core::Request::new(path).create(&params, body);
         self.ask(request, "create", MAX_SMALL).await
     }
 
@@ -144,7 +140,7 @@ impl Client {
         patch: &Value,
     ) -> Result<Bytes, Problem> {
         let patch = Patch::Merge(patch);
-        let request = kube::core::Request::new(path);
+        let request = kube_core::Request::new(path);
         let request = request.patch(name, &PatchParams::default(), &patch);
         self.ask(request, "patch", MAX_SMALL).await
     }
@@ -155,7 +151,7 @@ impl Client {
         params: &WatchParams,
         version: &str,
     ) -> Result<Lines, Problem> {
-        let request = kube::core::Request::new(PODS).watch(params, version);
+        let request = kube_core::Request::new(PODS).watch(params, version);
         let response = self.send(request, "watch").await?;
         Ok(Lines {
             body: response.into_body(),
@@ -171,10 +167,10 @@ impl Client {
         whole(response.into_body(), limit).await
     }
 
-    async fn send(&self, request: Made, verb: &'static str) -> Result<Response<Body>, Problem> {
+    async fn send(&self, request: Made, verb: &'static str) -> Result<Response<Incoming>, Problem> {
         // Nothing but a name that has a slash makes no request.
         let request = request.map_err(|error| Problem::NodeName(error.to_string()))?;
-        let mut request = request.map(Body::from);
+        let mut request = request.map(Full::from);
         let uri = format!("{}{}", self.url, request.uri());
         *request.uri_mut() =
             Uri::try_from(uri).map_err(|error| Problem::NodeName(error.to_string()))?;
@@ -182,7 +178,7 @@ impl Client {
             let headers = request.headers_mut();
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let response = self.client.send(request).await;
+        let response = self.http.request(request).await;
         let response = response.map_err(|error| Problem::transport(&error))?;
         let code = response.status().as_u16();
         if response.status().is_success() {
@@ -220,6 +216,16 @@ fn without(secret: Option<&str>, text: String) -> String {
     }
 }
 
+/// A line of a watch, without a secret of the client's.
+fn line_without(secret: Option<&str>, line: Bytes) -> Bytes {
+    match (secret, std::str::from_utf8(&line)) {
+        (Some(quoted), Ok(text)) if text.contains(quoted) => {
+            without(secret, text.to_owned()).into()
+        }
+        _ => line,
+    }
+}
+
 /// What a failure is answered with, as far as it is of use.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -229,7 +235,7 @@ pub(super) struct Status {
     pub(super) message: String,
 }
 
-async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
+async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Problem> {
     match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge),
@@ -239,7 +245,7 @@ async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
 
 /// The lines of a watch as they come.
 pub(super) struct Lines {
-    body: Body,
+    body: Incoming,
     buffer: BytesMut,
     /// So far there is no end of line in the buffer.
     searched: usize,
@@ -248,16 +254,6 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    fn without_secret(&self, line: Bytes) -> Bytes {
-        let secret = self.secret.as_deref();
-        match (secret, std::str::from_utf8(&line)) {
-            (Some(quoted), Ok(text)) if text.contains(quoted) => {
-                without(secret, text.to_owned()).into()
-            }
-            _ => line,
-        }
-    }
-
     /// The next line; `None` at the end of the stream. Nothing is lost if it
     /// is not waited for to the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
@@ -270,7 +266,7 @@ impl Lines {
                 if line.is_empty() {
                     continue;
                 }
-                return Ok(Some(self.without_secret(line)));
+                return Ok(Some(line_without(self.secret.as_deref(), line)));
             }
             self.searched = self.buffer.len();
             if self.searched > MAX_SMALL {
@@ -296,17 +292,11 @@ mod tests {
 
     #[test]
     fn a_line_of_a_watch_does_not_have_the_clients_secret() {
-        let lines = Lines {
-            body: Body::empty(),
-            buffer: BytesMut::new(),
-            searched: 0,
-            secret: Some(String::from("s3cr3t")),
-        };
         for (line, told) in [
             ("bad s3cr3t, s3cr3t", "bad [redacted], [redacted]"),
             ("good", "good"),
         ] {
-            assert_eq!(lines.without_secret(Bytes::from(line)), told);
+            assert_eq!(line_without(Some("s3cr3t"), Bytes::from(line)), told);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use kube::core::params::ListParams;
+use kube_core::params::ListParams;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},

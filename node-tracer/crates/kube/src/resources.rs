@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kube::core::params::ListParams;
+use kube_core::params::ListParams;
 
 use super::{Client, Credentials, KubeError, Problem, error::words, failed, on_this_thread};
 use sys::privileges::start_bare;

@@ -16,12 +16,14 @@ use super::{
     kubeconfig::{Identity, Loaded},
 };
 
-/// A connector for TCP, with TLS where the address has it.
+/// For TCP, with TLS where the address has it.
+pub(super) type Connector = HttpsConnector<HttpConnector>;
+
 pub(super) fn connector(
     loaded: &Loaded,
     identity: &Identity,
     tcp: HttpConnector,
-) -> Result<HttpsConnector<HttpConnector>, Problem> {
+) -> Result<Connector, Problem> {
     let config = config(loaded, identity).ok_or(Problem::BadSecret)?;
     let builder = HttpsConnectorBuilder::new()
         .with_tls_config(config)

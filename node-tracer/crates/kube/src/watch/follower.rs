@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use kube::core::params::WatchParams;
+use kube_core::params::WatchParams;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
