@@ -51,7 +51,7 @@ const UNNAMED: &str = "unknown";
 /// Words of which one is in every line that is of interest.
 fn needles() -> Vec<&'static str> {
     let mut all: Vec<&str> = meaning::needles().collect();
-    all.extend(failures::NEEDLES);
+    all.extend(diagnosis::gate::NEEDLES);
     all.sort_unstable();
     all.dedup();
     // What holds another one is found by that.

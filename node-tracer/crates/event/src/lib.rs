@@ -18,7 +18,6 @@ pub mod explanation;
 pub mod fault;
 pub mod finding;
 pub mod order;
-pub mod phrase;
 pub mod record;
 pub mod repair;
 pub mod rule;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use event::clock::Timestamp;
 
+pub use diagnosis::gate::Level;
+
 /// One message, whole: folded lines are joined, envelopes (the journal's, a
 /// container log's) taken off.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,16 +34,6 @@ pub struct Entry<'a> {
     pub fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// The number of its first line, from 1.
     pub line: u64,
-}
-
-/// How bad a message is, by its writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Debug,
-    /// Information, notices.
-    Info,
-    Warning,
-    Error,
 }
 
 impl Entry<'_> {

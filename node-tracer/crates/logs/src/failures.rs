@@ -2,112 +2,20 @@
 //! its ages, those of containerd, CRI-O and dockerd, events that any of them
 //! has written down, and lines that somebody has copied.
 //!
-//! Whether a message is about that at all is [`topic`]'s, whose it is
+//! Whether a message is about that at all is [`gate`]'s, whose it is
 //! [`whose`]'s; what it means is left to the rule.
 
 pub(super) mod recorded;
 pub(super) mod teardown;
-mod topic;
 mod whose;
 
-pub(super) use self::{
-    topic::{Verdict, of_reason},
-    whose::Whose,
-};
+pub(super) use self::whose::Whose;
 
 use self::recorded::Recorded;
 use super::entry::{Entry, Level};
-use event::{Event, PodRef, StartFailure, What, clock::Timestamp, phrase::Said, wording::cut};
+use diagnosis::{gate, phrase::Said};
+use event::{Event, PodRef, StartFailure, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
-
-/// Words of which one is in every line that is of interest here. Lines without
-/// any are not looked at.
-pub const NEEDLES: &[&str] = &[
-    // Nearly all that goes wrong; what follows does without these words. The
-    // names of what is made (sandboxes, volumes, images) would select most
-    // lines of a node on which all is well.
-    "ailed",
-    "rror",
-    "nable to",
-    "annot ",
-    "ouldn't",
-    // The sandbox, as the kubelet and runtimes call it.
-    "is reserved",
-    "already reserved",
-    "already in use",
-    "OCI runtime",
-    "init-p",
-    "final child",
-    "OOM-killed",
-    "OOMKilled",
-    "stopped process",
-    "Conflict. ",
-    // The network.
-    "etworkPlugin",
-    "etwork plugin",
-    "etworkReady=false",
-    "etwork is not ready",
-    "etwork not ready",
-    "cni config",
-    "CNI ADD",
-    "(add)",
-    "add cmd",
-    "CmdAdd",
-    "range set",
-    "etworks found in",
-    "/var/lib/calico/nodename",
-    "/run/flannel/subnet.env",
-    // Volumes, images, configuration.
-    "no available ",
-    "no address allocated",
-    "nmounted volumes",
-    "subPath",
-    "olume-subpaths",
-    "Multi-Attach",
-    "not attached",
-    "ack-off pulling",
-    "ErrImage",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "pull policy",
-    "pull secrets",
-    "non-existent",
-    // What is used up, and who does not answer.
-    "o space left",
-    "ENOSPC",
-    "quota exceeded",
-    "too many open files",
-    "Thin Pool",
-    "llocate memory",
-    "allocation failure",
-    "not enough",
-    "exhausted",
-    "ttrpc:",
-    "Docker daemon",
-    "connection refused",
-    "transport is closing",
-    "deadline exceeded",
-    "DeadlineExceeded",
-    "operation timeout",
-    "imed out",
-    "refused",
-    "nauthorized",
-    "orbidden",
-    "denied",
-    "i/o timeout",
-    "o such ",
-    "not found",
-    "not supported",
-    "nvalid ",
-    "not ready",
-    "not initialized",
-    "in use",
-    "navailable",
-    "OOM encountered",
-    "signal: killed",
-    "reset by peer",
-    "shutting down",
-];
 
 /// How much of a message is kept, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
@@ -151,20 +59,20 @@ pub fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
 /// no failure, unless it is what an ADD was answered with.
 fn said(entry: &Entry<'_>) -> Option<StartFailure> {
     let informs = entry.own_level.is_some_and(|level| level <= Level::Info);
-    if informs && !topic::answers_with_an_error(&whole(entry)) {
+    if informs && !gate::answers_with_an_error(&whole(entry)) {
         return None;
     }
-    if !topic::may_be_a_problem(&entry.message)
+    if !gate::may_be_a_problem(&entry.message)
         && !entry
             .fields
             .iter()
-            .any(|(_, value)| topic::may_be_a_problem(value))
+            .any(|(_, value)| gate::may_be_a_problem(value))
     {
         return None;
     }
     let text = whole(entry);
     let said = Said::new(&text);
-    if !informs && topic::of(&said, entry.ident, entry.own_level) != Verdict::Failure {
+    if !informs && gate::of(&said, entry.ident, entry.own_level) != gate::Verdict::Failure {
         return None;
     }
     let mut whose = Whose::of_fields(entry);
@@ -198,7 +106,7 @@ pub(super) fn kept(text: &str) -> String {
 
 /// Who says so: by the envelope, or else by what only one of them says.
 fn source(entry: &Entry<'_>, said: &Said) -> &'static str {
-    if let Some(known) = entry.ident.and_then(topic::writer) {
+    if let Some(known) = entry.ident.and_then(gate::writer) {
         return known;
     }
     const WORDS: [(&[&str], &str); 6] = [

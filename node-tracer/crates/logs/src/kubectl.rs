@@ -22,11 +22,12 @@ use self::{
     row::{Form, Row},
 };
 use super::{
-    failures::{Verdict, Whose, kept, of_reason, recorded::of_event, teardown},
+    failures::{Whose, kept, recorded::of_event, teardown},
     meaning::kernel,
 };
 use std::collections::BTreeMap;
 
+use diagnosis::gate::{Verdict, of_reason};
 use event::{Event, PodRef, StartFailure, What, clock::Timestamp};
 
 /// Lines at most that one message is wrapped into.

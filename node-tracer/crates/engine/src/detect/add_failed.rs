@@ -10,12 +10,11 @@
 //! namespace that begin to fail of one cause, those that are past some in a
 //! minute are one finding together ([`crowd`]).
 //!
-//! The `cause` is one of those that sandbox-create-failed has; what exactly the
-//! plugin complains of ([`cause`]) decides on the remedy. Where it is an address
-//! that somebody else has, [`rival`] says who.
+//! The `cause` is one of those that sandbox-create-failed has, by the same words
+//! ([`diagnosis`]). Where it is an address that somebody else has, [`rival`] says
+//! who.
 
 mod advice;
-mod cause;
 mod crowd;
 mod rival;
 mod telling;
@@ -25,15 +24,15 @@ use std::{
     net::IpAddr,
 };
 
-pub(super) use self::{cause::Complaint, crowd::Crowded};
+pub(super) use self::{advice::advice_on, crowd::Crowded};
 use self::{crowd::Crowd, rival::Rival};
 use super::{
     View,
     calls::{SILENCE, pod_gone},
     is_routable, named,
-    sandbox_create_failed::Cause,
 };
 use crate::model::calls::{AttachmentCalls, CallResult, Failing, PodCalls};
+use diagnosis::{Cause, Remedy};
 use event::{PodRef, clock::Timestamp, finding::Finding};
 
 /// So many failures are more than a plugin's bad start.
@@ -51,7 +50,8 @@ struct Failed<'a> {
     attachment: Option<&'a AttachmentCalls>,
     pod: PodRef,
     cause: Cause,
-    complaint: Complaint,
+    /// What the plugin, or one that it called, says more exactly.
+    remedy: Option<&'static Remedy>,
     /// Who has the address that it should get.
     rivals: Vec<Rival<'a>>,
 }
@@ -118,25 +118,22 @@ impl<'a> Failed<'a> {
     fn of(view: &View<'a>, calls: &'a PodCalls) -> Option<Self> {
         let (ifname, failing) = failing(view, calls)?;
         let attachment = view.model.calls.get(&failing.last_id, ifname);
-        let children = || children_of(attachment);
-        let own = Complaint::of(&failing.end);
+        let own = failing.end.plugin_failure();
+        let children = || children_of(attachment).map(CallResult::plugin_failure);
+        let cause = Cause::of_call(own, children());
         let mut failed = Self {
             calls,
             ifname,
             failing,
             attachment,
             pod: named(view.model, &calls.pod),
-            cause: Cause::of_call(&failing.end, children()),
-            complaint: match own {
-                Complaint::Other => children()
-                    .map(Complaint::of)
-                    .find(|child| *child != own)
-                    .unwrap_or(own),
-                own => own,
-            },
+            cause,
+            remedy: std::iter::once(own)
+                .chain(children())
+                .find_map(|failure| cause.remedy_of_plugin(failure)),
             rivals: Vec::new(),
         };
-        if failed.complaint == Complaint::AddressInUse {
+        if failed.cause == Cause::AddressInUse {
             let addresses = failed.wanted();
             let own = &failing.last_id;
             let rivals = addresses.into_iter().map(|each| Rival::of(view, each, own));

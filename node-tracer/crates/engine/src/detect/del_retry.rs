@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use super::{
     Command, View,
-    add_failed::Complaint,
+    add_failed::advice_on,
     calls::{SILENCE, failure, pace, said, short_failure},
     evidence, joined,
     leaked_reservation::is_plain,
@@ -26,6 +26,7 @@ use super::{
     named, netns_of, pod_word, short_id,
 };
 use crate::model::calls::{AttachmentCalls, Call, CallResult, PluginCalls};
+use diagnosis::Cause;
 use event::{
     PodRef,
     clock::Timestamp,
@@ -322,9 +323,11 @@ impl<'a> Retried<'a> {
 
     fn advice(&self, view: &View<'a>) -> Vec<String> {
         let mut advice = Vec::new();
-        let complaint = Complaint::of(self.end);
+        let failure = self.end.plugin_failure();
+        let cause = Cause::of_plugin(failure);
+        let advised = advice_on(cause, cause.remedy_of_plugin(failure));
         let name = &self.plugin.plugin;
-        advice.push(match (complaint.remedy(name), &self.end.error) {
+        advice.push(match (advised, &self.end.error) {
             (Some(remedy), _) => remedy,
             (None, Some(error)) if is_absence(&said(error)) => format!(
                 "{name} fails because what it is to remove is gone already, which by the CNI \

@@ -4,7 +4,7 @@
 //! keeps it is told by logs and Kubernetes events
 //! ([`starts`](crate::model::starts)), by its own CNI calls, of which
 //! add-failed tells more, and by the kernel that has killed its sandbox as
-//! memory was short. [`cause`] says in one word what each of them means.
+//! memory was short. [`Cause`] says in one word what each of them means.
 //!
 //! * The **cause** is the latest that decides: one that is known goes before
 //!   one that is not, and what names a reason before what only sums up
@@ -16,16 +16,15 @@
 //! * Where many pods have a cause that is the node's, the first of them has
 //!   the whole story, and the others refer to it.
 
-pub mod cause;
 mod telling;
 mod told;
 
 use std::collections::BTreeMap;
 
-pub use self::cause::Cause;
 use self::told::FailureReport;
 use super::{View, add_failed, calls::SILENCE, named};
 use crate::model::{Model, starts::Starting};
+use diagnosis::Cause;
 use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
 
 /// So many tries are more than a bad start.

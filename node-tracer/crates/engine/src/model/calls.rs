@@ -20,6 +20,7 @@ pub(super) use self::past::KEPT;
 pub use self::pods::{Failing, PodCalls};
 
 use self::pods::PodTable;
+use diagnosis::PluginFailure;
 use event::{CniEffect, CniError, CniResult, Netns, PodRef, clock::Timestamp};
 
 /// Attachments at most; the one that was called for longest ago makes room.
@@ -148,6 +149,15 @@ impl CallResult {
     pub fn is_failed(&self) -> bool {
         let told = self.exit_code.is_some() || self.signal.is_some() || self.error.is_some();
         !self.is_ok() && told
+    }
+
+    /// How it failed, for a diagnosis.
+    pub fn plugin_failure(&self) -> PluginFailure<'_> {
+        PluginFailure {
+            error: self.error.as_ref(),
+            signal: self.signal,
+            duration_ms: self.duration_ms,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 pub use self::fold::gist;
 use self::fold::key;
-use crate::detect::sandbox_create_failed::Cause;
+use diagnosis::Cause;
 use event::{FullFilesystem, OomKill, PodRef, StartFailure, clock::Timestamp};
 
 /// Pods at most; the one that was told of longest ago makes room.

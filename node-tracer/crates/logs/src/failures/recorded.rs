@@ -5,13 +5,13 @@
 //! "Event occurred" object="shop/web" kind="Pod" type="Warning" reason="FailedMount" message="..."
 //! ```
 
-use super::{Verdict, Whose, kept, of_reason, teardown, topic};
+use super::{Whose, kept, teardown};
 use crate::entry::Entry;
-use event::{
-    Event, StartFailure,
-    clock::Timestamp,
+use diagnosis::{
+    gate::{self, Verdict, of_reason},
     phrase::{Said, unquoted},
 };
+use event::{Event, StartFailure, clock::Timestamp};
 
 pub(super) struct Recorded {
     whose: Whose,
@@ -92,6 +92,6 @@ pub(crate) fn of_event(normal: bool, reason: &str, message: &str) -> bool {
         Verdict::Perhaps if reason == "Failed" => {
             !said.has_one(&["crashloopbackoff", "back-off restarting failed container"])
         }
-        Verdict::Perhaps => topic::of(&said, None, None) == Verdict::Failure,
+        Verdict::Perhaps => gate::of(&said, None, None) == Verdict::Failure,
     }
 }

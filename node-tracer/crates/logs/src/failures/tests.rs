@@ -1,11 +1,12 @@
 use std::borrow::Cow;
 
 use super::*;
+use diagnosis::{Cause, PluginFailure};
+use event::CniError;
 use event::PodRef;
 
 /// The rule's own lines.
-const LINES: &str =
-    include_str!("../../../engine/src/detect/sandbox_create_failed/cause/lines.txt");
+const LINES: &str = include_str!("../../../diagnosis/src/lines.txt");
 /// What healthy nodes say, and what is no matter of a pod's start.
 const NOTHING: &str = include_str!("nothing.txt");
 const ID: &str = "5f3c9a1be07d4c2288aa01f6b3d9e4470c1a2b3c4d5e6f708192a3b4c5d6e7f8";
@@ -60,7 +61,7 @@ fn pod(namespace: &str, name: &str, uid: &str) -> PodRef {
 fn every_line_of_a_cause_is_told_and_has_a_needle() {
     let mut missed = Vec::new();
     for line in LINES.lines().filter(|line| !line.starts_with("== ")) {
-        let has_needle = NEEDLES.iter().any(|needle| line.contains(needle));
+        let has_needle = gate::NEEDLES.iter().any(|needle| line.contains(needle));
         let mut kubectl = crate::kubectl::Kubectl::new(Timestamp::EPOCH);
         let told = [kubectl.line(line), kubectl.end()].concat();
         if told.is_empty() && failure(&entry(line)).is_none() {
@@ -71,6 +72,36 @@ fn every_line_of_a_cause_is_told_and_has_a_needle() {
         }
     }
     assert!(missed.is_empty(), "{}\n{}", missed.len(), missed.join("\n"));
+}
+
+#[test]
+fn a_failed_add_has_the_cause_in_a_log_that_it_has_live() {
+    let mut wrong = Vec::new();
+    for phrase in diagnosis::phrases() {
+        let error = CniError {
+            code: Some(999),
+            msg: phrase.clone(),
+            details: None,
+        };
+        let live = Cause::of_plugin(PluginFailure {
+            error: Some(&error),
+            signal: None,
+            duration_ms: 5.0,
+        });
+        let add = format!(
+            "failed to setup network for sandbox \"{ID}\": plugin type=\"x\" failed (add): {phrase}"
+        );
+        let containerd = with("RunPodSandbox failed, error", &[("error", &add)]);
+        let kubelet =
+            format!("Failed to create pod sandbox: rpc error: code = Unknown desc = {add}");
+        for entry in [containerd, entry(&kubelet)] {
+            let cause = failure(&entry).map(|failure| Cause::of(&failure));
+            if cause != Some(live) {
+                wrong.push(format!("{cause:?} instead of {live:?}: {}", entry.message));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -405,9 +436,9 @@ fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
 
 /// Whether a line alone tells of a pod that does not start.
 fn is_told(text: &str) -> bool {
-    use event::phrase::Said;
+    use diagnosis::phrase::Said;
     let said = Said::new(text);
-    topic::answers_with_an_error(text) || topic::of(&said, None, None) == Verdict::Failure
+    gate::answers_with_an_error(text) || gate::of(&said, None, None) == gate::Verdict::Failure
 }
 
 #[test]

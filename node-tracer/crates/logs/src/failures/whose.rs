@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::entry::Entry;
-use event::{PodRef, StartFailure, phrase::unquoted};
+use diagnosis::phrase::unquoted;
+use event::{PodRef, StartFailure};
 
 /// What a message names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

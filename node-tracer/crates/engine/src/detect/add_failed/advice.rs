@@ -1,18 +1,19 @@
 //! What to do about a pod that gets no network, in order.
 
-use super::{Complaint, Failed};
+use super::Failed;
 use crate::detect::{
     View, calls::give_back, cordon, ghost_sandbox, leaked_reservation::is_plain, logged_of,
 };
+use diagnosis::{Cause, Remedy};
 use event::wording::subjects::short_id;
 
 impl Failed<'_> {
     /// In order.
     pub(super) fn advice(&self, view: &View<'_>) -> Vec<String> {
         let mut advice = Vec::new();
-        match self.complaint {
-            Complaint::AddressInUse => self.free_address(view, &mut advice),
-            Complaint::RangeExhausted => {
+        match self.cause {
+            Cause::AddressInUse => self.free_address(view, &mut advice),
+            Cause::RangeExhausted => {
                 advice.push(String::from(
                     "see what has the addresses: node-tracer scan (findings range-exhausted and \
                      leaked-reservation); give back only those that are leaked",
@@ -22,7 +23,7 @@ impl Failed<'_> {
                     cordon(view)
                 ));
             }
-            complaint => advice.extend(complaint.remedy(&self.failing.plugin)),
+            cause => advice.extend(advice_on(cause, self.remedy)),
         }
         if advice.is_empty() {
             advice.push(format!(
@@ -100,58 +101,15 @@ impl Failed<'_> {
     }
 }
 
-impl Complaint {
-    /// What to do about it, whatever was called.
-    pub(in crate::detect) fn remedy(self, plugin: &str) -> Option<String> {
-        let text = match self {
-            Self::AddressInUse | Self::RangeExhausted | Self::Other => return None,
-            Self::PortInUse => String::from(
-                "find who listens on the host's port (ss -ltnup), and end it or give the pod \
-                 another hostPort",
-            ),
-            Self::NameConflict => String::from(
-                "find what has that name already: ip -d link show on the node and, with nsenter, in \
-                 the pod's namespace; what an older plugin or configuration has left can be \
-                 deleted once nothing uses it",
-            ),
-            Self::NetnsGone => String::from(
-                "see why the sandbox ended so early: dmesg | grep -i -e oom -e killed, and the \
-                 runtime's log; a memory limit that is too small for the pause container does it",
-            ),
-            Self::PluginMissing => String::from(
-                "install the binary that the message names in the folder that it names (usually \
-                 /opt/cni/bin), in the version of the others",
-            ),
-            Self::AgentUnreachable => format!(
-                "see whether the daemon that {plugin} needs runs on this node, and why not: crictl \
-                 ps -a; its pods in kube-system"
-            ),
-            Self::ApiUnreachable => String::from(
-                "see from this node whether the address in the message answers (curl -k), and \
-                 whether kube-proxy or what stands for it runs here",
-            ),
-            Self::Unauthorized => format!(
-                "renew the credentials of {plugin}: restarting its daemon's pod on this node writes \
-                 a new kubeconfig in most cases; look at the node's clock, too"
-            ),
-            Self::NoSpace => String::from(
-                "make room: df -h and df -i of /, /run and /var/lib; host-local can have left an \
-                 empty reservation file, which node-tracer scan names",
-            ),
-            Self::NoMemory => String::from("see what has the memory: free -m; dmesg | tail"),
-            Self::Timeout | Self::Killed => format!(
-                "find out what {plugin} waited for: a server that does not answer, a lock, a disk; \
-                 node-tracer scan shows tasks that are stuck"
-            ),
-            Self::TryLater => format!(
-                "wait; if it does not end by itself, see why {plugin} is not ready: its daemon's \
-                 log on this node"
-            ),
-            Self::BadConfig => format!(
-                "see what {plugin} does not like in /etc/cni/net.d: a version that it does not \
-                 know, or a field"
-            ),
-        };
-        Some(text)
-    }
+/// What to do about a CNI call that fails; `None` if only its message says.
+pub(in crate::detect) fn advice_on(cause: Cause, remedy: Option<&Remedy>) -> Option<String> {
+    let advice = match (remedy, cause) {
+        (Some(remedy), _) => remedy.advice,
+        (
+            None,
+            Cause::AddressInUse | Cause::RangeExhausted | Cause::CniPluginError | Cause::Unknown,
+        ) => return None,
+        (None, cause) => cause.advice(),
+    };
+    Some(advice.to_owned())
 }

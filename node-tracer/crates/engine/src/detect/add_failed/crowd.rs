@@ -5,11 +5,12 @@ use std::{
     time::Duration,
 };
 
-use super::{Cause, Failed};
+use super::Failed;
 use crate::{
     detect::{View, blocked_task::number, evidence, kubectl_words},
     model::{Model, calls::PodCalls},
 };
+use diagnosis::Cause;
 use event::{
     clock::Timestamp,
     finding::{Detail, Finding, Rule, finding_id},
@@ -37,7 +38,7 @@ impl Crowded {
             let last = pod.failing.values().max_by_key(|failing| failing.end.at);
             if let Some(failing) = last {
                 let namespace = pod.pod.namespace.clone().unwrap_or_default();
-                let cause = Cause::of_call(&failing.end, std::iter::empty());
+                let cause = Cause::of_plugin(failing.end.plugin_failure());
                 let key = (namespace, failing.plugin.clone(), cause);
                 let since = failing.since;
                 all.entry(key).or_default().push((since, pod.id()));

@@ -1,6 +1,6 @@
 //! A pod that gets no network, in words.
 
-use super::{Complaint, Failed, MANY};
+use super::{Failed, MANY};
 use crate::detect::{
     View,
     calls::{failure, pace, short_failure},
@@ -8,6 +8,7 @@ use crate::detect::{
     leaked_reservation::Verdict,
     netns_of,
 };
+use diagnosis::Cause;
 use event::{
     CniError,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -63,28 +64,28 @@ impl Failed<'_> {
     /// The cause in one clause.
     fn why(&self, view: &View<'_>) -> String {
         let plugin = &self.failing.plugin;
-        match self.complaint {
-            Complaint::AddressInUse => match self.rivals.first() {
+        match self.cause {
+            Cause::AddressInUse => match self.rivals.first() {
                 Some(rival) => format!("{} {}", rival.address, rival.words(view)),
                 None => format!("the address that {plugin} wants to give it is in use"),
             },
-            Complaint::RangeExhausted => {
+            Cause::RangeExhausted => {
                 let error = self.failing.end.error.as_ref();
                 match error.and_then(span) {
                     Some(span) => format!("no address is left in {span}"),
                     None => String::from("no address is left"),
                 }
             }
-            Complaint::PluginMissing => {
-                format!("{plugin} does not find the binary of a plugin that it calls")
+            _ if self.failing.end.error.is_none() => {
+                format!("{plugin} {}", short_failure(&self.failing.end))
             }
-            Complaint::NetnsGone => String::from("its network namespace is not there"),
-            Complaint::NoSpace => String::from("the disk is full"),
-            Complaint::NoMemory => String::from("the node has no memory left"),
-            Complaint::TryLater => {
-                format!("{plugin} is not ready and asks to be called again later")
-            }
-            _ => format!("{plugin} {}", short_failure(&self.failing.end)),
+            cause => match (self.remedy, cause) {
+                (Some(remedy), _) => remedy.clause.to_owned(),
+                (None, Cause::CniPluginError | Cause::Unknown) => {
+                    format!("{plugin} {}", short_failure(&self.failing.end))
+                }
+                (None, cause) => cause.clause().to_owned(),
+            },
         }
     }
 
@@ -130,7 +131,7 @@ impl Failed<'_> {
         for rival in &self.rivals {
             claims.extend(rival.evidence(view));
         }
-        if self.complaint == Complaint::RangeExhausted {
+        if self.cause == Cause::RangeExhausted {
             claims.extend(leaked(view));
         }
         claims
@@ -151,7 +152,7 @@ impl Failed<'_> {
                  is",
             ));
         }
-        if self.complaint == Complaint::AddressInUse && self.rivals.is_empty() {
+        if self.cause == Cause::AddressInUse && self.rivals.is_empty() {
             unknown.push(String::from(
                 "which address: neither the message nor an IPAM's answer names it",
             ));
@@ -170,7 +171,7 @@ impl Failed<'_> {
                 ));
             }
         }
-        if self.complaint == Complaint::RangeExhausted && leaked(view).is_none() {
+        if self.cause == Cause::RangeExhausted && leaked(view).is_none() {
             unknown.push(String::from(
                 "how many of the range's addresses are leaked: node-tracer scan tells, with the \
                  runtime's list",

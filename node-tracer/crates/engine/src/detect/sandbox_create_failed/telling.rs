@@ -1,6 +1,6 @@
 //! A pod that does not start, in words.
 
-use super::{Cause, FailureReport, Leader, MANY, Stuck};
+use super::{FailureReport, Leader, MANY, Stuck};
 use crate::detect::{
     View,
     calls::{clipped, pace},
@@ -8,6 +8,7 @@ use crate::detect::{
     leaked_reservation::is_plain,
     logged_of,
 };
+use diagnosis::Cause;
 use event::{
     FullFilesystem,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -87,8 +88,8 @@ impl Stuck<'_> {
             (cause, Some(earlier)) => {
                 format!("{}; before that, {}", cause.clause(), earlier.clause())
             }
-            (cause, None) => match cause.hint(&told.text) {
-                Some(hint) => hint.clause.to_owned(),
+            (cause, None) => match cause.remedy(&told.text) {
+                Some(remedy) => remedy.clause.to_owned(),
                 None => cause.clause().to_owned(),
             },
         }
@@ -185,8 +186,12 @@ impl Stuck<'_> {
             ));
         } else {
             let cause = self.cause();
-            let hint = self.decisive().and_then(|told| cause.hint(&told.text));
-            advice.push(hint.map_or(cause.advice(), |hint| hint.advice).to_owned());
+            let remedy = self.decisive().and_then(|told| cause.remedy(&told.text));
+            advice.push(
+                remedy
+                    .map_or(cause.advice(), |remedy| remedy.advice)
+                    .to_owned(),
+            );
         }
         if let Some(earlier) = self.earlier() {
             advice.push(format!("and first: {}", earlier.advice()));

@@ -1,15 +1,15 @@
 //! One thing that keeps a pod from starting, whoever tells of it.
 
-use super::Cause;
 use crate::{
     detect::calls::failure,
     model::{
         Model,
-        calls::{Failing, PodCalls},
+        calls::{CallResult, Failing, PodCalls},
         starts::{Failed, gist},
     },
 };
-use event::{OomKill, clock::Timestamp, phrase::Said, wording::subjects::task_label};
+use diagnosis::{Cause, phrase::Said};
+use event::{OomKill, clock::Timestamp, wording::subjects::task_label};
 
 pub(super) struct FailureReport<'a> {
     pub(super) cause: Cause,
@@ -52,8 +52,9 @@ impl<'a> FailureReport<'a> {
         let children = attachments.flat_map(|each| &each.plugins);
         let children = children.filter(|plugin| plugin.delegated);
         let children = children.filter_map(|plugin| plugin.add.as_ref()?.failure());
+        let children = children.map(CallResult::plugin_failure);
         Self {
-            cause: Cause::of_call(&failing.end, children),
+            cause: Cause::of_call(failing.end.plugin_failure(), children),
             text: format!("CNI ADD in {} {}", failing.plugin, failure(&failing.end)),
             teller: "cni",
             first: failing.since,

@@ -1,7 +1,7 @@
 //! What was said without who says it and how often it was passed on: the same
 //! failure has the same key whoever tells it, in each of its tries.
 
-use event::phrase::unquoted;
+use diagnosis::phrase::unquoted;
 
 /// How much of a text tells failures apart. Events are cut off, and what
 /// stands at the end differs from try to try more than what stands before.

@@ -1,9 +1,7 @@
 //! What is missing by name, and what is used up on the node.
 
-use super::{
-    super::Cause::{ConfigMissing, NoSpace, NodeMemory, SandboxOom, VolumeMount},
-    Row, row,
-};
+use super::{Row, row};
+use crate::Cause::{ConfigMissing, NoSpace, NodeMemory, SandboxOom, VolumeMount};
 
 /// A container's first process, as the OCI runtimes speak of it.
 const INIT: &[&str] = &[

@@ -1,9 +1,7 @@
 //! Events by their reason, where the message says nothing.
 
-use super::{
-    super::Cause::{CniNotReady, ConfigMissing, ImagePull, VolumeAttach, VolumeMount},
-    Row, reason, row,
-};
+use super::{Row, reason, row};
+use crate::Cause::{CniNotReady, ConfigMissing, ImagePull, VolumeAttach, VolumeMount};
 
 /// In this order.
 pub(super) const ROWS: &[Row] = &[

@@ -1,22 +1,40 @@
-//! What a cause means in a clause, and what to do about it in a line.
+//! What a cause means in a clause, and what to do about it in a line; finer
+//! where a message says more exactly what is wrong.
 
-use super::Cause;
-use event::phrase::Said;
+use crate::{
+    Cause::{
+        self, CniNotReady, CniPluginError, CniTimeout, NameConflict, NodeMemory,
+        RuntimeUnavailable, Unknown,
+    },
+    PluginFailure,
+    phrase::Said,
+};
 
-/// What a message says more exactly than its cause does.
+/// What a message says more exactly than its cause.
 #[derive(Debug)]
-pub(in crate::detect::sandbox_create_failed) struct Hint {
-    cause: Cause,
-    any: &'static [&'static str],
-    /// Instead of the cause's own.
-    pub(in crate::detect::sandbox_create_failed) clause: &'static str,
-    pub(in crate::detect::sandbox_create_failed) advice: &'static str,
+pub struct Remedy {
+    /// What is wrong, after `POD does not start: `.
+    pub clause: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
 }
 
-/// In this order.
-const HINTS: &[Hint] = &[
-    Hint {
-        cause: Cause::RuntimeUnavailable,
+/// What is said more exactly.
+#[derive(Debug)]
+struct Row {
+    /// Within these causes.
+    causes: &'static [Cause],
+    /// One of these phrases is in the message,
+    any: &'static [&'static str],
+    /// or no row's phrases are, and it has one of these CNI error codes.
+    codes: &'static [u64],
+    remedy: Remedy,
+}
+
+/// The first that fits counts.
+const ROWS: &[Row] = &[
+    Row {
+        causes: &[RuntimeUnavailable],
         any: &[
             "cgroupspath to be of format",
             "cgroup-parent for systemd cgroup",
@@ -24,14 +42,17 @@ const HINTS: &[Hint] = &[
             "cgroup manager",
             "systemd support for managing cgroups is not available",
         ],
-        clause: "the kubelet and the runtime use different cgroup drivers",
-        advice: "give both the same cgroup driver (systemd where systemd runs): cgroupDriver in \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the kubelet and the runtime use different cgroup drivers",
+            advice: "give both the same cgroup driver (systemd where systemd runs): cgroupDriver in \
                  /var/lib/kubelet/config.yaml; SystemdCgroup in /etc/containerd/config.toml, \
                  cgroup_manager of CRI-O, native.cgroupdriver in /etc/docker/daemon.json; then \
                  restart the runtime and the kubelet",
+        },
     },
-    Hint {
-        cause: Cause::RuntimeUnavailable,
+    Row {
+        causes: &[RuntimeUnavailable],
         any: &[
             "message recipient disconnected from message bus",
             "dbus .. connection closed",
@@ -40,35 +61,44 @@ const HINTS: &[Hint] = &[
             "start transient unit",
             "unit kubepods* .. not found",
         ],
-        clause: "systemd does not make the cgroup that it needs",
-        advice: "see whether systemd and its bus answer on this node (systemctl status; \
+        codes: &[],
+        remedy: Remedy {
+            clause: "systemd does not make the cgroup that it needs",
+            advice: "see whether systemd and its bus answer on this node (systemctl status; \
                  journalctl -u dbus -u systemd-logind); systemctl daemon-reexec helps where the \
                  connection was lost",
+        },
     },
-    Hint {
-        cause: Cause::RuntimeUnavailable,
+    Row {
+        causes: &[RuntimeUnavailable],
         any: &["*cgroup*", "mountpoint for", "no subsystem for mount"],
-        clause: "the runtime cannot make or mount a cgroup for it",
-        advice: "see which cgroup file systems the node has (mount -t cgroup,cgroup2; cat \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the runtime cannot make or mount a cgroup for it",
+            advice: "see which cgroup file systems the node has (mount -t cgroup,cgroup2; cat \
                  /proc/cgroups) and whether this version of the runtime knows them: cgroup v2 \
                  needs runc 1.0 and containerd 1.4 at least, a controller that is off is turned \
                  on at the kernel's command line",
+        },
     },
-    Hint {
-        cause: Cause::RuntimeUnavailable,
+    Row {
+        causes: &[RuntimeUnavailable],
         any: &[
             "overlay*",
             "tmpmounts*",
             "containerd-mount*",
             "failed to mount .. no such device",
         ],
-        clause: "the kernel has no overlay file system for it",
-        advice: "load the module that is missing: modprobe overlay; if it is not found, the \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the kernel has no overlay file system for it",
+            advice: "load the module that is missing: modprobe overlay; if it is not found, the \
                  modules of the running kernel are not installed (ls /lib/modules/$(uname -r)), \
                  as after an update without a reboot",
+        },
     },
-    Hint {
-        cause: Cause::RuntimeUnavailable,
+    Row {
+        causes: &[RuntimeUnavailable],
         any: &[
             "did not terminate*",
             "unable to retrieve oci runtime error",
@@ -85,13 +115,16 @@ const HINTS: &[Hint] = &[
             "/dev/kvm*",
             "dial vsock*",
         ],
-        clause: "the low-level runtime (runc, crun, runsc, kata) does not start",
-        advice: "run it by hand on this node (runc --version; runsc --version): it is missing, \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the low-level runtime (runc, crun, runsc, kata) does not start",
+            advice: "run it by hand on this node (runc --version; runsc --version): it is missing, \
                  does not fit its libraries, or the kernel lacks what it needs; its own log says \
                  which (log.json in the bundle, runsc's --debug-log)",
+        },
     },
-    Hint {
-        cause: Cause::NodeMemory,
+    Row {
+        causes: &[NodeMemory],
         any: &[
             "resource temporarily unavailable",
             "new os thread",
@@ -107,22 +140,28 @@ const HINTS: &[Hint] = &[
             "no more processes",
             "maximum number of processes",
         ],
-        clause: "the node, or a cgroup, has no process or thread left for it",
-        advice: "compare what runs with the limits: ps -eLf | wc -l; cat \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the node, or a cgroup, has no process or thread left for it",
+            advice: "compare what runs with the limits: ps -eLf | wc -l; cat \
                  /proc/sys/kernel/threads-max /proc/sys/kernel/pid_max; grep . \
                  /sys/fs/cgroup/system.slice/*/pids.max; find what has the most threads, and raise \
                  TasksMax= of the runtime's service if that is the limit",
+        },
     },
-    Hint {
-        cause: Cause::CniNotReady,
+    Row {
+        causes: &[CniNotReady],
         any: &["*subnet.env*"],
-        clause: "flannel has not written the node's subnet yet",
-        advice: "after a reboot, wait for flanneld: it writes /run/flannel/subnet.env when it has \
+        codes: &[],
+        remedy: Remedy {
+            clause: "flannel has not written the node's subnet yet",
+            advice: "after a reboot, wait for flanneld: it writes /run/flannel/subnet.env when it has \
                  reached the API server; if it stays missing, see its pod's log (kubectl logs -n \
                  kube-flannel) and whether the node has a podCIDR",
+        },
     },
-    Hint {
-        cause: Cause::CniNotReady,
+    Row {
+        causes: &[CniNotReady],
         any: &[
             "dial unix*",
             "*.sock",
@@ -131,36 +170,180 @@ const HINTS: &[Hint] = &[
             "dial tcp [::1]*",
             "localhost:*",
             "127.0.0.1:*",
+            "/var/lib/calico/nodename*",
+            "cilium daemon",
+            "cilium agent",
+            "readinessindicatorfile",
         ],
-        clause: "the network's daemon on the node does not answer",
-        advice: "see whether the network's daemon runs on this node, and why not: kubectl get pods \
+        codes: &[],
+        remedy: Remedy {
+            clause: "the network's daemon on the node does not answer",
+            advice: "see whether the network's daemon runs on this node, and why not: kubectl get pods \
                  -A -o wide and the log of its pod; crictl ps -a where the API does not answer; \
                  the kubelet tries again by itself once it does",
+        },
     },
-    Hint {
-        cause: Cause::CniPluginError,
+    Row {
+        causes: &[CniPluginError],
         any: &["set bridge addr", "could not add ip address to"],
-        clause: "its bridge cannot be given the node's own address",
-        advice: "compare the bridge's addresses (ip addr show cni0) with the node's pod network: \
+        codes: &[],
+        remedy: Remedy {
+            clause: "its bridge cannot be given the node's own address",
+            advice: "compare the bridge's addresses (ip addr show cni0) with the node's pod network: \
                  one is of an earlier network or on another device; a bridge that no pod uses can \
                  be deleted and is made again (ip link delete cni0)",
+        },
+    },
+    Row {
+        causes: &[CniPluginError, Unknown],
+        any: &[
+            "listen .. bind: address already in use",
+            "cannot open hostport",
+            "hostport .. already in use",
+            "port is already allocated",
+        ],
+        codes: &[],
+        remedy: Remedy {
+            clause: "its hostPort is taken on the node",
+            advice: "find who listens on the host's port (ss -ltnup), and end it or give the pod \
+                     another hostPort",
+        },
+    },
+    Row {
+        causes: &[CniPluginError, NameConflict],
+        any: &[
+            "container veth name .. already exists",
+            "failed to make veth pair .. exists",
+            "already exists but is not a bridge",
+            "already has an ip address different from",
+        ],
+        codes: &[],
+        remedy: Remedy {
+            clause: "a device of that name is there already",
+            advice: "find what has that name already: ip -d link show on the node and, with \
+                     nsenter, in the pod's namespace; what an older plugin or configuration has \
+                     left can be deleted once nothing uses it",
+        },
+    },
+    Row {
+        causes: &[CniNotReady, CniPluginError],
+        any: &[
+            "failed to find plugin",
+            "executable file not found",
+            "*/cni/bin/* .. no such file or directory",
+        ],
+        codes: &[],
+        remedy: Remedy {
+            clause: "the binary of a CNI plugin is missing",
+            advice: "install the binary that the message names in the folder that it names \
+                     (usually /opt/cni/bin), in the version of the others",
+        },
+    },
+    Row {
+        causes: &[CniPluginError],
+        any: &[
+            "failed to statfs",
+            "failed to open netns",
+            "unknown fs magic",
+            "cannot find network namespace",
+        ],
+        codes: &[3],
+        remedy: Remedy {
+            clause: "its network namespace is not there",
+            advice: "see why the sandbox ended so early: dmesg | grep -i -e oom -e killed, and the \
+                     runtime's log; a memory limit that is too small for the pause container does \
+                     it",
+        },
+    },
+    Row {
+        causes: &[CniPluginError],
+        any: &["unauthorized", "forbidden", "x509:*"],
+        codes: &[],
+        remedy: Remedy {
+            clause: "the API server refuses the network's credentials",
+            advice: "renew the credentials that the plugin uses: restarting its daemon's pod on \
+                     this node writes a new kubeconfig in most cases; look at the node's clock, \
+                     too",
+        },
+    },
+    Row {
+        causes: &[CniPluginError, CniTimeout],
+        any: &[
+            "dial tcp",
+            "connection refused",
+            "no route to host",
+            "network is unreachable",
+            "no such host",
+            "tls handshake timeout",
+            "https://* .. deadline exceeded",
+            "client.timeout exceeded",
+            "etcd cluster is unavailable",
+        ],
+        codes: &[],
+        remedy: Remedy {
+            clause: "the server that its CNI plugin needs does not answer",
+            advice: "see from this node whether the address in the message answers (curl -k), and \
+                     whether kube-proxy or what stands for it runs here",
+        },
+    },
+    Row {
+        causes: &[CniPluginError],
+        any: &["signal: killed"],
+        codes: &[],
+        remedy: Remedy {
+            clause: "its CNI plugin is killed",
+            advice: "find out who killed the plugin: the kernel when memory is short (dmesg | grep \
+                     -i oom), or the runtime when the call's time is up; node-tracer scan shows \
+                     tasks that are stuck",
+        },
+    },
+    Row {
+        causes: &[CniPluginError],
+        any: &[],
+        codes: &[11],
+        remedy: Remedy {
+            clause: "its CNI plugin is not ready and asks to be called again later",
+            advice: "wait; if it does not end by itself, see why the plugin is not ready: its \
+                     daemon's log on this node",
+        },
+    },
+    Row {
+        causes: &[CniPluginError],
+        any: &[],
+        codes: &[1, 2, 4, 6, 7],
+        remedy: Remedy {
+            clause: "its CNI plugin refuses what it is given",
+            advice: "see what the plugin does not like in /etc/cni/net.d: a version that it does \
+                     not know, or a field",
+        },
     },
 ];
 
 impl Cause {
     /// What a message says besides.
-    pub(in crate::detect::sandbox_create_failed) fn hint(
-        self,
-        message: &str,
-    ) -> Option<&'static Hint> {
-        let mut own = HINTS.iter().filter(|hint| hint.cause == self).peekable();
+    pub fn remedy(self, message: &str) -> Option<&'static Remedy> {
+        let mut own = self.rows().peekable();
         own.peek()?;
         let said = Said::new(message);
-        own.find(|hint| said.has_one(hint.any))
+        let found = own.find(|row| said.has_one(row.any));
+        found.map(|row| &row.remedy)
+    }
+
+    /// What a plugin says besides, in words or else by its error's code.
+    pub fn remedy_of_plugin(self, failure: PluginFailure<'_>) -> Option<&'static Remedy> {
+        self.remedy(&failure.text()).or_else(|| {
+            let code = failure.code()?;
+            let found = self.rows().find(|row| row.codes.contains(&code));
+            found.map(|row| &row.remedy)
+        })
+    }
+
+    fn rows(self) -> impl Iterator<Item = &'static Row> {
+        ROWS.iter().filter(move |row| row.causes.contains(&self))
     }
 
     /// After `POD does not start: `.
-    pub(in crate::detect) fn clause(self) -> &'static str {
+    pub fn clause(self) -> &'static str {
         match self {
             Self::AddressInUse => "the address that it should get is in use",
             Self::RangeExhausted => "the node has no address left for it",
@@ -181,7 +364,8 @@ impl Cause {
         }
     }
 
-    pub(in crate::detect::sandbox_create_failed) fn advice(self) -> &'static str {
+    /// What to do about it, in a line.
+    pub fn advice(self) -> &'static str {
         match self {
             Self::AddressInUse => {
                 "find what has the address (node-tracer explain ADDRESS on this node): a ghost's \

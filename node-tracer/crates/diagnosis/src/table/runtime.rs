@@ -1,9 +1,7 @@
 //! The runtime's own socket, and names that are taken.
 
-use super::{
-    super::Cause::{NameConflict, RuntimeUnavailable},
-    Row, row,
-};
+use super::{Row, row};
+use crate::Cause::{NameConflict, RuntimeUnavailable};
 
 /// Of a connection that was not to be had.
 const NOBODY_ANSWERS: &[&str] = &[

@@ -1,11 +1,9 @@
 //! The network, and what is left of its words.
 
-use super::{
-    super::Cause::{
-        AddressInUse, CniNotReady, CniPluginError, CniTimeout, RangeExhausted, RuntimeTimeout,
-        RuntimeUnavailable, Unknown,
-    },
-    CNI, Row, TIME_IS_UP, row,
+use super::{CNI, Row, TIME_IS_UP, row};
+use crate::Cause::{
+    AddressInUse, CniNotReady, CniPluginError, CniTimeout, RangeExhausted, RuntimeTimeout,
+    RuntimeUnavailable, Unknown,
 };
 
 /// In this order.
@@ -530,11 +528,11 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .without(&[
-        "error*",
-        "err",
-        "denied",
-        "refused",
-        "unauthorized",
+        "address to pod .. error*",
+        "address to pod .. err",
+        "address to pod .. denied",
+        "address to pod .. refused",
+        "address to pod .. unauthorized",
         "deadline exceeded",
         "timed out",
     ]),

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
-use crate::wording::cut;
+use event::wording::cut;
 
 /// How much of a text is looked at. What failed stands at the end of a chain
 /// of errors, and chains are long.

@@ -13,12 +13,110 @@ use self::words::{
     ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, INSTEAD, MAKING, NAMES, OF_A_NODE, OF_A_POD,
     PARTS, PROBLEMS, RUNNING, SLOW,
 };
-use crate::entry::Level;
-use event::phrase::Said;
+use crate::phrase::Said;
+
+/// Words of which one is in every line that is of interest here. Lines without
+/// any are not looked at.
+pub const NEEDLES: &[&str] = &[
+    // Nearly all that goes wrong; what follows does without these words. The
+    // names of what is made (sandboxes, volumes, images) would select most
+    // lines of a node on which all is well.
+    "ailed",
+    "rror",
+    "nable to",
+    "annot ",
+    "ouldn't",
+    // The sandbox, as the kubelet and runtimes call it.
+    "is reserved",
+    "already reserved",
+    "already in use",
+    "OCI runtime",
+    "init-p",
+    "final child",
+    "OOM-killed",
+    "OOMKilled",
+    "stopped process",
+    "Conflict. ",
+    // The network.
+    "etworkPlugin",
+    "etwork plugin",
+    "etworkReady=false",
+    "etwork is not ready",
+    "etwork not ready",
+    "cni config",
+    "CNI ADD",
+    "(add)",
+    "add cmd",
+    "CmdAdd",
+    "range set",
+    "etworks found in",
+    "/var/lib/calico/nodename",
+    "/run/flannel/subnet.env",
+    // Volumes, images, configuration.
+    "no available ",
+    "no address allocated",
+    "nmounted volumes",
+    "subPath",
+    "olume-subpaths",
+    "Multi-Attach",
+    "not attached",
+    "ack-off pulling",
+    "ErrImage",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "pull policy",
+    "pull secrets",
+    "non-existent",
+    // What is used up, and who does not answer.
+    "o space left",
+    "ENOSPC",
+    "quota exceeded",
+    "too many open files",
+    "Thin Pool",
+    "llocate memory",
+    "allocation failure",
+    "not enough",
+    "exhausted",
+    "ttrpc:",
+    "Docker daemon",
+    "connection refused",
+    "transport is closing",
+    "deadline exceeded",
+    "DeadlineExceeded",
+    "operation timeout",
+    "imed out",
+    "refused",
+    "nauthorized",
+    "orbidden",
+    "denied",
+    "i/o timeout",
+    "o such ",
+    "not found",
+    "not supported",
+    "nvalid ",
+    "not ready",
+    "not initialized",
+    "in use",
+    "navailable",
+    "OOM encountered",
+    "signal: killed",
+    "reset by peer",
+    "shutting down",
+];
+
+/// How bad a message is, by its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    /// Information, notices.
+    Info,
+    Warning,
+    Error,
+}
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It tells of a pod that does not start.
     Failure,
     /// It may; its words decide.
@@ -27,7 +125,7 @@ pub(crate) enum Verdict {
 }
 
 /// By the reason of a Kubernetes event.
-pub(crate) fn of_reason(reason: &str) -> Verdict {
+pub fn of_reason(reason: &str) -> Verdict {
     match reason {
         "FailedCreatePodSandBox"
         | "FailedCreatePodSandbox"
@@ -82,7 +180,7 @@ pub(crate) fn of_reason(reason: &str) -> Verdict {
 }
 
 /// Who writes such messages, as envelopes name them.
-pub(super) fn writer(ident: &str) -> Option<&'static str> {
+pub fn writer(ident: &str) -> Option<&'static str> {
     const WRITERS: [(&str, &str); 29] = [
         ("kubelet", "kubelet"),
         ("kubelite", "kubelet"),
@@ -120,7 +218,7 @@ pub(super) fn writer(ident: &str) -> Option<&'static str> {
 }
 
 /// A quick look: most messages of a healthy node hold none of these.
-pub(super) fn may_be_a_problem(text: &str) -> bool {
+pub fn may_be_a_problem(text: &str) -> bool {
     const PARTS_OF_WORDS: [&str; 44] = [
         "ail",
         "rror",
@@ -172,7 +270,7 @@ pub(super) fn may_be_a_problem(text: &str) -> bool {
 
 /// Whether a message tells what an ADD was answered with, and that is an error.
 /// Daemons of networks log their answers as information, whatever they are.
-pub(super) fn answers_with_an_error(text: &str) -> bool {
+pub fn answers_with_an_error(text: &str) -> bool {
     let said = Said::new(text);
     let text = said.as_str();
     ANSWERS.are_in(&said) && (has_an_error(text) || is_an_error(text))
@@ -248,7 +346,7 @@ fn is_plugins_error(said: &Said) -> bool {
 
 /// What a message is, by its words, by who wrote it, and by how bad that found
 /// it in its own words.
-pub(super) fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
+pub fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
     let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);
     // Services that fail are no pods.

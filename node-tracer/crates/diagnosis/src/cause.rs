@@ -1,15 +1,10 @@
-//! Why a pod does not start, in one word, by what was said.
-//!
-//! The words are the programs' own. [`table`] has them all, in the order in
-//! which they are looked for: the first row that fits decides.
-
-mod advice;
-mod table;
+//! Why a pod does not start, in one word.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use crate::model::calls::CallResult;
-use event::{StartFailure, phrase::Said};
+use event::{CniError, StartFailure};
+
+use crate::{phrase::Said, table};
 
 /// A network's daemon that starts with the node is there after this time.
 const STARTED: Duration = Duration::from_secs(300);
@@ -87,7 +82,7 @@ pub enum Cause {
 
 impl Cause {
     #[cfg(test)]
-    pub(super) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::AddressInUse,
         Self::RangeExhausted,
         Self::CniNotReady,
@@ -134,7 +129,7 @@ impl Cause {
     }
 
     /// Of a text, with the reason of the Kubernetes event that it is from.
-    pub(super) fn of_text(reason: Option<&str>, text: &str) -> Self {
+    pub fn of_text(reason: Option<&str>, text: &str) -> Self {
         CAUSES.with_borrow_mut(|known| known.cause(reason, text))
     }
 
@@ -147,33 +142,30 @@ impl Cause {
             .map_or(Self::Unknown, |row| row.cause)
     }
 
-    /// Of an ADD that failed, with the failures of plugins that it called: what
-    /// says nothing itself passes on what they say.
-    pub(in crate::detect) fn of_call<'e>(
-        end: &CallResult,
-        mut children: impl Iterator<Item = &'e CallResult>,
+    /// Of a CNI call that failed, with the failures of the plugins that its
+    /// plugin called: what says nothing itself passes on what they say.
+    pub fn of_call<'e>(
+        own: PluginFailure<'e>,
+        children: impl Iterator<Item = PluginFailure<'e>>,
     ) -> Self {
-        match Self::of_end(end) {
+        match Self::of_plugin(own) {
             Self::CniPluginError => children
-                .find_map(|end| Some(Self::of_end(end)).filter(|it| *it != Self::CniPluginError))
+                .map(Self::of_plugin)
+                .find(|cause| *cause != Self::CniPluginError)
                 .unwrap_or(Self::CniPluginError),
             own => own,
         }
     }
 
-    pub(in crate::detect) fn of_end(end: &CallResult) -> Self {
-        if end.signal.is_some() {
-            return match end.duration_ms >= KILLED_FOR_TIME {
+    /// Of one plugin.
+    pub fn of_plugin(failure: PluginFailure<'_>) -> Self {
+        if failure.signal.is_some() {
+            return match failure.duration_ms >= KILLED_FOR_TIME {
                 true => Self::CniTimeout,
                 false => Self::CniPluginError,
             };
         }
-        let Some(error) = &end.error else {
-            return Self::CniPluginError;
-        };
-        let details = error.details.as_deref().unwrap_or_default();
-        let text = format!("CNI ADD failed: {}: {details}", error.msg);
-        match (Self::of_text(None, &text), error.code) {
+        match (Self::of_text(None, &failure.text()), failure.code()) {
             // CNI: the plugin is not available.
             (Self::CniPluginError, Some(50 | 51)) => Self::CniNotReady,
             (cause, _) => cause,
@@ -181,7 +173,7 @@ impl Cause {
     }
 
     /// A cause that a message names besides its own, as what came before it.
-    pub(super) fn before(text: &str) -> Option<Self> {
+    pub fn before(text: &str) -> Option<Self> {
         let said = Said::new(text);
         // CRI-O: the name is taken by the request that is still under way.
         let slow = said.has_one(&[
@@ -194,7 +186,7 @@ impl Cause {
     /// Whether what is wrong follows, as a rule, from what went wrong before:
     /// of a sandbox that could not be finished the name is still taken, and
     /// what waits for a lock runs into its time.
-    pub(super) fn follows(self) -> bool {
+    pub fn follows(self) -> bool {
         matches!(
             self,
             Self::NameConflict | Self::RuntimeTimeout | Self::CniTimeout
@@ -203,7 +195,7 @@ impl Cause {
 
     /// Whether what has been missing for so long may still come by itself, as
     /// after a reboot.
-    pub(in crate::detect) fn may_be_late(self, missing: Duration) -> bool {
+    pub fn may_be_late(self, missing: Duration) -> bool {
         self == Self::CniNotReady && missing < STARTED
     }
 
@@ -214,7 +206,7 @@ impl Cause {
     }
 
     /// Whether it is the node's matter, and no pod's own.
-    pub(super) fn is_of_the_node(self) -> bool {
+    pub fn is_of_the_node(self) -> bool {
         match self {
             Self::RangeExhausted
             | Self::CniNotReady
@@ -233,6 +225,39 @@ impl Cause {
             | Self::ConfigMissing
             | Self::Unknown => false,
         }
+    }
+}
+
+/// In front of what a plugin says, in libcni's and containerd's words.
+const PASSED_ON: &str =
+    "failed to setup network for sandbox: plugin type=\"plugin\" failed (add): ";
+
+/// How a CNI plugin failed.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginFailure<'e> {
+    /// What it answered with, if that could be read.
+    pub error: Option<&'e CniError>,
+    /// What ended it.
+    pub signal: Option<i32>,
+    pub duration_ms: f64,
+}
+
+impl PluginFailure<'_> {
+    /// What it said, as runtimes pass it on: a failure has one cause, whether
+    /// it is seen or read of.
+    pub(crate) fn text(&self) -> String {
+        match (self.error, self.signal) {
+            (Some(error), _) => {
+                let details = error.details.as_deref().unwrap_or_default();
+                format!("{PASSED_ON}{}: {details}", error.msg)
+            }
+            (None, Some(_)) => format!("{PASSED_ON}signal: killed"),
+            (None, None) => PASSED_ON.to_owned(),
+        }
+    }
+
+    pub(crate) fn code(&self) -> Option<u64> {
+        self.error?.code
     }
 }
 

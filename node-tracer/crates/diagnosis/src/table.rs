@@ -26,14 +26,13 @@ mod runtime;
 mod storage;
 mod used_up;
 
-use super::Cause;
-use event::phrase::Said;
+use crate::{Cause, phrase::Said};
 
 /// What a text must be like.
 #[derive(Debug)]
-pub(super) struct Row {
-    pub(super) cause: Cause,
-    /// One of these is in it. See [`phrase`](event::phrase) for their form.
+pub(crate) struct Row {
+    pub(crate) cause: Cause,
+    /// One of these is in it. See [`phrase`](crate::phrase) for their form.
     any: &'static [&'static str],
     /// And one of these; empty if nothing more is needed.
     with: &'static [&'static str],
@@ -52,7 +51,7 @@ impl Row {
         Self { without, ..self }
     }
 
-    pub(super) fn fits(&self, reason: Option<&str>, said: &Said) -> bool {
+    pub(crate) fn fits(&self, reason: Option<&str>, said: &Said) -> bool {
         let Self {
             cause: _,
             any,
@@ -237,7 +236,7 @@ const TIME_IS_UP: &[&str] = &[
     "timed-out",
 ];
 
-pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts = [
         used_up::ROWS,
         runtime::ROWS,
@@ -246,6 +245,18 @@ pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
         reasons::ROWS,
     ];
     parts.into_iter().flatten()
+}
+
+/// A text for each phrase, with the words beside it that its row needs.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn phrases() -> Vec<String> {
+    let plain = |phrase: &str| phrase.replace('*', "").replace(" .. ", " x ");
+    let texts = rows().flat_map(|row| {
+        let beside = row.with.first().copied().map(plain).unwrap_or_default();
+        let any = row.any.iter();
+        any.map(move |phrase| format!("{} {beside}", plain(phrase)))
+    });
+    texts.collect()
 }
 
 #[cfg(test)]

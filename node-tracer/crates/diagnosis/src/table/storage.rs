@@ -1,9 +1,7 @@
 //! Volumes and images.
 
-use super::{
-    super::Cause::{ImagePull, RuntimeUnavailable, VolumeAttach, VolumeMount},
-    Row, row,
-};
+use super::{Row, row};
+use crate::Cause::{ImagePull, RuntimeUnavailable, VolumeAttach, VolumeMount};
 
 /// In this order.
 pub(super) const ROWS: &[Row] = &[

@@ -1,6 +1,6 @@
 //! The words by which a pod's start, its end and its troubles are known.
 
-use event::phrase::Phrases;
+use crate::phrase::Phrases;
 
 /// Parts of a pod's start that nothing else has.
 pub(super) static PARTS: Phrases = Phrases::new(&[
