@@ -63,9 +63,7 @@ pub(crate) const TESTS: &[Test] = &[
 const RULE: &str = "sandbox-create-failed";
 /// The rule's own lines: each is understood by its words; here, by the whole
 /// program.
-const LINES: &str = include_str!(
-    "../../../node-tracer/crates/engine/src/detect/sandbox_create_failed/cause/lines.txt"
-);
+const LINES: &str = include_str!("../../../node-tracer/crates/diagnosis/src/lines.txt");
 const NOTHING: &str = include_str!("../../../node-tracer/crates/logs/src/failures/nothing.txt");
 
 /// What the rule says of a text in the end: by finding, the last state of each.
