@@ -10,7 +10,7 @@ use aya_ebpf::{
 };
 use node_tracer_ebpf::{
     layout::{ABSENT, Layout, Settings},
-    record::{COMM_LEN, Header, Net, NetUser, Owner, Task, lost, owner},
+    record::{COMM_LEN, Header, Mounts, Net, NetUser, Owner, Task, lost},
 };
 
 /// Written by the tracer before the programs are loaded.
@@ -226,18 +226,24 @@ const USER_LEVELS: u32 = 33;
 #[inline(always)]
 pub(crate) fn owner_of(task: u64, mnt_inum: u32) -> Owner {
     let cred: u64 = load(task, offset!(task_real_cred));
-    let user_ns: u64 = load(cred, offset!(cred_user_ns));
+    let mounts = match mnt_inum {
+        0 => Mounts::Left,
+        inode if is_home(inode) => Mounts::Home,
+        inode => Mounts::Other(inode),
+    };
+    Owner::of(
+        maker_of(load(cred, offset!(cred_user_ns))),
+        mounts,
+        || load(cred, offset!(cred_uid)),
+        || outermost_pid_ns(task),
+    )
+}
+
+/// Who made the outermost of these user namespaces, `None` of the initial one.
+#[inline(always)]
+fn maker_of(user_ns: u64) -> Option<u32> {
     if load::<u32>(user_ns, offset!(user_ns_level)) == 0 {
-        return match is_home(mnt_inum) {
-            true => Owner {
-                kind: owner::USER,
-                id: load(cred, offset!(cred_uid)),
-            },
-            false => Owner {
-                kind: owner::CONTAINER,
-                id: mnt_inum,
-            },
-        };
+        return None;
     }
     let mut outermost = user_ns;
     for _ in 1..USER_LEVELS {
@@ -246,19 +252,10 @@ pub(crate) fn owner_of(task: u64, mnt_inum: u32) -> Owner {
         }
         outermost = load(outermost, offset!(user_ns_parent));
     }
-    match load::<u32>(outermost, offset!(user_ns_owner)) {
-        0 => Owner {
-            kind: owner::PROCESSES,
-            id: load(outermost_pid_ns(task), offset!(pid_ns_inum)),
-        },
-        id => Owner {
-            kind: owner::USER,
-            id,
-        },
-    }
+    Some(load(outermost, offset!(user_ns_owner)))
 }
 
-/// The same, by the mount namespace that the task is in.
+/// Who answers for a task, by the mount namespace that it is in.
 #[inline(always)]
 pub(crate) fn owner_of_task(task: u64) -> Owner {
     let nsproxy: u64 = load(task, offset!(task_nsproxy));
@@ -266,22 +263,16 @@ pub(crate) fn owner_of_task(task: u64) -> Owner {
     owner_of(task, load(mnt, offset!(mnt_ns_inum)))
 }
 
-/// PID namespaces in one another (`MAX_PID_NS_LEVEL`).
-const PID_LEVELS: u32 = 32;
-
 /// The PID namespace that the host has made for what a task is in, whatever
-/// others were made in that since.
+/// others were made in that since; 0 if there is none.
 #[inline(always)]
-fn outermost_pid_ns(task: u64) -> u64 {
-    let nsproxy: u64 = load(task, offset!(task_nsproxy));
-    let mut pid_ns: u64 = load(nsproxy, offset!(nsproxy_pid_ns));
-    for _ in 1..PID_LEVELS {
-        if load::<u32>(pid_ns, offset!(pid_ns_level)) <= 1 {
-            break;
-        }
-        pid_ns = load(pid_ns, offset!(pid_ns_parent));
+fn outermost_pid_ns(task: u64) -> u32 {
+    let pid: u64 = load(task, offset!(task_thread_pid));
+    if load::<u32>(pid, offset!(pid_level)) == 0 {
+        return 0;
     }
-    pid_ns
+    let pid_ns: u64 = load(pid, offset!(pid_outermost_ns));
+    load(pid_ns, offset!(pid_ns_inum))
 }
 
 /// Adds to a number that others change at the same time. The target has no

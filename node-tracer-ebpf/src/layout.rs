@@ -60,6 +60,12 @@ layout! {
     task_signal,
     /// `task_struct.real_cred`
     task_real_cred,
+    /// `task_struct.thread_pid`
+    task_thread_pid,
+    /// `pid.level`: 0 if only the initial PID namespace knows it.
+    pid_level,
+    /// `pid.numbers[1].ns`: the outermost PID namespace but the initial one.
+    pid_outermost_ns,
     /// `signal_struct.live`: threads that have not exited.
     signal_live,
     /// `signal_struct.group_exit_code`
@@ -92,10 +98,6 @@ layout! {
     mnt_ns_inum,
     /// `pid_namespace.ns.inum`
     pid_ns_inum,
-    /// `pid_namespace.level`: 0 is the initial one.
-    pid_ns_level,
-    /// `pid_namespace.parent`
-    pid_ns_parent,
     /// `net.ns.inum`
     net_inum,
     /// The reference count whose end is the namespace's end: `net.count`

@@ -156,9 +156,22 @@ pub mod owner {
     /// A container: a mount namespace that only root can make.
     pub const CONTAINER: u32 = 2;
     /// What is in user namespaces that root has made, in a container or for
-    /// one: the outermost PID namespace of a container, which nothing in it
-    /// changes; the host's for those that have none.
+    /// one, and what of a container has left its mounts as it exits: the
+    /// outermost PID namespace of a container, which nothing in it changes; 0
+    /// for all that have none.
     pub const PROCESSES: u32 = 3;
+}
+
+/// The mount namespace that a task is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounts {
+    /// The host's, or that of a runtime in a container.
+    Home,
+    /// Another, by its inode number.
+    Other(u32),
+    /// None any more: the task exits. It may hang in what it does after that,
+    /// such as the release of a file.
+    Left,
 }
 
 impl Owner {
@@ -167,6 +180,32 @@ impl Owner {
         kind: owner::USER,
         id: 0,
     };
+
+    /// Who answers for a task. `maker` is who made the outermost user namespace
+    /// that it is in, if that is not the initial one; `pid_ns` the outermost PID
+    /// namespace but the initial one, 0 if it is in none. Both, and the user, a
+    /// task has for as long as it is there. So they decide where it has left its
+    /// mounts; of root in a container with the host's PID namespace nothing tells
+    /// then that it is not the host's.
+    #[inline(always)]
+    pub fn of(
+        maker: Option<u32>,
+        mounts: Mounts,
+        uid: impl FnOnce() -> u32,
+        pid_ns: impl FnOnce() -> u32,
+    ) -> Self {
+        let (kind, id) = match (maker, mounts) {
+            (Some(0), _) => (owner::PROCESSES, pid_ns()),
+            (Some(maker), _) => (owner::USER, maker),
+            (None, Mounts::Home) => (owner::USER, uid()),
+            (None, Mounts::Other(inode)) => (owner::CONTAINER, inode),
+            (None, Mounts::Left) => match pid_ns() {
+                0 => (owner::USER, uid()),
+                inode => (owner::PROCESSES, inode),
+            },
+        };
+        Self { kind, id }
+    }
 
     /// The index in [`map::CROWDS`](crate::map::CROWDS) at which its blocked
     /// tasks are counted, 0 if they are not: any number that is another's with
@@ -452,9 +491,6 @@ pub struct TaskRow {
     pub cpu: u32,
     /// Of one that is blocked: who answers for it.
     pub owner: Owner,
-    /// The same as in [`Blocked::crowd`].
-    pub crowd: u32,
-    pub pad: u32,
 }
 
 /// Value of [`map::BLOCKED`](crate::map::BLOCKED), by thread ID.
@@ -571,7 +607,7 @@ plain! {
     Calls: 8 + 8 + 8 + 8 + 8 + 56,
     CniExitRecord: 16 + 8 + 8 + 16,
     PageProbe: 8 + 16 + 32 + 8 + 16,
-    TaskRow: 56 + 24 + 16 + 16,
+    TaskRow: 56 + 24 + 16 + 8,
     Blocked: 24,
     WalkDevice: 16 + 8 + 16 + 16,
     WalkAddress: 16 + 16 + 8,
@@ -611,6 +647,20 @@ mod tests {
         assert_eq!(core::mem::offset_of!(AddressRecord, ifindex), 96);
         assert_eq!(core::mem::offset_of!(CniExecRecord, env), CNI_EXEC_FIXED);
         assert_eq!(core::mem::offset_of!(TaskRow, state), 80);
+    }
+
+    #[test]
+    fn who_has_left_its_mounts_is_told_apart_by_what_it_keeps() {
+        let of = |maker, mounts, uid, pid_ns| Owner::of(maker, mounts, || uid, || pid_ns);
+        let [user, processes] =
+            [owner::USER, owner::PROCESSES].map(|kind| move |id| Owner { kind, id });
+        assert_eq!(of(None, Mounts::Left, 0, 0), Owner::HOST);
+        assert_eq!(of(None, Mounts::Left, 1_000, 0), user(1_000));
+        assert_eq!(of(None, Mounts::Left, 0, 70), processes(70));
+        for mounts in [Mounts::Home, Mounts::Other(80), Mounts::Left] {
+            assert_eq!(of(Some(1_000), mounts, 0, 70), user(1_000));
+            assert_eq!(of(Some(0), mounts, 0, 70), processes(70));
+        }
     }
 
     #[test]

@@ -311,12 +311,9 @@ extern "C" fn task_rows(ctx: *mut c_void) -> i32 {
             load(address, offset!(task_cpu))
         },
         owner: Owner::HOST,
-        crowd: 0,
-        pad: 0,
     };
     if blocked {
         row.owner = who_sleeps(address);
-        row.crowd = row.owner.crowd(setting!(crowd_seed));
     }
     const STACK_BYTES: u32 = (STACK_FRAMES * 8) as u32;
     if blocked {

@@ -357,6 +357,13 @@ fn proxy_exec(btf: &Btf<'_>) -> bool {
     donor.is_some() && donor != curr
 }
 
+/// A task has a number in each PID namespace that knows it, from the initial one
+/// on.
+fn second_number_ns(btf: &Btf<'_>) -> Option<u32> {
+    let numbers = btf.offset_of("pid", "numbers")?;
+    Some(numbers + btf.size_of("upid")? + btf.offset_of("upid", "ns")?)
+}
+
 /// Where the system call's number and first argument are in `pt_regs`.
 const REGS: (&str, &str) = if cfg!(target_arch = "aarch64") {
     ("syscallno", "orig_x0")
@@ -390,6 +397,9 @@ pub fn layout(btf: &Btf<'_>) -> Layout {
         task_cpu: first("task_struct", &["thread_info.cpu", "cpu"]),
         task_signal: at("task_struct", "signal"),
         task_real_cred: at("task_struct", "real_cred"),
+        task_thread_pid: at("task_struct", "thread_pid"),
+        pid_level: at("pid", "level"),
+        pid_outermost_ns: second_number_ns(btf).unwrap_or(ABSENT),
         signal_live: at("signal_struct", "live"),
         signal_group_exit_code: at("signal_struct", "group_exit_code"),
         cred_uid: at("cred", "uid"),
@@ -407,8 +417,6 @@ pub fn layout(btf: &Btf<'_>) -> Layout {
         nsproxy_pid_ns: at("nsproxy", "pid_ns_for_children"),
         mnt_ns_inum: at("mnt_namespace", "ns.inum"),
         pid_ns_inum: at("pid_namespace", "ns.inum"),
-        pid_ns_level: at("pid_namespace", "level"),
-        pid_ns_parent: at("pid_namespace", "parent"),
         net_inum: at("net", "ns.inum"),
         // The count moved from `net` into `ns_common` in 5.11 and was renamed
         // in 6.18. A struct around the integer does not move it.

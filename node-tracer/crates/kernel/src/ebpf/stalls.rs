@@ -13,7 +13,7 @@ use std::{
 
 use node_tracer_ebpf::{
     map,
-    record::{Blocked, MAX_BLOCKED, TaskRow},
+    record::{Blocked, MAX_BLOCKED, Owner, TaskRow},
 };
 
 use super::probes::{ProbeError, Probes, Value};
@@ -46,6 +46,11 @@ impl Probes {
         )
     }
 
+    /// Where the sleeps of an owner are counted ([`Blocked::crowd`]).
+    pub fn crowd(&self, owner: Owner) -> u32 {
+        owner.crowd(self.crowd_seed)
+    }
+
     /// Marks a stall as reported, so that its end is reported too.
     pub fn mark_reported(&mut self, tid: u32, since: u64) -> Result<(), ProbeError> {
         // Only if it is still there: a task that has just been woken must not
@@ -71,8 +76,8 @@ impl Probes {
     /// Writes down a task that slept before the programs were attached.
     pub fn add_blocked(&mut self, row: &TaskRow, since: u64) -> Result<(), ProbeError> {
         const BPF_NOEXIST: u64 = 1;
-        let TaskRow { crowd, owner, .. } = *row;
-        let tid = row.task.tid;
+        let (owner, tid) = (row.owner, row.task.tid);
+        let crowd = self.crowd(owner);
         let entry = Value(Blocked {
             since,
             reported: 0,

@@ -11,9 +11,11 @@ use super::SECOND;
 pub(super) const SINGLY: u32 = 16;
 /// Of what all do together, so much.
 pub(super) const SINGLY_OF_ALL: u32 = 64;
-/// Of each container so much is told whatever the others do: only root makes
-/// any, so they are not without end.
+/// Of each container so much is told whatever the others do, of as many as are
+/// told apart.
 const OF_EACH_CONTAINER: u32 = 2;
+/// Owners that are told apart.
+pub(super) const MAX_OWNERS: usize = 1_024;
 pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
@@ -69,11 +71,18 @@ impl Shared {
         }
     }
 
+    /// The same for something else, of which nothing has been told.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.of_each)
+    }
+
     /// Whether one more is told of who has this budget; then it is spent.
     pub(super) fn admits(&mut self, own: &mut Budget, time: u64) -> bool {
+        let of_each = self.of_each * MAX_OWNERS as u32;
         let most = match self.all.has_room(time, SINGLY_OF_ALL) {
             true => SINGLY,
-            false => self.of_each,
+            false if self.all.has_room(time, SINGLY_OF_ALL + of_each) => self.of_each,
+            false => 0,
         };
         let admits = own.has_room(time, most);
         if admits {

@@ -15,7 +15,7 @@ use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 use super::{
     Live, SECOND,
     allowance::Allowance,
-    budget::{Budget, HOUR, MINUTE, SINGLY_OF_ALL, Shared},
+    budget::{Budget, HOUR, MAX_OWNERS, MINUTE, SINGLY_OF_ALL, Shared},
     tasks,
 };
 use event::{Event, Task, What};
@@ -27,8 +27,6 @@ const MAX_MEMBERS: usize = 16_384;
 const MAX_OF_ONE: usize = 1_024;
 /// Of each owner so many are followed, however many others have.
 const FEW: usize = 16;
-/// Owners that are told apart.
-const MAX_OWNERS: usize = 1_024;
 /// Tasks of a crowd that are named.
 const NAMED: usize = 3;
 /// The number of a crowd is told no more often.
@@ -45,6 +43,7 @@ pub(super) struct Crowds {
     by_owner: HashMap<Owner, Crowd>,
     members: HashMap<u32, Member>,
     singly: Shared,
+    ends: Shared,
     /// Numbers of all owners.
     numbers: Allowance,
 }
@@ -59,9 +58,11 @@ struct Member {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Stalls that are told one by one, and ends of those that were over before
-    /// they were looked at.
+    /// Stalls that are told one by one.
     singly: Budget,
+    /// Ends of those whose beginning was not told. Who has many of them takes
+    /// nothing from stalls that begin.
+    ends: Budget,
     /// Tasks that are followed.
     members: usize,
     /// Those of them that are not told one by one, since when and by thread ID.
@@ -82,6 +83,9 @@ pub(super) enum Joined {
     Alone,
     /// As one of a number.
     Counted,
+    /// As one of a number from now on: the task was told by itself, of a stall
+    /// since then, and that is over.
+    AloneNoMore(u64),
     /// Not at all: there are so many that it is not followed.
     Uncounted,
 }
@@ -101,6 +105,7 @@ impl Crowds {
         Self {
             by_owner: HashMap::new(),
             members: HashMap::new(),
+            ends: singly.anew(),
             singly,
             numbers: Allowance::new(SINGLY_OF_ALL, SINGLY_OF_ALL),
         }
@@ -150,8 +155,9 @@ impl Crowds {
         }
     }
 
-    /// Of one that is known it is known better since when it sleeps, or it has
-    /// run unseen and sleeps again.
+    /// Of one that is known it is known better since when it sleeps, which is
+    /// longer then; or it has run unseen and sleeps again, which is one more to
+    /// be told or counted.
     fn is_dated(&mut self, tid: u32, since: u64, time: u64) -> Joined {
         let Some(known) = self.members.get_mut(&tid) else {
             return Joined::Uncounted;
@@ -165,10 +171,12 @@ impl Crowds {
             its.more.insert((since, tid));
             return Joined::Counted;
         }
-        match before == since || self.singly.admits(&mut its.singly, time) {
-            true => Joined::Alone,
-            false => Joined::Counted,
+        if since <= before || self.singly.admits(&mut its.singly, time) {
+            return Joined::Alone;
         }
+        known.singly = false;
+        its.more.insert((since, tid));
+        Joined::AloneNoMore(before)
     }
 
     /// The crowd of an owner, or that of all for whom there is no room.
@@ -189,7 +197,8 @@ impl Crowds {
         self.by_owner.retain(|_, crowd| {
             let told = crowd.told.is_some_and(|(count, _)| count > 0);
             let quiet = crowd.members == 0 && crowd.ended == 0;
-            !quiet || told || crowd.singly.was_asked(now, within)
+            let asked = [&crowd.singly, &crowd.ends].map(|budget| budget.was_asked(now, within));
+            !quiet || told || asked.contains(&true)
         });
     }
 
@@ -262,7 +271,7 @@ impl Crowds {
         let Some(crowd) = self.by_owner.get_mut(&owner) else {
             return false;
         };
-        let tells = self.singly.admits(&mut crowd.singly, time);
+        let tells = self.ends.admits(&mut crowd.ends, time);
         if !tells {
             crowd.ended += 1;
         }
@@ -430,14 +439,45 @@ mod tests {
     #[test]
     fn a_sleep_that_is_dated_anew_has_not_ended() {
         let mut crowds = crowds();
-        told(&mut crowds, user(7), 0..100, START);
+        told(&mut crowds, user(7), 1..101, START);
         let crowds = crowds.of(user(7));
-        for tid in 0..100 {
-            crowds.joins(user(7), 2, &task(tid), START + SECOND);
+        for tid in 1..101 {
+            crowds.joins(user(7), 0, &task(tid), START + SECOND);
         }
         let crowd = &crowds.by_owner[&user(7)];
         assert_eq!((crowd.ended, crowd.more.len()), (0, 100 - SINGLY as usize));
-        assert!(crowd.more.iter().all(|(since, _)| *since == 2));
+        assert!(crowd.more.iter().all(|(since, _)| *since == 0));
+    }
+
+    #[test]
+    fn who_was_told_and_sleeps_again_is_told_or_counted() {
+        let mut crowds = crowds();
+        told(&mut crowds, user(7), 0..4, START);
+        let crowds = crowds.of(user(7));
+        let mut again = Vec::new();
+        for since in 2..6 {
+            let joins = |tid| crowds.joins(user(7), since, &task(tid), START + SECOND);
+            again.extend((0..4).map(joins));
+        }
+        let count = |how| again.iter().filter(|joined| **joined == how).count();
+        assert_eq!(count(Joined::Alone), SINGLY as usize - 4);
+        assert_eq!(count(Joined::AloneNoMore(4)), 4);
+        let more = &crowds.by_owner[&user(7)].more;
+        assert_eq!(more.iter().map(|(since, _)| *since).min(), Some(5));
+        assert_eq!(more.len(), 4);
+        assert!((0..4).all(|tid| crowds.leaves(tid) == Left::Counted));
+    }
+
+    #[test]
+    fn ends_take_nothing_from_what_begins() {
+        let mut crowds = crowds();
+        for id in 1..100 {
+            for _ in 0..100 {
+                crowds.of(user(id)).tells_end(user(id), START);
+            }
+        }
+        let begin = told(&mut crowds, user(777), 0..100, START);
+        assert_eq!(begin, SINGLY as usize);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Owner, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{COMM_LEN, Net, NetUser, Owner, Task as KernelTask, TaskRow, owner};
 
 use super::{
     Live,
@@ -23,7 +23,7 @@ use crate::ebpf::{ProbeError, inventory::TaskEntry};
 use event::{NotStuck, has_room, sleep};
 use node::{
     netlink::{self, NetlinkError, Snapshot, Way},
-    procfs::{self, Bounded, NoAnswer, ProcfsError},
+    procfs::{self, Bounded, NoAnswer, Procfs, ProcfsError, Whose},
 };
 
 /// How long rtnetlink may take in one namespace.
@@ -65,7 +65,7 @@ impl Live {
         }
         let tasks = self.procfs.tasks()?;
         self.tasks_whole = tasks.missed.count == 0;
-        Ok(tasks.list.iter().map(entry).collect())
+        Ok(entries(&self.procfs, &tasks.list))
     }
 
     /// Notes who of an iterator's tasks is in state D and not stuck.
@@ -312,8 +312,35 @@ impl Unread {
 /// Ways into a namespace that are tried.
 const MAX_WAYS: usize = 3;
 
-/// A task of /proc as the iterator would show it.
-pub(super) fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
+/// Tasks of /proc as the iterator would show them.
+pub(super) fn entries(procfs: &Procfs, tasks: &[procfs::TaskEntry]) -> Vec<TaskEntry> {
+    let mut entries: Vec<TaskEntry> = tasks.iter().map(entry).collect();
+    let asleep = entries.iter_mut().filter(|entry| tasks::is_blocked(entry));
+    let mut asleep: Vec<&mut TaskEntry> = asleep
+        .filter(|entry| !tasks::is_kernel_thread(&entry.row))
+        .collect();
+    let tids = asleep.iter().map(|entry| entry.row.task.tid).collect();
+    for (entry, owner) in asleep.iter_mut().zip(owners(procfs, tids)) {
+        entry.row.owner = owner;
+    }
+    entries
+}
+
+/// Who answers for these threads, in their order, as far as /proc tells it. Of
+/// those that it does not tell it of, nobody that can be told apart.
+pub(super) fn owners(procfs: &Procfs, tids: Vec<u32>) -> impl Iterator<Item = Owner> {
+    procfs.whose(tids).into_iter().map(|whose| {
+        let (kind, id) = match whose {
+            Whose::Host => return Owner::HOST,
+            Whose::Container(inode) => (owner::CONTAINER, inode),
+            Whose::User(u32::MAX) => return Owner::default(),
+            Whose::User(uid) => (owner::USER, uid),
+        };
+        Owner { kind, id }
+    })
+}
+
+fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
     let procfs::TaskEntry { task, netns, .. } = entry;
     let mut comm = [0; COMM_LEN];
     let name = task.comm.as_bytes();
@@ -336,6 +363,7 @@ pub(super) fn entry(entry: &procfs::TaskEntry) -> TaskEntry {
                 true => tasks::PF_KTHREAD,
                 false => 0,
             },
+            owner: Owner::HOST,
             ..TaskRow::default()
         },
         stack: Vec::new(),
@@ -393,6 +421,12 @@ impl Polled {
     /// The tasks that were found asleep, by thread ID.
     pub(super) fn asleep(&self) -> impl Iterator<Item = u32> {
         self.asleep.keys().map(|(tid, _)| *tid)
+    }
+
+    /// Those whose stall was due: thread ID, owner, and since when.
+    pub(super) fn reported(&self) -> impl Iterator<Item = (u32, Owner, u64)> {
+        let reported = self.asleep.values().filter(|asleep| asleep.reported);
+        reported.map(|asleep| (asleep.task.tid, asleep.owner, asleep.since))
     }
 
     /// Takes in a listing of tasks. Of those that are `unread` nothing is

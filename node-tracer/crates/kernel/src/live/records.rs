@@ -10,6 +10,7 @@ use node_tracer_ebpf::record::{
 use super::{
     AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
     cni::{Ended, Parent, Started},
+    inventory,
     nets::{Change, ListedNet},
     tasks,
 };
@@ -139,7 +140,10 @@ impl Live {
     /// close together are taken together. Of a task that was seen in a namespace
     /// before, the owner is known from then.
     fn oom_victim(&mut self, victim: &VictimRecord, out: &mut Vec<Event>) {
-        let (whose, time) = (victim.owner, victim.header.time);
+        let time = victim.header.time;
+        let whose = answers_for(victim, |tid| {
+            inventory::owners(&self.procfs, vec![tid]).next()
+        });
         if whose != Owner::HOST && !self.kills.of(whose).admits(whose, &victim.task, time) {
             return;
         }
@@ -353,6 +357,19 @@ impl Live {
     }
 }
 
+/// Who answers for a task that is about to be killed. Where the kernel tells its
+/// ID alone, the record has who wanted memory, who can be anybody if the whole
+/// node is short of it. That is all there is if the task is gone already; if its
+/// cgroup was short of memory, both are in that.
+fn answers_for(victim: &VictimRecord, find: impl FnOnce(u32) -> Option<Owner>) -> Owner {
+    let found = match victim.task.tgid {
+        0 => find(victim.task.tid),
+        _ => None,
+    };
+    let known = found.filter(|owner| *owner != Owner::default());
+    known.unwrap_or(victim.owner)
+}
+
 /// The address of a record; `None` if it is of an unknown family.
 pub(super) fn address(record: &AddressRecord) -> Option<Address> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(record::text(bytes)).into_owned();
@@ -373,4 +390,25 @@ pub(super) fn ip(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
         _ => return None,
     };
     (!address.is_unspecified()).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node_tracer_ebpf::record::owner;
+
+    #[test]
+    fn a_victim_that_is_known_by_its_id_alone_counts_as_its_owners_not_as_the_allocators() {
+        let [user, container] = [owner::USER, owner::CONTAINER].map(|kind| Owner { kind, id: 9 });
+        let mut victim = VictimRecord {
+            owner: user,
+            ..VictimRecord::default()
+        };
+        victim.task.tid = 7;
+        assert_eq!(answers_for(&victim, |_| Some(container)), container);
+        assert_eq!(answers_for(&victim, |_| None), user, "gone");
+        assert_eq!(answers_for(&victim, |_| Some(Owner::default())), user);
+        victim.task.tgid = 7;
+        assert_eq!(answers_for(&victim, |_| Some(container)), user);
+    }
 }

@@ -12,15 +12,13 @@ use node_tracer_ebpf::record::{Owner, Task as KernelTask, owner};
 
 use super::{
     Live, SECOND,
-    budget::{Budget, HOUR, MINUTE, SINGLY_OF_ALL, Shared},
+    budget::{Budget, HOUR, MAX_OWNERS, MINUTE, SINGLY_OF_ALL, Shared},
     tasks,
 };
 use crate::ebpf::Probes;
 use crate::ebpf::callers::Withheld;
 use event::{Event, Task, What};
 
-/// Owners that are told apart.
-const MAX_OWNERS: usize = 64;
 /// A number is told so much later than the first that it counts.
 const FIRST: u64 = 5 * SECOND;
 
@@ -76,7 +74,7 @@ impl Repeats {
 
     /// Whether this one is told by itself. If not, it is counted.
     pub(super) fn admits(&mut self, owner: Owner, task: &KernelTask, time: u64) -> bool {
-        let owner = self.known(owner, time);
+        self.make_room(owner, time);
         let its = self.by_owner.entry(owner).or_default();
         let admits = self.singly.admits(&mut its.singly, time);
         match admits {
@@ -103,19 +101,31 @@ impl Repeats {
         } = withheld;
         // The first of all is at most the first of these.
         let first = calls.first.max(self.looked).min(calls.last);
-        let owner = self.known(*owner, calls.last);
-        let its = self.by_owner.entry(owner).or_default();
+        self.make_room(*owner, calls.last);
+        let its = self.by_owner.entry(*owner).or_default();
         its.count(*count, (first, calls.last), &calls.task);
     }
 
-    /// The owner, or the others, if there is no room to tell it apart.
-    fn known(&mut self, owner: Owner, time: u64) -> Owner {
-        if !self.by_owner.contains_key(&owner) && self.by_owner.len() >= MAX_OWNERS {
-            // Who has been quiet for a while makes room.
-            self.forget_quiet(time, MINUTE);
+    /// Room for one more owner. Of whom nothing was heard for longest makes it:
+    /// what was not told of that one is counted with the others'.
+    fn make_room(&mut self, owner: Owner, time: u64) {
+        let is_full = |all: &HashMap<Owner, Repeat>| all.len() >= MAX_OWNERS;
+        if self.by_owner.contains_key(&owner) || !is_full(&self.by_owner) {
+            return;
         }
-        let known = self.by_owner.contains_key(&owner) || self.by_owner.len() < MAX_OWNERS;
-        if known { owner } else { Owner::default() }
+        self.forget_quiet(time, MINUTE);
+        if !is_full(&self.by_owner) {
+            return;
+        }
+        let known = self.by_owner.iter();
+        let known = known.filter(|(owner, _)| **owner != Owner::default());
+        let oldest = known.min_by_key(|(_, its)| its.last);
+        let oldest = oldest.map(|(owner, _)| *owner);
+        let gone = oldest.and_then(|oldest| self.by_owner.remove(&oldest));
+        if let Some(gone) = gone.filter(|gone| gone.untold > 0) {
+            let others = self.by_owner.entry(Owner::default()).or_default();
+            others.count(gone.untold, (gone.first, gone.last), &gone.task);
+        }
     }
 
     fn forget_quiet(&mut self, now: u64, time: u64) {
@@ -156,7 +166,8 @@ impl Repeat {
             (self.first, self.due) = (first, last + FIRST);
         }
         self.untold += count;
-        (self.last, self.task) = (last, *task);
+        self.first = self.first.min(first);
+        (self.last, self.task) = (self.last.max(last), *task);
     }
 }
 
@@ -309,6 +320,40 @@ mod tests {
             told(owner::CONTAINER, id, 100);
         }
         assert_eq!(told(owner::CONTAINER, 77, 2), 2);
+    }
+
+    #[test]
+    fn each_of_many_containers_is_told_once_and_never_more_than_there_is_room_for() {
+        let mut kills = Apart::new(Repeats::new);
+        let task = KernelTask::default();
+        let mut told = |id, at| {
+            let owner = Owner {
+                kind: owner::CONTAINER,
+                id,
+            };
+            kills.of(owner).admits(owner, &task, SECOND + at)
+        };
+        let first = (0..500).filter(|id| (0..3).any(|at| told(*id, at)));
+        assert_eq!(first.count(), 500);
+        // Somebody who makes ever new ones.
+        let all = (1_000..100_000).filter(|id| told(*id, 3)).count();
+        assert!(all <= SINGLY_OF_ALL as usize + 2 * MAX_OWNERS, "{all}");
+    }
+
+    #[test]
+    fn who_was_quiet_for_longest_makes_room_and_what_it_did_is_counted() {
+        let mut callers = callers();
+        for id in 0..MAX_OWNERS as u32 {
+            admitted(&mut callers, user(id), 20, SECOND + u64::from(id) * 100);
+        }
+        admitted(&mut callers, user(0), 1, 2 * SECOND);
+        admitted(&mut callers, user(5_000), 1, 3 * SECOND);
+        let numbers = callers.numbers(4 * SECOND, true);
+        let of = |owner| numbers.iter().find(|number| number.owner == owner);
+        assert_eq!(of(user(1)), None);
+        assert_eq!(of(Owner::default()).unwrap().count, 4);
+        assert_eq!(of(user(0)).unwrap().count, 5);
+        assert_eq!(of(user(5_000)).unwrap().count, 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use node_tracer_ebpf::record::{
 use super::{
     Live, MILLISECOND, SECOND,
     crowds::{Joined, Left, has_room},
-    inventory::{self, Awake},
+    inventory::{self, Awake, Polled},
     tasks,
 };
 use crate::ebpf::{Probes, inventory::TaskEntry};
@@ -54,19 +54,21 @@ impl Asked {
     ) -> Self {
         let listed: HashSet<u32> = list.iter().map(|entry| entry.row.task.tid).collect();
         let mut asked = Self::default();
+        let mut found = Vec::new();
         for tid in threads.filter(|tid| !listed.contains(tid)) {
             if asked.unread.len() >= MAX_UNREAD {
                 asked.unread.insert(tid);
                 continue;
             }
             match procfs.task(tid) {
-                Some(found) => asked.found.push(inventory::entry(&found)),
+                Some(task) => found.push(task),
                 None if procfs.folder().join(tid.to_string()).exists() => {
                     asked.unread.insert(tid);
                 }
                 None => {}
             }
         }
+        asked.found = inventory::entries(procfs, &found);
         asked
     }
 }
@@ -111,10 +113,9 @@ impl Shares {
     }
 }
 
-/// Whether who answers for a task is the host itself, or is not known, as where
-/// only /proc tells of it.
+/// Whether who answers for a task is the host itself.
 fn is_hosts(owner: Owner) -> bool {
-    owner == Owner::HOST || owner == Owner::default()
+    owner == Owner::HOST
 }
 
 impl Live {
@@ -154,9 +155,11 @@ impl Live {
                 self.undated.insert(tid, since);
             }
             let reported = now().saturating_sub(since) >= threshold;
+            let probes = self.probes.as_ref();
+            let crowd = probes.map_or(0, |probes| probes.crowd(entry.row.owner));
             match &mut self.polled {
                 Some(polled) => polled.seed(&entry.row, since, reported),
-                None if room.takes(entry.row.crowd) => {
+                None if room.takes(crowd) => {
                     self.note(|probes| probes.add_blocked(&entry.row, since));
                 }
                 None if !shares.takes(entry.row.owner) => {}
@@ -180,7 +183,7 @@ impl Live {
         let new = self.probes.as_mut().map_or(0, Probes::unfollowed);
         let uncounted = self.crowds.both().map(|crowds| crowds.has_uncounted());
         let some = new > 0 || !self.unfollowed.is_empty() || uncounted.contains(&true);
-        if some && self.due.unfollowed.is_none() {
+        if some && self.polled.is_none() && self.due.unfollowed.is_none() {
             let pause = nanos(self.config.stall_threshold).max(SECOND);
             self.due.unfollowed = Some(time + pause);
         }
@@ -273,6 +276,7 @@ impl Live {
             .as_mut()
             .map(|polled| polled.look(&outside, &asked.unread, time, threshold));
         let mut look = look.unwrap_or_default();
+        self.find_uncounted(&mut look.due);
         for Awake { task, owner, since } in look.awake {
             if self.is_counted(task.tid) || self.tells_end(owner, time) {
                 out.extend(self.unblocked(&task, since, time));
@@ -281,6 +285,29 @@ impl Live {
         if !look.due.is_empty() {
             self.date(&mut look.due, threshold);
             self.tell_stalls(&outside, look.due, out);
+        }
+    }
+
+    /// Who was not counted when the stall was due is so again, once there is room.
+    fn find_uncounted(&mut self, due: &mut HashMap<u32, u64>) {
+        let uncounted = self.crowds.both().map(|crowds| crowds.has_uncounted());
+        if !uncounted.contains(&true) {
+            return;
+        }
+        for crowds in self.crowds.both() {
+            crowds.look();
+        }
+        let mut shares = Shares::default();
+        for (tid, owner, since) in self.polled.iter().flat_map(Polled::reported) {
+            let crowds = self.crowds.of(owner);
+            if is_hosts(owner) || crowds.has(tid) {
+                continue;
+            }
+            if !crowds.follows(owner) {
+                crowds.found_more(owner);
+            } else if shares.takes(owner) {
+                due.insert(tid, since);
+            }
         }
     }
 
@@ -418,15 +445,19 @@ impl Live {
         if left.contains(&Left::Counted) {
             return None;
         }
+        Some(self.over(task, since, time))
+    }
+
+    fn over(&mut self, task: &KernelTask, since: u64, time: u64) -> Event {
         let owner = self.owners.of(task);
-        Some(Event {
+        Event {
             time: self.time(time),
             what: What::TaskUnblocked {
                 task: tasks::task(task, owner, self.clock),
                 since: self.time(since),
                 duration_ms: time.saturating_sub(since) / MILLISECOND,
             },
-        })
+        }
     }
 
     /// Whether a task is one of those of a crowd that are followed.
@@ -469,8 +500,10 @@ impl Live {
                 },
             );
         }
-        if joined == Joined::Counted {
-            return None;
+        match joined {
+            Joined::Counted => return None,
+            Joined::AloneNoMore(before) => return Some(self.over(&row.task, before, since)),
+            Joined::Alone | Joined::Uncounted => {}
         }
         let netns = self.netns_of_row(row);
         let owner = match tasks::is_kernel_thread(row) {
@@ -573,9 +606,32 @@ mod tests {
         sleeper(root.path(), 8);
         unreadable(root.path(), 9);
         let procfs = Procfs::new(root.path(), Bounded::default());
-        let listed = [inventory::entry(&procfs.task(7).unwrap())];
+        let listed = inventory::entries(&procfs, &[procfs.task(7).unwrap()]);
         let (found, unread) = asked(root.path(), &listed, &[7, 8, 9, 10]);
         assert_eq!((found, unread), (vec![8], vec![9]), "10 has ended");
+    }
+
+    #[test]
+    fn a_sleeper_that_only_proc_tells_of_is_its_owners() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, mounts) in [(1, 10), (7, 11), (8, 11), (9, 12)] {
+            sleeper(root.path(), pid);
+            let folder = root.path().join(format!("proc/{pid}/ns"));
+            fs::create_dir_all(&folder).unwrap();
+            std::os::unix::fs::symlink(format!("mnt:[{mounts}]"), folder.join("mnt")).unwrap();
+            std::os::unix::fs::symlink("user:[20]", folder.join("user")).unwrap();
+        }
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let asked = Asked::for_unlisted(&procfs, &[], [7, 8, 9].into_iter());
+        let owners = asked.found.iter().map(|entry| entry.row.owner);
+        let container = |id| Owner {
+            kind: node_tracer_ebpf::record::owner::CONTAINER,
+            id,
+        };
+        let expected = [container(11), container(11), container(12)];
+        assert_eq!(owners.collect::<Vec<_>>(), expected);
+        let nobody = inventory::owners(&procfs, vec![77]).next();
+        assert_eq!(nobody, Some(Owner::default()));
     }
 
     #[test]

@@ -147,12 +147,9 @@ impl Live {
         // When these were listed, the kernel's programs did not know yet where
         // the host is at home.
         for entry in &mut all {
-            let TaskRow {
-                task, owner, crowd, ..
-            } = &mut entry.row;
+            let TaskRow { task, owner, .. } = &mut entry.row;
             if owner.kind == owner::CONTAINER && owner.id == host.mnt_ns {
                 (owner.kind, owner.id) = (owner::USER, task.euid);
-                *crowd = if task.euid == 0 { 0 } else { *crowd };
             }
         }
         let mut out = Vec::new();

@@ -26,7 +26,8 @@ pub enum Whose {
     /// root's rights is the user's.
     Host,
     /// That of what has this mount namespace, which root of the host has made: a
-    /// container, or a service with mounts of its own.
+    /// container, or a service with mounts of its own. Of what has left its
+    /// mounts as it exits it is the PID namespace, which it keeps.
     Container(u32),
     /// A user's of the host, or of a user namespace. Nobody's if the number is
     /// the highest: the task is gone, or guarded.
@@ -51,8 +52,13 @@ impl Procfs {
             Ok(first.transpose()?.flatten().map(|member| member.mount_ns))
         };
         let home = self.bounded(self.patience, self.proc.clone(), home);
+        let pids = |proc: &Path| {
+            Ok(first_process(proc).and_then(|pid| namespace(&proc.join(pid.to_string()), "pid")))
+        };
+        let pids = self.bounded(self.patience, self.proc.clone(), pids);
         let homes = Homes {
             mounts: home.ok().flatten(),
+            pids: pids.ok().flatten(),
             users: self.host_users(),
             known: Mutex::default(),
         };
@@ -68,6 +74,7 @@ impl Procfs {
 /// What is the host's own.
 struct Homes {
     mounts: Option<u32>,
+    pids: Option<u32>,
     users: HostUsers,
     /// Whether the mount namespaces seen so far were made by the host's root.
     known: Mutex<HashMap<u32, bool>>,
@@ -76,8 +83,15 @@ struct Homes {
 impl Homes {
     fn whose(&self, proc: &Path, tid: u32) -> Whose {
         let Ok(Some(member)) = mount_namespace(proc, tid) else {
+            let folder = proc.join(tid.to_string());
+            let pids = namespace(&folder, "pid").filter(|_| self.is_by_root(&folder));
+            if let (Some(pids), Some(hosts)) = (pids, self.pids)
+                && pids != hosts
+            {
+                return Whose::Container(pids);
+            }
             // This folder's owner is the task's user, whatever else is hidden of it.
-            let folder = fs::metadata(proc.join(tid.to_string()));
+            let folder = fs::metadata(folder);
             return Whose::User(folder.map_or(u32::MAX, |folder| folder.uid()));
         };
         if Some(member.mount_ns) == self.mounts {
@@ -90,16 +104,23 @@ impl Homes {
             };
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let by_root = known.entry(member.mount_ns).or_insert_with(|| {
-            let link = read_link(&member.folder.join("ns/user")).ok().flatten();
-            let user_ns = link.and_then(|link| namespace_inode(link.as_os_str(), "user"));
-            user_ns.is_some_and(|inode| self.users.has(inode))
-        });
-        match *by_root {
+        let by_root = known.entry(member.mount_ns);
+        match *by_root.or_insert_with(|| self.is_by_root(&member.folder)) {
             true => Whose::Container(member.mount_ns),
             false => Whose::User(member.uid),
         }
     }
+
+    /// Whether the namespaces of a task were made by the host's root.
+    fn is_by_root(&self, folder: &Path) -> bool {
+        namespace(folder, "user").is_some_and(|inode| self.users.has(inode))
+    }
+}
+
+/// A namespace of the task whose folder this is.
+fn namespace(folder: &Path, kind: &str) -> Option<u32> {
+    let link = read_link(&folder.join("ns").join(kind)).ok().flatten();
+    link.and_then(|link| namespace_inode(link.as_os_str(), kind))
 }
 
 /// The user who has started a task's program.
@@ -184,6 +205,25 @@ pub(crate) mod tests {
             Whose::User(1_000),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_exits_is_of_the_container_whose_processes_it_is_among() {
+        let root = tempfile::tempdir().unwrap();
+        let pids = [(1, 30, 20), (7, 30, 20), (8, 31, 20), (9, 32, 21)];
+        for (pid, pid_ns, user_ns) in pids {
+            process(root.path(), pid, 1_000, 10, user_ns);
+            let folder = root.path().join(format!("proc/{pid}/ns"));
+            symlink(format!("pid:[{pid_ns}]"), folder.join("pid")).unwrap();
+            if pid != 1 {
+                fs::remove_file(folder.join("mnt")).unwrap();
+                fs::create_dir(root.path().join(format!("proc/{pid}/task"))).unwrap();
+            }
+        }
+        let uid = fs::metadata(root.path().join("proc/7")).unwrap().uid();
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let expected = [Whose::User(uid), Whose::Container(31), Whose::User(uid)];
+        assert_eq!(procfs.whose(vec![7, 8, 9]), expected);
     }
 
     #[test]

@@ -20,11 +20,14 @@ const STRUCTS: &[(&str, &[&str])] = &[
             "signal",
             "real_cred",
             "files",
+            "thread_pid",
         ],
     ),
     ("signal_struct", &["live", "group_exit_code"]),
     ("cred", &["uid", "euid", "user_ns", "cap_effective"]),
     ("user_namespace", &["parent", "owner", "level"]),
+    ("pid", &["level", "numbers"]),
+    ("upid", &["nr", "ns"]),
     (
         "nsproxy",
         &["count", "net_ns", "mnt_ns", "pid_ns_for_children"],
@@ -105,12 +108,7 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
         b.structure(name, &fields);
     }
     b.structure("mnt_namespace", &[("ns", common, 64)]);
-    let fields = [
-        ("ns", common, 64),
-        ("level", int, 128),
-        ("parent", int, 192),
-    ];
-    b.structure("pid_namespace", &fields);
+    b.structure("pid_namespace", &[("ns", common, 64)]);
     let names = [&["net_cookie", "list", "dev_base_head", "user_ns"], net].concat();
     let mut fields = members(&names, int);
     fields.push(("ns", common, 64 * fields.len() as u32));
