@@ -200,6 +200,10 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         memory.count(events.len());
         out.take(events.drain(..));
         memory.step(&mut events);
+        if out.begins_anew() {
+            pods.tell_again(&mut events);
+            out.take(events.drain(..));
+        }
         if out.until_tick().is_zero() {
             out.tick();
         }

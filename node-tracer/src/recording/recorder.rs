@@ -101,6 +101,13 @@ impl Recorder {
     /// # Errors
     /// As [`write`](Self::write).
     pub(crate) fn note(&mut self, note: &Note) -> Result<(), RecordingError> {
+        if matches!(note, Note::Coverage { .. }) {
+            // A part is read without the one before as well.
+            self.flush()?;
+            self.line_of(note)?;
+            self.waiting.again = Some(self.waiting.bytes.clone());
+            return self.flush();
+        }
         self.line(note)
     }
 
@@ -117,6 +124,12 @@ impl Recorder {
     /// last call, and as far as that is over.
     pub(crate) fn take_lost(&self) -> u64 {
         self.tape.take_lost()
+    }
+
+    /// Whether another part has begun since the last call, which has nothing of
+    /// what was told before it.
+    pub(crate) fn take_begun(&self) -> bool {
+        self.tape.take_begun()
     }
 
     /// Waits until all is written, for so long at most. Returns how many lines
@@ -136,15 +149,20 @@ impl Recorder {
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
-        let Batch { bytes, lines } = &mut self.waiting;
+        self.line_of(value)?;
+        match self.waiting.bytes.len() < TOGETHER {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    fn line_of(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
+        let Batch { bytes, lines, .. } = &mut self.waiting;
         let written = serde_json::to_writer(&mut *bytes, value);
         written.map_err(|error| failed(&self.path, io::Error::other(error)))?;
         bytes.push(b'\n');
         *lines += 1;
-        match bytes.len() < TOGETHER {
-            true => Ok(()),
-            false => self.flush(),
-        }
+        Ok(())
     }
 
     fn failed(&self, source: io::Error) -> RecordingError {
@@ -239,6 +257,26 @@ mod tests {
         let first = 10_000 - events.len() as i64;
         let expected: Vec<Event> = (first..10_000).map(tick).collect();
         assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn each_part_after_the_first_is_told_of_once_and_says_what_the_run_can_see() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let mut recorder = create(&path, 64 << 10).unwrap();
+        let signals = Vec::new();
+        recorder.note(&Note::Coverage { signals }).unwrap();
+        recorder.end(LONG).unwrap();
+        assert!(!recorder.take_begun());
+        for n in 0..1_000 {
+            recorder.write(&tick(n)).unwrap();
+        }
+        recorder.end(LONG).unwrap();
+        assert!(recorder.take_begun());
+        assert!(!recorder.take_begun());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let second: Note = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+        assert!(matches!(second, Note::Coverage { .. }), "{second:?}");
     }
 
     #[test]

@@ -84,6 +84,8 @@ fn older(path: &Path) -> PathBuf {
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) lines: u64,
+    /// A line of it that each later part begins with, too.
+    pub(super) again: Option<Vec<u8>>,
 }
 
 /// The end of the queue that lines are put into.
@@ -108,6 +110,8 @@ struct State {
     /// Lines for which there was no room.
     lost: u64,
     failed: Option<io::Error>,
+    /// A part has begun that nobody was told of yet.
+    begun: bool,
     /// The other end is gone.
     over: bool,
 }
@@ -124,6 +128,7 @@ impl Tape {
             half: limit / 2,
             older: None,
             header,
+            again: Vec::new(),
             left_out: 0,
         };
         apart::spawn("recording", STACK, move || {
@@ -132,8 +137,15 @@ impl Tape {
                 let Some(batch) = own.next() else {
                     return;
                 };
+                let part = files.header.part;
+                // A line that would fill the parts stands in the first alone.
+                let again = batch
+                    .again
+                    .filter(|line| line.len() as u64 <= files.half / 4);
+                files.again = again.unwrap_or(files.again);
                 written = files.write(&batch.bytes);
-                own.wrote(std::mem::take(&mut files.left_out));
+                let begun = files.header.part != part;
+                own.wrote(std::mem::take(&mut files.left_out), begun);
             }
             own.fail(written);
         })?;
@@ -172,6 +184,11 @@ impl Tape {
             true => std::mem::take(&mut state.lost),
             false => 0,
         }
+    }
+
+    /// Whether another part has begun since the last call.
+    pub(super) fn take_begun(&self) -> bool {
+        std::mem::take(&mut self.0.lock().begun)
     }
 
     /// Waits until all is written, for so long at most. Returns how many lines
@@ -221,9 +238,10 @@ impl Shared {
         Some(batch)
     }
 
-    fn wrote(&self, left_out: u64) {
+    fn wrote(&self, left_out: u64, begun: bool) {
         let mut state = self.lock();
         state.writing = 0;
+        state.begun |= begun;
         state.lost += left_out;
         state.bytes = state.waiting.iter().map(|batch| batch.bytes.len()).sum();
         drop(state);
@@ -253,6 +271,8 @@ struct Files {
     /// The older one, once there is one.
     older: Option<Identity>,
     header: Header,
+    /// What follows it in each part but the first.
+    again: Vec<u8>,
     /// Lines for which not even a new file has room.
     left_out: u64,
 }
@@ -276,8 +296,11 @@ impl Files {
     /// Writes the first line.
     fn begin(&mut self, part: u64) -> io::Result<()> {
         self.header.part = part;
-        let line = self.first_line()?;
-        self.add(&line)
+        let mut lines = self.first_line()?;
+        if part > 0 {
+            lines.extend(&self.again);
+        }
+        self.add(&lines)
     }
 
     fn first_line(&self) -> io::Result<Vec<u8>> {
@@ -310,7 +333,7 @@ impl Files {
     /// Whether a new file would, whose number has a digit more at most.
     fn would_have_room_for(&self, line: &[u8]) -> io::Result<bool> {
         const ONLY_WITH_A_NUMBER: usize = ",\"part\":1".len();
-        let first = self.first_line()?.len() + ONLY_WITH_A_NUMBER;
+        let first = self.first_line()?.len() + ONLY_WITH_A_NUMBER + self.again.len();
         Ok((first + line.len()) as u64 <= self.half)
     }
 
@@ -403,6 +426,7 @@ mod tests {
         let batch = || Batch {
             bytes: vec![b'x'; 1 << 20],
             lines: 10,
+            again: None,
         };
         for _ in 0..20 {
             tape.put(batch()).unwrap();
@@ -425,6 +449,7 @@ mod tests {
             half: 1000,
             older: None,
             header: serde_json::from_value(header).unwrap(),
+            again: Vec::new(),
             left_out: 0,
         };
         files.begin(0).unwrap();

@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long it waits for the recording's disk.
 const DISK: Duration = Duration::from_secs(2);
+/// How often a part of the recording is told at most what stood in the one
+/// before: with a small limit that alone may fill a part.
+const RETOLD: Duration = Duration::from_secs(60);
 
 pub(super) struct Out<'a> {
     node: &'a Node,
@@ -46,6 +49,10 @@ pub(super) struct Out<'a> {
     /// Findings go there, too; it keeps nobody waiting either.
     kube_events: Option<KubeEvents>,
     recorder: Option<Recorder>,
+    /// A part of the recording has begun and lacks what was told before.
+    begun: bool,
+    /// When one was last told that.
+    retold: Option<Instant>,
     started: Instant,
     last_tick: Instant,
     dirty: bool,
@@ -89,6 +96,8 @@ impl<'a> Out<'a> {
             metrics: None,
             kube_events: None,
             recorder: recorder.transpose()?,
+            begun: false,
+            retold: None,
             started: Instant::now(),
             last_tick: Instant::now(),
             dirty: false,
@@ -111,6 +120,19 @@ impl<'a> Out<'a> {
         self.record(|recorder| recorder.note(&Note::Coverage { signals }));
         let node = self.node.name.clone();
         self.write(&Record::coverage(&node, sysclock::now(), items));
+    }
+
+    /// Whether what was told before is to be told again: another part of the
+    /// recording has begun, which is to be understood without the one before.
+    pub(super) fn begins_anew(&mut self) -> bool {
+        self.begun |= self.recorder.as_ref().is_some_and(Recorder::take_begun);
+        let rests = self.retold.is_some_and(|at| at.elapsed() < RETOLD);
+        if !self.begun || rests {
+            return false;
+        }
+        self.begun = false;
+        self.retold = Some(Instant::now());
+        true
     }
 
     pub(super) fn take(&mut self, events: impl IntoIterator<Item = Event>) {

@@ -42,8 +42,10 @@ const AT_ONCE: usize = 64;
 pub(super) struct PodsSource {
     from: From,
     known: Vec<Pod>,
-    doubt: Option<String>,
-    failing: bool,
+    /// The last list, without the pods.
+    last: Option<Listing>,
+    /// Why it fails, if it does.
+    failing: Option<String>,
 }
 
 enum From {
@@ -95,8 +97,8 @@ impl PodsSource {
         Self {
             from,
             known: Vec::new(),
-            doubt: None,
-            failing: false,
+            last: None,
+            failing: None,
         }
     }
 
@@ -110,7 +112,7 @@ impl PodsSource {
 
     /// Why the last list shows of no pod that it is gone.
     pub(super) fn doubt(&self) -> Option<&str> {
-        self.doubt.as_deref()
+        self.last.as_ref()?.doubt.as_deref()
     }
 
     /// The first list. A file that cannot be read is the user's mistake; a
@@ -212,7 +214,7 @@ impl PodsSource {
     }
 
     fn works(&mut self, out: &mut Vec<Event>) {
-        if std::mem::take(&mut self.failing) {
+        if self.failing.take().is_some() {
             let source = String::from("pods");
             out.push(Event {
                 time: sys::clock::now(),
@@ -222,7 +224,7 @@ impl PodsSource {
     }
 
     fn failed(&mut self, error: String, out: &mut Vec<Event>) {
-        self.failing = true;
+        self.failing = Some(error.clone());
         let source = String::from("pods");
         out.push(Event {
             time: sys::clock::now(),
@@ -239,16 +241,49 @@ impl PodsSource {
             });
         }
         self.known.clone_from(&listing.pods);
-        self.doubt.clone_from(&listing.doubt);
-        let what = What::PodsListed {
-            source: listing.source,
-            at: listing.at,
-            made_after: listing.made_after,
-            whole: listing.whole,
-            doubt: listing.doubt,
-            pods: listing.pods,
-        };
-        out.push(Event { time, what });
+        let pods = Vec::new();
+        self.last = Some(Listing {
+            pods,
+            ..listing.clone()
+        });
+        out.push(told(listing));
+    }
+
+    /// Tells the present list again, as true as it was, with what has changed
+    /// since: for who has not heard it.
+    pub(super) fn tell_again(&self, out: &mut Vec<Event>) {
+        let pods = self.known.clone();
+        out.extend(self.last.clone().map(|last| told(Listing { pods, ..last })));
+        out.extend(self.failing.clone().map(|error| Event {
+            time: sys::clock::now(),
+            what: What::SourceFailed {
+                source: String::from("pods"),
+                error,
+            },
+        }));
+    }
+}
+
+fn told(listing: Listing) -> Event {
+    let Listing {
+        source,
+        at,
+        made_after,
+        whole,
+        doubt,
+        pods,
+    } = listing;
+    let what = What::PodsListed {
+        source,
+        at,
+        made_after,
+        whole,
+        doubt,
+        pods,
+    };
+    Event {
+        time: sys::clock::now(),
+        what,
     }
 }
 

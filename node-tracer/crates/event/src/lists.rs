@@ -250,10 +250,14 @@ pub struct Device {
     /// A bridge that keeps its ports apart by VLAN.
     #[serde(default, skip_serializing_if = "is_false")]
     pub vlan_filtering: bool,
+    /// IPv6 addresses of a bridge that the kernel may have made itself, of the
+    /// router advertisement that whoever is at a port sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advertised: Vec<IpAddr>,
 }
 
 /// A route (`RTM_NEWROUTE`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Destination and prefix length; `None` is the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,6 +266,10 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// Index of the device.
     pub device: u32,
+    /// The kernel has made it itself, of a neighbour's router advertisement or
+    /// redirect, or for an IPv6 address of the device: nobody has entered it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_kernel: bool,
 }
 
 /// A neighbour (`RTM_NEWNEIGH`).
@@ -290,6 +298,10 @@ impl Device {
     /// Whether it is one end of a veth pair.
     pub fn is_veth(&self) -> bool {
         self.kind.as_deref() == Some("veth")
+    }
+
+    pub fn is_bridge(&self) -> bool {
+        self.kind.as_deref() == Some("bridge")
     }
 
     /// Whether macvlan or ipvlan devices can be stacked on it. On one of these

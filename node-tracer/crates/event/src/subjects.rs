@@ -177,6 +177,11 @@ pub struct Pod {
     /// `metadata.uid`, and for a mirror pod the static pod's own UID
     /// (annotation `kubernetes.io/config.hash`), which its cgroup is named by.
     pub uids: BTreeSet<String>,
+    /// UIDs like the API server's that it says are of a static pod for which it
+    /// stands. A static pod's file can have such a UID, but anybody who makes a pod
+    /// can write another pod's there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub claims: BTreeSet<String>,
     /// `spec.nodeName`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

@@ -209,6 +209,11 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// Routes that somebody has entered: the kernel's own are no trace of CNI.
+    pub fn entered_routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(|route| !route.by_kernel)
+    }
+
     /// Leaves out what there is no room for: whoever makes namespaces makes as
     /// many devices, routes and neighbours in each. The tracer's own, which is
     /// the host's, is kept whole.

@@ -112,7 +112,8 @@ impl<'a> Sights<'a> {
         let Sight::Seen(visit) = self.sandbox(attachment) else {
             return false;
         };
-        let gateways = visit.routes.iter().filter(|route| route.to.is_none());
+        let gateways = visit.entered_routes();
+        let gateways = gateways.filter(|route| route.to.is_none());
         let mut gateways = gateways.filter_map(|route| Some((route.device, route.gateway?)));
         gateways.any(|(device, gateway)| {
             let mut neighbours = visit.neighbours.iter();
@@ -129,12 +130,14 @@ impl<'a> Sights<'a> {
         command: &str,
     ) -> Option<Trace> {
         let host = self.of(self.host);
-        let own = match sandbox {
-            Sight::Seen(visit) => visit.devices.iter().find(|it| it.name == key.ifname),
+        let inside = match sandbox {
+            Sight::Seen(visit) => Some(visit),
             Sight::Gone | Sight::Unknown => None,
         };
-        if let (Sight::Seen(host), Some(own), "ADD") = (host, own, command)
-            && let Some(end) = other_end(own, host)
+        let mut devices = inside.into_iter().flat_map(|visit| &visit.devices);
+        let own = devices.find(|it| it.name == key.ifname);
+        if let (Sight::Seen(host), Some(inside), Some(own), "ADD") = (host, inside, own, command)
+            && let Some(end) = other_end(own, inside, host)
         {
             attachment.veth = Some(end.name.clone());
             attachment.veth_index = Some(end.index);
@@ -156,12 +159,19 @@ impl<'a> Sights<'a> {
         let index = attachment.veth_index;
         let there = match host {
             Sight::Seen(host) => {
-                // After a DEL, one that was made since is another's.
-                let is_it =
-                    |it: &Device| command == "ADD" || index.is_none_or(|own| it.index == own);
-                let mut devices = host.devices.iter();
-                let there = devices.any(|it| it.name == *name && is_it(it));
-                certain(there, host)
+                let devices = host.devices.iter();
+                let is_there = devices.clone().any(|it| match index {
+                    // Its number stays, whoever renames it, and one of its name that
+                    // was made since is another's.
+                    Some(own) => it.index == own && it.is_veth(),
+                    None => it.name == *name,
+                });
+                // The plugin may have made it anew.
+                let may_be = || command == "ADD" && devices.clone().any(|it| it.name == *name);
+                match !is_there && inside.is_none() && may_be() {
+                    true => None,
+                    false => certain(is_there, host),
+                }
             }
             Sight::Gone | Sight::Unknown => None,
         };
@@ -178,7 +188,7 @@ impl<'a> Sights<'a> {
             let whole = if address.is_ipv4() { 32 } else { 128 };
             match host {
                 Sight::Seen(host) => {
-                    let mut routes = host.routes.iter();
+                    let mut routes = host.entered_routes();
                     let there = routes.any(|route| route.to == Some((address, whole)));
                     certain(there, host)
                 }
@@ -258,9 +268,13 @@ fn certain(there: bool, visit: &Visit) -> Option<bool> {
     (there || !visit.cut).then_some(there)
 }
 
-/// The other end of a cable, on the host.
-fn other_end<'a>(own: &Device, host: &'a Visit) -> Option<&'a Device> {
-    let peer = own.link.filter(|_| own.is_veth())?;
+/// The other end of a cable, on the host. A pod can make a device that has the
+/// numbers of another pod's, but not one that leads to the host without being
+/// that: the kernel says where it leads.
+fn other_end<'a>(own: &Device, inside: &Visit, host: &'a Visit) -> Option<&'a Device> {
+    let hosts_id = inside.host_nsid(|home| home == host.netns.inode);
+    let leads_there = hosts_id.is_none_or(|id| own.link_nsid == Some(id));
+    let peer = own.link.filter(|_| own.is_veth() && leads_there)?;
     let mut devices = host.devices.iter();
     devices.find(|it| it.index == peer && it.is_veth() && it.link == Some(own.index))
 }
@@ -268,7 +282,8 @@ fn other_end<'a>(own: &Device, host: &'a Visit) -> Option<&'a Device> {
 /// What a sandbox should keep: devices, routes, permanent neighbours.
 fn inventory(visit: &Visit) -> BTreeSet<String> {
     let devices = visit.devices.iter().map(|it| format!("device {}", it.name));
-    let routes = visit.routes.iter().map(|it| format!("route {it:?}"));
+    let routes = visit.entered_routes();
+    let routes = routes.map(|it| format!("route {it:?}"));
     let permanent = visit.neighbours.iter();
     let permanent = permanent.filter(|it| it.state == "permanent");
     let permanent = permanent.map(|it| format!("neighbour {}", it.address));

@@ -47,6 +47,14 @@ fn a_pod_that_is_deleted_is_told_once() {
     assert_eq!(pods.name().as_deref(), Some("API server"));
     assert_eq!(news(&pods.first().unwrap()), ["API server 2 true"]);
     assert_eq!(polled(&mut pods, 2), ["-a", "+c"]);
+    let mut again = Vec::new();
+    pods.tell_again(&mut again);
+    assert_eq!(news(&again), ["API server 2 true"]);
+    let What::PodsListed { pods, .. } = &again[0].what else {
+        panic!("{again:?}");
+    };
+    let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["b", "c"], "as it is now");
 }
 
 #[test]

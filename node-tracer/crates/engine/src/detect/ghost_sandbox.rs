@@ -148,7 +148,7 @@ pub fn unlisted(doubt: &str) -> String {
 /// What the list does not show of pods that it lacks.
 pub fn uncovered(view: &View<'_>) -> Vec<String> {
     let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
-    let mut mirrored = BTreeSet::new();
+    let (mut mirrored, mut claimed) = (BTreeSet::new(), BTreeSet::new());
     let sandboxes = view.model.netns.live().filter(|entry| !entry.host);
     let mut unvouched = 0_usize;
     for entry in sandboxes {
@@ -164,6 +164,9 @@ pub fn uncovered(view: &View<'_>) -> Vec<String> {
             }
             Standing::Unknown if uid.is_some_and(|uid| view.model.pods.has_lost_mirror(uid)) => {
                 mirrored.insert(pod.label());
+            }
+            Standing::Unknown if uid.is_some_and(|uid| view.model.pods.is_claimed(uid)) => {
+                claimed.insert(pod.label());
             }
             // The UID of a static pod is no list's.
             Standing::Unknown if uid.is_none_or(|uid| uid.contains('-')) => {
@@ -189,6 +192,13 @@ pub fn uncovered(view: &View<'_>) -> Vec<String> {
             "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the pod \
              list has none of these namespaces, or none of this node",
             joined(elsewhere)
+        ));
+    }
+    if !claimed.is_empty() {
+        gaps.push(format!(
+            "ghost-sandbox: whether the pods {} still exist: another pod says that it is the mirror \
+             of a static pod with this UID, which anybody can write",
+            joined(claimed)
         ));
     }
     if !mirrored.is_empty() {

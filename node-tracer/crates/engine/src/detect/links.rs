@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{View, is_routable, own};
-use crate::model::netns::{NetnsEntry, Serial, Wiring};
+use crate::model::netns::{HeldAddress, NetnsEntry, Serial, Wiring};
 use event::{Address, Device};
 
 /// A place where holders of one address meet.
@@ -232,12 +232,19 @@ fn plug_in(
                 }
                 links.insert(Link::Device(entry.serial, bridge.index));
                 // A bridge with an address is a device of the namespace's routing:
-                // of that family, and not by the address that each has of itself.
+                // of that family, and not by the address that each has of itself or
+                // that a pod behind it has made the kernel give it.
                 let routes =
                     |held: IpAddr| is_routable(held) && held.is_ipv4() == reader.address.is_ipv4();
-                let mut held = entry.addresses.iter().map(|held| &held.address);
-                if held.any(|held| held.ifname == bridge.name && routes(held.address)) {
+                let held = entry.addresses.iter();
+                let held = held.filter(|HeldAddress { address: held, .. }| {
+                    held.ifname == bridge.name && routes(held.address)
+                });
+                let entered: Vec<_> = held.map(|held| wiring.is_entered(held)).collect();
+                if entered.contains(&Some(true)) {
                     links.insert(Link::Routing(entry.serial, vrf(wiring, Some(bridge))));
+                } else if entered.contains(&None) {
+                    return None;
                 }
             }
         }
@@ -256,7 +263,7 @@ fn joined<'a>(wiring: &'a Wiring, bridge: &'a Device) -> Vec<&'a Device> {
         let ends = cables.filter(|port| port.is_veth());
         let ends = ends.filter_map(|port| wiring.device(port.link?));
         let masters = ends.filter_map(|end| wiring.device(end.master?));
-        let found: Vec<&Device> = masters.filter(|it| is_bridge(it)).collect();
+        let found: Vec<&Device> = masters.filter(|it| it.is_bridge()).collect();
         for other in found {
             if !all.iter().any(|known| known.index == other.index) {
                 all.push(other);
@@ -264,10 +271,6 @@ fn joined<'a>(wiring: &'a Wiring, bridge: &'a Device) -> Vec<&'a Device> {
         }
     }
     all
-}
-
-fn is_bridge(device: &Device) -> bool {
-    device.kind.as_deref() == Some("bridge")
 }
 
 fn ports<'a>(wiring: &'a Wiring, bridge: &Device) -> impl Iterator<Item = &'a Device> {

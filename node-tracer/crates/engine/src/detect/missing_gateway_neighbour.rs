@@ -173,7 +173,7 @@ impl Signs {
 
 /// Gateways of default routes that are nowhere but at the end of a veth.
 fn gateways(wiring: &Wiring) -> impl Iterator<Item = (&Device, IpAddr)> {
-    wiring.routes.iter().filter_map(|route| {
+    wiring.entered_routes().filter_map(|route| {
         let gateway = route.gateway.filter(|gateway| is_link_local(*gateway))?;
         let device = wiring.device(route.device).filter(|it| it.is_veth())?;
         (route.to.is_none()).then_some((device, gateway))

@@ -29,7 +29,7 @@
 
 mod sign;
 
-use std::{cmp::Reverse, net::IpAddr};
+use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
 use self::sign::{Sign, Signs};
 use super::{
@@ -72,17 +72,40 @@ pub struct Orphans<'a> {
 }
 
 /// One finding a device, and one for very many. Those that root has named come
-/// first.
+/// first, and of these one of each Kubernetes namespace in turn: the many of one
+/// hide no other's.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut all: Vec<&Orphan<'_>> = view.orphans().found.iter().collect();
-    all.sort_by_cached_key(|orphan| {
+    let rank = |orphan: &Orphan<'_>| {
         let is_named = orphan.is_answered() || !orphan.routed().is_empty();
-        let place = (orphan.entry.id.inode, orphan.device.index);
-        (Reverse((orphan.severity(view), is_named)), place)
-    });
+        Reverse((orphan.severity(view), is_named))
+    };
+    let place = |orphan: &Orphan<'_>| (orphan.entry.id.inode, orphan.device.index);
+    all.sort_by_cached_key(|orphan| (rank(orphan), place(orphan)));
+    if all.len() > SINGLY {
+        let owners = owners(view);
+        let mut turns: HashMap<_, usize> = HashMap::new();
+        all.sort_by_cached_key(|orphan| {
+            let rank = rank(orphan);
+            let turn = turns.entry((rank, orphan.owner(&owners))).or_default();
+            *turn += 1;
+            (rank, *turn, place(orphan))
+        });
+    }
     let more = all.split_off(all.len().min(SINGLY));
     let singly = all.into_iter().map(|orphan| orphan.finding(view));
     singly.chain(crowd(view, &more)).collect()
+}
+
+/// The Kubernetes namespace of each container ID that CNI was given.
+fn owners<'a>(view: &View<'a>) -> HashMap<&'a str, &'a str> {
+    let cached = view.model.cni.attachments();
+    let cached = cached.map(|it| (it.container_id.as_str(), it.pod.as_ref()));
+    let calls = view.model.calls.attachments();
+    let calls = calls.map(|it| (it.container_id.as_str(), it.pod.as_ref()));
+    let all = cached.chain(calls);
+    all.filter_map(|(id, pod)| Some((id, pod?.namespace.as_deref()?)))
+        .collect()
 }
 
 /// The finding of all those that have none.
@@ -209,9 +232,17 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
 }
 
 impl<'a> Orphan<'a> {
+    /// The Kubernetes namespace that it is of, as far as CNI or its place tells.
+    fn owner(&self, owners: &HashMap<&'a str, &'a str>) -> Option<&'a str> {
+        match self.sign {
+            Sign::Answer(id) => owners.get(id).copied(),
+            _ => self.entry.sandbox.pod.as_ref()?.namespace.as_deref(),
+        }
+    }
+
     /// Addresses that are routed to it alone.
     fn routed(&self) -> Vec<IpAddr> {
-        let routes = self.wiring.routes.iter();
+        let routes = self.wiring.entered_routes();
         let its = routes.filter(|route| route.device == self.device.index);
         its.filter_map(|route| {
             let (address, length) = route.to?;

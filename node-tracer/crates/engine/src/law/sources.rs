@@ -372,8 +372,8 @@ impl Teller<'_> {
             if attached.link == Link::Routed {
                 routes.push(Route {
                     to: Some((IpAddr::from(attached.address), 32)),
-                    gateway: None,
                     device: index,
+                    ..Route::default()
                 });
             }
         }

@@ -40,6 +40,9 @@ pub struct List {
     pub doubt: Option<String>,
     pods: Vec<Pod>,
     by_uid: HashMap<String, usize>,
+    /// UIDs like the API server's that pods say static pods have, each with how
+    /// many do.
+    claims: BTreeMap<String, usize>,
 }
 
 /// A pod that was on an earlier list.
@@ -110,6 +113,14 @@ impl Pods {
         departed.is_some_and(|departed| departed.is_mirror_of(uid))
     }
 
+    /// Whether nothing but what another pod says of itself speaks for a pod of
+    /// this UID.
+    pub fn is_claimed(&self, uid: &str) -> bool {
+        let list = self.list.as_ref();
+        let is_known = self.pod(uid).is_some();
+        !is_known && list.is_some_and(|list| list.claims.contains_key(uid))
+    }
+
     /// A listed pod of the same name.
     pub fn namesake(&self, namespace: &str, name: &str) -> Option<&Pod> {
         let mut pods = self.list.iter().flat_map(|list| &list.pods);
@@ -120,7 +131,11 @@ impl Pods {
     pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
         if let Some(pod) = self.listed_pod(uid) {
             let listed_at = self.list.as_ref().map_or(existed, |list| list.at);
-            return match pod.deletion {
+            // What becomes of the mirror, or of what has only written that it is
+            // one, is not the static pod's fate.
+            let is_mirror = is_mirror_of(pod, uid) && !pod.host_network;
+            return match pod.deletion.filter(|_| !is_mirror) {
+                _ if is_mirror => Standing::Listed,
                 _ if pod.host_network => Standing::Exempt,
                 _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(listed_at)),
                 Some(by) => Standing::Terminating(by),
@@ -135,6 +150,8 @@ impl Pods {
             };
         }
         match &self.list {
+            // It may be a static pod, and gone as well.
+            Some(_) if self.is_claimed(uid) => Standing::Unknown,
             // A static pod runs whether or not its mirror is in the API, and
             // only its UID has no hyphens.
             Some(list) if list.whole && list.proves > existed && uid.contains('-') => {
@@ -169,9 +186,14 @@ impl Pods {
         self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
         let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
         let namespaces = pods.iter().map(|pod| pod.namespace.clone()).collect();
-        let mut by_uid = HashMap::new();
+        let (mut by_uid, mut claims) = (HashMap::new(), BTreeMap::new());
         for (place, pod) in pods.iter().enumerate() {
-            by_uid.extend(pod.uids.iter().map(|uid| (uid.clone(), place)));
+            for uid in &pod.uids {
+                by_uid.entry(uid.clone()).or_insert(place);
+            }
+            for claim in &pod.claims {
+                *claims.entry(claim.clone()).or_default() += 1;
+            }
         }
         let source = source.to_owned();
         let new = List {
@@ -184,6 +206,7 @@ impl Pods {
             doubt: None,
             pods,
             by_uid,
+            claims,
         };
         let before = self.departed.len();
         self.departed.retain(|uid, _| !new.by_uid.contains_key(uid));
@@ -290,8 +313,12 @@ impl Departed {
     /// Whether it stood for a static pod of this UID, which runs on whatever
     /// becomes of what stands for it. (Kubelet lists static pods themselves.)
     fn is_mirror_of(&self, uid: &str) -> bool {
-        !uid.contains('-') && self.pod.uids.iter().any(|own| own.contains('-'))
+        is_mirror_of(&self.pod, uid)
     }
+}
+
+fn is_mirror_of(pod: &Pod, uid: &str) -> bool {
+    !uid.contains('-') && pod.uids.iter().any(|own| own.contains('-'))
 }
 
 impl List {
@@ -300,6 +327,9 @@ impl List {
         let uids = pod.uids.iter().cloned();
         for uid in uids {
             self.by_uid.entry(uid).or_insert(place);
+        }
+        for claim in &pod.claims {
+            *self.claims.entry(claim.clone()).or_default() += 1;
         }
         if self.namespaces.len() < MAX_PODS {
             self.namespaces.insert(pod.namespace.clone());
@@ -314,6 +344,13 @@ impl List {
             return None;
         }
         let taken = self.pods.swap_remove(place);
+        for claim in &taken.claims {
+            let left = self.claims.get(claim).map_or(0, |count| count - 1);
+            match left {
+                0 => self.claims.remove(claim),
+                left => self.claims.insert(claim.clone(), left),
+            };
+        }
         for uid in &taken.uids {
             if self.by_uid.get(uid) == Some(&place) {
                 self.by_uid.remove(uid);

@@ -201,16 +201,16 @@ pub fn host_called(id: i32, mut devices: Event) -> Event {
 pub fn route_to(last: u8, device: u32) -> Route {
     Route {
         to: Some((ip(last), 32)),
-        gateway: None,
         device,
+        ..Route::default()
     }
 }
 
 pub fn default_route(gateway: IpAddr, device: u32) -> Route {
     Route {
-        to: None,
         gateway: Some(gateway),
         device,
+        ..Route::default()
     }
 }
 

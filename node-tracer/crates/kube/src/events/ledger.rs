@@ -3,7 +3,9 @@
 //!
 //! An Event that is new goes before those that are counted or ended, so that a
 //! hundred findings that change do not hide the next one; of these the worst go
-//! first, users' last, and the owners take turns ([`Ledger::next`]). Where there
+//! first, users' last, and the owners take turns ([`Ledger::next`]). But however
+//! many are new, one request of a few is for the others: that a finding is over is
+//! told, too. Where there
 //! is no room for it, what matters least has to go ([`Worth`]), or the new one
 //! waits aside until there is. The end of a finding always has room: it takes
 //! the place of what it ends.
@@ -33,6 +35,9 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(10 * 60);
 /// What was not taken lets others have their turn.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// After so many Events that are new, one of the others has its turn.
+const NEW_ONES: u32 = 4;
+
 /// Namespace and name of an Event.
 pub(super) type Key = (String, String);
 
@@ -41,6 +46,8 @@ pub(super) struct Ledger {
     items: BTreeMap<Key, Item>,
     /// What is so now, was never told, and had no room.
     aside: BTreeMap<Key, Item>,
+    /// How many that were new have had their turn while another one waited.
+    new_ones: u32,
 }
 
 struct Item {
@@ -116,6 +123,7 @@ impl Ledger {
             node: node.to_owned(),
             items: BTreeMap::new(),
             aside: BTreeMap::new(),
+            new_ones: 0,
         }
     }
 
@@ -273,7 +281,7 @@ impl Ledger {
     }
 
     /// What is to be done first, and when: of what is due the worst, of users
-    /// last, and of each owner one in turn.
+    /// last, and of each owner one in turn; now and then one that is not new.
     pub(super) fn next(&self, now: Instant) -> Option<(Key, Instant)> {
         let all = self.items.iter();
         let due = all.filter_map(|(key, item)| Some((item.due?, key, item)));
@@ -281,6 +289,10 @@ impl Ledger {
         if due.is_empty() {
             let first = later.into_iter().min_by_key(|(due, key, _)| (*due, *key));
             return first.map(|(due, key, _)| (key.clone(), due));
+        }
+        let is_new = |item: &Item| item.turn() == Turn::New;
+        if self.new_ones >= NEW_ONES && due.iter().any(|(.., item)| !is_new(item)) {
+            due.retain(|(.., item)| !is_new(item));
         }
         due.sort_unstable_by_key(|(due, key, _)| (*due, *key));
         let mut turns: HashMap<_, usize> = HashMap::new();
@@ -310,7 +322,14 @@ impl Ledger {
         answer: WriteResult,
         now: Instant,
     ) -> Option<Outcome> {
+        let is_new = |item: &Item| item.turn() == Turn::New;
+        let mut others = self.items.values().filter(|item| !is_new(item));
+        let waits = others.any(|other| other.due.is_some_and(|due| due <= now));
         let item = self.items.get_mut(key)?;
+        self.new_ones = match waits && is_new(item) {
+            true => self.new_ones.saturating_add(1),
+            false => 0,
+        };
         let outcome = item.answered(answer, now);
         // Of what was, nothing is tried a second time.
         let waits = matches!(item.standing, Standing::Now | Standing::Mild) || outcome.is_none();

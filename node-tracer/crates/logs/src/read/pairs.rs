@@ -14,6 +14,7 @@ const LONGEST: usize = 64;
 pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
     let mut rest = text;
     let mut balanced = true;
+    let mut ends_bare = true;
     while fields.len() < MOST {
         rest = rest.trim_start_matches([' ', '\t', ',']);
         let Some(key) = key(rest) else {
@@ -24,8 +25,14 @@ pub(super) fn take<'a>(text: &'a str, fields: &mut Fields<'a>) -> &'a str {
             let (once, after) = quote::quoted(quoted);
             let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '/';
             let (once, after) = match after.starts_with(goes_on) {
-                true => bare_quotes(quoted).unwrap_or((once, after)),
-                false => (once, after),
+                // Where no end was found, there is none for what follows either:
+                // nobody looks for it again.
+                true if ends_bare => {
+                    let bare = bare_quotes(quoted);
+                    ends_bare = bare.is_some();
+                    bare.unwrap_or((once, after))
+                }
+                _ => (once, after),
             };
             let twice = quote::wholly_quoted(&once).map(Cow::into_owned);
             (twice.map_or(once, Cow::Owned), after)
@@ -49,6 +56,8 @@ fn bare_quotes(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let ends = memchr::memchr_iter(b'"', text.as_bytes());
     let parts = ends.filter_map(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
     let mut parts = parts.filter(|(_, rest)| {
+        #[cfg(test)]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
         let next = rest.strip_prefix(' ');
         text.len() - rest.len() >= shown || next.is_some_and(|next| key(next).is_some())
     });

@@ -136,7 +136,9 @@ fn a_line_of_any_pattern_is_read_in_time_that_grows_with_its_length() {
         "ERRO[2023-11-05T10:11:12Z] failed ",
         "2023-11-05 10:11:12.000 [ERROR][12] cni-plugin/k8s.go 313: failed ",
     ];
-    const PATTERNS: [(&str, &str, &str); 9] = [
+    const PATTERNS: [(&str, &str, &str); 11] = [
+        ("", "a=\"", ""),
+        ("", "a=\"a", " x"),
         ("a={\"", "\\\"", "x"),
         ("a=", "b (\"", ""),
         ("a=\"", "\"b", ""),

@@ -17,6 +17,18 @@ const RTA_VIA: u16 = 18;
 /// `IFLA_BR_VLAN_FILTERING` of linux/if_link.h, which libc does not have.
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 
+/// `IFA_PROTO` of linux/if_addr.h (since Linux 5.18), and its value for what was
+/// made of a router advertisement, which libc does not have.
+const IFA_PROTO: u16 = 11;
+const IFAPROT_KERNEL_RA: u8 = 2;
+
+/// `RTPROT_RA` of linux/rtnetlink.h, which libc does not have.
+const RTPROT_RA: u8 = 9;
+
+/// `IP6_RT_PRIO_ADDRCONF`: the metric that the kernel gives to routes which it
+/// makes for an address or a prefix. Whoever enters one has another by default.
+const PRIORITY_OF_ADDRESSES: u32 = 256;
+
 /// Size of `struct ifaddrmsg`.
 pub(super) const IFADDRMSG: usize = 8;
 /// Size of `struct rtmsg`.
@@ -39,6 +51,8 @@ pub(super) enum Attributes {
         /// When it was added, in hundredths of a second since boot, suspended
         /// time left out.
         made: Option<u32>,
+        /// The kernel may have made it itself, of a router advertisement.
+        advertised: bool,
     },
     /// A default route, or one to a single address: one for each next hop.
     Routes(Vec<Route>),
@@ -107,7 +121,7 @@ pub(super) fn link(payload: &[u8]) -> Option<Attributes> {
             _ => {}
         }
     }
-    if device.kind.as_deref() == Some("bridge") {
+    if device.is_bridge() {
         let mut data = attributes(data.unwrap_or_default());
         device.vlan_filtering =
             data.any(|(kind, value)| kind == IFLA_BR_VLAN_FILTERING && value == [1]);
@@ -127,32 +141,39 @@ pub(super) fn link(payload: &[u8]) -> Option<Attributes> {
 /// `struct ifaddrmsg` and what follows it.
 pub(super) fn address(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(IFADDRMSG)?;
-    let prefix = head[1];
+    let (prefix, mut flags) = (head[1], u32::from(head[2]));
     let index = number(&head[4..8])?;
-    let (mut local, mut far, mut made) = (None, None, None);
+    let (mut local, mut far, mut made, mut by) = (None, None, None, None);
     for (kind, value) in attributes(rest) {
         match kind {
             libc::IFA_LOCAL => local = parse_ip(value).ok(),
             libc::IFA_ADDRESS => far = parse_ip(value).ok(),
             // `struct ifa_cacheinfo`: preferred, valid, created, updated.
             libc::IFA_CACHEINFO => made = value.get(8..12).and_then(number),
+            libc::IFA_FLAGS => flags = number(value).unwrap_or(flags),
+            IFA_PROTO => by = value.first().copied(),
             _ => {}
         }
     }
     // On a point-to-point link IFA_ADDRESS is the other end's.
     let address = local.or(far)?;
+    // What is configured is permanent, unless it is leased. What the kernel has
+    // made of an advertisement never is, however long that is good for.
+    let is_permanent = flags & libc::IFA_F_PERMANENT != 0;
+    let advertised = by == Some(IFAPROT_KERNEL_RA) || (address.is_ipv6() && !is_permanent);
     Some(Attributes::Address {
         index,
         address,
         prefix,
         made: made.filter(|hundredths| *hundredths != 0),
+        advertised,
     })
 }
 
 /// `struct rtmsg` and what follows it.
 pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(RTMSG)?;
-    let (family, length, kind) = (head[0], head[1], head[7]);
+    let (family, length, protocol, kind) = (head[0], head[1], head[5], head[7]);
     let flags = number(&head[8..12])?;
     // Not the copies that IPv6 makes of a route for one destination.
     if kind != libc::RTN_UNICAST || flags & libc::RTM_F_CLONED != 0 {
@@ -167,10 +188,12 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
         return None;
     }
     let (mut to, mut hop, mut hops) = (None, Hop::default(), Vec::new());
+    let mut priority = None;
     for (kind, value) in attributes(rest) {
         match kind {
             libc::RTA_DST => to = parse_ip(value).ok(),
             libc::RTA_MULTIPATH => hops = next_hops(value),
+            libc::RTA_PRIORITY => priority = number(value),
             _ => hop.take(kind, value),
         }
     }
@@ -181,6 +204,13 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     if hops.is_empty() {
         hops.push(hop);
     }
+    let by_kernel = match protocol {
+        libc::RTPROT_REDIRECT | RTPROT_RA => true,
+        // Agents enter theirs under the same name. For IPv4 no neighbour can have
+        // one made.
+        libc::RTPROT_KERNEL => whole == 128 && priority == Some(PRIORITY_OF_ADDRESSES),
+        _ => false,
+    };
     let routes: Vec<Route> = hops
         .into_iter()
         .filter_map(|Hop { device, gateway }| {
@@ -188,6 +218,7 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
                 to,
                 gateway,
                 device,
+                by_kernel,
             })
         })
         .collect();

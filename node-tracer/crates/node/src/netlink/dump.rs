@@ -31,6 +31,10 @@ const ATTEMPTS: u32 = 5;
 /// Devices or addresses of one namespace that are kept.
 const MAX_ANSWERS: usize = MAX_ADDRESSES;
 
+/// Addresses of one device that the kernel makes of router advertisements
+/// (`max_addresses`); there can be leased ones beside them.
+const MAX_ADVERTISED: usize = 64;
+
 /// Routes, and neighbours, of one namespace that are kept.
 const MAX_ROUTES: usize = 4096;
 
@@ -113,18 +117,27 @@ impl Lists {
                 address,
                 prefix,
                 made,
+                advertised,
             } = answer
             else {
                 continue;
             };
-            let link = links.get(&index);
-            if !link.is_some_and(|(_, loopback)| *loopback) {
-                let device = link.map(|(device, _)| device);
+            let link = links.get_mut(&index);
+            if !link.as_ref().is_some_and(|(_, loopback)| *loopback) {
+                let mut device = link.map(|(device, _)| device);
+                if advertised
+                    && let Some(bridge) = device.as_mut().filter(|it| it.is_bridge())
+                    && bridge.advertised.len() < MAX_ADVERTISED
+                {
+                    bridge.advertised.push(address);
+                }
                 let address = Address {
                     address,
                     prefix,
                     // A device made after the first list has no name yet.
-                    ifname: device.map_or_else(|| format!("if{index}"), |d| d.name.clone()),
+                    ifname: device
+                        .as_ref()
+                        .map_or_else(|| format!("if{index}"), |device| device.name.clone()),
                     link_kind: device.and_then(|device| device.kind.clone()),
                 };
                 let made = made.map(|made| clock.of_jiffies(made));

@@ -263,6 +263,7 @@ fn all_of_a_namespace_is_read_in_one_visit() {
         to,
         gateway,
         device,
+        by_kernel: false,
     };
     for expected in [
         route(Some((v4, 32)), None),

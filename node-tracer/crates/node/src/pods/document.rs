@@ -1,7 +1,7 @@
 //! What of Kubernetes' objects is needed: pods, lists of them, and the events
 //! of a watch stream. All else is skipped while it is read.
 
-use std::{fmt, marker::PhantomData, net::IpAddr};
+use std::{collections::BTreeSet, fmt, marker::PhantomData, net::IpAddr};
 
 use serde::{
     Deserialize, Deserializer,
@@ -227,15 +227,18 @@ impl Item {
         let annotations = metadata.annotations.0.unwrap_or_default();
         // Anybody who makes a pod can write annotations. A UID with hyphens is the
         // API server's, of another pod, unless this one is the mirror of a static
-        // pod whose file has such a UID. The kubelet removes mirrors of none.
+        // pod whose file has such a UID. The kubelet removes mirrors of none, but
+        // not at once.
         let (hash, mirror) = (annotations.hash.0, annotations.mirror.0);
         let is_mirror = hash.is_some() && hash == mirror;
-        let is_static = |uid: &String| !uid.is_empty() && (is_mirror || !uid.contains('-'));
-        let own = [
-            Some(uid.clone()),
-            hash.filter(is_static),
-            mirror.filter(is_static),
-        ];
+        let said = [hash, mirror].into_iter().flatten();
+        let said = said.filter(|said| !said.is_empty() && *said != uid);
+        let (mut claims, mut uids): (BTreeSet<_>, BTreeSet<_>) =
+            said.partition(|said| said.contains('-'));
+        uids.insert(uid.clone());
+        if !is_mirror {
+            claims.clear();
+        }
         let mut ips = status.pod_ips;
         ips.add(status.pod_ip);
         // A container that kubelet lost sight of has no time of its own end, but
@@ -251,11 +254,8 @@ impl Item {
         let pod = Pod {
             namespace: text(metadata.namespace).unwrap_or_default(),
             name: text(metadata.name).unwrap_or_default(),
-            uids: own
-                .into_iter()
-                .flatten()
-                .filter(|uid| !uid.is_empty())
-                .collect(),
+            uids,
+            claims,
             node: text(spec.node_name).filter(|node| !node.is_empty()),
             host_network: spec.host_network.unwrap_or_default(),
             phase,

@@ -54,6 +54,48 @@ fn an_add_leaves_four_traces_and_a_del_takes_them_away() {
 }
 
 #[test]
+fn a_pods_host_end_is_known_by_its_number_and_where_the_kernel_says_it_leads() {
+    let host_end = |index, name: &str| visit(1, &[veth(index, name, 3)], &[5], &[5]);
+    let sandbox = |leads_to: i32| {
+        let own = Device {
+            link_nsid: Some(leads_to),
+            ..veth(3, "eth0", 8)
+        };
+        Visit {
+            home_nsid: Some((1, 0)),
+            ..visit(200, &[own], &[5], &[])
+        }
+    };
+    let veth_of = |looks: &[(&str, Visit, Visit)]| {
+        let mut known = new_sandbox();
+        let attachment = known.get_mut(&key("new")).unwrap();
+        let mut last = None;
+        for (command, sandbox, host) in looks {
+            let effect = effect_of(
+                &found(&[sandbox.clone(), host.clone()], None),
+                attachment,
+                command,
+            );
+            let mut traces = effect.traces.into_iter();
+            last = traces.find(|it| it.kind == TraceKind::Veth);
+        }
+        last.map(|it| (it.name, it.there))
+    };
+    let own = || ("ADD", sandbox(0), host_end(8, "own"));
+    let told = |name: &str, there| Some((name.to_owned(), there));
+    assert_eq!(veth_of(&[own()]), told("own", Some(true)));
+    // The numbers of another pod's, on a cable that leads elsewhere.
+    let others = ("ADD", sandbox(7), host_end(8, "others"));
+    assert_eq!(veth_of(&[others]), told("veth1", Some(false)));
+    // Another device has its name, and it has another name.
+    let renamed = ("DEL", sandbox(0), host_end(8, "renamed"));
+    assert_eq!(veth_of(&[own(), renamed]), told("own", Some(true)));
+    let without = |host| ("ADD", visit(200, &[], &[], &[]), host);
+    let named = without(host_end(9, "own"));
+    assert_eq!(veth_of(&[own(), named]), told("own", Some(false)));
+}
+
+#[test]
 fn a_del_that_has_released_nothing_shows() {
     let mut known = new_sandbox();
     let attachment = known.get_mut(&key("new")).unwrap();

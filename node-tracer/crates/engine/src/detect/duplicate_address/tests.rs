@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use super::{View, is_inner};
 use crate::testing::Node;
 use event::finding::Finding;
@@ -337,6 +339,56 @@ fn who_shares_very_many_addresses_hides_no_address_of_others() {
     assert!(told.iter().any(|(finding, _)| is_it(finding)));
     let gap = |gap: &&String| gap.contains("addresses are in several") && gap.contains("netns 3");
     assert_eq!(node.0.gaps().iter().filter(gap).count(), 1);
+}
+
+/// Two pods with an IPv6 address on two bridges, one of which has another at
+/// this time.
+fn on_bridges_with_an_address(of_bridge: Option<i64>, advertised: bool) -> Option<Severity> {
+    let shared = |event: &mut Event, last: u16| {
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            (address.address, address.prefix) = (v6(last), 64);
+        }
+    };
+    let mut story = bare_pair();
+    story.iter_mut().for_each(|event| shared(event, 5));
+    story.extend(plugged(&[100, 200], &[BRIDGE, OTHER_BRIDGE]));
+    for (number, name) in [(1, "cni0"), (2, "br1")] {
+        let mut own = added(of_bridge.unwrap_or(3), 1, 1);
+        shared(&mut own, number);
+        if let What::AddressAdded { address, .. } = &mut own.what {
+            (address.ifname, address.link_kind) = (name.into(), Some("bridge".into()));
+        }
+        story.push(own);
+    }
+    if let Some(What::NetnsDevices { devices, .. }) = story
+        .iter_mut()
+        .map(|event| &mut event.what)
+        .find(|what| matches!(what, What::NetnsDevices { netns, .. } if *netns == ns(1)))
+        && advertised
+    {
+        devices[0].advertised = vec![v6(1)];
+    }
+    let told = Node::of(&story).of_rule(6, DUPLICATE).pop();
+    told.map(|(finding, _)| finding.severity)
+}
+
+fn v6(last: u16) -> IpAddr {
+    IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, last])
+}
+
+#[test]
+fn an_address_that_a_pod_advertises_to_a_bridge_joins_it_to_no_network() {
+    let (listed, later) = (Some(3), Some(5));
+    assert_eq!(
+        on_bridges_with_an_address(listed, false),
+        Some(Severity::Warning)
+    );
+    assert_eq!(on_bridges_with_an_address(listed, true), None);
+    // Who has made it is not known yet.
+    assert_eq!(
+        on_bridges_with_an_address(later, false),
+        Some(Severity::Info)
+    );
 }
 
 /// Two pods on two bridges, with what else the host has.

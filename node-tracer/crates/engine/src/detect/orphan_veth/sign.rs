@@ -14,7 +14,7 @@ use crate::{
     detect::{View, is_routable},
     model::netns::{NetnsEntry, Serial, Wiring},
 };
-use event::Device;
+use event::{Address, Device};
 
 /// Switches of Open vSwitch have all their ports on this device.
 const OVS: &str = "ovs-system";
@@ -140,10 +140,16 @@ impl<'v, 'a> Signs<'v, 'a> {
         let Some(bridge) = device.master.and_then(|master| wiring.device(master)) else {
             return false;
         };
-        let mut addresses = entry.addresses.iter().map(|held| &held.address);
+        let mut addresses = entry.addresses.iter();
         bridge.kind.as_deref() == Some("openvswitch")
             || (entry.host && self.answers().contains_key(bridge.name.as_str()))
-            || addresses.any(|it| it.ifname == bridge.name && is_routable(it.address))
+            || addresses.any(|held| {
+                let Address {
+                    address, ifname, ..
+                } = &held.address;
+                let is_its = *ifname == bridge.name && is_routable(*address);
+                is_its && wiring.is_entered(held) == Some(true)
+            })
     }
 
     /// Whether another port of a bridge leads to a pod.
@@ -261,8 +267,7 @@ fn is_pods_bridge(name: &str) -> bool {
 /// Whether a single address is routed to a device.
 fn is_routed(wiring: &Wiring, device: &Device) -> bool {
     let mut routes = wiring
-        .routes
-        .iter()
+        .entered_routes()
         .filter(|route| route.device == device.index);
     routes.any(|route| {
         route

@@ -318,6 +318,15 @@ fn what_it_is_a_port_of_tells_whose_it_is() {
 }
 
 #[test]
+fn what_a_pod_advertises_makes_no_device_a_pods() {
+    let by_kernel = Route {
+        by_kernel: true,
+        ..route_to(7, 9)
+    };
+    assert_eq!(all(&node(veth(9, "anything", 3), &[by_kernel])), []);
+}
+
+#[test]
 fn what_a_plugin_answered_with_or_is_routed_there_is_a_pods() {
     assert_eq!(all(&node(veth(9, "anything", 3), &[])), []);
     let routed = all(&node(veth(9, "anything", 3), &[route_to(7, 9)]));
@@ -457,6 +466,33 @@ fn very_many_are_one_finding_and_those_that_root_names_have_theirs() {
         warnings.map(|it| it.addresses.clone()).collect::<Vec<_>>(),
         [[ip(5)]]
     );
+}
+
+#[test]
+fn the_many_of_one_kubernetes_namespace_do_not_hide_the_one_of_another() {
+    let name = |index| format!("veth{index}");
+    let cached = |index: u32| {
+        let mut of = attachment(&name(index), None, 7, 2);
+        of.host_devices = vec![name(index)];
+        if let Some(pod) = &mut of.pod {
+            pod.namespace = Some(if index < 99 { "evil" } else { "shop" }.into());
+        }
+        of
+    };
+    let indexes: Vec<u32> = (9..59).chain([99]).collect();
+    let ends: Vec<Device> = indexes.iter().map(|it| veth(*it, &name(*it), 3)).collect();
+    let answers: Vec<_> = indexes.iter().map(|it| cached(*it)).collect();
+    let story = [
+        host(0),
+        devices(5, 1, &ends, &[], &[]),
+        found(5, 100),
+        devices(5, 100, &[], &[], &[]),
+        attached(6, &answers),
+    ];
+    let told = all(&story);
+    assert_eq!(told.len(), 17);
+    let singly = told.iter().filter(|it| it.title.starts_with("veth99 "));
+    assert_eq!(singly.count(), 1, "{told:#?}");
 }
 
 #[test]

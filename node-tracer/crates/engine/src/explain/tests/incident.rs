@@ -196,9 +196,9 @@ pub(super) fn wired(seconds: i64, inode: u32, link: u32, nsid: i32) -> Event {
             netns: ns(inode),
             devices: vec![veth(2, "eth0", link, nsid, None)],
             routes: vec![Route {
-                to: None,
                 gateway: Some(gateway),
                 device: 2,
+                ..Route::default()
             }],
             host_nsid: None,
             neighbours: vec![Neighbour {

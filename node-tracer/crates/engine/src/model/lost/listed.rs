@@ -28,10 +28,10 @@ impl Lost {
             .devices
             .iter()
             .filter(|it| given.has_device(&it.name));
-        let routes = wiring.routes.iter();
+        let routes = wiring.entered_routes();
         let routes = routes.filter_map(|route| Some(route_name(route, name(route.device)?)));
         let permanent = wiring.neighbours.iter().filter(|neighbour| {
-            let mut routes = wiring.routes.iter();
+            let mut routes = wiring.entered_routes();
             neighbour.state == "permanent"
                 && name(neighbour.device).is_some()
                 && routes.any(|route| route.gateway == Some(neighbour.address))
@@ -65,7 +65,7 @@ impl Lost {
         self.host_listed = Some(at);
         let names: HashSet<&str> = wiring.devices.iter().map(|it| it.name.as_str()).collect();
         let by_index: HashMap<u32, _> = wiring.devices.iter().map(|it| (it.index, it)).collect();
-        let routed: HashSet<IpAddr> = wiring.routes.iter().filter_map(single).collect();
+        let routed: HashSet<IpAddr> = wiring.entered_routes().filter_map(single).collect();
         let mut changed = false;
         for entry in tables.netns.live().filter(|entry| !entry.host) {
             let given = tables.given(entry);

@@ -2,7 +2,9 @@
 
 use super::{dels::MAX_DELS, *};
 use crate::model::Model;
-use event::{Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind, testing::*};
+use event::{
+    Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind, What, testing::*,
+};
 
 /// Sandbox `new` of pod shop/db-0: 10.0.0.5 in namespace 200, its cable to the
 /// host, its route there, its gateway.
@@ -88,6 +90,19 @@ fn what_is_there_is_not_lost() {
         Kind::HostRoute,
     ];
     assert_eq!(seen.collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn a_route_that_the_kernel_made_of_what_a_pod_advertised_is_nothing_to_lose() {
+    let mut story = sandbox();
+    for event in &mut story {
+        if let What::NetnsDevices { routes, .. } = &mut event.what {
+            routes.iter_mut().for_each(|route| route.by_kernel = true);
+        }
+    }
+    story.push(devices(9, 200, &[veth(3, "eth0", 8)], &[], &[]));
+    story.push(outside(9, &[veth(8, "cali1", 3)], &[]));
+    assert_eq!(losses(&told(&story)), []);
 }
 
 #[test]

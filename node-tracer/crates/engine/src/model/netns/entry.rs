@@ -62,6 +62,27 @@ pub struct Wiring {
 }
 
 impl Wiring {
+    /// Routes that somebody has entered: what the kernel makes of what a pod
+    /// advertises is no trace of CNI.
+    pub fn entered_routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(|route| !route.by_kernel)
+    }
+
+    /// Whether somebody has given a bridge of the namespace its address. `None` if
+    /// that came after the list: of what a pod advertises the kernel makes IPv6
+    /// addresses.
+    pub fn is_entered(&self, held: &HeldAddress) -> Option<bool> {
+        let Address {
+            address, ifname, ..
+        } = &held.address;
+        let mut of_name = self.devices.iter().filter(|it| it.name == *ifname);
+        if of_name.any(|device| device.advertised.contains(address)) {
+            return Some(false);
+        }
+        let is_listed = held.found || held.made.unwrap_or(held.since) <= self.at;
+        (is_listed || address.is_ipv4()).then_some(true)
+    }
+
     pub fn device(&self, index: u32) -> Option<&Device> {
         self.devices.iter().find(|device| device.index == index)
     }

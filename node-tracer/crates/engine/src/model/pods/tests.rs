@@ -148,6 +148,36 @@ fn when_a_pod_went_is_known_by_each_of_its_uids() {
 }
 
 #[test]
+fn what_a_pod_says_it_is_the_mirror_of_makes_no_pod_there_or_gone() {
+    const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
+    let hostile = |uids: &[&str]| Pod {
+        uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
+        claims: [OLD.to_owned()].into(),
+        phase: Some(String::from("Failed")),
+        deletion: Some(s(1)),
+        ..pod("evil", OTHER, &[])
+    };
+    let evil = hostile(&[OTHER, HASH]);
+    let alone = pods(&[(10, std::slice::from_ref(&evil))]);
+    assert_eq!(alone.standing(OLD, s(0)), Standing::Unknown);
+    assert!(alone.is_claimed(OLD) && alone.pod(OLD).is_none());
+    assert_eq!(alone.standing(HASH, s(0)), Standing::Listed);
+    assert_eq!(alone.standing(OTHER, s(0)), Standing::Finished(s(10)));
+    // Of a pod that is or was listed it says nothing.
+    let web = pod("web", OLD, &[]);
+    for list in [[web.clone(), evil.clone()], [evil.clone(), web.clone()]] {
+        let mut both = pods(&[(10, &list)]);
+        assert_eq!(both.standing(OLD, s(0)), Standing::Listed);
+        both.listed("pods", s(20), None, true, std::slice::from_ref(&evil));
+        assert_eq!(both.standing(OLD, s(0)), Standing::Gone(s(20)));
+    }
+    // Nobody says so any more.
+    let mut over = alone;
+    over.deleted(&reference(&hostile(&[OTHER])), s(30));
+    assert_eq!(over.standing(OLD, s(0)), Standing::Unlisted(s(10)));
+}
+
+#[test]
 fn a_static_pod_outlives_its_mirror() {
     const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
     let of = |uids: &[&str]| Pod {

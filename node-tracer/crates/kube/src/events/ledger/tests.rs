@@ -387,6 +387,25 @@ fn what_is_new_goes_before_what_is_counted_and_what_is_over() {
 }
 
 #[test]
+fn no_stream_of_new_findings_keeps_an_end_from_being_written() {
+    let (mut ledger, start) = ledger();
+    ledger.take(&numbered(0, State::Open), start);
+    run(&mut ledger, start, takes);
+    ledger.take(&numbered(0, State::Resolved), start);
+    let ends = ledger.items.len();
+    let mut said = Vec::new();
+    for number in 1..=20 {
+        ledger.take(&numbered(number, State::Open), start);
+        let (key, _) = ledger.next(start).unwrap();
+        said.push(ledger.items[&key].standing);
+        ledger.answered(&key, WriteResult::Done(1), start);
+    }
+    let told = said.iter().filter(|standing| **standing == Standing::End);
+    assert_eq!((ends, told.count()), (2, 2), "{said:?}");
+    assert_eq!(said[..4], [Standing::Now; 4]);
+}
+
+#[test]
 fn what_is_never_taken_keeps_nothing_from_its_turn() {
     let (mut ledger, start) = ledger();
     ledger.take(&numbered(0, State::Open), start);

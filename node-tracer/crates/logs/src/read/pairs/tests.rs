@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use super::*;
 
 fn pairs(text: &str) -> (Vec<(String, String)>, &str) {
@@ -66,6 +68,22 @@ fn quotes_inside_of_structs_are_passed_over() {
             ""
         )
     );
+}
+
+thread_local! {
+    /// Quotes that were asked whether they end a value.
+    pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+}
+
+#[test]
+fn each_quote_is_looked_at_once_however_many_values_have_no_end() {
+    for (pattern, last) in [("a=\"a", " x"), ("a=\"", ""), ("a=\"b\"c ", "x")] {
+        let text = pattern.repeat(1_000) + last;
+        let quotes = text.matches('"').count();
+        LOOKED_AT.set(0);
+        pairs(&text);
+        assert!(LOOKED_AT.get() <= quotes, "{pattern}: {}", LOOKED_AT.get());
+    }
 }
 
 #[test]

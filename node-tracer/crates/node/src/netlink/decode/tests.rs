@@ -135,6 +135,7 @@ fn default_routes_and_those_to_one_address_are_kept() {
         to,
         gateway,
         device,
+        by_kernel: false,
     };
     let unicast = libc::RTN_UNICAST;
     assert_eq!(
@@ -177,6 +178,56 @@ fn default_routes_and_those_to_one_address_are_kept() {
     let mut cloned = route_message(2, 0, unicast, &[gateway, on(3)]);
     cloned[8..12].copy_from_slice(&libc::RTM_F_CLONED.to_ne_bytes());
     assert_eq!(route(&cloned), None);
+}
+
+#[test]
+fn routes_that_the_kernel_makes_of_what_neighbours_say_are_known() {
+    let by_kernel = |family: i32, protocol: u8, priority: u32| {
+        let whole = if family == libc::AF_INET { 4 } else { 16 };
+        let attributes = [
+            attribute(libc::RTA_DST, &vec![0x20; whole]),
+            attribute(libc::RTA_OIF, &3_u32.to_ne_bytes()),
+            attribute(libc::RTA_PRIORITY, &priority.to_ne_bytes()),
+        ];
+        let mut message = route_message(family, whole as u8 * 8, libc::RTN_UNICAST, &attributes);
+        message[5] = protocol;
+        match route(&message) {
+            Some(Attributes::Routes(routes)) => routes[0].by_kernel,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (v4, v6) = (libc::AF_INET, libc::AF_INET6);
+    assert!(by_kernel(v6, RTPROT_RA, 1024), "route information");
+    assert!(by_kernel(v6, libc::RTPROT_REDIRECT, 0));
+    assert!(by_kernel(v6, libc::RTPROT_KERNEL, 256), "prefix on link");
+    assert!(!by_kernel(v6, libc::RTPROT_KERNEL, 1024), "an agent's");
+    assert!(!by_kernel(v6, libc::RTPROT_BOOT, 1024));
+    assert!(!by_kernel(v4, libc::RTPROT_KERNEL, 0), "a peer's address");
+}
+
+#[test]
+fn addresses_that_the_kernel_makes_of_router_advertisements_are_known() {
+    let advertised = |bytes: &[u8], flags: u32, more: &[Vec<u8>]| {
+        let mut message = address_message(64, 7, &[attribute(libc::IFA_ADDRESS, bytes)]);
+        message[2] = flags as u8;
+        message.extend(more.concat());
+        match address(&message) {
+            Some(Attributes::Address { advertised, .. }) => advertised,
+            other => panic!("{other:?}"),
+        }
+    };
+    let flags = |flags: u32| [attribute(libc::IFA_FLAGS, &flags.to_ne_bytes())];
+    let permanent = libc::IFA_F_PERMANENT;
+    assert!(advertised(&[0x20; 16], 0, &[]));
+    assert!(advertised(&[0x20; 16], permanent, &flags(0x100)));
+    assert!(!advertised(&[0x20; 16], permanent, &[]));
+    assert!(!advertised(&[0x20; 16], 0, &flags(permanent)));
+    assert!(advertised(
+        &[0x20; 16],
+        permanent,
+        &[attribute(IFA_PROTO, &[2])]
+    ));
+    assert!(!advertised(&[10, 0, 0, 1], 0, &[]), "a lease of DHCP");
 }
 
 #[test]
@@ -275,6 +326,7 @@ fn on_a_point_to_point_link_the_own_address_counts() {
         address: IpAddr::from([198, 18, 0, 2]),
         prefix: 32,
         made: None,
+        advertised: false,
     };
     assert_eq!(address(&message), Some(expected));
 }

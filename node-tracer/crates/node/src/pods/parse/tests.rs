@@ -84,6 +84,27 @@ const KUBECTL: &str = r#"{
 "#;
 
 #[test]
+fn a_mirrors_uid_that_may_be_another_pods_is_only_its_word() {
+    let of = |hash: &str, mirror: &str| {
+        let (hash, mirror) = (
+            format!("config.hash\": \"{hash}"),
+            format!("config.mirror\": \"{mirror}"),
+        );
+        let text = KUBECTL.replace("config.hash\": \"a4f4d2f9b1c84e7f8e0f7c1d2b3a4958", &hash);
+        let text = text.replace(
+            "config.mirror\": \"a4f4d2f9b1c84e7f8e0f7c1d2b3a4958",
+            &mirror,
+        );
+        let pod = read(&text).unwrap().pop().unwrap();
+        (pod.uids.len(), pod.claims.into_iter().collect::<Vec<_>>())
+    };
+    const OTHERS: &str = "2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11";
+    assert_eq!(of(OTHERS, OTHERS), (1, vec![String::from(OTHERS)]));
+    assert_eq!(of(OTHERS, ""), (1, vec![]), "no mirror");
+    assert_eq!(of("0123", "0123"), (2, vec![]));
+}
+
+#[test]
 fn a_list_of_kubectl_is_read_with_all_that_matters() {
     let pods = read(KUBECTL).unwrap();
     assert_eq!(
@@ -93,6 +114,7 @@ fn a_list_of_kubectl_is_read_with_all_that_matters() {
                 namespace: String::from("shop"),
                 name: String::from("web-0"),
                 uids: BTreeSet::from([String::from("2d3b9f5e-7a07-4c1b-9a51-0c6f2e8a4b11")]),
+                claims: BTreeSet::new(),
                 node: Some(String::from("node-1")),
                 host_network: false,
                 phase: Some(String::from("Running")),
@@ -111,6 +133,7 @@ fn a_list_of_kubectl_is_read_with_all_that_matters() {
                     String::from("9e0a4f58-0000-4000-8000-000000000001"),
                     String::from("a4f4d2f9b1c84e7f8e0f7c1d2b3a4958"),
                 ]),
+                claims: BTreeSet::new(),
                 node: Some(String::from("node-1")),
                 host_network: true,
                 phase: Some(String::from("Pending")),
