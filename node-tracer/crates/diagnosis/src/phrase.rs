@@ -333,6 +333,7 @@ mod tests {
 
     /// What is quadratic takes minutes with this.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "what it takes is the claim")]
     fn what_follows_is_looked_for_no_further_than_the_gap() {
         let said = Said::new(&"failed to ".repeat(MAX_TEXT / 10));
         let begun = std::time::Instant::now();
