@@ -15,7 +15,10 @@ use std::{
 use engine::{
     detect::{
         View,
-        leaked_reservation::{self, Judge, Verdict},
+        facts::{
+            leaks::{self, FLAT},
+            reservations::{Judge, Verdict},
+        },
     },
     model::{Model, attachment::ListedStore},
 };
@@ -247,14 +250,12 @@ fn of_store<'a>(
         return Some((Reason::Unknown, why.to_owned()));
     }
     let is_terways = |plugin: &str| plugin.starts_with("terway");
-    if path.as_os_str() == leaked_reservation::FLAT
-        && networks.iter().any(|network| is_terways(&network.plugin))
-    {
+    if path.as_os_str() == FLAT && networks.iter().any(|network| is_terways(&network.plugin)) {
         let why = "Terway keeps these through host-local: its daemon gives them back, not this tool \
                    (terway-cli mapping, in the node's terway pod, shows what it has)";
         return Some((Reason::OtherIpam, why.to_owned()));
     }
-    leaked_reservation::is_left_over(seen.view, listed).then(|| {
+    leaks::is_left_over(seen.view, listed).then(|| {
         let why = "no configured network gives the address out: nothing is gained by releasing it";
         (Reason::LeftOver, why.to_owned())
     })

@@ -338,6 +338,18 @@ impl Cause {
         })
     }
 
+    /// What to do about a CNI call that fails; `None` if only its message says.
+    pub fn advice_on_call(self, remedy: Option<&Remedy>) -> Option<&'static str> {
+        match (remedy, self) {
+            (Some(remedy), _) => Some(remedy.advice),
+            (
+                None,
+                Self::AddressInUse | Self::RangeExhausted | Self::CniPluginError | Self::Unknown,
+            ) => None,
+            (None, cause) => Some(cause.advice()),
+        }
+    }
+
     fn rows(self) -> impl Iterator<Item = &'static Row> {
         ROWS.iter().filter(move |row| row.causes.contains(&self))
     }

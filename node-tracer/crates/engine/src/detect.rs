@@ -5,39 +5,50 @@
 //! answer will change: nothing has to be evaluated before that, or before the
 //! model changes.
 
+use crate::{
+    detect::facts::{conflicts, own},
+    model::{
+        Model, OWNERS,
+        netns::{NETNS, NetnsEntry, Serial, Wiring},
+        runtime::{CRI, SandboxList},
+    },
+};
 pub mod add_failed;
 pub mod blocked_task;
-pub mod cable;
-mod calls;
-mod command;
-mod common;
 pub mod del_retry;
 pub mod duplicate_address;
 pub mod events_lost;
+pub mod facts;
 pub mod ghost_sandbox;
 pub mod leaked_reservation;
-mod links;
 pub mod missing_del;
 pub mod missing_gateway_neighbour;
 pub mod netns_teardown_stall;
 pub mod orphan_veth;
-pub mod own;
 pub mod pinned_netns;
 pub mod range_exhausted;
-mod rtnl;
 pub mod sandbox_churn;
 pub mod sandbox_create_failed;
-pub mod stack_hint;
 pub mod stale_del;
 pub mod trapped_device;
 
-use self::command::{Command, cordon, logged_of, remove_sandbox, shell_word};
-use self::common::{
+use self::facts::command::{Command, cordon, logged_of, remove_sandbox, shell_word};
+use self::facts::common::{
     evidence, fd_label, held_since, is_dated, joined, kubectl_words, named, netns_of,
     release_advice, sleeps_in, socket_label, unknown_holder,
 };
-pub use self::common::{holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder};
-use event::wording::subjects::{pod_word, short_id, task_label};
+pub use self::facts::common::{
+    holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder,
+};
+use event::{
+    ADDRESSES, Device, FdHolder,
+    clock::Timestamp,
+    finding::{Finding, Rule},
+    wording::{
+        plural::counted,
+        subjects::{pod_word, short_id, task_label},
+    },
+};
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -48,19 +59,8 @@ use std::{
 };
 
 use self::{
-    cable::Cables, duplicate_address::AllShared, leaked_reservation::Judge, orphan_veth::Orphans,
-    pinned_netns::Unresolved,
-};
-use crate::model::{
-    Model, OWNERS,
-    netns::{NETNS, NetnsEntry, Serial, Wiring},
-    runtime::{CRI, SandboxList},
-};
-use event::{
-    ADDRESSES, Device, FdHolder,
-    clock::Timestamp,
-    finding::{Finding, Rule},
-    wording::plural::counted,
+    facts::{cable::Cables, conflicts::AllShared, reservations::Judge, unused::Unresolved},
+    orphan_veth::Orphans,
 };
 
 /// What the rules are told besides the model.
@@ -188,8 +188,7 @@ impl<'a> View<'a> {
 
     /// Addresses that more than one namespace has, or is called by.
     pub fn shared(&self) -> &AllShared<'a> {
-        self.shared
-            .get_or_init(|| duplicate_address::all_shared(self))
+        self.shared.get_or_init(|| conflicts::all_shared(self))
     }
 
     /// What tells reservations from leaks; `None` if too little is known.
@@ -466,4 +465,48 @@ fn way_in(entry: &NetnsEntry) -> Option<String> {
             Some(format!("/proc/{pid}/fd/{fd}"))
         })
         .map(|path| format!("--net={path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use event::finding::Rule;
+
+    /// What two rules need is a fact: `facts`.
+    #[test]
+    fn no_rule_asks_another_one() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/detect");
+        let rules: Vec<String> = Rule::ALL
+            .iter()
+            .map(|rule| rule.as_str().replace('-', "_"))
+            .collect();
+        let mut folders = vec![root.clone()];
+        let mut files: Vec<PathBuf> = Vec::new();
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            let (more, code): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+            folders.extend(more);
+            files.extend(code);
+        }
+        assert!(files.len() > rules.len());
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
+            let code: String = code.flat_map(|line| [line, "\n"]).collect();
+            let own = file.strip_prefix(&root).unwrap();
+            for rule in rules.iter().filter(|rule| !own.starts_with(rule)) {
+                let is_own = own.with_extension("") == Path::new(rule);
+                let asked = is_own || !code.contains(&format!("{rule}::"));
+                assert!(asked, "{} asks {rule}", own.display());
+            }
+        }
+    }
 }

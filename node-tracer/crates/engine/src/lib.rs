@@ -30,7 +30,11 @@ use std::{
 };
 
 use crate::{
-    detect::{View, duplicate_address, ghost_sandbox, own},
+    detect::{
+        View,
+        facts::{common::label, conflicts, ghosts, own},
+        ghost_sandbox,
+    },
     model::{Model, OWNERS},
 };
 use event::{
@@ -503,7 +507,7 @@ fn identities(finding: &Finding) -> BTreeSet<Identity<'_>> {
 
 fn watch(view: &View<'_>) -> Watch {
     let mut watch = Watch::default();
-    for entry in ghost_sandbox::candidates(view) {
+    for entry in ghosts::candidates(view) {
         watch.netns.insert(entry.id);
         watch.addresses.extend(own::addresses(view, entry));
     }
@@ -513,7 +517,7 @@ fn watch(view: &View<'_>) -> Watch {
             watch.netns.extend(guests.map(|owner| owner.entry.id));
         }
     }
-    let unplaced = duplicate_address::unplaced(view);
+    let unplaced = conflicts::unplaced(view);
     watch.unplaced.extend(unplaced.map(|entry| entry.id));
     for netns in view
         .model
@@ -555,7 +559,7 @@ fn gaps(view: &View<'_>) -> Vec<String> {
         gaps.push(format!(
             "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
              left over shows in 30 s (node-tracer scan --duration 40s waits for that)",
-            duplicate_address::label(view.model, entry),
+            label(view.model, entry),
         ));
     }
     if let Some(why) = detect::blindness(view) {

@@ -189,7 +189,7 @@ fn stores_that_are_not_host_locals_to_give_are_left_alone() {
     assert_eq!(all.why(&path(5)).unwrap().reason, Reason::LeftOver);
     let mut terway = network("terway", &[]);
     (terway.ipam, terway.store) = (Some("terway".into()), None);
-    let flat = PathBuf::from(leaked_reservation::FLAT);
+    let flat = PathBuf::from(FLAT);
     let mut reservation = reserve((5, ID, -500));
     reservation.holder.path = flat.join("10.0.0.5");
     let store = event::Store {

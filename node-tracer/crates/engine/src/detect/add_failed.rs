@@ -14,6 +14,15 @@
 //! ([`diagnosis`]). Where it is an address that somebody else has, [`rival`] says
 //! who.
 
+use crate::{
+    detect::{
+        View,
+        add_failed::{crowd::Crowd, rival::Rival},
+        facts::calls::failing,
+        is_routable, named,
+    },
+    model::calls::{AttachmentCalls, CallResult, Failing, PodCalls},
+};
 mod advice;
 mod crowd;
 mod rival;
@@ -24,14 +33,7 @@ use std::{
     net::IpAddr,
 };
 
-pub(super) use self::{advice::advice_on, crowd::Crowded};
-use self::{crowd::Crowd, rival::Rival};
-use super::{
-    View,
-    calls::{SILENCE, pod_gone},
-    is_routable, named,
-};
-use crate::model::calls::{AttachmentCalls, CallResult, Failing, PodCalls};
+pub(super) use crate::detect::add_failed::crowd::Crowded;
 use diagnosis::{Cause, Remedy};
 use event::{PodRef, clock::Timestamp, finding::Finding};
 
@@ -101,17 +103,6 @@ pub fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
         rivals.map(move |rival| (since, rival.address))
     });
     addresses.collect()
-}
-
-/// The interface whose ADD failed last, if it still fails.
-pub(super) fn failing<'a>(view: &View<'_>, pod: &'a PodCalls) -> Option<(&'a str, &'a Failing)> {
-    let all = pod.failing.iter();
-    let open = all.filter(|(_, failing)| !view.passed(failing.end.at.plus(SILENCE)));
-    let (ifname, failing) = open.max_by_key(|(_, failing)| failing.end.at)?;
-    match pod_gone(view, &pod.pod, failing.end.at) {
-        Some(_) => None,
-        None => Some((ifname, failing)),
-    }
 }
 
 impl<'a> Failed<'a> {

@@ -7,15 +7,16 @@
 //! Of one owner only the first few have a finding each; the others are one
 //! ([`crowd`]).
 
+use crate::{
+    detect::{
+        View, evidence,
+        facts::{ghosts, rtnl, stack_hint},
+        is_routable, named, netns_of, release_advice, sleeps_in, stuck_holder, task_label,
+    },
+    model::{pods::Standing, task::Blocked},
+};
 mod crowd;
 
-pub(super) use self::crowd::number;
-
-use super::{
-    View, evidence, ghost_sandbox, is_routable, named, netns_of, release_advice, rtnl, sleeps_in,
-    stack_hint, stuck_holder, task_label,
-};
-use crate::model::{pods::Standing, task::Blocked};
 use event::{
     PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
@@ -57,7 +58,7 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         .flat_map(|entry| entry.addresses.iter())
         .map(|held| held.address.address)
         .filter(|address| is_routable(*address))
-        .take(super::own::MAX_LISTED)
+        .take(crate::detect::facts::own::MAX_LISTED)
         .collect();
 
     let of_pod = pod
@@ -101,7 +102,7 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         ));
         // What is gone cannot be deleted any more.
         let its = task.pod_uid.is_none() || task.pod_uid.as_deref() == entry.sandbox.uid();
-        if !(its && ghost_sandbox::gone(view, entry).is_some()) {
+        if !(its && ghosts::gone(view, entry).is_some()) {
             advice.push(String::from(
                 "do not force-delete its pod: the pod's address would be given to another while \
                  this task still keeps it",

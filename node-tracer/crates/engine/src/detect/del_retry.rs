@@ -15,17 +15,18 @@
 
 use std::net::IpAddr;
 
-use super::{
-    Command, View,
-    add_failed::advice_on,
-    calls::{SILENCE, failure, pace, said, short_failure},
-    evidence, joined,
-    leaked_reservation::is_plain,
-    logged_of,
-    missing_del::{Named, Stays, given, stays, uses_host_local},
-    named, netns_of, pod_word, short_id,
+use crate::{
+    detect::{
+        Command, View, evidence,
+        facts::{
+            calls::{SILENCE, failure, pace, said, short_failure},
+            command::is_plain,
+            stays::{Named, Stays, given, stays, uses_host_local},
+        },
+        joined, logged_of, named, netns_of, pod_word, short_id,
+    },
+    model::calls::{AttachmentCalls, Call, CallResult, PluginCalls},
 };
-use crate::model::calls::{AttachmentCalls, Call, CallResult, PluginCalls};
 use diagnosis::Cause;
 use event::{
     PodRef,
@@ -325,10 +326,10 @@ impl<'a> Retried<'a> {
         let mut advice = Vec::new();
         let failure = self.end.plugin_failure();
         let cause = Cause::of_plugin(failure);
-        let advised = advice_on(cause, cause.remedy_of_plugin(failure));
+        let advised = cause.advice_on_call(cause.remedy_of_plugin(failure));
         let name = &self.plugin.plugin;
         advice.push(match (advised, &self.end.error) {
-            (Some(remedy), _) => remedy,
+            (Some(advised), _) => advised.to_owned(),
             (None, Some(error)) if is_absence(&said(error)) => format!(
                 "{name} fails because what it is to remove is gone already, which by the CNI \
                  specification is a success: take a newer version of {name}"

@@ -6,21 +6,15 @@
 //! address, a ghost's among them: then nothing is certain, and no file is to be
 //! moved.
 //!
-//! What counts as a container that exists is [`judge`]'s. That a DEL was missed
+//! What counts as a container that exists is [`reservations`](crate::detect::facts::reservations)'s. That a DEL was missed
 //! is another rule's; this one looks at what is left.
 
 mod advice;
-mod judge;
 mod others;
 
-use std::collections::BTreeMap;
-
-pub(super) use self::advice::{is_plain, move_away};
-pub use self::judge::{Doubt, Judge, Proof, Verdict};
-use super::{View, evidence, short_id, silence};
-use crate::model::attachment::ListedStore;
+use crate::detect::{View, evidence, facts::leaks::Leak, short_id, silence};
 use event::{
-    Reservation, Store, StoreKind,
+    Reservation, StoreKind,
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
     wording::plural::counted,
 };
@@ -29,30 +23,6 @@ use event::{
 const LISTED: usize = 4_096;
 /// Those of them that are claimed one by one.
 const TOLD: usize = 3;
-/// Where Terway's delegate keeps its reservations, whatever the configuration
-/// says.
-pub const FLAT: &str = "/var/lib/cni/networks";
-
-/// Plugins that take networks from the API server.
-const META: [&str; 4] = ["multus", "multus-shim", "danm", "genie"];
-
-/// A store with leaked reservations.
-struct Leak<'v, 'a> {
-    view: &'v View<'a>,
-    judge: &'v Judge<'a>,
-    listed: &'a ListedStore,
-    /// The leaked ones, oldest first.
-    leaked: Vec<&'a Reservation>,
-    /// The others, by what shows that they are in use.
-    live: BTreeMap<Proof<'a>, usize>,
-    /// Those that may be in the making.
-    young: usize,
-    /// Whether somebody of whom nothing tells has an address of it.
-    has_strangers: bool,
-    /// Those of which it cannot be told, by why.
-    untold: BTreeMap<Doubt, usize>,
-}
-
 /// One finding a store.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let Some(judge) = view.judge() else {
@@ -63,40 +33,6 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         .filter_map(|listed| Leak::of(view, judge, listed))
         .map(|leak| leak.finding())
         .collect()
-}
-
-/// Whether no network that is configured gives a store's addresses out, and
-/// none of its containers exists.
-pub fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
-    // That is soon known, and mostly enough.
-    if !is_unnamed(view, &listed.store) {
-        return false;
-    }
-    let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
-    leak.is_some_and(|leak| leak.is_left_over())
-}
-
-/// Whether no network that is configured keeps its reservations in a store, as
-/// far as the configuration is known.
-fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
-    let cni = &view.model.cni;
-    let Some(networks) = cni.networks() else {
-        return false;
-    };
-    let path = &store.path;
-    let flat = path.as_os_str() == FLAT
-        && networks
-            .iter()
-            .any(|network| network.plugin.starts_with("terway"));
-    let named = match store.kind {
-        StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
-        other => networks.iter().any(|network| other.serves(network)),
-    };
-    // Multus has networks in the API that no file of the node names.
-    let elsewhere = networks
-        .iter()
-        .any(|network| META.contains(&network.plugin.as_str()));
-    !named && !elsewhere && cni.unread().next().is_none()
 }
 
 /// Why stores that were listed could not be judged.
@@ -127,53 +63,7 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     ))
 }
 
-impl<'v, 'a> Leak<'v, 'a> {
-    fn of(view: &'v View<'a>, judge: &'v Judge<'a>, listed: &'a ListedStore) -> Option<Self> {
-        if !judge.can_judge(listed) {
-            return None;
-        }
-        let mut leak = Leak {
-            view,
-            judge,
-            listed,
-            leaked: Vec::new(),
-            live: BTreeMap::new(),
-            young: 0,
-            has_strangers: false,
-            untold: BTreeMap::new(),
-        };
-        for reservation in &listed.store.reservations {
-            match judge.of(view, reservation) {
-                Verdict::Live(proof) => {
-                    *leak.live.entry(proof).or_default() += 1;
-                    let mut with = view.model.netns.with_address(reservation.address);
-                    leak.has_strangers |= with.any(|entry| entry.sandbox.id.is_none());
-                }
-                Verdict::Young => leak.young += 1,
-                Verdict::Leaked => leak.leaked.push(reservation),
-                Verdict::Untold(doubt) => *leak.untold.entry(doubt).or_default() += 1,
-            }
-        }
-        leak.leaked
-            .sort_by_key(|each| (each.modified, each.address));
-        (!leak.leaked.is_empty()).then_some(leak)
-    }
-
-    fn store(&self) -> &'a Store {
-        &self.listed.store
-    }
-
-    /// No network that is configured keeps its reservations here, and none of
-    /// the containers exists: it is left over from an earlier CNI. Its addresses
-    /// may be in use all the same, given out by another network to sandboxes that
-    /// are known. Other programs (buildkit) have stores and configurations of
-    /// their own.
-    fn is_left_over(&self) -> bool {
-        let others = |proof: &Proof<'_>| *proof == Proof::Address;
-        let unused = self.live.keys().all(others) && self.young == 0 && !self.has_strangers;
-        unused && is_unnamed(self.view, self.store())
-    }
-
+impl Leak<'_, '_> {
     fn finding(&self) -> Finding {
         let path = &self.store().path;
         let subject = path.to_string_lossy();

@@ -28,24 +28,30 @@
 //! sandbox whose namespace was not seen to go, where a task of it could live of
 //! which only a cgroup tells that could not be read.
 
+use crate::{
+    detect::{
+        View, answering,
+        facts::{
+            calls::pod_gone,
+            ghosts, leaks, own,
+            stays::{Named, given, uses_host_local},
+        },
+        heard, is_routable, named, unfound, unlisted, unread,
+    },
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
+};
 mod advice;
-mod reservation;
 mod telling;
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     net::IpAddr,
     path::Path,
     time::Duration,
 };
 
-pub(super) use self::reservation::{Stays, stays};
-use super::{
-    View, answering, calls::pod_gone, ghost_sandbox, heard, is_routable, leaked_reservation, named,
-    own, unfound, unlisted, unread,
-};
-use crate::model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI};
+pub(super) use crate::detect::facts::stays::{Stays, stays};
 use event::{
     Attachment, Netns, PodRef,
     clock::Timestamp,
@@ -162,7 +168,7 @@ pub fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
 /// Stores that no configured network and no container uses any more.
 fn left_over_stores<'a>(view: &View<'a>) -> Vec<&'a Path> {
     let stores = view.model.cni.stores();
-    let stores = stores.filter(|listed| leaked_reservation::is_left_over(view, listed));
+    let stores = stores.filter(|listed| leaks::is_left_over(view, listed));
     stores.map(|listed| listed.store.path.as_path()).collect()
 }
 
@@ -222,47 +228,6 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
         left_over: is_left_over,
         severity,
     })
-}
-
-/// What is known of an attachment's IPAM.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Named<'a> {
-    pub(super) network: Option<&'a str>,
-    /// host-local was called for it.
-    pub(super) host_local: bool,
-    /// When its ADD ended: what was listed before cannot know.
-    pub(super) added: Option<Timestamp>,
-}
-
-/// Whether an attachment's addresses are host-local's.
-pub(super) fn uses_host_local(calls: &AttachmentCalls) -> bool {
-    const HOST_LOCAL: &str = "host-local";
-    let mut plugins = calls.plugins.iter();
-    plugins.any(|each| each.plugin == HOST_LOCAL || each.ipam.as_deref() == Some(HOST_LOCAL))
-}
-
-/// The addresses that an attachment was given, as far as anything tells.
-pub(super) fn given(view: &View<'_>, calls: &AttachmentCalls) -> Vec<IpAddr> {
-    let delegated = calls.plugins.iter().filter(|plugin| plugin.delegated);
-    let delegated = delegated
-        .filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref())
-        .flat_map(|result| result.ips.iter().copied());
-    let cached = view.model.cni.of_container(&calls.container_id);
-    let cached = cached
-        .filter(|each| each.ifname == calls.ifname)
-        .flat_map(|each| each.ips.iter().copied());
-    // A namespace has the addresses of all its interfaces.
-    let told: BTreeSet<IpAddr> = calls
-        .ips()
-        .into_iter()
-        .chain(delegated)
-        .chain(cached)
-        .collect();
-    let held = calls.held.iter().copied().filter(|_| told.is_empty());
-    let all: BTreeSet<IpAddr> = told.iter().copied().chain(held).collect();
-    all.into_iter()
-        .filter(|address| is_routable(*address))
-        .collect()
 }
 
 /// All that may become findings as time goes on.
@@ -390,7 +355,7 @@ impl<'a> Case<'a> {
 
     /// One whose namespace lives on without its address, and without its pod.
     fn empty(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Self> {
-        let at = ghost_sandbox::gone(view, entry)?;
+        let at = ghosts::gone(view, entry)?;
         let id = entry.sandbox.id.as_deref()?;
         // Nobody has looked for addresses in what has not been visited.
         if entry.wiring.is_none() || !own::addresses(view, entry).is_empty() {

@@ -24,6 +24,22 @@
 //! As an ADD ends, the entry may not be written yet, or the gateway just have
 //! been asked for: a look within [`SETTLED`] of it proves nothing.
 
+use crate::{
+    detect::{
+        View,
+        facts::{
+            ghosts,
+            unused::{known_since, sandbox_of},
+        },
+        heard,
+        missing_gateway_neighbour::habit::Habit,
+    },
+    model::{
+        Model,
+        netns::{NetnsEntry, Serial, Wiring},
+        pods::Standing,
+    },
+};
 mod habit;
 mod telling;
 
@@ -33,16 +49,6 @@ use std::{
     time::Duration,
 };
 
-use self::habit::Habit;
-use super::{
-    View, ghost_sandbox, heard,
-    pinned_netns::{known_since, sandbox_of},
-};
-use crate::model::{
-    Model,
-    netns::{NetnsEntry, Serial, Wiring},
-    pods::Standing,
-};
 use event::{
     Device, Neighbour,
     clock::Timestamp,
@@ -229,7 +235,7 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
     };
     stays
         && runs()
-        && ghost_sandbox::verdict(view, entry).is_none()
+        && ghosts::verdict(view, entry).is_none()
         // CNI ADD writes the entry last.
         && known_since(view, entry).is_some()
 }

@@ -9,11 +9,13 @@ mod waiting;
 
 use std::time::Duration;
 
-use super::{
-    View, cordon, evidence, netns_of, pod_of, release_advice, rtnl, sleeps_in, stuck_holder,
-    task_label,
+use crate::{
+    detect::{
+        View, cordon, evidence, facts::rtnl, netns_of, pod_of, release_advice, sleeps_in,
+        stuck_holder, task_label,
+    },
+    model::task::Blocked,
 };
-use crate::model::task::Blocked;
 use event::finding::{Detail, Finding, Rule, Severity, finding_id};
 
 /// A teardown takes that long at least before it counts as stalled.

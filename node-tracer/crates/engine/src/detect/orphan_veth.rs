@@ -31,12 +31,16 @@ mod sign;
 
 use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
-use self::sign::{Sign, Signs};
-use super::{
-    Command, View, duplicate_address::label, evidence, heard, is_half_heard, joined, netns_of,
-    silence,
+use crate::{
+    detect::{
+        Command, View, evidence,
+        facts::common::label,
+        heard, is_half_heard, joined, netns_of,
+        orphan_veth::sign::{Sign, Signs},
+        silence,
+    },
+    model::netns::{NETNS, NetnsEntry, Wiring},
 };
-use crate::model::netns::{NETNS, NetnsEntry, Wiring};
 use event::{
     Device,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},

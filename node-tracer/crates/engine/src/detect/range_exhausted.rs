@@ -23,14 +23,17 @@ use std::{
     path::Path,
 };
 
-use super::{
-    View,
-    calls::pod_gone,
-    cordon, evidence,
-    leaked_reservation::{Judge, Proof, Verdict},
-    silence,
+use crate::{
+    detect::{
+        View, cordon, evidence,
+        facts::{
+            calls::pod_gone,
+            reservations::{Judge, Proof, Verdict},
+        },
+        silence,
+    },
+    model::attachment::ListedStore,
 };
-use crate::model::attachment::ListedStore;
 use event::{
     MaxPods, Network, Range, Reservation, RuntimeSandbox, StoreKind,
     clock::Timestamp,

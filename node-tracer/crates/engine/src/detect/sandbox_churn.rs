@@ -20,8 +20,10 @@ mod telling;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{View, calls::pod_gone, heard, named};
-use crate::model::calls::PodCalls;
+use crate::{
+    detect::{View, facts::calls::pod_gone, heard, named},
+    model::calls::PodCalls,
+};
 use event::{PodRef, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
 /// Sandboxes of one pod that are no churn yet.

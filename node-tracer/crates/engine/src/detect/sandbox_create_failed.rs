@@ -16,14 +16,20 @@
 //! * Where many pods have a cause that is the node's, the first of them has
 //!   the whole story, and the others refer to it.
 
+use crate::{
+    detect::{
+        View,
+        facts::calls::{self, SILENCE},
+        named,
+        sandbox_create_failed::told::FailureReport,
+    },
+    model::{Model, starts::Starting},
+};
 mod telling;
 mod told;
 
 use std::collections::BTreeMap;
 
-use self::told::FailureReport;
-use super::{View, add_failed, calls::SILENCE, named};
-use crate::model::{Model, starts::Starting};
 use diagnosis::Cause;
 use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
 
@@ -48,7 +54,7 @@ struct Stuck<'a> {
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut all: Vec<Stuck<'_>> = view.model.starts.pods().map(Stuck::told).collect();
     for calls in view.model.calls.restless_pods() {
-        let Some((_, failing)) = add_failed::failing(view, calls) else {
+        let Some((_, failing)) = calls::failing(view, calls) else {
             continue;
         };
         // add-failed tells of these together.

@@ -7,11 +7,14 @@
 //! unless somebody has given that a name: a person can have put a device into
 //! `ip netns add`'s on purpose, and the kernel forwards without any task.
 
-use super::{
-    Command, View, duplicate_address::label, evidence, ghost_sandbox, holders_of, netns_of, own,
-    pinned_netns, pod_of, silence, stuck_in, way_in,
+use crate::{
+    detect::{
+        Command, View, evidence,
+        facts::{common::label, ghosts, own, unused},
+        holders_of, netns_of, pod_of, silence, stuck_in, way_in,
+    },
+    model::netns::{NetnsEntry, Wiring},
 };
-use crate::model::netns::{NetnsEntry, Wiring};
 use event::{
     Device, RuntimeSandbox,
     clock::Timestamp,
@@ -58,14 +61,14 @@ fn is_physical(device: &Device) -> bool {
 }
 
 fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
-    if let Some(ghost) = ghost_sandbox::verdict(view, entry) {
+    if let Some(ghost) = ghosts::verdict(view, entry) {
         return Some((Why::Ghost, ghost.since));
     }
     // CNI DEL gives a device back: what may be in the making or on its way out
     // is left alone, also if it holds an address.
-    let unused = pinned_netns::unused(view, entry)?;
+    let unused = unused::unused(view, entry)?;
     let since = unused.since?;
-    if pinned_netns::verdict(view, entry).is_some() {
+    if unused::verdict(view, entry).is_some() {
         let is_certain = unused.runtime.is_some();
         return Some((Why::Pinned { is_certain }, since));
     }
@@ -76,9 +79,9 @@ fn why<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<(Why, Timestamp)> {
     let is_nowhere = |each: &RuntimeSandbox| {
         each.ready == Some(false) && each.netns.is_none() && !each.host_network
     };
-    let decided = ghost_sandbox::gone(view, entry).is_none()
-        && (pinned_netns::has_settled(view, entry) || !sandboxes.any(is_nowhere));
-    let empty = decided && !pinned_netns::is_named_by_others(entry);
+    let decided = ghosts::gone(view, entry).is_none()
+        && (unused::has_settled(view, entry) || !sandboxes.any(is_nowhere));
+    let empty = decided && !unused::is_named_by_others(entry);
     empty.then_some((Why::Empty, since))
 }
 
@@ -189,7 +192,7 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
         Why::Empty => format!(
             "end what keeps the namespace: {}; then the kernel moves a physical device back to \
              the host's namespace by itself",
-            pinned_netns::release(entry).join("; "),
+            unused::release(entry).join("; "),
         ),
     }];
     let stuck = stuck_in(view.model, entry);

@@ -1,14 +1,16 @@
 //! What CNI says: reservations, the stores that they are in, and calls.
 
+use crate::detect::facts::ghosts;
 use std::net::IpAddr;
 
 use super::{index::Index, related::Related};
 use crate::{
     detect::{
         View,
-        duplicate_address::label,
-        ghost_sandbox,
-        leaked_reservation::{Judge, Proof, Verdict},
+        facts::{
+            common::label,
+            reservations::{Judge, Proof, Verdict},
+        },
     },
     model::{Model, attachment::ListedStore, calls::AttachmentCalls},
 };
@@ -125,7 +127,7 @@ fn whose(view: &View<'_>, index: &Index<'_>, holder: &ReservationHolder, leaked:
     }
     let model = view.model;
     if let Some(entry) = index.of_container(id).first() {
-        let gone = match ghost_sandbox::gone(view, entry) {
+        let gone = match ghosts::gone(view, entry) {
             Some(_) => ", whose pod is deleted",
             None => "",
         };

@@ -1,10 +1,11 @@
 //! Network namespaces: their addresses, wiring, pod and holders.
 
+use crate::detect::facts::ghosts;
 use std::collections::BTreeSet;
 
 use super::related::Related;
 use crate::{
-    detect::{View, ghost_sandbox, holders_of, pod_of},
+    detect::{View, holders_of, pod_of},
     model::{
         netns::{NetnsEntry, Wiring},
         pods::Standing,
@@ -88,7 +89,7 @@ fn pod_state(view: &View<'_>, entry: &NetnsEntry) -> Option<PodState> {
         Standing::Finished(_) => Some(PodState::Finished),
         // A list that is not believed proves nothing.
         Standing::Gone(_) | Standing::Unlisted(_) => {
-            ghost_sandbox::gone(view, entry).map(|_| PodState::Gone)
+            ghosts::gone(view, entry).map(|_| PodState::Gone)
         }
         Standing::Unknown => None,
     }

@@ -22,6 +22,23 @@ pub fn total<'a>(counts: impl IntoIterator<Item = &'a u64>) -> u64 {
         .fold(0, |sum, count| sum.saturating_add(*count))
 }
 
+/// From here on a number has two digits that count.
+const EXACT: u64 = 100;
+/// Before a number that was rounded down.
+pub const AT_LEAST: &str = "at least ";
+
+/// A number that does not change with each thing: a large one has two digits.
+pub fn round(count: u64) -> String {
+    if count < EXACT {
+        return count.to_string();
+    }
+    let mut step = 1;
+    while count / step >= EXACT {
+        step *= 10;
+    }
+    format!("{AT_LEAST}{}", count / step * step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

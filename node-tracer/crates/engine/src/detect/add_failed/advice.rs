@@ -1,10 +1,13 @@
 //! What to do about a pod that gets no network, in order.
 
-use super::Failed;
 use crate::detect::{
-    View, calls::give_back, cordon, ghost_sandbox, leaked_reservation::is_plain, logged_of,
+    View,
+    add_failed::Failed,
+    cordon,
+    facts::{calls::give_back, command::is_plain, ghosts},
+    logged_of,
 };
-use diagnosis::{Cause, Remedy};
+use diagnosis::Cause;
 use event::wording::subjects::short_id;
 
 impl Failed<'_> {
@@ -23,7 +26,7 @@ impl Failed<'_> {
                     cordon(view)
                 ));
             }
-            cause => advice.extend(advice_on(cause, self.remedy)),
+            cause => advice.extend(cause.advice_on_call(self.remedy).map(str::to_owned)),
         }
         if advice.is_empty() {
             advice.push(format!(
@@ -45,7 +48,7 @@ impl Failed<'_> {
         for rival in &self.rivals {
             let address = rival.address;
             if let Some(entry) = rival.entries.first() {
-                let is_ghost = ghost_sandbox::gone(view, entry).is_some();
+                let is_ghost = ghosts::gone(view, entry).is_some();
                 advice.push(match is_ghost {
                     true => format!(
                         "{address} is free when netns {} is gone: the finding ghost-sandbox on it \
@@ -99,17 +102,4 @@ impl Failed<'_> {
             cordon(view)
         ));
     }
-}
-
-/// What to do about a CNI call that fails; `None` if only its message says.
-pub(in crate::detect) fn advice_on(cause: Cause, remedy: Option<&Remedy>) -> Option<String> {
-    let advice = match (remedy, cause) {
-        (Some(remedy), _) => remedy.advice,
-        (
-            None,
-            Cause::AddressInUse | Cause::RangeExhausted | Cause::CniPluginError | Cause::Unknown,
-        ) => return None,
-        (None, cause) => cause.advice(),
-    };
-    Some(advice.to_owned())
 }

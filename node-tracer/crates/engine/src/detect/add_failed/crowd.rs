@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
-use super::Failed;
 use crate::{
-    detect::{View, blocked_task::number, evidence, kubectl_words},
+    detect::{View, add_failed::Failed, evidence, kubectl_words},
     model::{Model, calls::PodCalls},
 };
 use diagnosis::Cause;
 use event::{
     clock::Timestamp,
     finding::{Detail, Finding, Rule, finding_id},
+    wording::plural::round,
 };
 
 /// Pods of one namespace and cause that begin to fail in this time and have a
@@ -80,7 +80,7 @@ impl<'a> Crowd<'a> {
             .sort_by_key(|each| (each.failing.since, each.calls.id()));
         let first = self.0.first()?;
         let since = first.failing.since;
-        let count = number(self.0.len() as u64);
+        let count = round(self.0.len() as u64);
         let whose = match namespace.as_str() {
             "" => "a namespace that is not known",
             namespace => namespace,

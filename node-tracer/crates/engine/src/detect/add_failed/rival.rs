@@ -1,17 +1,20 @@
 //! Who has an address that a pod should get: a network namespace, or a
 //! reservation, or nobody on this node.
 
-use std::net::IpAddr;
-
 use crate::{
     detect::{
-        View,
-        calls::{owner, store_kind},
-        duplicate_address::label,
-        evidence, ghost_sandbox, held_since, holders_of, pod_of, sleeps_in, stuck_in,
+        View, evidence,
+        facts::{
+            calls::{owner, store_kind},
+            common::label,
+            ghosts,
+        },
+        held_since, holders_of, pod_of, sleeps_in, stuck_in,
     },
     model::netns::NetnsEntry,
 };
+use std::net::IpAddr;
+
 use event::{
     ReservationHolder, StoreKind,
     clock::Timestamp,
@@ -40,7 +43,7 @@ impl<'a> Rival<'a> {
             .filter(|entry| entry.dying.is_none() && !view.is_bystander(entry))
             .filter(|entry| !entry.sandbox.has_container(own))
             .collect();
-        entries.sort_by_key(|entry| ghost_sandbox::gone(view, entry).is_none());
+        entries.sort_by_key(|entry| ghosts::gone(view, entry).is_none());
         let known = model.allocations.get(address);
         let answer = known.and_then(|known| known.answer.as_ref());
         let answered = answer.and_then(|answer| Some((answer.holder.as_ref()?, answer.since)));
@@ -110,7 +113,7 @@ impl<'a> Rival<'a> {
                 let claim = format!("{label} has {} on {}", held.address, held.address.ifname);
                 claims.push(evidence(claim, "kernel", since));
             }
-            if let Some(since) = ghost_sandbox::gone(view, entry) {
+            if let Some(since) = ghosts::gone(view, entry) {
                 let list = model.pods.list();
                 let source = list.map_or("pods", |list| list.source.as_str());
                 claims.push(evidence(
@@ -145,7 +148,7 @@ fn holder(view: &View<'_>, entry: &NetnsEntry) -> String {
     let inode = entry.id.inode;
     let pod = pod_of(view.model, entry).filter(|_| !entry.host);
     match pod {
-        Some(pod) if ghost_sandbox::gone(view, entry).is_some() => {
+        Some(pod) if ghosts::gone(view, entry).is_some() => {
             format!("the deleted pod {} (netns {inode})", pod_word(&pod))
         }
         Some(pod) => format!("{} (netns {inode})", pod.label()),

@@ -1,11 +1,13 @@
 //! A pod that gets no network, in words.
 
-use super::{Failed, MANY};
 use crate::detect::{
     View,
-    calls::{failure, pace, short_failure},
+    add_failed::{Failed, MANY},
     evidence,
-    leaked_reservation::Verdict,
+    facts::{
+        calls::{failure, pace, short_failure},
+        reservations::Verdict,
+    },
     netns_of,
 };
 use diagnosis::Cause;

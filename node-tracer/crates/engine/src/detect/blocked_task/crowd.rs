@@ -1,23 +1,21 @@
 //! Many stuck tasks of a pod or a user: what hangs for one of them hangs for
 //! all, and who has thousands may want to have them told.
 
-use std::collections::BTreeMap;
-
-use super::super::{View, evidence, named, release_advice, stuck_holder};
-use crate::model::task::{Blocked, Crowd as Counted};
 use event::{
     PodRef, Task,
     clock::Timestamp,
     finding::{Detail, Finding, Holder, Rule, Severity, finding_id},
+    wording::plural::{AT_LEAST, round},
 };
+use std::collections::BTreeMap;
+
+use super::super::{View, evidence, named, release_advice, stuck_holder};
+use crate::model::task::{Blocked, Crowd as Counted};
 
 /// Tasks of one owner that have a finding each.
 const SINGLY: usize = 16;
 /// Tasks that are named of those that have none.
 const NAMED: usize = 3;
-/// Below this, a number is told as it is.
-const EXACT: u64 = 100;
-const AT_LEAST: &str = "at least ";
 /// The number of the crowd of all whom there is no room to tell apart.
 const OTHERS: u32 = 0;
 
@@ -175,7 +173,7 @@ impl Crowd<'_> {
     }
 
     fn number(&self) -> String {
-        let number = number(self.count());
+        let number = round(self.count());
         let uncounted = self.counted.iter().any(|counted| counted.at_least);
         match uncounted && !number.starts_with(AT_LEAST) {
             true => format!("{AT_LEAST}{number}"),
@@ -197,18 +195,6 @@ fn example(task: &Task) -> Holder {
         not_stuck: None,
         first_seen: false,
     }
-}
-
-/// A number that does not change with each task: a large one has two digits.
-pub(in crate::detect) fn number(count: u64) -> String {
-    if count < EXACT {
-        return count.to_string();
-    }
-    let mut step = 1;
-    while count / step >= EXACT {
-        step *= 10;
-    }
-    format!("{AT_LEAST}{}", count / step * step)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 use std::net::IpAddr;
 
-use super::{View, is_inner};
-use crate::testing::Node;
+use crate::{
+    detect::{duplicate_address::View, facts::inner::is_inner},
+    testing::Node,
+};
 use event::finding::Finding;
 use event::{
     Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What,

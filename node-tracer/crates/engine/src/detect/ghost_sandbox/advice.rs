@@ -1,15 +1,18 @@
 //! What to do about a ghost, in order: first keep it from doing more harm, then
 //! end it, then clean up.
 
-use super::{
-    Ghost, asleep,
-    fate::{Case, Fate},
-    ipam::Outlook,
-    is_frozen,
-    telling::GhostReport,
-};
 use crate::detect::{
-    Command, cordon, duplicate_address::label, fd_label, joined, release_advice, remove_sandbox,
+    Command, cordon,
+    facts::{common::label, ghosts::Ghost},
+    fd_label,
+    ghost_sandbox::{
+        asleep,
+        fate::{Case, Fate},
+        ipam::Outlook,
+        is_frozen,
+        telling::GhostReport,
+    },
+    joined, release_advice, remove_sandbox,
 };
 use event::{finding::Phase, wording::subjects::task_label};
 

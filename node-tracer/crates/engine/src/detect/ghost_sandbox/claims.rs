@@ -2,14 +2,22 @@
 
 use std::net::IpAddr;
 
-use super::{
-    Ghost, asleep,
-    fate::{Case, Fate},
-    is_frozen, is_removed,
-    telling::GhostReport,
-};
 use crate::{
-    detect::{duplicate_address::label, evidence, fd_label, joined, sleeps_in, socket_label},
+    detect::{
+        evidence,
+        facts::{
+            common::label,
+            ghosts::{Ghost, is_removed},
+        },
+        fd_label,
+        ghost_sandbox::{
+            asleep,
+            fate::{Case, Fate},
+            is_frozen,
+            telling::GhostReport,
+        },
+        joined, sleeps_in, socket_label,
+    },
     model::{
         allocation::StoreAnswer,
         calls::AttachmentCalls,

@@ -3,13 +3,16 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::{
-    Ghost,
-    ipam::{self, Giver, Outlook, Start},
-    is_elsewhere, rivals,
-};
 use crate::{
-    detect::{View, answering, heard},
+    detect::{
+        View, answering,
+        facts::ghosts::{Ghost, rivals},
+        ghost_sandbox::{
+            ipam::{self, Giver, Outlook, Start},
+            is_elsewhere,
+        },
+        heard,
+    },
     model::{Model, allocation::Allocation, netns::NetnsEntry},
 };
 use event::{PodRef, ReservationHolder, clock::Timestamp, finding::Phase};

@@ -7,9 +7,8 @@
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
-use super::Ghost;
 use crate::{
-    detect::View,
+    detect::{View, facts::ghosts::Ghost},
     model::{
         allocation::StoreAnswer,
         calls::{AttachmentCalls, PluginCalls},

@@ -2,15 +2,18 @@
 //! [`claims`](super::claims), what is not known in [`doubts`](super::doubts),
 //! what to do in [`advice`](super::advice).
 
-use super::{
-    Ghost, asleep,
-    fate::{Case, Fate},
-    ipam::{self, Outlook, Start},
-    is_frozen,
-};
 use crate::{
     detect::{
-        View, duplicate_address::label, fd_label, holders_of, joined, netns_of, pod_of, sleeps_in,
+        View,
+        facts::{common::label, ghosts::Ghost},
+        fd_label,
+        ghost_sandbox::{
+            asleep,
+            fate::{Case, Fate},
+            ipam::{self, Outlook, Start},
+            is_frozen,
+        },
+        holders_of, joined, netns_of, pod_of, sleeps_in,
     },
     model::pods::{Standing, reference},
 };

@@ -1,14 +1,14 @@
 //! How to give leaked reservations back without taking one from a pod that
 //! runs.
 
-use std::path::Path;
+use crate::detect::{
+    Command,
+    facts::command::{AWAY, is_plain, move_away},
+    logged_of, shell_word,
+};
 
 use super::{Leak, TOLD};
-use crate::detect::{Command, logged_of, shell_word};
-use event::{Reservation, ReservationHolder, StoreKind, wording::subjects::short_id};
-
-/// Where what is moved away goes: outside of every store.
-const AWAY: &str = "/var/tmp/";
+use event::{Reservation, StoreKind, wording::subjects::short_id};
 
 impl Leak<'_, '_> {
     /// In order.
@@ -108,26 +108,4 @@ pub(super) fn find_out_why(id: &str) -> String {
         "find out why CNI DEL did not give them back, or there will be more: {}",
         logged_of(id)
     )
-}
-
-/// The command that gives one of host-local's reservations back. Only of names
-/// that are names: foreign text is not put into commands.
-pub(in crate::detect) fn move_away(store: &Path, holder: &ReservationHolder) -> Option<String> {
-    let lock = store.join("lock");
-    let (lock, file) = (shell_word(&lock), shell_word(&holder.path));
-    if [&lock, &file].iter().any(|word| word.contains('\'')) {
-        return None;
-    }
-    let test = match holder.container_id.as_str() {
-        "" => format!("test ! -s {file}"),
-        id if is_plain(id) => format!("grep -qF {id} {file}"),
-        _ => return None,
-    };
-    Some(format!("flock {lock} sh -c '{test} && mv {file} {AWAY}'"))
-}
-
-/// What the CNI specification allows in a container's ID.
-pub(in crate::detect) fn is_plain(id: &str) -> bool {
-    let plain = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
-    id.bytes().all(plain) && id.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
 }

@@ -1,8 +1,11 @@
 //! What to do about attachments that nobody has taken back, in order.
 
-use super::{Missing, Stays};
 use crate::detect::{
-    View, calls::give_back, heard, leaked_reservation::is_plain, logged_of, remove_sandbox,
+    View,
+    facts::{calls::give_back, command::is_plain, stays::Stays},
+    heard, logged_of,
+    missing_del::Missing,
+    remove_sandbox,
 };
 use event::{StoreKind, wording::subjects::short_id};
 

@@ -2,9 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Case, Gone, Missing, Stays, advice};
 use crate::{
-    detect::{View, evidence, heard, joined, netns_of, silence, unfound, unlisted, unread},
+    detect::{
+        View, evidence,
+        facts::stays::Stays,
+        heard, joined,
+        missing_del::{Case, Gone, Missing, advice},
+        netns_of, silence, unfound, unlisted, unread,
+    },
     model::runtime::CRI,
 };
 use event::{

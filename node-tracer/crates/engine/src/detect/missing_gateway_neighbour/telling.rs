@@ -1,9 +1,11 @@
 //! A gateway that cannot be reached, in words.
 
-use super::{Missing, Sign};
 use crate::detect::{
-    Command, View, duplicate_address::label, evidence, kubectl_words, netns_of, own, pod_of,
-    shell_word, way_in,
+    Command, View, evidence,
+    facts::{common::label, own},
+    kubectl_words,
+    missing_gateway_neighbour::{Missing, Sign},
+    netns_of, pod_of, shell_word, way_in,
 };
 use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},

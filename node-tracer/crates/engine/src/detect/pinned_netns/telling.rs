@@ -1,10 +1,14 @@
 //! A pinned namespace in words.
 
-use super::{Pinned, Tie, Unused};
 use crate::{
     detect::{
-        Command, View, duplicate_address::label, evidence, fd_label, ghost_sandbox, holders_of,
-        is_routable, joined, netns_of, own, pod_of, silence, socket_label,
+        Command, View, evidence,
+        facts::{
+            common::label,
+            ghosts, own,
+            unused::{Pinned, Tie, Unused, release},
+        },
+        fd_label, holders_of, is_routable, joined, netns_of, pod_of, silence, socket_label,
     },
     model::{netns::NetnsEntry, runtime::CRI, sandbox::PodEvidence},
 };
@@ -24,7 +28,7 @@ pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
     let addresses = own::addresses(view, entry);
     // What the runtime has stopped can be the sandbox of a pod that is being
     // deleted: only a list of pods tells.
-    let may_go = pinned.unused.stopped.is_some() && ghost_sandbox::is_untold(view, entry);
+    let may_go = pinned.unused.stopped.is_some() && ghosts::is_untold(view, entry);
     // Root in a pod can have mounted it, under that name in mounts of its own.
     let certain = since.is_some() && runtime.is_some() && !may_go && !entry.is_strangers();
     Finding {
@@ -121,7 +125,7 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
         };
         claims.push(evidence(claim, CRI, list.at));
     }
-    if let Some(gone) = ghost_sandbox::gone(view, entry) {
+    if let Some(gone) = ghosts::gone(view, entry) {
         let source = view.model.pods.list();
         let source = source.map_or("pods", |list| list.source.as_str());
         claims.push(evidence("its pod is not listed any more", source, gone));
@@ -190,7 +194,7 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let pod = entry.sandbox.pod.as_ref();
     let is_known = pod.is_some_and(|pod| *pod != PodRef::default());
     match pinned.unused.stopped {
-        _ if !ghost_sandbox::is_untold(view, entry) => {}
+        _ if !ghosts::is_untold(view, entry) => {}
         _ if is_known => unknown.push(String::from(
             "whether its pod still exists: no pod list tells",
         )),
@@ -239,43 +243,4 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         ));
     }
     advice
-}
-
-/// How to end what keeps a namespace in which no task is, in steps.
-pub fn release(entry: &NetnsEntry) -> Vec<String> {
-    let mut steps = Vec::new();
-    if let Some(path) = entry.mounts.first() {
-        let unmount = Command::new("umount").word(path);
-        let remove = Command::new("rm -f").word(path);
-        let also = match entry.mounts.len() {
-            1 => "",
-            _ => ", and the same with its other mounts",
-        };
-        steps.push(format!("unmount it: {}{also}", unmount.and(&remove)));
-        let name = path.file_name().unwrap_or_default();
-        let whose = Command::new("grep -l").word(name);
-        let unmount = Command::new("nsenter -t PID -m umount").word(path);
-        steps.push(format!(
-            "if that says \"not mounted\" or \"no such file\", or the runtime's removal says \
-             \"device or resource busy\", the mount is in another mount namespace: {} shows \
-             whose; {unmount}",
-            whose.own("/proc/[0-9]*/mountinfo")
-        ));
-    } else if let Some(first) = entry.fds.first() {
-        let (pid, fd) = (first.pid, first.fd);
-        steps.push(format!(
-            "look at {} (ls -l /proc/{pid}/fd/{fd}; ps -fp {pid}): once its process closes it or \
-             ends, the namespace goes; restart that daemon, and tell its makers that it leaks \
-             descriptors of sandboxes",
-            fd_label(first),
-        ));
-    } else if let Some(first) = entry.sockets.first() {
-        let pid = first.pid;
-        steps.push(format!(
-            "look at {} (ps -fp {pid}): it opened the socket in the namespace and has left; once \
-             it closes it or ends, the namespace goes; restart that daemon",
-            socket_label(first),
-        ));
-    }
-    steps
 }

@@ -1,12 +1,14 @@
 //! A pod whose sandboxes do not last, in words.
 
-use super::Churn;
 use crate::{
     detect::{
-        View, add_failed,
-        calls::{failure, pace},
-        evidence, heard,
-        leaked_reservation::is_plain,
+        View, evidence,
+        facts::{
+            calls::{self, failure, pace},
+            command::is_plain,
+        },
+        heard,
+        sandbox_churn::Churn,
     },
     model::{calls::AttachmentCalls, runtime::CRI},
 };
@@ -154,9 +156,7 @@ impl Churn<'_> {
         let mut advice = Vec::new();
         let fates = self.fates(view);
         let fails = fates.iter().any(|(fate, ..)| *fate == Fate::Failed);
-        let open = self
-            .calls
-            .and_then(|calls| add_failed::failing(view, calls));
+        let open = self.calls.and_then(|calls| calls::failing(view, calls));
         if fails || open.is_some() {
             advice.push(String::from(
                 "mend what the finding add-failed of the same pod names: the kubelet makes a new \

@@ -1,12 +1,13 @@
 //! A pod that does not start, in words.
 
-use super::{FailureReport, Leader, MANY, Stuck};
 use crate::detect::{
-    View,
-    calls::{clipped, pace},
-    evidence, kubectl_words,
-    leaked_reservation::is_plain,
-    logged_of,
+    View, evidence,
+    facts::{
+        calls::{clipped, pace},
+        command::is_plain,
+    },
+    kubectl_words, logged_of,
+    sandbox_create_failed::{FailureReport, Leader, MANY, Stuck},
 };
 use diagnosis::Cause;
 use event::{

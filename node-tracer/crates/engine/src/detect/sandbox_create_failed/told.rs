@@ -1,7 +1,7 @@
 //! One thing that keeps a pod from starting, whoever tells of it.
 
 use crate::{
-    detect::calls::failure,
+    detect::facts::calls::failure,
     model::{
         Model,
         calls::{CallResult, Failing, PodCalls},

@@ -11,9 +11,11 @@
 
 use std::time::Duration;
 
-use super::{Effect, HARMLESS, UNDECIDED, telling::advice};
 use crate::{
-    detect::{View, evidence, joined},
+    detect::{
+        View, evidence, joined,
+        stale_del::{Effect, HARMLESS, UNDECIDED, telling::advice},
+    },
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
         endpoints::Entry,
@@ -234,7 +236,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             let ended = match &del.end {
                 Some(end) if end.is_ok() => String::from("it succeeded"),
                 Some(end) if end.is_failed() => {
-                    crate::detect::calls::failure(end).replacen("failed", "it failed", 1)
+                    crate::detect::facts::calls::failure(end).replacen("failed", "it failed", 1)
                 }
                 _ => String::from("how it ended is not told"),
             };

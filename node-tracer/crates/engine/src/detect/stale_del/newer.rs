@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::{
-    detect::{View, is_routable, own},
+    detect::{View, facts::own, is_routable},
     model::{calls::AttachmentCalls, netns::NetnsEntry},
 };
 use event::{PodRef, clock::Timestamp};

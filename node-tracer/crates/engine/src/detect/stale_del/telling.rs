@@ -1,10 +1,11 @@
 //! A stale DEL, in words.
 
-use super::{Missed, Reach, Stale, Verdict, WATCH, Why};
 use crate::{
     detect::{
-        Command, evidence, joined, kubectl_words, leaked_reservation::is_plain, logged_of, named,
-        netns_of,
+        Command, evidence,
+        facts::command::is_plain,
+        joined, kubectl_words, logged_of, named, netns_of,
+        stale_del::{Missed, Reach, Stale, Verdict, WATCH, Why},
     },
     model::{
         calls::{Call, PluginCalls},

@@ -3,21 +3,27 @@
 
 use std::net::IpAddr;
 
-use super::stack_hint;
-use crate::model::{
-    Model,
-    netns::{HeldAddress, NetnsEntry},
-    task::Blocked,
+use crate::{
+    detect::facts::stack_hint,
+    model::{
+        Model,
+        netns::{HeldAddress, NetnsEntry},
+        task::Blocked,
+    },
 };
-use event::wording::subjects::task_label;
 use event::{
     FdHolder, PodRef, Task,
     clock::Timestamp,
     finding::{Evidence, FindingNetns, Holder},
     sleep,
+    wording::subjects::task_label,
 };
 
-pub(super) fn evidence(claim: impl Into<String>, source: &str, at: Timestamp) -> Evidence {
+pub(in crate::detect) fn evidence(
+    claim: impl Into<String>,
+    source: &str,
+    at: Timestamp,
+) -> Evidence {
     Evidence {
         claim: claim.into(),
         source: source.to_owned(),
@@ -26,7 +32,7 @@ pub(super) fn evidence(claim: impl Into<String>, source: &str, at: Timestamp) ->
 }
 
 /// A namespace as findings name it.
-pub(super) fn netns_of(entry: &NetnsEntry) -> FindingNetns {
+pub(in crate::detect) fn netns_of(entry: &NetnsEntry) -> FindingNetns {
     FindingNetns {
         id: entry.id,
         paths: entry.paths.iter().cloned().collect(),
@@ -38,7 +44,7 @@ pub fn pod_of(model: &Model, entry: &NetnsEntry) -> Option<PodRef> {
     entry.sandbox.pod.as_ref().map(|pod| named(model, pod))
 }
 
-pub(super) fn named(model: &Model, pod: &PodRef) -> PodRef {
+pub(in crate::detect) fn named(model: &Model, pod: &PodRef) -> PodRef {
     let listed = pod.uid.as_deref().and_then(|uid| model.pods.pod(uid));
     match listed {
         Some(listed) if pod.name.is_none() => PodRef {
@@ -94,7 +100,11 @@ pub fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
 /// Since when a namespace has an address, as well as that is known: by the
 /// kernel's own time; else, for one that was there when first looked at, since
 /// the end of the CNI ADD that libcni remembers.
-pub(super) fn held_since(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Timestamp {
+pub(in crate::detect) fn held_since(
+    model: &Model,
+    entry: &NetnsEntry,
+    held: &HeldAddress,
+) -> Timestamp {
     let made = held.made.filter(|made| *made <= held.since);
     let added = || added(model, entry, held).filter(|added| *added < held.since);
     made.or_else(added).unwrap_or(held.since)
@@ -102,7 +112,7 @@ pub(super) fn held_since(model: &Model, entry: &NetnsEntry, held: &HeldAddress) 
 
 /// Whether [`held_since`] is when the namespace got the address, and not when
 /// somebody looked.
-pub(super) fn is_dated(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
+pub(in crate::detect) fn is_dated(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
     !held.found || held.made.is_some() || added(model, entry, held).is_some()
 }
 
@@ -169,7 +179,7 @@ pub fn stuck_holder(blocked: &Blocked) -> Holder {
 }
 
 /// `descriptor 7 of cni-daemon (4242)`
-pub(super) fn fd_label(holder: &FdHolder) -> String {
+pub(in crate::detect) fn fd_label(holder: &FdHolder) -> String {
     let FdHolder { pid, fd, comm } = holder;
     match comm {
         Some(comm) => format!("descriptor {fd} of {comm} ({pid})"),
@@ -178,17 +188,17 @@ pub(super) fn fd_label(holder: &FdHolder) -> String {
 }
 
 /// `socket 7 of node-agent (4242)`
-pub(super) fn socket_label(holder: &FdHolder) -> String {
+pub(in crate::detect) fn socket_label(holder: &FdHolder) -> String {
     fd_label(holder).replacen("descriptor", "socket", 1)
 }
 
 /// What is not known of a namespace that has no holder that can be found.
-pub(super) fn unknown_holder(whose: &str) -> String {
+pub(in crate::detect) fn unknown_holder(whose: &str) -> String {
     format!("what holds {whose}: no task, mount or descriptor was found; a socket can")
 }
 
 /// ` in request_wait_answer`, if it is known.
-pub(super) fn sleeps_in(blocked: &Blocked) -> String {
+pub(in crate::detect) fn sleeps_in(blocked: &Blocked) -> String {
     let function = sleep::function(&blocked.stack, blocked.wchan.as_deref());
     function
         .map(|function| format!(" in {function}"))
@@ -196,7 +206,7 @@ pub(super) fn sleeps_in(blocked: &Blocked) -> String {
 }
 
 /// How to find out what a stuck task waits for, and how to end it, in steps.
-pub(super) fn release_advice(blocked: &Blocked) -> Vec<String> {
+pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
     let hint = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref());
     let task = task_label(&blocked.task);
     let tid = blocked.task.tid;
@@ -218,7 +228,7 @@ pub(super) fn release_advice(blocked: &Blocked) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+pub(in crate::detect) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
         .into_iter()
         .map(|item| item.to_string())
@@ -227,7 +237,7 @@ pub(super) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String 
 }
 
 /// `-n NAMESPACE NAME`, for kubectl; only from names that are names.
-pub(super) fn kubectl_words(pod: &PodRef) -> Option<String> {
+pub(in crate::detect) fn kubectl_words(pod: &PodRef) -> Option<String> {
     let is_name = |text: &&String| {
         let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
         !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain)
@@ -249,6 +259,20 @@ pub fn is_routable(address: IpAddr) -> bool {
         }
     };
     !(local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+/// A namespace in a sentence: `netns 4026532200 (shop/checkout)`.
+pub fn label(model: &Model, entry: &NetnsEntry) -> String {
+    let inode = entry.id.inode;
+    match pod_of(model, entry) {
+        _ if entry.host => format!("the host's netns {inode}"),
+        Some(pod) => format!("netns {inode} ({})", pod.label()),
+        None => match (entry.mounts.first(), entry.fds.first()) {
+            (Some(path), _) => format!("netns {inode} ({})", path.display()),
+            (None, Some(fd)) => format!("netns {inode} ({})", fd_label(fd)),
+            (None, None) => format!("netns {inode}"),
+        },
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use crate::{
     detect::{
-        CGROUP, View, answering, is_routable, own, pinned_netns::has_sandbox_mount, silence,
-        unfound, unlisted, unread,
+        CGROUP, View, answering,
+        facts::{own, unused::has_sandbox_mount},
+        is_routable, silence, unfound, unlisted, unread,
     },
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
 };
@@ -68,7 +69,7 @@ pub enum Doubt {
 
 impl Doubt {
     /// In words, after a number of reservations.
-    pub(super) fn words(self) -> &'static str {
+    pub(in crate::detect) fn words(self) -> &'static str {
         match self {
             Self::Nameless => "no container is named; whether the pod still has it cannot be told",
             Self::Elsewhere => {
@@ -306,7 +307,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What was looked at.
-    pub(super) fn basis(&self) -> String {
+    pub(in crate::detect) fn basis(&self) -> String {
         let runtime = &self.model.runtime;
         let mut parts = Vec::new();
         for list in runtime.lists() {

@@ -52,7 +52,7 @@ fn sleeps_with_it(stack: &[String]) -> bool {
 
 /// Whether a task with this stack takes part in what namespaces and their
 /// devices wait for: it has or wants the lock, or makes or ends a namespace.
-pub(super) fn concerns_namespaces(stack: &[String]) -> bool {
+pub(in crate::detect) fn concerns_namespaces(stack: &[String]) -> bool {
     const OTHERS: [&str; 3] = ["cleanup_net", "copy_net_ns", "setup_net"];
     stack.iter().any(|frame| {
         let name = name(frame);
@@ -64,7 +64,7 @@ pub(super) fn concerns_namespaces(stack: &[String]) -> bool {
 
 /// Stuck tasks that may hold it, with the function that takes it; the longest
 /// stuck first.
-pub(super) fn holders(model: &Model) -> Vec<(&Blocked, &str)> {
+pub(in crate::detect) fn holders(model: &Model) -> Vec<(&Blocked, &str)> {
     let mut holders: Vec<(&Blocked, &str)> = model
         .blocked
         .iter()

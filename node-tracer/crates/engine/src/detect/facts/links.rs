@@ -7,13 +7,15 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{View, is_routable, own};
-use crate::model::netns::{HeldAddress, NetnsEntry, Serial, Wiring};
+use crate::{
+    detect::{View, facts::own, is_routable},
+    model::netns::{HeldAddress, NetnsEntry, Serial, Wiring},
+};
 use event::{Address, Device};
 
 /// A place where holders of one address meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Link {
+pub(in crate::detect) enum Link {
     /// A device of a namespace, by index: a bridge, or the parent of others.
     Device(Serial, u32),
     /// The routing of a namespace, or of one of its VRFs, by index.
@@ -24,7 +26,7 @@ pub(super) enum Link {
 ///
 /// `is_own` is whether the address is known to be its pod's: if so, it is on the
 /// network that the pod's other devices lead to, whatever device holds it.
-pub(super) fn links(
+pub(in crate::detect) fn links(
     view: &View<'_>,
     entry: &NetnsEntry,
     held: Option<&Address>,
@@ -56,7 +58,7 @@ pub(super) fn links(
 
 /// Whether something in a namespace leads from a device to another namespace
 /// or out of the node.
-pub(super) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bool {
+pub(in crate::detect) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: &str) -> bool {
     let Some(wiring) = &entry.wiring else {
         return false;
     };

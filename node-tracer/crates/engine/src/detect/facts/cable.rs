@@ -50,7 +50,7 @@ pub struct Cables<'a> {
 
 impl<'a> Cables<'a> {
     /// Of all that is known.
-    pub(super) fn new(model: &'a Model) -> Self {
+    pub(in crate::detect) fn new(model: &'a Model) -> Self {
         let mut ends: HashMap<_, Vec<_>> = HashMap::new();
         let dying = model.netns.all_dying().map(|(entry, _)| entry);
         for entry in model.netns.live().chain(dying) {
@@ -80,7 +80,7 @@ impl<'a> Cables<'a> {
     /// Whether a device leads to another namespace than the host's, although it is
     /// not known to which: by another ID than the devices that do. What CNI stacks
     /// on others it stacks on the host's.
-    pub(super) fn leads_past_host(&self, entry: &NetnsEntry, device: &Device) -> bool {
+    pub(in crate::detect) fn leads_past_host(&self, entry: &NetnsEntry, device: &Device) -> bool {
         let stacked = || {
             let wiring = entry.wiring.as_ref()?;
             let mut devices = wiring.devices.iter();
@@ -107,7 +107,7 @@ impl<'a> Cables<'a> {
     }
 
     /// What may be the other end of a device, as far as the indexes tell.
-    pub(super) fn others(&self, device: &Device) -> &[VethEnd<'a>] {
+    pub(in crate::detect) fn others(&self, device: &Device) -> &[VethEnd<'a>] {
         let peer = device.link.filter(|_| device.is_cable());
         let ends = peer.and_then(|peer| self.ends.get(&(peer, device.index)));
         ends.map_or(&[], Vec::as_slice)
@@ -115,7 +115,7 @@ impl<'a> Cables<'a> {
 
     /// Whether the other end of a device can be in another namespace than its
     /// own.
-    pub(super) fn can_be_elsewhere(&self, entry: &NetnsEntry, device: &Device) -> bool {
+    pub(in crate::detect) fn can_be_elsewhere(&self, entry: &NetnsEntry, device: &Device) -> bool {
         let mut others = self.others(device).iter();
         others.any(|end| {
             let is_elsewhere = end.entry.serial != entry.serial;
@@ -143,7 +143,7 @@ impl<'a> Cables<'a> {
 
     /// Whether a cable certainly leads from a namespace to the host: the kernel
     /// says so, and a device of the host's leads back.
-    pub(super) fn is_on_host(&self, entry: &NetnsEntry) -> bool {
+    pub(in crate::detect) fn is_on_host(&self, entry: &NetnsEntry) -> bool {
         let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
         devices.any(|device| {
             let mut ends = self.others(device).iter();

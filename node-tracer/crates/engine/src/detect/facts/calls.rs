@@ -1,29 +1,35 @@
 //! What the rules over the history of CNI calls have in common.
 
+use crate::{
+    detect::{
+        View,
+        facts::{command::move_away, common::label, ghosts},
+        short_id,
+    },
+    model::{
+        Model,
+        calls::{CallResult, Failing, PodCalls},
+    },
+};
 use std::{ffi::OsStr, net::IpAddr, time::Duration};
 
-use super::{
-    View, duplicate_address::label, ghost_sandbox, leaked_reservation::move_away, short_id,
-};
-use crate::model::{Model, calls::CallResult};
-use event::wording;
-use event::{CniError, PodRef, ReservationHolder, StoreKind, clock::Timestamp};
+use event::{CniError, PodRef, ReservationHolder, StoreKind, clock::Timestamp, wording};
 
 /// What was called for, and was not called for in so long, is over: the kubelet
 /// waits five minutes at most before it tries again.
-pub(super) const SILENCE: Duration = Duration::from_secs(600);
+pub(in crate::detect) const SILENCE: Duration = Duration::from_secs(600);
 /// How much of a plugin's words is claimed; the record has them whole.
 const SAID: usize = 400;
 
 const TITLED: usize = 120;
 
 /// How a call ended that failed, in words.
-pub(super) fn failure(end: &CallResult) -> String {
+pub(in crate::detect) fn failure(end: &CallResult) -> String {
     failure_in(end, SAID)
 }
 
 /// The same in fewer words.
-pub(super) fn short_failure(end: &CallResult) -> String {
+pub(in crate::detect) fn short_failure(end: &CallResult) -> String {
     failure_in(end, TITLED)
 }
 
@@ -43,7 +49,7 @@ fn failure_in(end: &CallResult, length: usize) -> String {
 }
 
 /// A plugin's error in one line: `no such device (code 999)`.
-pub(super) fn said(error: &CniError) -> String {
+pub(in crate::detect) fn said(error: &CniError) -> String {
     said_in(error, SAID)
 }
 
@@ -63,7 +69,7 @@ fn said_in(error: &CniError, length: usize) -> String {
 }
 
 /// In one line, and no longer than that.
-pub(super) fn clipped(text: &str, length: usize) -> String {
+pub(in crate::detect) fn clipped(text: &str, length: usize) -> String {
     let mut words = String::new();
     for word in text.split_whitespace() {
         if !words.is_empty() {
@@ -81,7 +87,7 @@ pub(super) fn clipped(text: &str, length: usize) -> String {
 
 /// About how long it takes from one try to the next, in words that do not
 /// change with every try.
-pub(super) fn pace(first: Timestamp, last: Timestamp, times: u64) -> Option<String> {
+pub(in crate::detect) fn pace(first: Timestamp, last: Timestamp, times: u64) -> Option<String> {
     const PACES: [(u64, &str); 9] = [
         (1, "second"),
         (2, "2 s"),
@@ -103,7 +109,11 @@ pub(super) fn pace(first: Timestamp, last: Timestamp, times: u64) -> Option<Stri
 
 /// Since when a pod is known to be gone: it was listed and is not any more, or
 /// is not on a list that is later than `existed`.
-pub(super) fn pod_gone(view: &View<'_>, pod: &PodRef, existed: Timestamp) -> Option<Timestamp> {
+pub(in crate::detect) fn pod_gone(
+    view: &View<'_>,
+    pod: &PodRef,
+    existed: Timestamp,
+) -> Option<Timestamp> {
     let uid = pod.uid.as_deref()?;
     let pods = &view.model.pods;
     if pods.listed_pod(uid).is_some() {
@@ -119,11 +129,11 @@ pub(super) fn pod_gone(view: &View<'_>, pod: &PodRef, existed: Timestamp) -> Opt
 }
 
 /// Whose a container is, in words: `the deleted pod shop/a (netns 4026532200)`.
-pub(super) fn owner(view: &View<'_>, id: &str) -> String {
+pub(in crate::detect) fn owner(view: &View<'_>, id: &str) -> String {
     let model = view.model;
     let inside = model.netns.live().find(|e| e.sandbox.has_container(id));
     if let Some(entry) = inside {
-        let gone = match ghost_sandbox::gone(view, entry) {
+        let gone = match ghosts::gone(view, entry) {
             Some(_) => ", whose pod is deleted",
             None => "",
         };
@@ -138,7 +148,10 @@ pub(super) fn owner(view: &View<'_>, id: &str) -> String {
 }
 
 /// Whose store a reservation is in, if that can be told.
-pub(super) fn store_kind(model: &Model, holder: &ReservationHolder) -> Option<StoreKind> {
+pub(in crate::detect) fn store_kind(
+    model: &Model,
+    holder: &ReservationHolder,
+) -> Option<StoreKind> {
     let mut stores = model.cni.stores().map(|listed| &listed.store);
     let listed = stores.find(|store| holder.path.starts_with(&store.path));
     // host-local has a file for each address, named like it.
@@ -149,7 +162,7 @@ pub(super) fn store_kind(model: &Model, holder: &ReservationHolder) -> Option<St
 }
 
 /// The command that gives a reservation back, if it is host-local's.
-pub(super) fn give_back(model: &Model, holder: &ReservationHolder) -> Option<String> {
+pub(in crate::detect) fn give_back(model: &Model, holder: &ReservationHolder) -> Option<String> {
     match store_kind(model, holder)? {
         StoreKind::HostLocal => move_away(holder.path.parent()?, holder),
         _ => None,
@@ -165,6 +178,20 @@ fn pod_of_container(model: &Model, id: &str) -> Option<PodRef> {
     listed
         .or_else(|| called.find_map(|each| each.pod.clone()))
         .or_else(|| cached.find_map(|each| each.pod.clone()))
+}
+
+/// The interface whose ADD failed last, if it still fails.
+pub(in crate::detect) fn failing<'a>(
+    view: &View<'_>,
+    pod: &'a PodCalls,
+) -> Option<(&'a str, &'a Failing)> {
+    let all = pod.failing.iter();
+    let open = all.filter(|(_, failing)| !view.passed(failing.end.at.plus(SILENCE)));
+    let (ifname, failing) = open.max_by_key(|(_, failing)| failing.end.at)?;
+    match pod_gone(view, &pod.pod, failing.end.at) {
+        Some(_) => None,
+        None => Some((ifname, failing)),
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ use std::{
     net::IpAddr,
 };
 
-use super::{View, heard, is_routable, links};
-use crate::model::{Model, netns::NetnsEntry, sandbox::PodEvidence};
+use crate::{
+    detect::{View, facts::links, heard, is_routable},
+    model::{Model, netns::NetnsEntry, sandbox::PodEvidence},
+};
 use event::{Address, Device, clock::Timestamp};
 
 /// What Kubernetes' runtimes call a pod's own device.
@@ -38,7 +40,7 @@ const INNER_KINDS: [&str; 15] = [
 ];
 
 /// Whether nothing leads out of a device of a kind, whatever else there is.
-pub(super) fn is_closed(kind: &str) -> bool {
+pub(in crate::detect) fn is_closed(kind: &str) -> bool {
     kind != "bridge" && INNER_KINDS.contains(&kind)
 }
 
@@ -101,7 +103,7 @@ pub fn addresses(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
 /// Addresses that the pod is called by and that no device of its namespace has,
 /// while the device that got them is there and no CNI DEL has begun: whatever
 /// answers for them is in the namespace.
-pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
+pub(in crate::detect) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
     let sandbox = &entry.sandbox;
     // A DEL may be among the records that were lost.
     let lost = view.model.losses.last;
@@ -128,7 +130,7 @@ pub(super) fn unseen(view: &View<'_>, entry: &NetnsEntry) -> Vec<IpAddr> {
 
 /// Whether a pod's own device is there, and shows no address, nor does the bridge
 /// that it may be a port of: what runs in the namespace may answer for one itself.
-pub(super) fn hides_address(entry: &NetnsEntry) -> bool {
+pub(in crate::detect) fn hides_address(entry: &NetnsEntry) -> bool {
     let Some(wiring) = &entry.wiring else {
         return false;
     };
@@ -146,7 +148,7 @@ pub(super) fn hides_address(entry: &NetnsEntry) -> bool {
 
 /// The namespaces that have addresses which the kernel does not show, by
 /// address.
-pub(super) fn all_unseen<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
+pub(in crate::detect) fn all_unseen<'a>(view: &View<'a>) -> BTreeMap<IpAddr, Vec<&'a NetnsEntry>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for entry in view.model.netns.live() {
         for address in unseen(view, entry) {
@@ -202,7 +204,7 @@ fn names(model: &Model, entry: &NetnsEntry) -> Vec<IpAddr> {
 }
 
 /// Whether a store has an address for the namespace's own sandbox.
-pub(super) fn is_reserved(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
+pub(in crate::detect) fn is_reserved(model: &Model, entry: &NetnsEntry, address: IpAddr) -> bool {
     let answer = model
         .allocations
         .get(address)
@@ -222,7 +224,7 @@ pub(super) fn is_reserved(model: &Model, entry: &NetnsEntry, address: IpAddr) ->
 /// in which each is unique: the API server or the runtime have it for the pod;
 /// or CNI gave it to the device that they ask for; or, where nobody names any, that
 /// device has it.
-pub(super) fn is_primary(
+pub(in crate::detect) fn is_primary(
     view: &View<'_>,
     entry: &NetnsEntry,
     address: IpAddr,
@@ -265,7 +267,11 @@ pub(super) fn is_primary(
 
 /// Since when a namespace has an address that the kernel does not show: since
 /// something called it by that.
-pub(super) fn named_since(model: &Model, entry: &NetnsEntry, address: IpAddr) -> Timestamp {
+pub(in crate::detect) fn named_since(
+    model: &Model,
+    entry: &NetnsEntry,
+    address: IpAddr,
+) -> Timestamp {
     let id = entry.sandbox.id.as_deref();
     let cached = id.into_iter().flat_map(|id| model.cni.of_container(id));
     let cached = cached.filter(|each| each.ips.contains(&address));

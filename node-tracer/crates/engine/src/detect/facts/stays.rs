@@ -1,13 +1,15 @@
 //! Whether an attachment's addresses are still reserved for it, as the stores
 //! that could be looked at say.
 
-use std::{net::IpAddr, time::Duration};
-
-use super::Named;
 use crate::{
-    detect::{View, calls::store_kind, evidence},
-    model::{Model, allocation::StoreAnswer},
+    detect::{
+        View, evidence,
+        facts::{calls::store_kind, common::is_routable},
+    },
+    model::{Model, allocation::StoreAnswer, calls::AttachmentCalls},
 };
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+
 use event::{
     Network, ReservationHolder, StoreKind, clock::Timestamp, finding::Evidence,
     wording::subjects::short_id,
@@ -156,4 +158,45 @@ impl Stays<'_> {
         let source = kind.map_or("ipam", StoreKind::as_str);
         Some(evidence(claim, source, *at))
     }
+}
+
+/// What is known of an attachment's IPAM.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::detect) struct Named<'a> {
+    pub(in crate::detect) network: Option<&'a str>,
+    /// host-local was called for it.
+    pub(in crate::detect) host_local: bool,
+    /// When its ADD ended: what was listed before cannot know.
+    pub(in crate::detect) added: Option<Timestamp>,
+}
+
+/// Whether an attachment's addresses are host-local's.
+pub(in crate::detect) fn uses_host_local(calls: &AttachmentCalls) -> bool {
+    const HOST_LOCAL: &str = "host-local";
+    let mut plugins = calls.plugins.iter();
+    plugins.any(|each| each.plugin == HOST_LOCAL || each.ipam.as_deref() == Some(HOST_LOCAL))
+}
+
+/// The addresses that an attachment was given, as far as anything tells.
+pub(in crate::detect) fn given(view: &View<'_>, calls: &AttachmentCalls) -> Vec<IpAddr> {
+    let delegated = calls.plugins.iter().filter(|plugin| plugin.delegated);
+    let delegated = delegated
+        .filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref())
+        .flat_map(|result| result.ips.iter().copied());
+    let cached = view.model.cni.of_container(&calls.container_id);
+    let cached = cached
+        .filter(|each| each.ifname == calls.ifname)
+        .flat_map(|each| each.ips.iter().copied());
+    // A namespace has the addresses of all its interfaces.
+    let told: BTreeSet<IpAddr> = calls
+        .ips()
+        .into_iter()
+        .chain(delegated)
+        .chain(cached)
+        .collect();
+    let held = calls.held.iter().copied().filter(|_| told.is_empty());
+    let all: BTreeSet<IpAddr> = told.iter().copied().chain(held).collect();
+    all.into_iter()
+        .filter(|address| is_routable(*address))
+        .collect()
 }

@@ -1,0 +1,18 @@
+//! What several rules need to know: read out of the model, with no finding.
+//! No rule asks another one.
+
+pub mod cable;
+pub mod calls;
+pub mod command;
+pub mod common;
+pub mod conflicts;
+pub mod ghosts;
+pub mod inner;
+pub mod leaks;
+pub mod links;
+pub mod own;
+pub mod reservations;
+pub mod rtnl;
+pub mod stack_hint;
+pub mod stays;
+pub mod unused;
