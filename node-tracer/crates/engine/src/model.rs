@@ -373,7 +373,7 @@ impl Model {
                 }
                 is_new && self.stand_all(time)
             }
-            What::PodChanged { pod } => self.pods.changed(pod) && self.stand_all(time),
+            What::PodChanged { pod } => self.pods.changed(pod, time) && self.stand_all(time),
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(time),
             What::SourceFailed { source, error } => self.source_failed(source, error, time),
             What::SourceRecovered { source } => self.failed.remove(source).is_some(),

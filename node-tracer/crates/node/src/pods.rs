@@ -12,7 +12,8 @@
 //! a pod that is missing from a list counts as deleted.
 //!
 //! Nor can be seen when it was made. That was before the file was written, and
-//! not before the newest time on it; what began in between, it may not have.
+//! not before the newest time on it that Kubernetes wrote; what began in between,
+//! it may not have.
 
 use std::{
     fs::{self, File},
@@ -256,14 +257,16 @@ impl PodsFile {
         let source = self.source();
         let input = Counted(input, &self.progress);
         let parsed = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
-        let newest = match parsed.has_list {
+        // By a clock that is ahead, how far nobody knows, the list is of any age.
+        let is_to_come = parsed.newest.is_some_and(|newest| newest > at);
+        let made_after = match parsed.has_list && !is_to_come {
             true => parsed.newest,
             false => Some(Timestamp::EPOCH),
         };
         Ok(Listing {
             source,
             at,
-            made_after: newest.map(|newest| newest.min(at)),
+            made_after,
             whole: false,
             doubt: parsed.pods.is_empty().then(|| {
                 String::from(
@@ -348,9 +351,12 @@ mod tests {
         assert_eq!(listing.made_after, Timestamp::parse(time));
         assert!(listing.at > listing.made_after.unwrap());
         assert_eq!(read("null").made_after, None);
-        // A clock that is ahead.
-        let listing = read(r#""2199-01-01T00:00:00Z""#);
-        assert_eq!(listing.made_after, Some(listing.at));
+        let ahead = read(r#""2199-01-01T00:00:00Z""#);
+        assert_eq!(
+            ahead.made_after,
+            Some(Timestamp::EPOCH),
+            "it may be of any age"
+        );
     }
 
     #[test]

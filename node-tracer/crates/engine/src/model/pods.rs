@@ -130,14 +130,13 @@ impl Pods {
     /// What the lists say of a pod that existed at a time.
     pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
         if let Some(pod) = self.listed_pod(uid) {
-            let listed_at = self.list.as_ref().map_or(existed, |list| list.at);
             // What becomes of the mirror, or of what has only written that it is
             // one, is not the static pod's fate.
             let is_mirror = is_mirror_of(pod, uid) && !pod.host_network;
             return match pod.deletion.filter(|_| !is_mirror) {
                 _ if is_mirror => Standing::Listed,
                 _ if pod.host_network => Standing::Exempt,
-                _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(listed_at)),
+                _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(existed)),
                 Some(by) => Standing::Terminating(by),
                 None => Standing::Listed,
             };
@@ -181,10 +180,16 @@ impl Pods {
             .list
             .as_ref()
             .map_or(Timestamp::EPOCH, |list| list.proves);
-        let proves = made_after.map_or(at, |made_after| made_after.max(proven).min(at));
+        // A time that was still to come says nothing of the list's age.
+        let proves = match made_after {
+            None => at,
+            Some(made_after) if made_after <= at => made_after.max(proven),
+            Some(_) => proven,
+        };
         let whole = pods.len() <= MAX_PODS;
         self.dropped += pods.len().saturating_sub(MAX_PODS) as u64;
-        let pods = pods[..pods.len().min(MAX_PODS)].to_vec();
+        let pods = &pods[..pods.len().min(MAX_PODS)];
+        let pods: Vec<Pod> = pods.iter().map(|pod| self.seen(pod, at)).collect();
         let namespaces = pods.iter().map(|pod| pod.namespace.clone()).collect();
         let (mut by_uid, mut claims) = (HashMap::new(), BTreeMap::new());
         for (place, pod) in pods.iter().enumerate() {
@@ -232,6 +237,19 @@ impl Pods {
         true
     }
 
+    /// A pod as it was seen at a time. It had run to its end when it was first
+    /// seen so, whatever later time it has for that.
+    fn seen(&self, pod: &Pod, at: Timestamp) -> Pod {
+        let mut pod = pod.clone();
+        if is_finished(&pod) {
+            let is_it = |it: &&Pod| (&it.namespace, &it.name) == (&pod.namespace, &pod.name);
+            let known = pod.uids.iter().filter_map(|uid| self.pod(uid)).find(is_it);
+            let known = known.and_then(|known| known.finished);
+            pod.finished = [known, pod.finished, Some(at)].into_iter().flatten().min();
+        }
+        pod
+    }
+
     /// Why the list in force shows of no pod that it is gone.
     pub(super) fn doubted(&mut self, doubt: Option<&str>) {
         if let Some(list) = &mut self.list {
@@ -257,7 +275,8 @@ impl Pods {
 
     /// A pod is so now. The list is no truer for it: what is not on it may be
     /// gone only if it was not there when the list was made.
-    pub(super) fn changed(&mut self, pod: &Pod) -> bool {
+    pub(super) fn changed(&mut self, pod: &Pod, time: Timestamp) -> bool {
+        let pod = &self.seen(pod, time);
         let Some(list) = &mut self.list else {
             return false;
         };

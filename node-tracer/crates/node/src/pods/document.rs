@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, marker::PhantomData, net::IpAddr};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
 use super::{MAX_PODS, object::Object};
@@ -110,7 +110,7 @@ pub struct Metadata {
     /// `resourceVersion`: of an object, of a list.
     pub resource_version: Option<Name>,
     annotations: Object<Annotations>,
-    creation_timestamp: Newest,
+    creation_timestamp: Time,
     deletion_timestamp: Option<Timestamp>,
     /// `continue`: there is more of the list.
     #[serde(rename = "continue")]
@@ -144,10 +144,53 @@ struct Status {
     pod_ip: Option<Address>,
     #[serde(rename = "podIPs")]
     pod_ips: PodIps,
-    start_time: Newest,
-    conditions: Newest,
-    container_statuses: Newest,
-    init_container_statuses: Newest,
+    start_time: Time,
+    conditions: ConditionTimes,
+    container_statuses: ContainerTimes,
+    init_container_statuses: ContainerTimes,
+}
+
+/// One of `conditions`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: OwnCondition,
+    last_transition_time: Time,
+}
+
+/// One of `containerStatuses`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerStatus {
+    state: Object<ContainerState>,
+    last_state: Object<ContainerState>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    running: Object<Run>,
+    terminated: Object<Run>,
+}
+
+/// When a container ran.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Run {
+    started_at: Time,
+    finished_at: Time,
+}
+
+impl ContainerStatus {
+    fn newest(self) -> Option<Timestamp> {
+        let states = [self.state, self.last_state].into_iter();
+        let runs = states.filter_map(|state| state.0);
+        let runs = runs.flat_map(|state| [state.running, state.terminated]);
+        let times = runs.filter_map(|run| run.0);
+        let times = times.flat_map(|run| [run.started_at, run.finished_at]);
+        times.filter_map(|time| time.0).max()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -202,18 +245,20 @@ impl Item {
         self.metadata.0.unwrap_or_default()
     }
 
-    /// The latest that is known to have happened to it.
+    /// The latest that is known to have happened to it. Only times count that
+    /// Kubernetes writes: whoever owns a pod writes what its containers leave as
+    /// messages, its annotations, and `managedFields` with the times in them.
     pub fn newest(&self) -> Option<Timestamp> {
-        let metadata = self.metadata.0.iter().map(|it| it.creation_timestamp);
+        let metadata = self.metadata.0.iter().map(|it| it.creation_timestamp.0);
         let status = self.status.0.iter().flat_map(|it| {
             [
-                it.start_time,
-                it.conditions,
-                it.container_statuses,
-                it.init_container_statuses,
+                it.start_time.0,
+                it.conditions.0,
+                it.container_statuses.0,
+                it.init_container_statuses.0,
             ]
         });
-        metadata.chain(status).filter_map(|it| it.0).max()
+        metadata.chain(status).flatten().max()
     }
 
     /// The pod and its UID; `None` if it has none.
@@ -271,6 +316,18 @@ impl Item {
 /// What `status.phase` can be.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 
+/// Conditions that Kubernetes' own parts set. Those of readiness gates have names
+/// and times of others.
+const OWN_CONDITIONS: [&str; 7] = [
+    "PodScheduled",
+    "PodHasNetwork",
+    "PodReadyToStartContainers",
+    "Initialized",
+    "ContainersReady",
+    "Ready",
+    "DisruptionTarget",
+];
+
 /// What can be taken out of any value, whatever that is: what else is there must
 /// not make it unreadable, and is not built.
 trait Pick: Default {
@@ -282,7 +339,12 @@ trait Pick: Default {
         Self::default()
     }
 
-    /// With what another part of the same value has.
+    fn object<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
+
+    /// With what the next of an array has.
     fn and(self, _: Self) -> Self {
         Self::default()
     }
@@ -312,12 +374,8 @@ fn pick<'de, D: Deserializer<'de>, T: Pick + Deserialize<'de>>(
             Ok(picked)
         }
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
-            let mut picked = T::default();
-            while let Some((_, next)) = map.next_entry::<IgnoredAny, T>()? {
-                picked = picked.and(next);
-            }
-            Ok(picked)
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::object(map)
         }
 
         fn visit_unit<E>(self) -> Result<T, E> {
@@ -344,13 +402,47 @@ fn pick<'de, D: Deserializer<'de>, T: Pick + Deserialize<'de>>(
     deserializer.deserialize_any(PickVisitor(PhantomData))
 }
 
-/// The newest point in time that is anywhere in a value.
-#[derive(Clone, Copy, Default)]
-struct Newest(Option<Timestamp>);
+/// A point in time, or anything else, which is none.
+#[derive(Default)]
+struct Time(Option<Timestamp>);
 
-impl Pick for Newest {
+impl Pick for Time {
     fn text(text: &str) -> Self {
         Self(Timestamp::parse(text))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pick(deserializer)
+    }
+}
+
+/// Whether a condition is one of [`OWN_CONDITIONS`].
+#[derive(Default)]
+struct OwnCondition(bool);
+
+impl Pick for OwnCondition {
+    fn text(text: &str) -> Self {
+        Self(OWN_CONDITIONS.contains(&text))
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnCondition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pick(deserializer)
+    }
+}
+
+/// When the latest of a pod's own conditions changed.
+#[derive(Default)]
+struct ConditionTimes(Option<Timestamp>);
+
+impl Pick for ConditionTimes {
+    fn object<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let condition = Condition::deserialize(MapAccessDeserializer::new(map))?;
+        let changed = condition.last_transition_time.0;
+        Ok(Self(changed.filter(|_| condition.kind.0)))
     }
 
     fn and(self, other: Self) -> Self {
@@ -358,7 +450,28 @@ impl Pick for Newest {
     }
 }
 
-impl<'de> Deserialize<'de> for Newest {
+impl<'de> Deserialize<'de> for ConditionTimes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pick(deserializer)
+    }
+}
+
+/// When the latest of a pod's containers started or ended.
+#[derive(Default)]
+struct ContainerTimes(Option<Timestamp>);
+
+impl Pick for ContainerTimes {
+    fn object<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let status = ContainerStatus::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self(status.newest()))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for ContainerTimes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         pick(deserializer)
     }

@@ -39,10 +39,32 @@ fn a_list_proves_nothing_of_what_may_be_younger_than_it() {
     assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(95)));
     assert_eq!(pods.standing(OTHER, s(40)), Standing::Unknown);
     assert_eq!(pods.standing(OLD, s(40)), Standing::Gone(s(95)));
-    // A clock that is ahead makes no list later than it is.
+    // A time that is still to come shows no age.
     pods.listed("file", s(99), Some(s(500)), false, &[]);
-    assert_eq!(pods.standing(OTHER, s(99)), Standing::Unknown);
-    assert_eq!(pods.standing(OTHER, s(98)), Standing::Unlisted(s(99)));
+    assert_eq!(pods.standing(OTHER, s(10)), Standing::Unknown);
+    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(99)));
+}
+
+#[test]
+fn a_pod_had_run_to_its_end_when_it_was_first_seen_so() {
+    let of = |finished: Option<i64>| Pod {
+        phase: Some(String::from("Succeeded")),
+        finished: finished.map(s),
+        ..pod("job", OLD, &[])
+    };
+    let end = |pods: &Pods| pods.standing(OLD, s(0));
+    for later in [None, Some(500)] {
+        let mut pods = pods(&[(10, &[of(later)]), (20, &[of(later)])]);
+        assert_eq!(end(&pods), Standing::Finished(s(10)), "{later:?}");
+        assert!(!pods.changed(&of(later), s(30)), "as it was");
+        assert!(pods.changed(&of(Some(7)), s(40)));
+        assert_eq!(end(&pods), Standing::Finished(s(7)));
+        pods.listed("pods", s(600), None, false, &[of(later)]);
+        assert_eq!(end(&pods), Standing::Finished(s(7)));
+    }
+    let mut pods = pods(&[(10, &[pod("job", OLD, &[])])]);
+    assert!(pods.changed(&of(Some(500)), s(30)));
+    assert_eq!(end(&pods), Standing::Finished(s(30)));
 }
 
 #[test]
@@ -201,13 +223,13 @@ fn a_pod_that_changes_is_so_now_and_shows_nothing_of_others() {
         deletion: Some(s(40)),
         ..pod("a", OLD, &[])
     };
-    assert!(pods.changed(&going));
-    assert!(!pods.changed(&going), "as it was");
+    assert!(pods.changed(&going, s(20)));
+    assert!(!pods.changed(&going, s(20)), "as it was");
     assert_eq!(pods.standing(OLD, s(0)), Standing::Terminating(s(40)));
     assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
     assert_eq!(pods.standing(OTHER, s(20)), Standing::Unknown);
     assert_eq!(pods.list().unwrap().pods().len(), 2);
-    assert!(!Pods::default().changed(&going), "of no list");
+    assert!(!Pods::default().changed(&going, s(20)), "of no list");
 }
 
 #[test]
@@ -215,7 +237,7 @@ fn pods_that_come_and_go_do_not_make_the_list_longer() {
     let mut pods = pods(&[(10, &[pod("a", OLD, &[])])]);
     for i in 0..100 {
         let one = pod("x", &format!("{i}-x"), &[]);
-        assert!(pods.changed(&one));
+        assert!(pods.changed(&one, s(20 + i)));
         assert!(pods.deleted(&reference(&one), s(20 + i)));
         assert_eq!(
             pods.standing(&format!("{i}-x"), s(0)),
@@ -232,7 +254,7 @@ fn a_pod_that_claims_the_uid_of_another_takes_it_off_no_list() {
     let mut forged = pod("mallory", NEW, &[]);
     forged.uids.insert(OLD.to_owned());
     forged.phase = Some(String::from("Succeeded"));
-    assert!(pods.changed(&forged));
+    assert!(pods.changed(&forged, s(20)));
     assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
     for uid in [OLD, NEW] {
         let reference = PodRef {

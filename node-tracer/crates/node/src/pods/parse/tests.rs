@@ -204,7 +204,7 @@ fn a_list_is_as_young_as_the_youngest_that_happened_to_a_pod() {
         ("", "01:00:00"),
         (r#","startTime":"2026-11-21T02:00:00Z""#, "02:00:00"),
         (
-            r#","conditions":[{"lastProbeTime":null,"lastTransitionTime":"2026-11-21T03:00:00Z"},{}]"#,
+            r#","conditions":[{"type":"Ready","lastProbeTime":null,"lastTransitionTime":"2026-11-21T03:00:00Z"},{}]"#,
             "03:00:00",
         ),
         (
@@ -228,10 +228,105 @@ fn a_list_is_as_young_as_the_youngest_that_happened_to_a_pod() {
     assert_eq!(newest(&pod("a")), None);
 }
 
+/// A pod with all that its owner can write, and a readiness gate's condition.
+const OWNED: &str = r#"{"kind":"Pod","apiVersion":"v1",
+    "metadata":{"name":"web","namespace":"shop","uid":"u","generateName":"web-",
+        "labels":{"app":"web"},"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]",
+            "kubernetes.io/config.hash":"a","kubernetes.io/config.mirror":"a",
+            "kubernetes.io/config.seen":"x","finishedAt":"x"},
+        "creationTimestamp":"2026-11-21T01:00:00Z",
+        "managedFields":[{"manager":"x","operation":"Update","time":"x"}],
+        "ownerReferences":[{"kind":"Job","name":"x","uid":"x"}],"finalizers":["x"]},
+    "spec":{"nodeName":"n1","hostname":"x","nodeSelector":{"startedAt":"x"},
+        "readinessGates":[{"conditionType":"x"}],
+        "containers":[{"name":"x","image":"x","command":["x"],"args":["x"],"workingDir":"x",
+            "terminationMessagePath":"x","env":[{"name":"finishedAt","value":"x"}],
+            "resources":{"limits":{"memory":"x"}}}]},
+    "status":{"phase":"Failed","message":"x","reason":"x","nominatedNodeName":"x",
+        "startTime":"2026-11-21T02:00:00Z",
+        "conditions":[
+            {"type":"Ready","status":"False","message":"x","reason":"x","lastProbeTime":null,
+                "lastTransitionTime":"2026-11-21T03:00:00Z"},
+            {"type":"example.com/gate","status":"True","message":"x","reason":"x",
+                "lastProbeTime":"x","lastTransitionTime":"x"}],
+        "containerStatuses":[
+            {"name":"x","image":"x","imageID":"x","containerID":"x",
+                "state":{"terminated":{"message":"x","reason":"x","containerID":"x","signal":"x",
+                    "startedAt":"2026-11-21T02:00:00Z","finishedAt":"2026-11-21T03:00:00Z"}},
+                "lastState":{"terminated":{"message":"x","finishedAt":"2026-11-21T02:30:00Z"}}}],
+        "initContainerStatuses":[
+            {"name":"x","state":{"waiting":{"message":"x","reason":"x","startedAt":"x"}}}]}}"#;
+
+/// Texts of which Kubernetes is the writer.
+const OF_KUBERNETES: [&str; 11] = [
+    "/kind",
+    "/metadata/creationTimestamp",
+    "/metadata/uid",
+    "/status/phase",
+    "/status/startTime",
+    "/status/conditions/0/type",
+    "/status/conditions/0/lastTransitionTime",
+    "/status/conditions/1/type",
+    "/status/containerStatuses/0/state/terminated/startedAt",
+    "/status/containerStatuses/0/state/terminated/finishedAt",
+    "/status/containerStatuses/0/lastState/terminated/finishedAt",
+];
+
+fn texts(value: &serde_json::Value, path: &str) -> Vec<String> {
+    use serde_json::Value::{Array, Object, String};
+
+    let escaped = |key: &str| key.replace('/', "~1");
+    match value {
+        String(_) => vec![path.to_owned()],
+        Array(all) => all
+            .iter()
+            .enumerate()
+            .flat_map(|(at, each)| texts(each, &format!("{path}/{at}")))
+            .collect(),
+        Object(all) => all
+            .iter()
+            .flat_map(|(key, each)| texts(each, &format!("{path}/{}", escaped(key))))
+            .collect(),
+        _ => vec![],
+    }
+}
+
+#[test]
+fn no_text_that_a_tenant_writes_moves_the_age_of_a_list_or_the_end_of_a_pod() {
+    let of = |text: &str| (newest(text), read(text).unwrap()[0].finished);
+    let end = Timestamp::parse("2026-11-21T03:00:00Z");
+    assert_eq!(of(OWNED), (end, end));
+    let owned: serde_json::Value = serde_json::from_str(OWNED).unwrap();
+    let theirs = texts(&owned, "");
+    assert!(
+        OF_KUBERNETES
+            .iter()
+            .all(|own| theirs.iter().any(|it| it == own))
+    );
+    for path in theirs
+        .iter()
+        .filter(|it| !OF_KUBERNETES.contains(&it.as_str()))
+    {
+        for time in ["2026-11-21T03:30:00Z", "2199-01-01T00:00:00Z"] {
+            let mut forged = owned.clone();
+            *forged.pointer_mut(path).unwrap() = time.into();
+            for text in [
+                forged.to_string(),
+                format!(r#"{{"kind":"List","items":[{forged}]}}"#),
+                format!(r#"{{"type":"MODIFIED","object":{forged}}}"#),
+            ] {
+                assert_eq!(of(&text), (end, end), "{path}");
+            }
+        }
+    }
+}
+
 #[test]
 fn odd_times_are_no_times() {
     let text = r#"{"kind":"Pod","metadata":{"uid":"u","creationTimestamp":7},
-        "status":{"startTime":"soon","conditions":{"a":[true,-1,2.5,null]}}}"#;
+        "status":{"startTime":"soon","conditions":{"a":[true,-1,2.5,null]},
+            "containerStatuses":[7,{"state":[{}],"lastState":{"running":"x","terminated":
+                {"startedAt":{"a":1},"finishedAt":["2026-11-21T03:00:00Z"]}}}]}}"#;
     assert_eq!(newest(text), None);
 }
 
