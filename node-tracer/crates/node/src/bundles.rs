@@ -20,7 +20,7 @@ use std::{
 
 use rustix::fs::FileType;
 
-use self::spec::{Network, Role, Spec, is_id};
+use self::spec::{Network, Role, Spec, Writer, is_id};
 use super::{
     cri,
     procfs::{NoAnswer, Owner, Procfs},
@@ -54,6 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     folder: &'static str,
+    writer: Writer,
     /// What is between a container's folder and its files.
     inside: &'static str,
     /// The file with the process ID.
@@ -63,6 +64,7 @@ struct Layout {
 const fn containerd(folder: &'static str) -> Layout {
     Layout {
         folder,
+        writer: Writer::Containerd,
         inside: "",
         pid: "init.pid",
     }
@@ -77,6 +79,7 @@ const LAYOUTS: [Layout; 6] = [
     containerd("/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/k8s.io"),
     Layout {
         folder: "/run/containers/storage/overlay-containers",
+        writer: Writer::Crio,
         inside: "userdata",
         pid: "pidfile",
     },
@@ -164,7 +167,7 @@ fn read_folder(root: &Root, layout: Layout, procfs: &Procfs, left: &mut usize) -
             && matches!(entry.kind, FileType::Directory | FileType::Unknown)
         {
             let inside = folder.join(id).join(layout.inside);
-            match read_bundle(root, &inside, id, layout.pid) {
+            match read_bundle(root, &inside, id, layout) {
                 Ok(bundle) => bundles.extend(bundle),
                 Err(error) if listing.unread.len() < MAX_UNREAD => {
                     listing
@@ -191,7 +194,12 @@ fn problem(path: &Path, error: &io::Error) -> String {
 }
 
 /// One container; `None` if it is of no pod, or has gone.
-fn read_bundle(root: &Root, folder: &Path, id: &str, pid: &str) -> io::Result<Option<Bundle>> {
+fn read_bundle(
+    root: &Root,
+    folder: &Path,
+    id: &str,
+    layout: Layout,
+) -> io::Result<Option<Bundle>> {
     let Found::File(content) = root.read(&folder.join("config.json"), MAX_SPEC)? else {
         return Ok(None);
     };
@@ -202,11 +210,11 @@ fn read_bundle(root: &Root, folder: &Path, id: &str, pid: &str) -> io::Result<Op
             "it is no OCI runtime specification",
         )
     })?;
-    let Some(role) = spec.role() else {
+    let Some(role) = spec.role(layout.writer, id) else {
         return Ok(None);
     };
     // Without it the container is still known.
-    let pid = match root.read(&folder.join(pid), MAX_PID) {
+    let pid = match root.read(&folder.join(layout.pid), MAX_PID) {
         Ok(Found::File(content)) => String::from_utf8(content.bytes).ok(),
         Ok(Found::Missing | Found::Folder) | Err(_) => None,
     };
@@ -255,7 +263,6 @@ fn group(bundles: Vec<Bundle>) -> Vec<RuntimeSandbox> {
                     Some(Network::Host | Network::Own) | None => None,
                 },
                 pod: bundle.role.pod,
-                attempt: bundle.role.attempt,
                 created: Some(bundle.written),
                 pid: bundle.pid,
                 ..RuntimeSandbox::default()

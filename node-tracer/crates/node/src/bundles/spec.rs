@@ -54,6 +54,14 @@ pub enum Network {
     Own,
 }
 
+/// Who has written a specification. Each has annotations of its own, and those
+/// of the other are then anybody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    Containerd,
+    Crio,
+}
+
 /// What a container is in its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
@@ -61,19 +69,8 @@ pub struct Role {
     pub sandbox: bool,
     pub sandbox_id: String,
     pub pod: PodRef,
-    /// How often the sandbox was made anew, where that is written.
-    pub attempt: u32,
     /// The container's name in the pod; empty for a sandbox.
     pub name: String,
-}
-
-/// CRI-O's `Metadata` annotation: of a sandbox, or of a container.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: String,
-    uid: String,
-    attempt: u32,
 }
 
 impl Spec {
@@ -90,27 +87,31 @@ impl Spec {
         })
     }
 
-    /// What the container is in its pod; `None` if it is in none, or is of a
-    /// runtime that writes it down otherwise.
-    pub fn role(&self) -> Option<Role> {
-        let mut role = self.containerd().or_else(|| self.crio())?;
-        if role.pod.uid.is_none() {
-            let path = self.linux.as_ref()?.cgroups_path.as_deref();
-            role.pod.uid = path
-                .and_then(cgroup::owner_of_path)
-                .map(|owner| owner.pod_uid);
-        }
+    /// What the container of this ID is in its pod; `None` if it is in none, or
+    /// is of a runtime that writes it down otherwise.
+    pub fn role(&self, writer: Writer, id: &str) -> Option<Role> {
+        let mut role = match writer {
+            Writer::Containerd => self.containerd(),
+            Writer::Crio => self.crio(id),
+        }?;
+        // No pod's owner has a word in it, and older runtimes write no other.
+        let path = self.linux.as_ref().and_then(|it| it.cgroups_path.as_deref());
+        let owner = path.and_then(cgroup::owner_of_path);
+        let uid = owner.map(|owner| owner.pod_uid);
+        role.pod.uid = uid.or(role.pod.uid);
         is_id(&role.sandbox_id).then_some(role)
     }
 
-    /// The pod's addresses, where they are written (CRI-O).
+    /// The pod's addresses, where they are written (CRI-O). Without a network of
+    /// its own a pod has none there, but what its owner has put in their place.
     pub fn ips(&self) -> Vec<IpAddr> {
-        let annotations = self.annotations.iter().flatten();
-        let addresses = annotations.filter_map(|(key, value)| {
-            let index = key.strip_prefix("io.kubernetes.cri-o.IP")?;
-            (index.is_empty() || index.starts_with('.')).then_some(value.as_str()?)
-        });
-        collect_ips(addresses)
+        let has_own = matches!(self.network(), Some(Network::At(_)));
+        let result = self.raw("io.kubernetes.cri-o.", "CNIResult");
+        let result = result.filter(|_| has_own).unwrap_or_default();
+        let result: Value = serde_json::from_str(result).unwrap_or_default();
+        let ips = result.get("ips").and_then(Value::as_array);
+        let addresses = ips.into_iter().flatten();
+        collect_ips(addresses.filter_map(|ip| ip.get("address")?.as_str()))
     }
 
     fn containerd(&self) -> Option<Role> {
@@ -123,34 +124,29 @@ impl Spec {
                 name: get("sandbox-name"),
                 uid: get("sandbox-uid"),
             },
-            attempt: 0,
             name: get("container-name").unwrap_or_default(),
         })
     }
 
-    fn crio(&self) -> Option<Role> {
-        let get = |key: &str| self.annotation("io.kubernetes.cri-o.", key);
-        let sandbox = is_sandbox(&get("ContainerType")?)?;
-        // A container's has its own name, and none of the rest.
-        let metadata: Metadata = self
-            .raw("io.kubernetes.cri-o.", "Metadata")
-            .and_then(|json| serde_json::from_str(json).ok())
-            .unwrap_or_default();
-        let uid = sandbox.then(|| text(&metadata.uid));
+    /// CRI-O writes a pod's own annotations and labels among these, over its own
+    /// of a sandbox. The last are the kubelet's labels, and in a container's the
+    /// ID of its sandbox.
+    fn crio(&self, id: &str) -> Option<Role> {
+        let get = |key: &str| self.annotation("io.kubernetes.", key);
+        let name = get("container.name")?;
+        let sandbox = name == "POD";
         Some(Role {
             sandbox,
-            sandbox_id: get("SandboxID")?,
+            sandbox_id: match sandbox {
+                true => id.to_owned(),
+                false => get("cri-o.SandboxID")?,
+            },
             pod: PodRef {
-                namespace: get("Namespace"),
-                name: get("KubeName"),
-                uid: uid.filter(|uid| !uid.is_empty()),
+                namespace: get("pod.namespace"),
+                name: get("pod.name"),
+                uid: get("pod.uid"),
             },
-            attempt: if sandbox { metadata.attempt } else { 0 },
-            name: if sandbox {
-                String::new()
-            } else {
-                text(&metadata.name)
-            },
+            name: if sandbox { String::new() } else { name },
         })
     }
 

@@ -192,31 +192,36 @@ fn an_old_containerds_uid_is_in_the_cgroups_path() {
     assert_eq!(sandbox.pod.uid.as_deref(), Some(UID));
 }
 
+/// What CRI-O and the kubelet write, and `more`, as a pod's own annotations.
+fn crio_spec(name: &str, sandbox: &str, network: &str, more: &str) -> String {
+    let kind = if name == "POD" { "sandbox" } else { "container" };
+    let uid = UID.replace('-', "_");
+    format!(
+        r#"{{"annotations": {{"io.kubernetes.cri-o.ContainerType": "{kind}",
+            "io.kubernetes.cri-o.SandboxID": "{sandbox}", "io.kubernetes.pod.uid": "{UID}",
+            "io.kubernetes.cri-o.KubeName": "checkout", "io.kubernetes.pod.name": "checkout",
+            "io.kubernetes.cri-o.Namespace": "shop", "io.kubernetes.pod.namespace": "shop",
+            "io.kubernetes.container.name": "{name}"{more}}},
+            "linux": {{"cgroupsPath": "kubepods-besteffort-pod{uid}.slice:crio:x",
+                "namespaces": [{{"type": "pid"}}{network}]}}}}"#
+    )
+}
+
+const RESULT: &str = r#", "io.kubernetes.cri-o.CNIResult":
+    "{\"ips\": [{\"interface\": 2, \"address\": \"10.85.0.9/16\"}]}""#;
+
 #[test]
 fn cri_os_bundles_are_its_sandboxes_and_podmans_are_none() {
     let node = Node::new();
     let (sandbox, container, podman) = (id("a"), id("b"), id("c"));
-    let spec = |kind: &str, metadata: &str| {
-        format!(
-            r#"{{"annotations": {{"io.kubernetes.cri-o.ContainerType": "{kind}", "io.kubernetes.cri-o.SandboxID": "{sandbox}",
-            "io.kubernetes.cri-o.KubeName": "checkout", "io.kubernetes.cri-o.Namespace": "shop",
-            "io.kubernetes.cri-o.IP.0": "10.85.0.9", "io.kubernetes.cri-o.Metadata": "{metadata}"}},
-            "linux": {{"cgroupsPath": "kubepods-besteffort-pod{}.slice:crio:x",
-                "namespaces": [{{"type": "network", "path": "/var/run/netns/9f0c"}}]}}}}"#,
-            UID.replace('-', "_")
-        )
-    };
-    let metadata = format!(
-        r#"{{\"name\":\"checkout\",\"uid\":\"{UID}\",\"namespace\":\"shop\",\"attempt\":2}}"#
-    );
     node.write(
         &format!("{CRIO}/{sandbox}/userdata/config.json"),
-        &spec("sandbox", &metadata),
+        &crio_spec("POD", &sandbox, NETWORK, RESULT),
     );
     node.write(&format!("{CRIO}/{sandbox}/userdata/pidfile"), "71");
     node.write(
         &format!("{CRIO}/{container}/userdata/config.json"),
-        &spec("container", r#"{\"name\":\"api\"}"#),
+        &crio_spec("api", &sandbox, NETWORK, ""),
     );
     node.write(
         &format!("{CRIO}/{podman}/userdata/config.json"),
@@ -232,9 +237,9 @@ fn cri_os_bundles_are_its_sandboxes_and_podmans_are_none() {
     };
     assert_eq!(found.id, sandbox);
     assert_eq!(found.pod.label(), "shop/checkout");
-    assert_eq!((found.pod.uid.as_deref(), found.attempt), (Some(UID), 2));
+    assert_eq!(found.pod.uid.as_deref(), Some(UID));
     assert_eq!(found.pid, Some(71));
-    assert_eq!(found.netns_path.as_deref(), Some("/var/run/netns/9f0c"));
+    assert_eq!(found.netns_path.as_deref(), Some("/var/run/netns/cni-1"));
     assert_eq!(
         found.ips,
         ["10.85.0.9".parse::<std::net::IpAddr>().unwrap()]
@@ -247,6 +252,52 @@ fn cri_os_bundles_are_its_sandboxes_and_podmans_are_none() {
         ),
         (container.as_str(), "api")
     );
+}
+
+#[test]
+fn what_a_pods_owner_annotates_makes_its_containers_no_others() {
+    const VICTIM: &str = "11111111-1111-4111-8111-111111111111";
+    let victim = id("f");
+    // Of a sandbox they are over CRI-O's own, of which the first come here.
+    let over = |spec: String| {
+        let forged = [
+            ("cri-o.ContainerType", "container"),
+            ("cri-o.SandboxID", victim.as_str()),
+            ("cri-o.KubeName", "victim"),
+            ("cri-o.Namespace", "bank"),
+        ];
+        let mut spec: serde_json::Value = serde_json::from_str(&spec).unwrap();
+        for (key, value) in forged {
+            spec["annotations"][format!("io.kubernetes.{key}")] = value.into();
+        }
+        spec.to_string()
+    };
+    let more = format!(
+        r#", "io.kubernetes.cri-o.Metadata": "{{\"uid\": \"{VICTIM}\", \"attempt\": 688}}",
+            "io.kubernetes.cri-o.IP.0": "10.85.0.7", "io.kubernetes.cri-o.IP.5": "10.85.0.8",
+            "io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "{victim}",
+            "io.kubernetes.cri.sandbox-name": "victim", "io.kubernetes.cri.sandbox-namespace": "bank",
+            "io.kubernetes.cri.sandbox-uid": "{VICTIM}""#
+    );
+    let read = |more: &str, network: &str, over: &dyn Fn(String) -> String| {
+        let node = Node::new();
+        let (sandbox, container) = (id("a"), id("b"));
+        for (id, name) in [(&sandbox, "POD"), (&container, "api")] {
+            let spec = crio_spec(name, &sandbox, network, more);
+            let spec = if name == "POD" { over(spec) } else { spec };
+            node.write(&format!("{CRIO}/{id}/userdata/config.json"), &spec);
+        }
+        let mut sandboxes = node.only().sandboxes;
+        for sandbox in &mut sandboxes {
+            sandbox.created = None;
+        }
+        sandboxes
+    };
+    let honest = read(RESULT, NETWORK, &|spec| spec);
+    assert_eq!(read(&format!("{more}{RESULT}"), NETWORK, &over), honest);
+    // On the host's network CRI-O writes no result.
+    let honest = read("", "", &|spec| spec);
+    assert_eq!(read(&format!("{more}{RESULT}"), "", &over), honest);
 }
 
 #[test]

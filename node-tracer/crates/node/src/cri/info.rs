@@ -114,6 +114,7 @@ fn cni_ips(result: Option<&Value>) -> Vec<IpAddr> {
 /// A runtime's JSON, or the whole of its answer.
 #[cfg(feature = "testing")]
 pub(super) fn fuzz(data: &[u8]) {
+    use crate::bundles::spec::Writer;
     use prost::Message as _;
 
     let text = String::from_utf8_lossy(data).into_owned();
@@ -131,8 +132,10 @@ pub(super) fn fuzz(data: &[u8]) {
     if let Ok(spec) = serde_json::from_slice::<Spec>(data) {
         spec.network();
         spec.ips();
-        if let Some(role) = spec.role() {
-            assert!(crate::bundles::spec::is_id(&role.sandbox_id));
+        for writer in [Writer::Containerd, Writer::Crio] {
+            if let Some(role) = spec.role(writer, "a") {
+                assert!(crate::bundles::spec::is_id(&role.sandbox_id));
+            }
         }
     }
 }
@@ -205,10 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn cri_o_tells_addresses_in_annotations() {
+    fn cri_o_tells_addresses_in_the_cni_result() {
         let details = bare(
             r#"{"image": "pause", "pid": 77, "runtimeSpec": {
-                "annotations": {"io.kubernetes.cri-o.IP.0": "10.85.0.5", "io.kubernetes.cri-o.IP.1": "fd00::5", "other": "1.1.1.1"},
+                "annotations": {"io.kubernetes.cri-o.IP.7": "10.85.0.9", "io.kubernetes.cri-o.CNIResult":
+                    "{\"ips\": [{\"address\": \"10.85.0.5/16\"}, {\"address\": \"fd00::5/64\"}]}"},
                 "linux": {"namespaces": [{"type": "network", "path": "/var/run/netns/5a2c"}]}}}"#,
         );
         assert_eq!(details.pid, Some(77));
