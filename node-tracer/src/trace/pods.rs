@@ -7,7 +7,7 @@ use crate::{
     config::{Config, Pods},
     progress,
 };
-use engine::model::pods::{deleted, reference};
+use engine::model::pods::{deleted, is_same, reference};
 use event::{Event, Pod, What, fault};
 use kube::{self, Credentials, KubeError, Watch, WatchUpdate};
 use node::{
@@ -52,12 +52,6 @@ enum From {
     Nowhere,
     File(PodsReader),
     Server(Watch),
-}
-
-/// Whether two are one pod, or mirrors of one static pod.
-fn is_same(one: &Pod, other: &Pod) -> bool {
-    (&one.namespace, &one.name) == (&other.namespace, &other.name)
-        && !one.uids.is_disjoint(&other.uids)
 }
 
 impl PodsSource {

@@ -31,10 +31,14 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// Whether a pod is there that has a UID of this one's.
-    pub(super) fn has_uid_of(&self, other: &Pod) -> bool {
-        let shares = |pod: &Pod| !pod.uids.is_disjoint(&other.uids);
-        self.by_uid.values().any(shares)
+    /// Whether the mirror is there that took this one's place: of the same name,
+    /// whatever UID other pods write that they are the mirror of.
+    pub(super) fn has_next_of(&self, other: &Pod) -> bool {
+        let is_next = |pod: &Pod| {
+            (&pod.namespace, &pod.name) == (&other.namespace, &other.name)
+                && !pod.uids.is_disjoint(&other.uids)
+        };
+        self.by_uid.values().any(is_next)
     }
 
     pub(super) fn get(&self, uid: &str) -> Option<&Pod> {

@@ -228,10 +228,10 @@ impl Pods {
                 && new.is_some_and(|new| single(new) && *new != old.namespaces)
         };
         if let (true, Some(old)) = (whole, old.filter(|old| !is_other(old))) {
-            for pod in old.pods {
-                if self.list.as_ref().is_some_and(|new| new.lacks(&pod)) {
-                    self.depart(&pod, at);
-                }
+            let new = self.list.as_ref().map_or(&[][..], |list| &list.pods);
+            let gone: Vec<Pod> = gone(&old.pods, new).cloned().collect();
+            for pod in &gone {
+                self.depart(pod, at);
             }
         }
         true
@@ -242,8 +242,8 @@ impl Pods {
     fn seen(&self, pod: &Pod, at: Timestamp) -> Pod {
         let mut pod = pod.clone();
         if is_finished(&pod) {
-            let is_it = |it: &&Pod| (&it.namespace, &it.name) == (&pod.namespace, &pod.name);
-            let known = pod.uids.iter().filter_map(|uid| self.pod(uid)).find(is_it);
+            let known = pod.uids.iter().filter_map(|uid| self.pod(uid));
+            let known = { known }.find(|known| is_same(known, &pod));
             let known = known.and_then(|known| known.finished);
             pod.finished = [known, pod.finished, Some(at)].into_iter().flatten().min();
         }
@@ -280,12 +280,8 @@ impl Pods {
         let Some(list) = &mut self.list else {
             return false;
         };
-        let same_name = |it: &Pod| (&it.namespace, &it.name) == (&pod.namespace, &pod.name);
-        let known = list.pods.iter();
-        let known = known.enumerate().find(|(_, it)| {
-            // What another pod says of its UIDs takes none off the list.
-            same_name(it) && !it.uids.is_disjoint(&pod.uids)
-        });
+        let mut known = list.pods.iter().enumerate();
+        let known = known.find(|(_, known)| is_same(known, pod));
         if let Some((place, _)) = known {
             if list.pods.get(place) == Some(pod) {
                 return false;
@@ -406,10 +402,13 @@ impl List {
         let mut nodes = self.pods.iter().filter_map(|pod| pod.node.as_deref());
         self.vouched || nodes.clone().next().is_none() || nodes.any(|name| name == node)
     }
+}
 
-    fn lacks(&self, pod: &Pod) -> bool {
-        !pod.uids.iter().any(|uid| self.by_uid.contains_key(uid))
-    }
+/// Whether two are one pod, or mirrors of one static pod. What another pod writes
+/// that it is the mirror of makes it no other's.
+pub fn is_same(one: &Pod, other: &Pod) -> bool {
+    (&one.namespace, &one.name) == (&other.namespace, &other.name)
+        && !one.uids.is_disjoint(&other.uids)
 }
 
 /// Whether a pod has the name of a reference, as far as that has one.
@@ -423,13 +422,22 @@ fn is_finished(pod: &Pod) -> bool {
     matches!(pod.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// The pods of one list that the next does not have, by UID.
+/// The pods of one list that the next does not have.
 pub fn deleted(old: &[Pod], new: &[Pod]) -> Vec<PodRef> {
-    let kept: BTreeSet<&String> = new.iter().flat_map(|pod| &pod.uids).collect();
-    let gone = old
-        .iter()
-        .filter(|pod| !pod.uids.iter().any(|uid| kept.contains(uid)));
-    gone.map(reference).collect()
+    gone(old, new).map(reference).collect()
+}
+
+/// Those of which the next list has neither themselves nor the mirror that took
+/// their place; see [`is_same`].
+fn gone<'a>(old: &'a [Pod], new: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
+    let kept: BTreeSet<(&str, &str, &str)> = new.iter().flat_map(names).collect();
+    old.iter().filter(move |pod| !names(pod).any(|name| kept.contains(&name)))
+}
+
+/// What a pod is known by from one list to the next.
+fn names(pod: &Pod) -> impl Iterator<Item = (&str, &str, &str)> {
+    let uids = pod.uids.iter();
+    uids.map(|uid| (pod.namespace.as_str(), pod.name.as_str(), uid.as_str()))
 }
 
 /// How a pod is named in records. A mirror pod has two UIDs; the static pod's

@@ -294,7 +294,7 @@ impl Follower {
             }
             let gone = self.untold.remove(&uid).flatten();
             // A static pod's mirror that was made anew took the place of the old one.
-            let lives = |gone: &Pod| listed.pods.has_uid_of(gone);
+            let lives = |gone: &Pod| listed.pods.has_next_of(gone);
             if let Some(gone) = gone.filter(|gone| pod.is_none() && !lives(gone)) {
                 self.tell_deleted(gone)?;
             }

@@ -172,6 +172,28 @@ fn a_mirror_pod_that_another_one_has_replaced_has_not_gone() {
 }
 
 #[test]
+fn a_pod_has_gone_whatever_another_writes_that_it_is_the_mirror_of() {
+    let forged = |name, version| {
+        let mut pod = pod(name, version);
+        pod["metadata"]["annotations"] = serde_json::json!({ "kubernetes.io/config.hash": "0a1b" });
+        pod
+    };
+    let server = watched(move |_, _| {
+        stream(
+            &[
+                (0, event("ADDED", forged("b", 11))),
+                (0, event("ADDED", forged("c", 12))),
+                (300, event("DELETED", forged("b", 13))),
+            ],
+            Ends::Hang,
+        )
+    });
+    let mut watch = follow(&server);
+    let told = news(&mut watch, 5);
+    assert_eq!(told, ["[a]", "following", "+b", "+c", "-b"]);
+}
+
+#[test]
 fn a_watch_that_ends_in_order_is_taken_up_where_it_ended() {
     let server = watched(|path, _| match path.ends_with("=10") {
         true => stream(&[(50, event("BOOKMARK", pod("", 15)))], Ends::Clean),

@@ -115,6 +115,20 @@ fn deleted_pods_are_those_that_the_next_list_lacks() {
 }
 
 #[test]
+fn a_pod_is_gone_whatever_others_write_that_they_are_the_mirror_of() {
+    const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
+    let of = |name: &str, uid: &str| Pod {
+        uids: [uid, HASH].map(str::to_owned).into(),
+        ..pod(name, uid, &[])
+    };
+    let (a, b) = (of("a", OLD), of("b", NEW));
+    assert_eq!(deleted(&[a.clone(), b.clone()], &[b.clone()]), [reference(&a)]);
+    let mut pods = pods(&[(10, &[a, b.clone()])]);
+    pods.listed("file", s(20), Some(s(0)), false, &[b]);
+    assert_eq!(pods.standing(OLD, s(15)), Standing::Gone(s(20)));
+}
+
+#[test]
 fn a_list_that_is_too_long_proves_no_absence() {
     let many: Vec<Pod> = (0..=MAX_PODS)
         .map(|i| pod("x", &format!("a-{i}"), &[]))
