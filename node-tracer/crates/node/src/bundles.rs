@@ -194,12 +194,7 @@ fn problem(path: &Path, error: &io::Error) -> String {
 }
 
 /// One container; `None` if it is of no pod, or has gone.
-fn read_bundle(
-    root: &Root,
-    folder: &Path,
-    id: &str,
-    layout: Layout,
-) -> io::Result<Option<Bundle>> {
+fn read_bundle(root: &Root, folder: &Path, id: &str, layout: Layout) -> io::Result<Option<Bundle>> {
     let Found::File(content) = root.read(&folder.join("config.json"), MAX_SPEC)? else {
         return Ok(None);
     };

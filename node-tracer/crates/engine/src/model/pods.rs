@@ -431,7 +431,8 @@ pub fn deleted(old: &[Pod], new: &[Pod]) -> Vec<PodRef> {
 /// their place; see [`is_same`].
 fn gone<'a>(old: &'a [Pod], new: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
     let kept: BTreeSet<(&str, &str, &str)> = new.iter().flat_map(names).collect();
-    old.iter().filter(move |pod| !names(pod).any(|name| kept.contains(&name)))
+    old.iter()
+        .filter(move |pod| !names(pod).any(|name| kept.contains(&name)))
 }
 
 /// What a pod is known by from one list to the next.

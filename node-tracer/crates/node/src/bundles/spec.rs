@@ -95,7 +95,10 @@ impl Spec {
             Writer::Crio => self.crio(id),
         }?;
         // No pod's owner has a word in it, and older runtimes write no other.
-        let path = self.linux.as_ref().and_then(|it| it.cgroups_path.as_deref());
+        let path = self
+            .linux
+            .as_ref()
+            .and_then(|it| it.cgroups_path.as_deref());
         let owner = path.and_then(cgroup::owner_of_path);
         let uid = owner.map(|owner| owner.pod_uid);
         role.pod.uid = uid.or(role.pod.uid);

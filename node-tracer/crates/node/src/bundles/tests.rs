@@ -194,7 +194,11 @@ fn an_old_containerds_uid_is_in_the_cgroups_path() {
 
 /// What CRI-O and the kubelet write, and `more`, as a pod's own annotations.
 fn crio_spec(name: &str, sandbox: &str, network: &str, more: &str) -> String {
-    let kind = if name == "POD" { "sandbox" } else { "container" };
+    let kind = if name == "POD" {
+        "sandbox"
+    } else {
+        "container"
+    };
     let uid = UID.replace('-', "_");
     format!(
         r#"{{"annotations": {{"io.kubernetes.cri-o.ContainerType": "{kind}",

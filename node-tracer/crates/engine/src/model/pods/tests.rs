@@ -122,7 +122,10 @@ fn a_pod_is_gone_whatever_others_write_that_they_are_the_mirror_of() {
         ..pod(name, uid, &[])
     };
     let (a, b) = (of("a", OLD), of("b", NEW));
-    assert_eq!(deleted(&[a.clone(), b.clone()], &[b.clone()]), [reference(&a)]);
+    assert_eq!(
+        deleted(&[a.clone(), b.clone()], std::slice::from_ref(&b)),
+        [reference(&a)]
+    );
     let mut pods = pods(&[(10, &[a, b.clone()])]);
     pods.listed("file", s(20), Some(s(0)), false, &[b]);
     assert_eq!(pods.standing(OLD, s(15)), Standing::Gone(s(20)));
