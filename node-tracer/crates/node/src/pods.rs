@@ -208,7 +208,7 @@ impl PodsFile {
         }
         let Input::File(path) = &self.input else {
             self.seen = Some(FileVersion::Stream);
-            return Some(self.read(&mut io::stdin().lock(), sys::clock::now()));
+            return Some(self.read(&mut io::stdin().lock(), None));
         };
         let opened = fs::metadata(path).and_then(|metadata| {
             let seen = FileVersion::of(&metadata);
@@ -232,8 +232,8 @@ impl PodsFile {
                         from: self.source(),
                     }));
                 }
-                let at = metadata.modified().ok().filter(|_| metadata.is_file());
-                Some(self.read(&mut file, at.map_or_else(sys::clock::now, Timestamp::from)))
+                let written = metadata.modified().ok().filter(|_| metadata.is_file());
+                Some(self.read(&mut file, written.map(Timestamp::from)))
             }
             Err(source) => {
                 let seen = FileVersion::Unreadable(source.kind());
@@ -253,12 +253,19 @@ impl PodsFile {
         self.poll()
     }
 
-    fn read(&self, input: &mut dyn Read, at: Timestamp) -> Result<Listing, PodsError> {
+    /// What was not written at some time comes while it is read.
+    fn read(
+        &self,
+        input: &mut dyn Read,
+        written: Option<Timestamp>,
+    ) -> Result<Listing, PodsError> {
+        let at = written.unwrap_or_else(sys::clock::now);
         let source = self.source();
         let input = Counted(input, &self.progress);
         let parsed = parse::pods(BufReader::with_capacity(64 << 10, input), &source)?;
         // By a clock that is ahead, how far nobody knows, the list is of any age.
-        let is_to_come = parsed.newest.is_some_and(|newest| newest > at);
+        let end = written.unwrap_or_else(sys::clock::now);
+        let is_to_come = parsed.newest.is_some_and(|newest| newest > end);
         let made_after = match parsed.has_list && !is_to_come {
             true => parsed.newest,
             false => Some(Timestamp::EPOCH),
@@ -266,7 +273,7 @@ impl PodsFile {
         Ok(Listing {
             source,
             at,
-            made_after,
+            made_after: made_after.map(|made_after| made_after.min(at)),
             whole: false,
             doubt: parsed.pods.is_empty().then(|| {
                 String::from(
@@ -287,6 +294,8 @@ pub fn fuzz(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn list(name: &str) -> String {
@@ -360,17 +369,34 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_comes_while_it_is_read_may_have_what_has_happened_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        make_pipe(&path);
+        let to = path.clone();
+        let writer = std::thread::spawn(move || {
+            let mut pipe = File::options().write(true).open(to).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            let created = sys::clock::now();
+            let pod = format!(r#"{{"metadata":{{"uid":"u","creationTimestamp":"{created}"}}}}"#);
+            write!(pipe, r#"{{"kind":"List","items":[{pod}]}}"#).unwrap();
+            created
+        });
+        let listing = PodsFile::new(&path).poll().unwrap().unwrap();
+        assert!(writer.join().unwrap() > listing.at);
+        assert_eq!(listing.made_after, Some(listing.at));
+    }
+
+    fn make_pipe(path: &Path) {
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    }
+
+    #[test]
     fn a_pipe_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap();
+        make_pipe(&path);
         let to = path.clone();
         let writer = std::thread::spawn(move || fs::write(to, list("one")));
         let mut file = PodsFile::new(&path);

@@ -244,6 +244,7 @@ impl Pods {
         if is_finished(&pod) {
             let known = pod.uids.iter().filter_map(|uid| self.pod(uid));
             let known = { known }.find(|known| is_same(known, &pod));
+            let known = known.filter(|known| is_finished(known));
             let known = known.and_then(|known| known.finished);
             pod.finished = [known, pod.finished, Some(at)].into_iter().flatten().min();
         }
