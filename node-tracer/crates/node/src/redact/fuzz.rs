@@ -54,7 +54,8 @@ fn bounded(text: &str) -> String {
 /// One that the text does not contain by itself: there it may stand where no
 /// secret does, and stays.
 fn absent(text: &str) -> String {
-    let mut all = (0_u32..).map(|number| format!("c2VjcmV0OmlzLXRydWU{number}"));
+    // None that is known by itself.
+    let mut all = (0_u32..).map(|number| format!("sesame-open-sesame{number}"));
     all.find(|secret| !text.contains(secret))
         .expect("a text has an end")
 }

@@ -1,212 +1,203 @@
-//! What is called a secret, and what a word says of the next one.
+//! What a name says of the value behind it.
 
-use super::{MIN_TOKEN, SIGNS};
-
-/// What the word before says of the next.
+/// How sure a name is of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
-    Anything,
+pub(super) enum Name {
+    /// Of anything.
+    Other,
+    /// Of a secret, if the value looks like one: `key`, `tokenCount`.
+    Doubtful,
+    /// Of one behind `=` only: `X-Amz-Signature=`, `sig=`. With any other sign
+    /// it is as doubtful.
+    Parameter,
+    /// Of one, whatever it looks like.
+    Secret,
+    /// Of many, or of how many there are: `tokens: 5`.
+    Secrets,
     /// A scheme of HTTP (RFC 7235).
     Scheme,
-    /// `token:`, `password=`, ...
-    Name,
-    /// The same without a sign: one may follow, as in `"token": "..."`.
-    Bare,
-    /// `--token`: its value follows without a sign.
-    Flag,
-    /// `Cookie:`, of HTTP (RFC 6265): names and values follow.
+    /// A header of HTTP that is a secret to the line's end.
+    Header,
+    /// The same of cookies (RFC 6265), which are pairs.
     Cookies,
-    /// The ID of a key of AWS, which its secret may follow.
-    KeyId,
-    /// The name of an object that is called like one: `volume "api-token"`.
-    Object,
-    /// The same with a sign: what an error says of it may follow, or a value,
-    /// in quotes.
-    OfObject,
+    /// Of a user, whose password may follow: `user:secret`.
+    User,
 }
 
-impl After {
-    /// `kind` is the word before it, if it stands in quotes.
-    pub(super) fn of(word: &str, before: Self, kind: Option<&str>) -> Self {
-        let name = word.trim_end_matches(SIGNS);
-        let signed = name.len() < word.len();
-        let last = name.rsplit(SIGNS).next().unwrap_or_default();
-        match before {
-            Self::Bare | Self::Name if name.is_empty() => Self::Name,
-            Self::Object | Self::OfObject if name.is_empty() => Self::OfObject,
-            _ if is_scheme(last) => Self::Scheme,
-            _ if is_key_id(last) => Self::KeyId,
-            _ if word.ends_with(':') && is_cookies_name(last) => Self::Cookies,
-            _ if word.ends_with('=') && is_parameters_name(last) => Self::Name,
-            // What is in a path is no name: `.../token: no such file`,
-            // `secret "kube-system/my-token": not found`.
-            _ if last.contains('/') || !is_secrets_name(last) => Self::Anything,
-            _ if signed => Self::Name,
-            _ if last.starts_with("--") => Self::Flag,
-            _ if kind.is_some_and(is_kind) => Self::Object,
-            _ => Self::Bare,
-        }
-    }
-
-    /// A sign has been there, so that a value is to follow.
-    pub(super) fn is_sign(self) -> bool {
-        matches!(self, Self::Name | Self::OfObject | Self::Flag)
-    }
-
-    /// What it says of a word behind `gap`.
-    pub(super) fn across(self, gap: &str) -> Self {
-        let ends = match self {
-            Self::Flag => !gap.chars().all(|c| " ,\"'\\".contains(c)),
-            Self::Cookies => gap.contains('\n'),
-            Self::KeyId => !gap.chars().all(|c| " \t,;|\"'".contains(c)),
-            _ => false,
-        };
-        if ends { Self::Anything } else { self }
-    }
-
-    /// Whether a structure that follows is a secret: `Token{Value:...}`.
-    pub(super) fn is_name(self) -> bool {
-        matches!(self, Self::Bare | Self::Name)
-    }
-
-    /// Whether the next word is one, which may stand in quotes.
-    pub(super) fn is_followed_by_a_secret(self, word: &str, quoted: bool) -> bool {
-        let is_value = !word.trim_matches(SIGNS).is_empty();
-        match self {
-            Self::Anything | Self::Object => false,
-            Self::Scheme => word.len() >= MIN_TOKEN || word.ends_with('='),
-            Self::Name => is_value,
-            Self::Bare => is_value && (word.starts_with(SIGNS) || is_of_chance(word)),
-            Self::OfObject => is_value && quoted,
-            Self::Flag => is_value && !word.starts_with('-') && (quoted || !is_of_sentences(word)),
-            Self::Cookies => is_cookie(word),
-            Self::KeyId => word.len() == AWS_SECRET && !word.contains(['.', '~', '@']),
-        }
-    }
-}
-
-/// A scheme of HTTP that is followed by a secret.
-pub(super) fn is_scheme(word: &str) -> bool {
-    ["bearer", "basic"]
-        .iter()
-        .any(|scheme| word.eq_ignore_ascii_case(scheme))
-}
-
-/// Whether a word is long and mixed as no name in Kubernetes is.
-fn is_of_chance(word: &str) -> bool {
-    let has = |kind: fn(&u8) -> bool| word.as_bytes().iter().any(kind);
-    word.len() >= MIN_TOKEN
-        && has(u8::is_ascii_uppercase)
-        && has(u8::is_ascii_lowercase)
-        && has(u8::is_ascii_digit)
-        && !word.contains(['/', '.', ':'])
-}
-
-/// How long the secret is that belongs to a key of AWS.
-const AWS_SECRET: usize = 40;
-
-/// The ID of a key of AWS, a lasting or a temporary one.
-pub(super) fn is_key_id(word: &str) -> bool {
-    let rest = word
-        .strip_prefix("AKIA")
-        .or_else(|| word.strip_prefix("ASIA"));
-    let plain = |c: u8| c.is_ascii_uppercase() || c.is_ascii_digit();
-    rest.is_some_and(|rest| rest.len() == MIN_TOKEN && rest.bytes().all(plain))
-}
-
-/// Whether it is followed by what signs a URL: `X-Amz-Signature=`, `sig=`. With
-/// any other sign behind it, it is a word like others.
-pub(super) fn is_parameters_name(name: &str) -> bool {
-    ends_with(name, "signature") || name.eq_ignore_ascii_case("sig")
-}
-
-/// A header of HTTP.
-pub(super) fn is_cookies_name(name: &str) -> bool {
-    ["cookie", "set-cookie"]
-        .iter()
-        .any(|own| name.eq_ignore_ascii_case(own))
-}
-
-/// `name=value`
-pub(super) fn is_cookie(word: &str) -> bool {
-    let (name, value) = word.split_once('=').unwrap_or_default();
-    !name.is_empty() && !value.is_empty()
-}
-
-/// What a sentence about an option goes on with.
-fn is_of_sentences(word: &str) -> bool {
-    const WORDS: [&str; 34] = [
-        "and",
-        "argument",
-        "are",
-        "can",
-        "cannot",
-        "flag",
-        "for",
-        "has",
-        "in",
-        "is",
-        "must",
-        "needs",
-        "not",
-        "option",
-        "or",
-        "requires",
-        "should",
-        "to",
-        "was",
-        "with",
-        "deprecated",
-        "does",
-        "empty",
-        "expired",
-        "file",
-        "have",
-        "ignored",
-        "invalid",
-        "missing",
-        "set",
-        "unset",
-        "value",
-        "will",
-        "wrong",
-    ];
-    WORDS.contains(&word)
-}
-
-/// What is called a secret in configurations: how such names end, whatever
-/// joins their words (`apiKey`, `API_KEY`, `api-key`).
-const ENDS: [&str; 14] = [
+/// How the words end that are called a secret.
+const SECRETS: [&str; 7] = [
     "token",
     "password",
     "passwd",
     "passphrase",
     "secret",
-    "keydata",
-    "accesskey",
-    "apikey",
-    "authkey",
-    "encryptionkey",
-    "privatekey",
-    "secretkey",
-    "signingkey",
-    "sharedkey",
+    "credential",
+    "dockerconfigjson",
 ];
+/// The same, as whole words.
+const SHORT: [&str; 7] = ["pwd", "cred", "psk", "jwt", "assertion", "sas", "bearer"];
+/// Of anything as often as of a secret.
+const DOUBTFUL: [&str; 8] = [
+    "auth", "pass", "hmac", "pin", "otp", "secrets", "cookie", "cookies",
+];
+/// What makes two words one secret: a key is one of these, or it is a key of a map.
+const KINDS_OF_KEYS: [&str; 24] = [
+    "access",
+    "account",
+    "admin",
+    "api",
+    "auth",
+    "bearer",
+    "client",
+    "cookie",
+    "crypt",
+    "data",
+    "encryption",
+    "host",
+    "ipsec",
+    "master",
+    "material",
+    "private",
+    "secret",
+    "secretbox",
+    "session",
+    "shared",
+    "signing",
+    "ssh",
+    "storage",
+    "tls",
+];
+/// What stands behind a secret's name and says which, or in what form.
+const WHICH: [&str; 18] = [
+    "b64",
+    "backup",
+    "base64",
+    "contents",
+    "current",
+    "data",
+    "dev",
+    "hash",
+    "material",
+    "new",
+    "old",
+    "plain",
+    "prod",
+    "primary",
+    "raw",
+    "secondary",
+    "string",
+    "value",
+];
+/// Schemes of HTTP that stand before a secret, wherever that is.
+const SCHEMES: [&str; 4] = ["bearer", "basic", "negotiate", "digest"];
 
-/// Whether a name is a secret's. `token_bucket`, `secretName` and
-/// `imagePullSecrets` are not.
-pub(super) fn is_secrets_name(name: &str) -> bool {
-    ENDS.iter().any(|end| ends_with(name, end))
+/// What stands in a name.
+pub(super) fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(c)
 }
 
-fn ends_with(name: &str, end: &str) -> bool {
-    let own = name.bytes().rev().filter(|c| !b"_-".contains(c));
-    let mut own = own.map(|c| c.to_ascii_lowercase());
-    end.bytes().rev().all(|c| own.next() == Some(c))
+/// What a name says; `before` is the word before it, as a key can have one of
+/// two words. `assigned` is whether a `=` follows: what has dots and has none is
+/// a host or a file.
+pub(super) fn meaning(name: &str, before: &str, assigned: bool) -> Name {
+    let is_flag = name.starts_with('-');
+    let last = if assigned {
+        name
+    } else {
+        name.rsplit('.').next().unwrap_or_default()
+    };
+    let all = words(last);
+    let tail = all.iter().rev().take_while(|word| is_which(word)).count();
+    let own = all.get(..all.len() - tail).filter(|own| !own.is_empty());
+    let own = own.unwrap_or(&all);
+    let Some((word, rest)) = own.split_last() else {
+        return Name::Other;
+    };
+    let one = word.strip_suffix('s').unwrap_or(word);
+    let is_kind = |kind: &str| {
+        let mut kinds = KINDS_OF_KEYS.iter();
+        kinds.any(|it| kind.ends_with(it))
+    };
+    let said = || all.iter().map(String::as_str).chain([before]);
+    let is_header = word.ends_with("authorization");
+    match word.as_str() {
+        _ if is_header => Name::Header,
+        "u" | "user" if is_flag => Name::User,
+        "cookie" if matches!(rest, [] | [_]) && all.len() == own.len() && is_cookies(name) => {
+            Name::Cookies
+        }
+        word if rest.is_empty() && SCHEMES.contains(&word) => Name::Scheme,
+        "sig" | "signature" => Name::Parameter,
+        _ if DOUBTFUL.contains(&word.as_str()) => Name::Doubtful,
+        "tokens" => Name::Secrets,
+        _ if is_secret(one) => Name::Secret,
+        "auths" => Name::Secret,
+        "phrase" if said().any(|it| it == "pass") => Name::Secret,
+        "connection" if all.last().is_some_and(|it| it == "string") => Name::Secret,
+        "connectionstring" => Name::Secret,
+        _ => match one.strip_suffix("key") {
+            Some("") if said().any(is_kind) => Name::Secret,
+            Some("") => Name::Doubtful,
+            Some(kind) if is_kind(kind) => Name::Secret,
+            _ if rest.iter().any(|word| is_secret(word) || word == "key") => Name::Doubtful,
+            _ => Name::Other,
+        },
+    }
+}
+
+fn is_cookies(name: &str) -> bool {
+    ["cookie", "set-cookie"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own))
+}
+
+fn is_secret(word: &str) -> bool {
+    SHORT.contains(&word) || SECRETS.iter().any(|end| word.ends_with(end))
+}
+
+fn is_which(word: &str) -> bool {
+    let number = word.strip_prefix('v').unwrap_or(word);
+    WHICH.contains(&word) || number.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// A name's words in small letters, whatever joins them (`apiKey`, `API_KEY`,
+/// `api-key`), and without the numbers at their ends.
+fn words(name: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut word = String::new();
+    let mut chars = name.chars().peekable();
+    let mut before = '.';
+    while let Some(c) = chars.next() {
+        let next_is_small = chars.peek().is_some_and(char::is_ascii_lowercase);
+        let begins = c.is_ascii_uppercase() && (!before.is_ascii_uppercase() || next_is_small);
+        if !c.is_ascii_alphanumeric() || begins {
+            all.push(std::mem::take(&mut word));
+        }
+        if c.is_ascii_alphanumeric() {
+            word.push(c.to_ascii_lowercase());
+        }
+        before = c;
+    }
+    all.push(word);
+    for word in &mut all {
+        let bare = word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        if bare > 1 && !WHICH.contains(&word.as_str()) {
+            word.truncate(bare);
+        }
+    }
+    all.retain(|word| !word.is_empty());
+    all
+}
+
+/// Schemes that are said before a header's secret.
+pub(super) fn is_scheme_of_header(word: &str) -> bool {
+    const MORE: [&str; 4] = ["ntlm", "token", "apikey", "aws4-hmac-sha256"];
+    let mut all = SCHEMES.iter().chain(&MORE);
+    all.any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
 /// What a name in quotes is of, if it is an object's.
-fn is_kind(word: &str) -> bool {
+pub(super) fn is_kind_of_object(word: &str) -> bool {
     const KINDS: [&str; 7] = [
         "configmap",
         "container",
@@ -218,4 +209,69 @@ fn is_kind(word: &str) -> bool {
     ];
     let one = word.strip_suffix(['s', 'S']).unwrap_or(word);
     KINDS.iter().any(|kind| one.eq_ignore_ascii_case(kind))
+}
+
+/// How a sentence about a secret goes on, or what an error says of it.
+pub(super) fn is_of_sentences(word: &str) -> bool {
+    const WORDS: [&str; 58] = [
+        "Delete",
+        "Get",
+        "Patch",
+        "Post",
+        "Put",
+        "and",
+        "are",
+        "argument",
+        "can",
+        "cannot",
+        "connection",
+        "context",
+        "denied",
+        "deprecated",
+        "dial",
+        "does",
+        "empty",
+        "error",
+        "exec",
+        "expired",
+        "failed",
+        "file",
+        "flag",
+        "for",
+        "forbidden",
+        "has",
+        "have",
+        "ignored",
+        "in",
+        "invalid",
+        "is",
+        "lookup",
+        "missing",
+        "must",
+        "needs",
+        "no",
+        "none",
+        "not",
+        "open",
+        "option",
+        "or",
+        "permission",
+        "required",
+        "requires",
+        "rpc",
+        "set",
+        "should",
+        "stat",
+        "the",
+        "to",
+        "unable",
+        "unauthorized",
+        "unset",
+        "value",
+        "was",
+        "will",
+        "with",
+        "wrong",
+    ];
+    WORDS.contains(&word)
 }
