@@ -22,7 +22,7 @@ use std::ops::Range;
 
 #[cfg(feature = "testing")]
 pub use self::fuzz::fuzz;
-use self::symbols::Symbols;
+use self::symbols::{Form, Symbols};
 
 /// What stands in a secret's place.
 const REDACTED: &str = "[redacted]";
@@ -102,12 +102,11 @@ fn user_infos(symbols: &Symbols) -> Vec<Range<usize>> {
         let form = symbols.form(begin.saturating_sub(1));
         let ends = |at: &usize| {
             let c = symbols.char(*at);
-            let plain = symbols.form(*at) != symbols::Form::Percent
-                || (is_url && symbols.form(*at) == form);
-            plain
-                && (c.is_whitespace()
-                    || "/?\"'`\\".contains(c)
-                    || (!is_url && ",;=&|([{<".contains(c)))
+            let begins_url = c == '/' && (symbols.char(at + 1) == c || symbols.ends_with(*at, "/"));
+            let is_plain = symbols.form(*at) != Form::Percent;
+            let counts = is_plain || begins_url || (is_url && symbols.form(*at) == form);
+            let is_of_list = !is_url && ",;=&|([{<".contains(c);
+            counts && (c.is_whitespace() || "/?\"'`\\".contains(c) || is_of_list)
         };
         let end = (begin..symbols.len()).find(ends).unwrap_or(symbols.len());
         let asks = (begin..end).rfind(|at| symbols.char(*at) == '@');

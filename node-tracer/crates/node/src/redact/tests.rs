@@ -594,7 +594,7 @@ fn what_names_a_thing_on_a_node_stays() {
 /// square's time is the bound.
 #[test]
 fn text_that_is_made_to_take_long_does_not() {
-    const LONG: usize = 256 << 10;
+    const LONG: usize = 64 << 10;
     let units = [
         "token=",
         "token=\"",
@@ -644,6 +644,6 @@ fn text_that_is_made_to_take_long_does_not() {
         let begin = std::time::Instant::now();
         redact(&text);
         let took = begin.elapsed();
-        assert!(took.as_secs() < 5, "{unit:?} takes {took:?}");
+        assert!(took.as_secs() < 2, "{unit:?} takes {took:?}");
     }
 }

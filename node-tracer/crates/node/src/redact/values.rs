@@ -22,6 +22,7 @@ pub(super) fn of_names(symbols: &Symbols) -> Vec<Range<usize>> {
         bare: [0..0, 0..0],
         header: 0..0,
         block: 0..0,
+        line: 0..0,
     };
     let mut found = Vec::new();
     let mut before = String::new();
@@ -95,6 +96,7 @@ struct Values<'a> {
     bare: [Range<usize>; 2],
     header: Range<usize>,
     block: Range<usize>,
+    line: Range<usize>,
 }
 
 impl Values<'_> {
@@ -198,12 +200,13 @@ impl Values<'_> {
 
     /// What is judged of the word that begins here.
     fn word(&self, at: usize) -> String {
-        let text = self
-            .symbols
-            .text(at..self.symbols.len().min(at + MAX_JUDGED).max(at));
-        let is_of_word = |c: char| c.is_ascii_alphanumeric() || "._-+/~".contains(c);
-        let end = text.find(|c| !is_of_word(c)).unwrap_or(text.len());
-        text.get(..end).unwrap_or_default().to_owned()
+        let symbols = self.symbols;
+        let is_of_word = |at: &usize| {
+            let c = symbols.char(*at);
+            c.is_ascii_alphanumeric() || "._-+/~".contains(c)
+        };
+        let word = (at..at + MAX_JUDGED).take_while(is_of_word);
+        word.map(|at| symbols.char(at)).collect()
     }
 
     /// With the `=` that base64 ends with.
@@ -266,14 +269,17 @@ impl Values<'_> {
         self.symbols.char(at) == '\n' && self.symbols.form(at) == Form::Escaped(0)
     }
 
-    fn line_end(&self, at: usize) -> usize {
-        let mut rest = at..self.symbols.len();
-        rest.find(|at| self.is_lines_end(*at))
-            .unwrap_or(self.symbols.len())
+    fn line_end(&mut self, at: usize) -> usize {
+        if !self.line.contains(&at) {
+            let mut rest = at..self.symbols.len();
+            let end = rest.find(|at| self.is_lines_end(*at));
+            self.line = at..end.unwrap_or(self.symbols.len());
+        }
+        self.line.end
     }
 
     /// Behind the bracket that closes, or where the line ends.
-    fn bracket_end(&self, open: usize) -> usize {
+    fn bracket_end(&mut self, open: usize) -> usize {
         let close = self.closes.get(open).copied().flatten();
         close.map_or_else(|| self.line_end(open), |close| close + 1)
     }
