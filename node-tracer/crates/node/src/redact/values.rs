@@ -369,7 +369,10 @@ impl Values<'_> {
         let mut depth = 0_usize;
         while at < symbols.len() {
             let c = symbols.char(at);
+            let is_within =
+                symbols.form(at) == Form::Percent && symbols.form(begin) != Form::Percent;
             match c {
+                _ if is_within => {}
                 '\n' => break,
                 ',' if is_list => break,
                 '(' | '[' | '{' => depth += 1,
