@@ -136,9 +136,11 @@ fn is_chance(piece: &str) -> bool {
     let kinds = piece.bytes().map(kind);
     let turns = kinds.clone().zip(kinds.skip(1));
     // A capital and a small letter are a word's beginning.
-    let turns = turns.filter(|(a, b)| a != b && (*a, *b) != (b'A', b'a'));
-    let many = |of: u8| piece.bytes().filter(|c| kind(*c) == of).count() > 1;
-    is_mixed(piece) && many(b'A') && many(b'a') && turns.count() * 5 >= piece.len()
+    let turns = turns
+        .filter(|(a, b)| a != b && (*a, *b) != (b'A', b'a'))
+        .count();
+    let many = |of: u8| piece.bytes().filter(|c| kind(*c) == of).count() > 2;
+    is_mixed(piece) && many(b'A') && many(b'a') && turns > 4 && turns * 5 >= piece.len()
 }
 
 /// Whether a word is long and has all three kinds, as no name in Kubernetes does.

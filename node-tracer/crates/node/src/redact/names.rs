@@ -136,7 +136,9 @@ pub(super) fn meaning(name: &str, before: &str, assigned: bool) -> Name {
         "connection" if all.last().is_some_and(|it| it == "string") => Name::Secret,
         "connectionstring" => Name::Secret,
         _ => match one.strip_suffix("key") {
-            Some("") if said().any(is_kind) => Name::Secret,
+            Some("") if all.iter().any(|word| is_kind(word)) => Name::Secret,
+            // Two words are of a sentence as often: `no such secret key: a`.
+            Some("") if is_kind(before) && assigned => Name::Secret,
             Some("") => Name::Doubtful,
             Some(kind) if is_kind(kind) => Name::Secret,
             _ if rest.iter().any(|word| is_secret(word) || word == "key") => Name::Doubtful,
@@ -213,13 +215,14 @@ pub(super) fn is_kind_of_object(word: &str) -> bool {
 
 /// How a sentence about a secret goes on, or what an error says of it.
 pub(super) fn is_of_sentences(word: &str) -> bool {
-    const WORDS: [&str; 58] = [
+    const WORDS: [&str; 59] = [
         "Delete",
         "Get",
         "Patch",
         "Post",
         "Put",
         "and",
+        "authorization",
         "are",
         "argument",
         "can",
