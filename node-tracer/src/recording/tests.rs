@@ -1,6 +1,7 @@
 //! What goes into a recording comes out of it again, and nothing goes in that
 //! is nobody's business.
 
+use event::CniCommand;
 use std::{collections::BTreeSet, ffi::OsString, os::unix::ffi::OsStringExt as _, path::PathBuf};
 
 use serde_json::{Value, json};
@@ -254,7 +255,7 @@ fn whole_call() -> Event {
 
 fn effect() -> CniEffect {
     CniEffect {
-        command: "DEL".into(),
+        command: CniCommand::Del,
         container_id: "x".into(),
         ifname: "eth0".into(),
         pod: Some(a_pod(OLD, "a")),

@@ -26,6 +26,7 @@ mod schedule;
 mod tests;
 mod worker;
 
+use event::{CniCall, CniCommand, Event, Netns, Trace, What, fault, record::CoverageItem};
 use std::{
     collections::{BTreeSet, HashMap},
     path::Path,
@@ -38,7 +39,6 @@ use self::{
     schedule::{Due, Operation, Schedule},
     worker::{Found, Job, Worker},
 };
-use event::{CniCall, Event, Netns, Trace, What, fault, record::CoverageItem};
 use node::{hostlocal::Stores, procfs::Procfs};
 
 /// How often an answer is looked for while one is awaited.
@@ -248,14 +248,14 @@ impl Effects {
                     };
                     let ok = *exit_code == Some(0);
                     let concerns = self.concerns(&operation, call);
-                    if ok && concerns && call.command == "ADD" {
+                    if ok && concerns && call.command == CniCommand::Add {
                         self.known.added(call, result.as_ref());
                         if self.known.has_others(call, now) {
                             // A DEL of those may be under way.
                             self.schedule.watch(&operation.key, now);
                         }
                     }
-                    if call.command == "DEL" {
+                    if call.command == CniCommand::Del {
                         self.known.del_seen(call, now);
                         for rival in self.known.rivals(call) {
                             self.schedule.watch(&rival, now);
@@ -281,7 +281,7 @@ impl Effects {
 
     fn started(&mut self, operation: Operation, call: &CniCall, now: Instant) {
         self.find_host(call.parent_pid);
-        if call.command == "DEL" {
+        if call.command == CniCommand::Del {
             self.known.del_seen(call, now);
             for rival in self.known.rivals(call) {
                 self.schedule.look(rival, now);
@@ -410,19 +410,19 @@ impl Effects {
             host,
         };
         let operations = due.operations.iter().filter(|(_, ok)| *ok);
-        let operations = operations.map(|(it, _)| (&it.key, it.command));
-        let again = due.again.iter().map(|key| (key, "ADD"));
-        let all: BTreeSet<(&Key, &str)> = operations.chain(again).collect();
+        let operations = operations.map(|(it, _)| (&it.key, &it.command));
+        let again = due.again.iter().map(|key| (key, &CniCommand::Add));
+        let all: BTreeSet<(&Key, &CniCommand)> = operations.chain(again).collect();
         for (key, command) in all {
             let Some(attachment) = self.known.get_mut(key) else {
                 continue;
             };
-            if command == "ADD" && attachment.netns.is_none() {
+            if *command == CniCommand::Add && attachment.netns.is_none() {
                 continue; // it is gone meanwhile
             }
             let mut effect = sights.effect(attachment, key, command);
             let again = due.again.contains(key);
-            if command == "ADD" {
+            if *command == CniCommand::Add {
                 match sights.is_sound(attachment, &effect) {
                     true => self.schedule.sound(key),
                     false => self.schedule.doubt(key, now),
@@ -433,8 +433,8 @@ impl Effects {
             }
             // Where a plugin leaves none (ENI, ipvlan), that it was looked at is
             // worth telling to who waits for it: after another sandbox's DEL.
-            let looked = again && command == "ADD" && sights.saw(attachment);
-            if command == "DEL" {
+            let looked = again && *command == CniCommand::Add && sights.saw(attachment);
+            if *command == CniCommand::Del {
                 let known = &self.known;
                 let its = |trace: &Trace| !known.is_anothers(key, trace);
                 effect
@@ -457,17 +457,15 @@ impl Effects {
 
 /// The operation that a call is part of, if the runtime itself has called.
 fn operation(call: &CniCall) -> Option<Operation> {
-    let command = match call.command.as_str() {
-        "ADD" => "ADD",
-        "DEL" => "DEL",
-        _ => return None,
-    };
+    if !matches!(call.command, CniCommand::Add | CniCommand::Del) {
+        return None;
+    }
     let named = !call.container_id.is_empty() && call.ifname != "lo";
     (call.trusted && !call.delegated && named).then(|| Operation {
         key: Key {
             container_id: call.container_id.clone(),
             ifname: call.ifname.clone(),
         },
-        command,
+        command: call.command.clone(),
     })
 }

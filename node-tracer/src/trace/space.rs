@@ -3,12 +3,12 @@
 //! Nothing is looked at while nothing fails. A file system that does not
 //! answer costs a moment, and then is not asked again for a while.
 
+use event::{CniCommand, Event, FullFilesystem, What};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use event::{Event, FullFilesystem, What};
 use node::procfs::{Bounded, NoAnswer};
 
 /// Folders that runtimes, plugins and the kubelet write to.
@@ -75,7 +75,7 @@ fn is_failure(what: &What) -> bool {
             ..
         } => {
             let failed = exit_code.is_some_and(|code| code != 0) || signal.is_some();
-            call.trusted && call.command == "ADD" && failed
+            call.trusted && call.command == CniCommand::Add && failed
         }
         What::SandboxFailed { .. } => true,
         _ => false,

@@ -41,13 +41,15 @@ pub mod task;
 mod tie;
 pub mod waiting;
 
+use event::{
+    CniCall, CniCommand, Event, MAX_HOLDERS, MaxPods, Netns, Task, What, clock::Timestamp,
+};
 use std::{collections::BTreeMap, time::Duration};
 
 use allocation::Allocations;
 use attachment::Cni;
 use calls::{CallResult, Calls};
 use endpoints::Endpoints;
-use event::{CniCall, Event, MAX_HOLDERS, MaxPods, Netns, Task, What, clock::Timestamp};
 use lost::Lost;
 use netns::NetnsTable;
 use pods::Pods;
@@ -218,10 +220,12 @@ impl Model {
                 call,
                 exit_code: Some(0),
                 ..
-            } if call.log && !call.delegated && call.command == "ADD" => match &call.pod {
-                Some(pod) => pod,
-                None => return false,
-            },
+            } if call.log && !call.delegated && call.command == CniCommand::Add => {
+                match &call.pod {
+                    Some(pod) => pod,
+                    None => return false,
+                }
+            }
             _ => return false,
         };
         self.starts.made(pod, time) | self.calls.made(pod, time)
@@ -462,15 +466,15 @@ impl Model {
 
     /// What a call says of the namespace it is for.
     fn sandbox_call(&mut self, call: &CniCall, time: Timestamp, end: Option<CallEnd>) -> bool {
-        match call.command.as_str() {
-            "ADD" => {
+        match call.command {
+            CniCommand::Add => {
                 let entry = call.netns.and_then(|netns| self.netns.resolve(netns, time));
                 let Some(entry) = entry.filter(|entry| !entry.host) else {
                     return false;
                 };
                 entry.sandbox.note_add(call, time) | entry.sandbox.stand(&self.pods, entry.seen)
             }
-            "DEL" => {
+            CniCommand::Del => {
                 let inode = call.netns.map(|netns| netns.inode);
                 let mut changed = false;
                 for entry in self.netns.live_mut() {

@@ -1,16 +1,82 @@
 //! CNI calls: what was asked, what was answered, and what has come of it.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Netns, PodRef, is_false};
 
+/// What a plugin is asked to do: `CNI_COMMAND` (CNI spec, section 2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum CniCommand {
+    Add,
+    Del,
+    Check,
+    Gc,
+    Status,
+    Version,
+    /// What the specification does not have; empty if none was given.
+    Other(Box<str>),
+}
+
+impl CniCommand {
+    pub const fn as_str(&self) -> &str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+            Self::Other(other) => other,
+        }
+    }
+}
+
+impl Default for CniCommand {
+    fn default() -> Self {
+        Self::Other(Box::default())
+    }
+}
+
+impl From<&str> for CniCommand {
+    fn from(text: &str) -> Self {
+        match text {
+            "ADD" => Self::Add,
+            "DEL" => Self::Del,
+            "CHECK" => Self::Check,
+            "GC" => Self::Gc,
+            "STATUS" => Self::Status,
+            "VERSION" => Self::Version,
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
+impl From<String> for CniCommand {
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<CniCommand> for String {
+    fn from(command: CniCommand) -> Self {
+        command.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for CniCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A call of a CNI plugin (CNI spec, section 2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CniCall {
-    /// `CNI_COMMAND`: ADD, DEL, CHECK, GC, STATUS, VERSION.
-    pub command: String,
+    /// `CNI_COMMAND`
+    pub command: CniCommand,
     /// `CNI_CONTAINERID`
     pub container_id: String,
     /// `CNI_IFNAME`
@@ -100,8 +166,8 @@ pub struct CniError {
 /// What has come of an ADD or DEL that said it succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CniEffect {
-    /// `ADD` or `DEL`.
-    pub command: String,
+    /// ADD or DEL.
+    pub command: CniCommand,
     /// The attachment's `CNI_CONTAINERID`.
     pub container_id: String,
     /// Its `CNI_IFNAME`.
@@ -145,7 +211,7 @@ impl CniEffect {
     /// What should be there after ADD and is not, or should be gone after DEL
     /// and is there.
     pub fn failures(&self) -> impl Iterator<Item = &Trace> {
-        let wanted = self.command == "ADD";
+        let wanted = self.command == CniCommand::Add;
         let traces = self.traces.iter();
         traces.filter(move |trace| trace.there == Some(!wanted))
     }

@@ -37,7 +37,7 @@ mod start;
 mod subjects;
 
 pub use self::{
-    cni::{CniCall, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
+    cni::{CniCall, CniCommand, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
     lists::{
         Attachment, Device, MaxPods, Neighbour, Network, Range, Reservation, Route,
         RuntimeContainer, RuntimeSandbox, Store, StoreKind,

@@ -215,7 +215,7 @@ pub fn unstuck(seconds: i64, pid: u32) -> Event {
 
 pub fn call(command: &str, container: &str, inode: u32, uid: &str, name: &str) -> CniCall {
     CniCall {
-        command: command.to_owned(),
+        command: command.into(),
         container_id: container.to_owned(),
         ifname: String::from("eth0"),
         netns_path: String::from(MOUNT),

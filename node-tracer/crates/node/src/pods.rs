@@ -254,11 +254,7 @@ impl PodsFile {
     }
 
     /// What was not written at some time comes while it is read.
-    fn read(
-        &self,
-        input: &mut dyn Read,
-        written: Option<Timestamp>,
-    ) -> Result<Listing, PodsError> {
+    fn read(&self, input: &mut dyn Read, written: Option<Timestamp>) -> Result<Listing, PodsError> {
         let at = written.unwrap_or_else(sys::clock::now);
         let source = self.source();
         let input = Counted(input, &self.progress);

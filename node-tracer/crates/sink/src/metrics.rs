@@ -23,6 +23,11 @@
 mod own;
 pub mod server;
 
+use event::{
+    CniCall, CniCommand, Task, What,
+    finding::{Finding, Phase, Rule, Severity, State},
+    record::{Body, CoverageItem, Record},
+};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
@@ -38,12 +43,6 @@ use prometheus_client::{
         info::Info,
     },
     registry::{Metric, Registry, Unit},
-};
-
-use event::{
-    CniCall, Task, What,
-    finding::{Finding, Phase, Rule, Severity, State},
-    record::{Body, CoverageItem, Record},
 };
 
 /// Plugins that are counted by name.
@@ -85,14 +84,14 @@ struct OfCause {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfCall {
-    command: &'static str,
+    command: String,
     plugin: String,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfCommand {
-    command: &'static str,
+    command: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -309,10 +308,10 @@ impl Metrics {
     }
 
     fn call(&mut self, call: &CniCall, outcome: &'static str, duration_ms: f64) {
-        let command = command(&call.command);
+        let command = command_label(&call.command);
         let plugin = bounded(&mut self.plugins, &call.plugin, MAX_PLUGINS);
         let label = OfCall {
-            command,
+            command: command.clone(),
             plugin,
             outcome,
         };
@@ -352,10 +351,11 @@ impl Metrics {
 }
 
 /// The specification's commands; anything else is `other`.
-fn command(command: &str) -> &'static str {
-    const COMMANDS: [&str; 6] = ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"];
-    let known = COMMANDS.into_iter().find(|known| *known == command);
-    known.unwrap_or(OTHER)
+fn command_label(command: &CniCommand) -> String {
+    match command {
+        CniCommand::Other(_) => OTHER.to_owned(),
+        known => known.to_string(),
+    }
 }
 
 /// A name, if it is one of so many.

@@ -1,12 +1,12 @@
 //! From what was found to what an operation has done.
 
+use event::{CniCommand, CniEffect, Device, Neighbour, Trace, TraceKind};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     known::{Attachment, Key},
     worker::Found,
 };
-use event::{CniEffect, Device, Neighbour, Trace, TraceKind};
 use node::netlink::Visit;
 
 /// What was found of a namespace.
@@ -50,7 +50,7 @@ impl<'a> Sights<'a> {
         &self,
         attachment: &mut Attachment,
         key: &Key,
-        command: &str,
+        command: &CniCommand,
     ) -> CniEffect {
         let sandbox = self.sandbox(attachment);
         let mut traces = addresses(attachment, sandbox);
@@ -58,7 +58,7 @@ impl<'a> Sights<'a> {
         traces.extend(self.routes(attachment, command));
         traces.extend(self.reservations(attachment, key));
         CniEffect {
-            command: command.to_owned(),
+            command: command.clone(),
             container_id: key.container_id.clone(),
             ifname: key.ifname.clone(),
             pod: attachment.pod.clone(),
@@ -127,7 +127,7 @@ impl<'a> Sights<'a> {
         attachment: &mut Attachment,
         key: &Key,
         sandbox: Sight<'_>,
-        command: &str,
+        command: &CniCommand,
     ) -> Option<Trace> {
         let host = self.of(self.host);
         let inside = match sandbox {
@@ -136,7 +136,8 @@ impl<'a> Sights<'a> {
         };
         let mut devices = inside.into_iter().flat_map(|visit| &visit.devices);
         let own = devices.find(|it| it.name == key.ifname);
-        if let (Sight::Seen(host), Some(inside), Some(own), "ADD") = (host, inside, own, command)
+        if let (Sight::Seen(host), Some(inside), Some(own), CniCommand::Add) =
+            (host, inside, own, command)
             && let Some(end) = other_end(own, inside, host)
         {
             attachment.veth = Some(end.name.clone());
@@ -167,7 +168,8 @@ impl<'a> Sights<'a> {
                     None => it.name == *name,
                 });
                 // The plugin may have made it anew.
-                let may_be = || command == "ADD" && devices.clone().any(|it| it.name == *name);
+                let may_be =
+                    || *command == CniCommand::Add && devices.clone().any(|it| it.name == *name);
                 match !is_there && inside.is_none() && may_be() {
                     true => None,
                     false => certain(is_there, host),
@@ -182,7 +184,7 @@ impl<'a> Sights<'a> {
         })
     }
 
-    fn routes(&self, attachment: &mut Attachment, command: &str) -> Vec<Trace> {
+    fn routes(&self, attachment: &mut Attachment, command: &CniCommand) -> Vec<Trace> {
         let host = self.of(self.host);
         let has = |address: IpAddr| {
             let whole = if address.is_ipv4() { 32 } else { 128 };
@@ -195,7 +197,7 @@ impl<'a> Sights<'a> {
                 Sight::Gone | Sight::Unknown => None,
             }
         };
-        if command == "ADD" {
+        if *command == CniCommand::Add {
             let routed = attachment.addresses.iter().copied();
             let routed = routed.filter(|address| has(*address) == Some(true));
             attachment.routed.extend(routed);

@@ -4,6 +4,7 @@
 //! [`MAX_BATCH`] attachments, so that neither a namespace nor the host is
 //! looked at more often than that, however much is called.
 
+use event::CniCommand;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -42,8 +43,8 @@ const DOUBTS: [(u32, Duration); 3] = [
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Operation {
     pub(super) key: Key,
-    /// `ADD` or `DEL`.
-    pub(super) command: &'static str,
+    /// ADD or DEL.
+    pub(super) command: CniCommand,
 }
 
 /// One that runs, or has ended and is to be looked at.
@@ -164,7 +165,7 @@ impl Schedule {
     /// any more.
     pub(super) fn forget(&mut self, key: &Key) {
         let key = key.clone();
-        let command = "ADD";
+        let command = CniCommand::Add;
         let operation = Operation { key, command };
         self.operations.remove(&operation);
         let key = &operation.key;

@@ -40,7 +40,10 @@ fn procfs() -> Procfs {
 
 fn op(id: &str, command: &'static str) -> Operation {
     let key = key(id);
-    Operation { key, command }
+    Operation {
+        key,
+        command: command.into(),
+    }
 }
 
 /// Sandbox `id` of pod shop/db-0 in a namespace: its ADD.

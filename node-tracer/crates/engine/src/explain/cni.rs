@@ -1,23 +1,25 @@
 //! What CNI says: reservations, the stores that they are in, and calls.
 
-use crate::detect::facts::ghosts;
-use std::net::IpAddr;
-
-use super::{index::Index, related::Related};
 use crate::{
     detect::{
         View,
         facts::{
             common::label,
+            ghosts,
             reservations::{Judge, Proof, Verdict},
         },
     },
     model::{Model, attachment::ListedStore, calls::AttachmentCalls},
 };
-use event::explanation::{CallPart, CallResult, ReservationPart, StorePart};
 use event::{
-    Attachment, Reservation, ReservationHolder, order::Order as _, wording::subjects::short_id,
+    Attachment, CniCommand, Reservation, ReservationHolder,
+    explanation::{CallPart, CallResult, ReservationPart, StorePart},
+    order::Order as _,
+    wording::subjects::short_id,
 };
+use std::net::IpAddr;
+
+use super::{index::Index, related::Related};
 
 /// Reservations of a subject's addresses and for its containers.
 pub(super) fn reservations(
@@ -195,7 +197,7 @@ pub(super) fn calls(view: &View<'_>, related: &Related<'_>) -> Vec<CallPart> {
             continue;
         }
         let seen = |command: &str| CallPart {
-            command: command.to_owned(),
+            command: command.into(),
             container_id: sandbox.id.clone().unwrap_or_default(),
             netns: Some(entry.id),
             pod: crate::detect::pod_of(view.model, entry),
@@ -237,7 +239,7 @@ fn called(attachment: &AttachmentCalls) -> Vec<CallPart> {
             let end = call.end.as_ref();
             let result = end.and_then(|end| end.result.as_ref());
             parts.push(CallPart {
-                command: command.to_owned(),
+                command: command.into(),
                 container_id: attachment.container_id.clone(),
                 ifname: Some(attachment.ifname.clone()),
                 network: plugin.network.clone(),
@@ -272,7 +274,7 @@ fn cached(attachment: &Attachment) -> CallPart {
         written,
     } = attachment;
     CallPart {
-        command: String::from("ADD"),
+        command: CniCommand::Add,
         container_id: container_id.clone(),
         ifname: Some(ifname.clone()),
         network: Some(network.clone()),

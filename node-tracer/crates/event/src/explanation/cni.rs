@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Netns, PodRef, clock::Timestamp};
+use crate::{CniCommand, Netns, PodRef, clock::Timestamp};
 
 /// A reservation in a host-local store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +58,8 @@ pub struct StorePart {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallPart {
-    /// `ADD` or `DEL`.
-    pub command: String,
+    /// ADD or DEL.
+    pub command: CniCommand,
     /// `CNI_CONTAINERID`
     pub container_id: String,
     /// `CNI_IFNAME`, where known.

@@ -173,7 +173,7 @@ impl World {
             there: dice.one(&[None, Some(true), Some(false)]),
         };
         let effect = CniEffect {
-            command: dice.one(&["ADD", "DEL"]).to_owned(),
+            command: dice.one(&["ADD", "DEL"]).into(),
             container_id: self.sandbox(dice),
             ifname: String::from("eth0"),
             pod: Some(a_pod(&self.uid(dice), &self.pod(dice))),

@@ -186,7 +186,7 @@ impl CniTable {
         };
         let distrust = distrust.or_else(|| distrust_mounts(&exec.task, &exec.parent, self.host));
         let call = CniCall {
-            command: env.get("CNI_COMMAND"),
+            command: env.get("CNI_COMMAND").into(),
             container_id: env.get("CNI_CONTAINERID"),
             ifname: env.get("CNI_IFNAME"),
             netns_path: env.get("CNI_NETNS"),
@@ -464,7 +464,7 @@ fn lossy(bytes: &[u8]) -> String {
 pub fn fuzz(data: &[u8]) {
     NetworkConfig::parse(data);
     for command in ["ADD", "DEL", "VERSION"] {
-        PluginOutput::parse(command, data.len().is_multiple_of(2), 0, data);
+        PluginOutput::parse(&command.into(), data.len().is_multiple_of(2), 0, data);
     }
     let environment = Environment::parse(data);
     environment.finds(&environment.get("CNI_COMMAND"));

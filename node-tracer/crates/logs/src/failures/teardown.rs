@@ -43,7 +43,7 @@ pub(crate) fn events(
         uid: pod.uid.clone().or(named.uid),
     };
     let call = CniCall {
-        command: verb.as_str().to_owned(),
+        command: verb.as_str().into(),
         // Older kubelets do not name it.
         container_id: container_id.unwrap_or_else(|| unnamed(&pod)),
         ifname: INTERFACE.to_owned(),

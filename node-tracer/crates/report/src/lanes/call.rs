@@ -1,8 +1,7 @@
 //! A CNI call as the report shows it.
 
+use event::{CniCall, CniCommand, CniError, CniResult, clock::Timestamp};
 use std::{net::IpAddr, time::Duration};
-
-use event::{CniCall, CniError, CniResult, clock::Timestamp};
 
 /// One call of one plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +9,7 @@ pub struct Call {
     pub began: Timestamp,
     pub ended: Option<CallOutcome>,
     /// `CNI_COMMAND`
-    pub command: String,
+    pub command: CniCommand,
     /// `CNI_CONTAINERID`
     pub container_id: String,
     /// `CNI_IFNAME`

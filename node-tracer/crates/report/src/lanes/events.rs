@@ -1,12 +1,12 @@
 //! What each event says of a lane.
 
+use event::{
+    CniCall, CniCommand, CniEffect, Endpoint, Event, PodRef, StartFailure, What, clock::Timestamp,
+    wording::subjects::task_label,
+};
 use std::net::IpAddr;
 
 use super::{Call, Lane, Lanes, MarkKind, Serial, Stall, counts};
-use event::{
-    CniCall, CniEffect, Endpoint, Event, PodRef, StartFailure, What, clock::Timestamp,
-    wording::subjects::task_label,
-};
 
 impl Lanes {
     /// Takes in what happened.
@@ -205,7 +205,7 @@ impl Lanes {
             return;
         }
         // The namespace at a DEL's path may be another one by then.
-        let netns = asked.netns.filter(|_| asked.command == "ADD");
+        let netns = asked.netns.filter(|_| asked.command == CniCommand::Add);
         let ips = call.ended.as_ref().map(|end| end.ips.clone());
         let ips: Vec<IpAddr> = ips.unwrap_or_default();
         let ips: Vec<IpAddr> = ips
@@ -231,12 +231,12 @@ impl Lanes {
                 true => call.plugin.as_str(),
                 false => failure.as_str(),
             };
-            let kind = match (asked.command.as_str(), end.is_success()) {
-                ("ADD", true) if taken => Some(MarkKind::GivenAgain),
-                ("ADD", true) => Some(MarkKind::Add),
-                ("ADD", false) => Some(MarkKind::AddFailed),
-                ("DEL", true) => Some(MarkKind::Del),
-                ("DEL", false) => Some(MarkKind::DelFailed),
+            let kind = match (&asked.command, end.is_success()) {
+                (CniCommand::Add, true) if taken => Some(MarkKind::GivenAgain),
+                (CniCommand::Add, true) => Some(MarkKind::Add),
+                (CniCommand::Add, false) => Some(MarkKind::AddFailed),
+                (CniCommand::Del, true) => Some(MarkKind::Del),
+                (CniCommand::Del, false) => Some(MarkKind::DelFailed),
                 _ => None,
             };
             if let Some(kind) = kind {
@@ -280,8 +280,8 @@ impl Lanes {
         if failures.is_empty() {
             return;
         }
-        let how = match effect.command.as_str() {
-            "ADD" => "not there after ADD",
+        let how = match effect.command {
+            CniCommand::Add => "not there after ADD",
             _ => "still there after DEL",
         };
         let text = format!("{how}: {}", failures.join(", "));

@@ -1,9 +1,9 @@
 //! One sandbox, or one network namespace: what is drawn in one lane.
 
+use event::{CniCommand, Netns, PodRef, Task, clock::Timestamp};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::Call;
-use event::{Netns, PodRef, Task, clock::Timestamp};
 
 /// Moments of one lane; what is more is counted.
 const MAX_MARKS: usize = 128;
@@ -273,7 +273,10 @@ impl Lane {
     /// When CNI DEL last began before its end, and when the first after a time
     /// did.
     pub fn first_del(&self, after: Timestamp) -> Option<Timestamp> {
-        let dels = self.calls.iter().filter(|call| call.command == "DEL");
+        let dels = self
+            .calls
+            .iter()
+            .filter(|call| call.command == CniCommand::Del);
         let dels = dels.filter(|call| call.trusted && !call.is_loopback());
         dels.map(|call| call.began).filter(|at| *at >= after).min()
     }

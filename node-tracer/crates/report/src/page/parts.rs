@@ -314,7 +314,7 @@ pub(super) fn calls(
     let all = all.into_iter().take(MAX_CALLS);
     let all = all.map(|(lane, call)| CallView {
         began: calendar.moment(call.began),
-        command: Shown::new(&call.command),
+        command: Shown::new(call.command.as_str()),
         plugin: Shown::new(&call.plugin),
         delegated: call.delegated,
         sandbox: Shown::new(short_id(&call.container_id)),

@@ -146,7 +146,7 @@ fn is_value(label: &str, value: &str) -> bool {
         "phase" => [Phase::Suspected, Phase::Armed, Phase::Conflict]
             .iter()
             .any(|phase| phase.as_str() == value),
-        "command" => command(value) == value,
+        "command" => command_label(&value.into()) == value,
         "outcome" => ["ok", "error", "signal"].contains(&value),
         "signal" => Signal::ALL.iter().any(|signal| signal.to_string() == value),
         _ => true,

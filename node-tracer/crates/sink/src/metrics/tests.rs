@@ -110,7 +110,7 @@ fn label_sets_are_bounded_and_hold_no_foreign_text() {
         let mut event = failed(1, call("ADD", "x", 100, OLD, "a"), "no");
         if let What::CniCall { call, .. } = &mut event.what {
             call.plugin = format!("plugin{i}");
-            call.command = format!("COMMAND{i}");
+            call.command = format!("COMMAND{i}").into();
         }
         count(&mut metrics, &event);
         let cause = format!("cause\"\n{i}");

@@ -1,14 +1,13 @@
 //! Events as single lines, and which of them are worth one.
 
+use event::{
+    Address, CniCall, CniCommand, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure,
+    Task, TraceKind, What,
+    wording::{duration::length, escape::Printable, plural as words},
+};
 use std::{net::IpAddr, time::Duration};
 
 use super::style::{Style, count, event_task, grouped, pod, short_id, task};
-use event::wording::duration::length;
-use event::{
-    Address, CniCall, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure, Task,
-    TraceKind, What,
-    wording::{escape::Printable, plural as words},
-};
 
 /// How much of a message is printed; the record has it whole.
 const SAID: usize = 240;
@@ -302,7 +301,7 @@ fn owner(task: &Task) -> String {
 fn cni(call: &CniCall) -> String {
     let mut text = format!(
         "{:<4} {}",
-        Printable(&call.command).to_string(),
+        Printable(call.command.as_str()).to_string(),
         Printable(&call.plugin)
     );
     if call.delegated {
@@ -384,14 +383,14 @@ fn endpoint(endpoint: &Endpoint) -> String {
 fn effect(effect: &CniEffect) -> String {
     let mut text = format!(
         "{:<4} sandbox {}",
-        Printable(&effect.command).to_string(),
+        Printable(effect.command.as_str()).to_string(),
         short_id(&effect.container_id)
     );
     if let Some(pod) = &effect.pod {
         text += &format!("  pod {}", Printable(pod.label()));
     }
-    text += match effect.command.as_str() {
-        "ADD" => "  said it succeeded, but is not there:",
+    text += match effect.command {
+        CniCommand::Add => "  said it succeeded, but is not there:",
         _ => "  said it succeeded, but is still there:",
     };
     for trace in effect.failures() {

@@ -1,4 +1,5 @@
 use super::{incident, sheet};
+use event::CniCommand;
 use event::{Event, PodRef, What, testing::*};
 use report::{incident::incidents, prose::Prose, sheet::Sheet, story::*};
 
@@ -30,7 +31,7 @@ fn deleted(mut events: Vec<Event>) -> Vec<Event> {
     // host-local answers with the address, which the story's ADDs do not.
     for event in &mut events {
         if let What::CniCall { call, result, .. } = &mut event.what
-            && call.command == "ADD"
+            && call.command == CniCommand::Add
         {
             *result = Some(event::CniResult {
                 ips: vec![ip(5)],

@@ -7,7 +7,7 @@ fn effect_of(found: &Found, attachment: &mut Attachment, command: &str) -> CniEf
         found,
         host: Some(1),
     };
-    sights.effect(attachment, &key("new"), command)
+    sights.effect(attachment, &key("new"), &command.into())
 }
 
 fn told(effect: &CniEffect) -> Vec<(TraceKind, &str, Option<bool>)> {
@@ -138,7 +138,7 @@ fn nothing_is_left_only_if_all_was_looked_at() {
     let mut is_clean = |found: &Found| {
         let host = Some(1);
         let sights = Sights { found, host };
-        let effect = sights.effect(attachment, &key("new"), "DEL");
+        let effect = sights.effect(attachment, &key("new"), &CniCommand::Del);
         sights.is_clean(attachment, &effect)
     };
     let host = || visit(1, &[], &[], &[]);

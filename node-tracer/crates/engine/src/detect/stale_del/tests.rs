@@ -7,6 +7,7 @@ mod reach;
 
 use super::*;
 use crate::testing::Node;
+use event::CniCommand;
 use event::{
     CniCall, CniEffect, Device, Event, PodRef, Route, Trace, TraceKind,
     finding::{Rule, Severity, State},
@@ -28,7 +29,7 @@ fn old_del() -> CniCall {
         netns: None,
         netns_path: String::new(),
         pid: 99,
-        command: String::from("DEL"),
+        command: CniCommand::Del,
         ..old_add()
     }
 }

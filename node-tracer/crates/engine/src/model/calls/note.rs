@@ -1,5 +1,6 @@
 //! Calls taken in, and what each changes.
 
+use event::{CniCall, CniCommand, CniEffect, Netns, clock::Timestamp};
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
@@ -10,7 +11,6 @@ use super::{
     AttachmentCalls, Call, CallResult, Calls, Key, MAX_ATTACHMENTS, MAX_PLUGINS, PluginCalls,
     pod_key,
 };
-use event::{CniCall, CniEffect, Netns, clock::Timestamp};
 
 /// What a log told of a call before that is past.
 const PAST: Duration = Duration::from_secs(3_600);
@@ -27,7 +27,9 @@ impl Calls {
         time: Timestamp,
         end: Option<&CallResult>,
     ) -> bool {
-        if !matches!(call.command.as_str(), "ADD" | "DEL") || call.container_id.is_empty() {
+        if !matches!(call.command, CniCommand::Add | CniCommand::Del)
+            || call.container_id.is_empty()
+        {
             return false;
         }
         self.pods.note(call, time, end);
@@ -56,7 +58,7 @@ impl Calls {
                 self.by_pod.entry(name).or_default().insert(key.clone());
             }
         }
-        if call.command == "ADD" && attachment.netns.is_none() {
+        if call.command == CniCommand::Add && attachment.netns.is_none() {
             attachment.netns = call.netns;
             if let Some(netns) = call.netns {
                 let there = self.by_inode.entry(netns.inode).or_default();
@@ -79,9 +81,9 @@ impl Calls {
             return false;
         };
         let told = Some(Box::new((time, effect.clone())));
-        match effect.command.as_str() {
-            "ADD" => attachment.add_effect = told,
-            "DEL" => attachment.del_effect = told,
+        match effect.command {
+            CniCommand::Add => attachment.add_effect = told,
+            CniCommand::Del => attachment.del_effect = told,
             _ => return false,
         }
         true
@@ -216,7 +218,7 @@ impl AttachmentCalls {
         if call.ipam.is_some() {
             plugin.ipam.clone_from(&call.ipam);
         }
-        if call.command == "ADD" {
+        if call.command == CniCommand::Add {
             self.netns_gone = None;
         }
         plugin.note(call, time, end)
@@ -225,7 +227,7 @@ impl AttachmentCalls {
 
 impl PluginCalls {
     fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) -> bool {
-        let is_add = call.command == "ADD";
+        let is_add = call.command == CniCommand::Add;
         let slot = match is_add {
             true => &mut self.add,
             false => &mut self.del,

@@ -3,13 +3,13 @@
 //! A pod is known by its UID; a runtime that does not pass it leaves the name,
 //! which the pod of the same name before and after has, too.
 
+use event::{CniCall, CniCommand, PodRef, clock::Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
 use super::{CallResult, pod_key};
-use event::{CniCall, PodRef, clock::Timestamp};
 
 /// Pods at most; the one that was called for longest ago makes room.
 pub(super) const MAX_PODS: usize = 2_048;
@@ -140,7 +140,7 @@ impl PodTable {
 
     /// A trusted ADD or DEL of the runtime, started (`end` is none) or ended.
     pub(super) fn note(&mut self, call: &CniCall, time: Timestamp, end: Option<&CallResult>) {
-        if call.delegated || call.command != "ADD" {
+        if call.delegated || call.command != CniCommand::Add {
             return;
         }
         let Some(pod) = &call.pod else {

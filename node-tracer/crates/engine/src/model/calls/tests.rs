@@ -1,4 +1,5 @@
 use super::*;
+use event::CniCommand;
 use event::{CniCall, testing::*};
 
 fn end(seconds: i64, exit_code: i32) -> CallResult {
@@ -196,7 +197,7 @@ fn a_pods_adds_fail_until_the_plugin_that_failed_succeeds() {
         seen(&mut calls, seconds, &add("bridge", id), 0);
         seen(&mut calls, seconds, &add("portmap", id), 1);
         let del = CniCall {
-            command: "DEL".into(),
+            command: CniCommand::Del,
             ..add("portmap", id)
         };
         seen(&mut calls, seconds, &del, 0);

@@ -1,9 +1,9 @@
 //! DELs that run or ended shortly before, and what was lost by them.
 
+use event::{CniCall, CniCommand, clock::Timestamp};
 use std::time::Duration;
 
 use super::{AFTERMATH, Del, LONGEST, Lost, name_of};
-use event::{CniCall, clock::Timestamp};
 
 /// How late a DEL can be told.
 const LATE: Duration = Duration::from_secs(30);
@@ -40,7 +40,8 @@ impl Lost {
     /// A DEL that the runtime has called, started or ended.
     pub(super) fn del(&mut self, call: &CniCall, time: Timestamp, end: Option<Timestamp>) -> bool {
         let pod = call.pod.as_ref().and_then(name_of);
-        let Some(pod) = pod.filter(|_| call.trusted && !call.delegated && call.command == "DEL")
+        let Some(pod) =
+            pod.filter(|_| call.trusted && !call.delegated && call.command == CniCommand::Del)
         else {
             return false;
         };

@@ -1,5 +1,6 @@
 //! What lists show: compared with what was there before.
 
+use event::{CniCommand, CniEffect, Route, Store, Trace, TraceKind, clock::Timestamp};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
@@ -8,7 +9,6 @@ use std::{
 
 use super::{Given, Kind, Lost, Tables};
 use crate::model::netns::{NetnsEntry, NetnsTable, Wiring};
-use event::{CniEffect, Route, Store, Trace, TraceKind, clock::Timestamp};
 
 impl Lost {
     /// The devices of a sandbox.
@@ -127,7 +127,7 @@ impl Lost {
         time: Timestamp,
     ) -> bool {
         let entry = effect.netns.and_then(|netns| table.get(netns));
-        let Some(entry) = entry.filter(|_| effect.command == "ADD") else {
+        let Some(entry) = entry.filter(|_| effect.command == CniCommand::Add) else {
             return false;
         };
         let mut changed = false;

@@ -2,6 +2,7 @@
 
 use super::{dels::MAX_DELS, *};
 use crate::model::Model;
+use event::CniCommand;
 use event::{
     Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind, What, testing::*,
 };
@@ -171,7 +172,7 @@ fn a_reservation_is_lost_by_a_listing_an_answer_or_a_look() {
 
 fn effect(seconds: i64, there: Option<bool>) -> Event {
     let effect = CniEffect {
-        command: String::from("ADD"),
+        command: CniCommand::Add,
         container_id: String::from("new"),
         ifname: String::from("eth0"),
         pod: None,

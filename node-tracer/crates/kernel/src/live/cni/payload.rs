@@ -2,13 +2,13 @@
 //! kernel has kept the beginning. Of the configuration only names are taken:
 //! it can hold tokens.
 
+use event::{CniCommand, CniError, CniInterface, CniResult};
 use std::net::IpAddr;
 
 use node_tracer_ebpf::record::pipe;
 use serde::Deserialize;
 use serde_json::Value;
 
-use event::{CniError, CniInterface, CniResult};
 use node::redact::redact;
 
 /// Names and messages are cut at this length.
@@ -55,8 +55,8 @@ impl NetworkConfig {
 impl PluginOutput {
     /// Reads it. `state` says what the kernel could read; `succeeded` is the
     /// exit status's word.
-    pub(crate) fn parse(command: &str, succeeded: bool, state: u32, bytes: &[u8]) -> Self {
-        let expected = command == "ADD" || !succeeded;
+    pub(crate) fn parse(command: &CniCommand, succeeded: bool, state: u32, bytes: &[u8]) -> Self {
+        let expected = *command == CniCommand::Add || !succeeded;
         let why = match state {
             pipe::WHOLE | pipe::CUT => None,
             pipe::EMPTY => return Self::default(),
@@ -73,7 +73,7 @@ impl PluginOutput {
         }
         let object = lenient(bytes).filter(Value::is_object);
         match (object, succeeded) {
-            (Some(object), true) if command == "ADD" => Self {
+            (Some(object), true) if *command == CniCommand::Add => Self {
                 result: Some(result(&object)),
                 ..Self::default()
             },
@@ -90,7 +90,7 @@ impl PluginOutput {
                 }),
                 ..Self::default()
             },
-            (_, true) if command != "ADD" => Self::default(),
+            (_, true) if *command != CniCommand::Add => Self::default(),
             _ => Self {
                 unread: Some(String::from("what it wrote is no result of CNI")),
                 ..Self::default()
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn answer(command: &str, succeeded: bool, text: &str) -> PluginOutput {
-        PluginOutput::parse(command, succeeded, pipe::WHOLE, text.as_bytes())
+        PluginOutput::parse(&command.into(), succeeded, pipe::WHOLE, text.as_bytes())
     }
 
     #[test]
@@ -336,10 +336,24 @@ mod tests {
     #[test]
     fn what_is_missing_is_said_only_where_something_was_expected() {
         let none = |command, succeeded, state| PluginOutput::parse(command, succeeded, state, b"");
-        assert!(none("ADD", true, pipe::OVERWRITTEN).unread.is_some());
-        assert!(none("DEL", false, pipe::NO_PIPE).unread.is_some());
-        assert_eq!(none("DEL", true, pipe::NO_PIPE), PluginOutput::default());
-        assert_eq!(none("DEL", false, pipe::EMPTY), PluginOutput::default());
+        assert!(
+            none(&CniCommand::Add, true, pipe::OVERWRITTEN)
+                .unread
+                .is_some()
+        );
+        assert!(
+            none(&CniCommand::Del, false, pipe::NO_PIPE)
+                .unread
+                .is_some()
+        );
+        assert_eq!(
+            none(&CniCommand::Del, true, pipe::NO_PIPE),
+            PluginOutput::default()
+        );
+        assert_eq!(
+            none(&CniCommand::Del, false, pipe::EMPTY),
+            PluginOutput::default()
+        );
         assert!(answer("ADD", true, "fine").unread.is_some());
         assert_eq!(answer("DEL", true, "{}"), PluginOutput::default());
     }
@@ -354,7 +368,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert_eq!(lenient(deep.as_bytes()), None);
         for bytes in [&b"\xff\xfe{"[..], b"{\"a\":\"\\", b"\"", b",", b"]"] {
-            let _ = PluginOutput::parse("ADD", false, pipe::CUT, bytes);
+            let _ = PluginOutput::parse(&CniCommand::Add, false, pipe::CUT, bytes);
         }
     }
 }

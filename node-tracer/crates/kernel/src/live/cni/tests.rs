@@ -304,6 +304,6 @@ fn names_that_are_no_text_are_kept_as_far_as_they_go() {
     start.env =
         b"CNI_COMMAND=A\xffD\0CNI_PATH=/opt/cni/bin\0=\0CNI_ARGS=;;=;K8S_POD_NAME=\0".to_vec();
     let call = call(CniTable::new(HOST).exec(&start, containerd));
-    assert_eq!(call.command, "A\u{fffd}D");
+    assert_eq!(call.command.as_str(), "A\u{fffd}D");
     assert_eq!(call.pod, None);
 }

@@ -1,9 +1,9 @@
 //! Calls as events.
 
+use event::{CniCall, CniCommand};
 use std::net::IpAddr;
 
 use super::{About, CniError, CniResult, Open, Timestamp, Verb, What};
-use event::CniCall;
 
 /// How a call ended, by a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Open {
         } = self.about.clone();
         let named = pod.name.is_some() || pod.uid.is_some();
         CniCall {
-            command: verb.as_str().to_owned(),
+            command: verb.as_str().into(),
             container_id,
             ifname: ifname.unwrap_or_else(|| INTERFACE.to_owned()),
             netns_path: netns_path.unwrap_or_default(),
@@ -75,7 +75,8 @@ pub(super) fn ended(call: CniCall, started: Timestamp, at: Timestamp, end: SaidR
                 ips,
                 ..CniResult::default()
             };
-            let result = (call.command == "ADD" && !result.ips.is_empty()).then_some(result);
+            let result =
+                (call.command == CniCommand::Add && !result.ips.is_empty()).then_some(result);
             (Some(0), result, None, None)
         }
         SaidResult::Failed(msg) => {

@@ -1,6 +1,7 @@
 //! What was not seen is told as not known.
 
 use super::*;
+use event::CniCommand;
 
 #[test]
 fn without_looks_it_is_not_known_and_that_is_said() {
@@ -87,7 +88,7 @@ fn an_old_sandbox_of_which_only_the_del_is_seen_is_old() {
 /// What the newer sandbox was found to have of what its ADD gave it.
 fn effect(seconds: i64, there: Option<bool>) -> Event {
     let effect = CniEffect {
-        command: String::from("ADD"),
+        command: CniCommand::Add,
         container_id: String::from("new"),
         ifname: String::from("eth0"),
         pod: None,
