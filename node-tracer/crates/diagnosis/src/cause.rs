@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use event::{CniError, StartFailure};
 
-use crate::{phrase::Said, table};
+use crate::{phrase::Said, speaker, table};
 
 /// A network's daemon that starts with the node is there after this time.
 const STARTED: Duration = Duration::from_secs(300);
@@ -136,7 +136,13 @@ impl Cause {
     fn find(reason: Option<&str>, text: &str) -> Self {
         // What names a product must not be the name of a pod.
         let said = Said::new(text).without_names();
-        let fits = |row: &&table::Row| row.fits(reason, &said);
+        let of_sandbox = speaker::of_sandbox_in_event(reason, text);
+        let network =
+            (of_sandbox.len() < text.len()).then(|| Said::new(of_sandbox).without_names());
+        let fits = |row: &&table::Row| match &network {
+            Some(network) if row.cause.is_of_the_network() => row.fits(reason, network),
+            _ => row.fits(reason, &said),
+        };
         table::rows()
             .find(fits)
             .map_or(Self::Unknown, |row| row.cause)
@@ -174,7 +180,7 @@ impl Cause {
 
     /// A cause that a message names besides its own, as what came before it.
     pub fn before(text: &str) -> Option<Self> {
-        let said = Said::new(text);
+        let said = Said::new(text).of_start();
         // CRI-O: the name is taken by the request that is still under way.
         let slow = said.has_one(&[
             "kubelet may be retrying requests that are timing out",
@@ -203,6 +209,18 @@ impl Cause {
     /// that, images and what containers need after it.
     pub fn ends_with_sandbox(self) -> bool {
         !matches!(self, Self::ImagePull | Self::ConfigMissing)
+    }
+
+    /// Whether it is the network of a sandbox that failed.
+    pub fn is_of_the_network(self) -> bool {
+        matches!(
+            self,
+            Self::AddressInUse
+                | Self::RangeExhausted
+                | Self::CniNotReady
+                | Self::CniTimeout
+                | Self::CniPluginError
+        )
     }
 
     /// Whether it is the node's matter, and no pod's own.

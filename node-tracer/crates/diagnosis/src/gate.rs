@@ -13,7 +13,7 @@ use self::words::{
     ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, INSTEAD, MAKING, NAMES, OF_A_NODE, OF_A_POD,
     PARTS, PROBLEMS, RUNNING, SLOW,
 };
-use crate::phrase::Said;
+use crate::{phrase::Said, speaker};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.
@@ -217,6 +217,19 @@ pub fn writer(ident: &str) -> Option<&'static str> {
     known.map(|(_, source)| *source)
 }
 
+/// Whether an envelope names somebody who writes nothing of the kind: what a
+/// program like `sshd` writes, it may have been told by anybody.
+pub fn is_another(ident: &str) -> bool {
+    let lower = ident.to_ascii_lowercase();
+    let of_kubernetes = ["kube", "k8s", "cni"];
+    // Docker names a container that has no other name.
+    let is_id = ident.len() >= 12 && ident.bytes().all(|b| b.is_ascii_hexdigit());
+    writer(&lower).is_none()
+        && lower != "kern"
+        && !is_id
+        && !of_kubernetes.iter().any(|name| lower.contains(name))
+}
+
 /// A quick look: most messages of a healthy node hold none of these.
 pub fn may_be_a_problem(text: &str) -> bool {
     const PARTS_OF_WORDS: [&str; 44] = [
@@ -271,7 +284,7 @@ pub fn may_be_a_problem(text: &str) -> bool {
 /// Whether a message tells what an ADD was answered with, and that is an error.
 /// Daemons of networks log their answers as information, whatever they are.
 pub fn answers_with_an_error(text: &str) -> bool {
-    let said = Said::new(text);
+    let said = Said::new(speaker::of_sandbox(text));
     let text = said.as_str();
     ANSWERS.are_in(&said) && (has_an_error(text) || is_an_error(text))
 }
@@ -347,6 +360,7 @@ fn is_plugins_error(said: &Said) -> bool {
 /// What a message is, by its words, by who wrote it, and by how bad that found
 /// it in its own words.
 pub fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
+    let said = &said.of_start();
     let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);
     // Services that fail are no pods.

@@ -6,12 +6,14 @@
 //!   are looked for. A new phrase is a line there and one in `lines.txt`.
 //! - `remedy`: what a cause means in a clause, and what to do about it; finer
 //!   where a message says more than its cause.
+//! - [`speaker`]: whose words are whose in a chain of errors.
 //! - [`gate`]: whether a line of a log is about a pod's start at all.
 
 mod cause;
 pub mod gate;
 pub mod phrase;
 mod remedy;
+pub mod speaker;
 mod table;
 
 pub use self::{

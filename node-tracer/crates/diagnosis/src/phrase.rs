@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
+use crate::speaker;
 use event::wording::cut;
 
 /// How much of a text is looked at. What failed stands at the end of a chain
@@ -36,7 +37,8 @@ impl Said {
     pub fn without_names(&self) -> Self {
         let mut text = String::with_capacity(self.text.len());
         let mut named = false;
-        for word in self.text.split(' ') {
+        let without = speaker::without_command(&self.text);
+        for word in without.as_deref().unwrap_or(&self.text).split(' ') {
             let bare = word.trim_matches(['(', '[', ',', ':']);
             let is_name = (named && word.starts_with('"'))
                 || (bare.starts_with("--") && bare.contains('='))
@@ -60,6 +62,14 @@ impl Said {
                 text.push(' ');
             }
         }
+        Self { text }
+    }
+
+    /// The same without what a container that runs has printed, and without
+    /// the command that one should have started.
+    pub(crate) fn of_start(&self) -> Self {
+        let text = speaker::of_start(&self.text);
+        let text = speaker::without_command(text).unwrap_or_else(|| text.to_owned());
         Self { text }
     }
 

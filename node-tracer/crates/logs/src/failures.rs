@@ -20,7 +20,7 @@ use node::redact::redact;
 /// How much of a message is kept, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 /// Fields that carry the message on, in the order in which they are read.
-const CARRIERS: [&str; 9] = [
+pub(crate) const CARRIERS: [&str; 9] = [
     "err",
     "error",
     "Error",
@@ -37,6 +37,9 @@ const CARRIERS: [&str; 9] = [
 ///
 /// `served`: the pod that a network's daemon serves as it says so.
 pub fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
+    if entry.ident.is_some_and(gate::is_another) {
+        return Vec::new();
+    }
     let time = entry.time.unwrap_or(Timestamp::EPOCH);
     let failure = match Recorded::of(entry) {
         Some(recorded) if recorded.is_of_teardown() => return recorded.teardown(time),

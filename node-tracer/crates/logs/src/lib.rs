@@ -17,6 +17,8 @@ pub mod entry;
 pub mod failures;
 #[cfg(feature = "testing")]
 pub mod fuzz;
+#[cfg(test)]
+mod hostile;
 pub mod kubectl;
 pub mod meaning;
 

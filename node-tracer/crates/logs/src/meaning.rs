@@ -26,9 +26,10 @@ mod kubelet;
 mod serving;
 mod words;
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use super::entry::Entry;
+use super::{entry::Entry, failures::CARRIERS};
+use diagnosis::{gate, speaker};
 use event::{Event, PodRef, clock::Timestamp};
 
 /// Words of which one is in every line that is of interest here. Lines without
@@ -93,6 +94,11 @@ impl Meaning {
             self.settle(out);
         }
         self.last = Some(time);
+        let heard = heard(entry);
+        let entry = heard.as_ref().unwrap_or(entry);
+        if entry.ident.is_some_and(gate::is_another) {
+            return;
+        }
         let writer = Writer::of(entry.ident);
         if writer.may_be(Writer::Kernel) {
             self.kernel.passes(time, out);
@@ -124,6 +130,33 @@ impl Meaning {
         self.calls.close_all();
         out.extend(self.calls.take());
     }
+}
+
+/// What of a message can be about a sandbox, if that is not all of it. Behind
+/// words about a container, an image, a volume or a probe, anybody may speak.
+fn heard<'e>(entry: &'e Entry<'_>) -> Option<Entry<'e>> {
+    let message = speaker::of_sandbox(&entry.message);
+    let elsewhere = message.len() < entry.message.len();
+    let turns = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
+        CARRIERS.contains(&name.as_ref()) && (elsewhere || speaker::turns_elsewhere(value))
+    };
+    if !elsewhere && !entry.fields.iter().any(turns) {
+        return None;
+    }
+    let fields = entry.fields.iter().map(|(name, value)| {
+        let carries = CARRIERS.contains(&name.as_ref());
+        let value = match (carries, elsewhere) {
+            (true, true) => "",
+            (true, false) => speaker::of_sandbox(value),
+            (false, _) => value,
+        };
+        (Cow::Borrowed(name.as_ref()), Cow::Borrowed(value))
+    });
+    Some(Entry {
+        message: Cow::Borrowed(message),
+        fields: fields.collect(),
+        ..entry.clone()
+    })
 }
 
 /// Who has written a line, by its envelope. Plugins write into the log of who

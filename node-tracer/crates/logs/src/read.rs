@@ -18,6 +18,7 @@
 mod begin;
 mod calendar;
 mod clean;
+mod container;
 mod export;
 mod fold;
 mod header;
@@ -132,6 +133,16 @@ pub struct LogReader {
     begun: bool,
     boot: Option<String>,
     damaged: u64,
+    /// The pod whose container wrote the log, if that is no daemon of the node.
+    tenant: Option<String>,
+    /// The log is not where the logs of containers are.
+    pathless: bool,
+    /// Some records are of a container of which that does not say whose it is.
+    of_container: bool,
+    /// Records that somebody else than the node's daemons wrote.
+    others: u64,
+    /// Of some records nobody says who wrote them.
+    unvouched: bool,
     broken_off: Option<String>,
     /// Why it cannot be read on: told once all before it is given out.
     failed: Option<io::Error>,
@@ -151,7 +162,14 @@ impl LogReader {
     /// which one of `words` stands, as the log writes it (JSON escapes
     /// quotes, `<`, `>` and `&`); of text without any envelope, each line.
     pub fn new(input: Input, words: Words, options: LogOptions) -> Self {
+        let pod = container::of_path(input.name());
+        let tenant = pod.filter(|(namespace, _)| !container::is_of_the_system(namespace));
         Self {
+            tenant: tenant.map(|(namespace, name)| format!("{namespace}/{name}")),
+            pathless: pod.is_none(),
+            of_container: false,
+            others: 0,
+            unvouched: false,
             name: input.name().to_owned(),
             packed: input.packed(),
             calendar: Calendar::new(options, input.modified()),
@@ -217,6 +235,10 @@ impl LogReader {
             assumed_zone: self.calendar.assumed_zone,
             cut: self.lines.cut + self.pieces.cut,
             damaged: self.damaged,
+            unvouched: self.unvouched,
+            of_container: self.of_container,
+            others: self.others,
+            tenant: self.tenant.clone(),
             broken_off: self.broken_off.clone(),
         }
     }
@@ -230,6 +252,9 @@ impl LogReader {
         if self.advance() {
             let (entry, understood) = self.ready.entry(&mut self.calendar);
             self.damaged += u64::from(!understood);
+            let writer = entry.ident.and_then(diagnosis::gate::writer);
+            let named = entry.host.is_some() && writer.is_some();
+            self.unvouched |= named && !self.ready.vouched;
             return Ok(Some(entry));
         }
         match self.failed.take() {

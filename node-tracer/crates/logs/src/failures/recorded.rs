@@ -20,10 +20,17 @@ pub(super) struct Recorded {
     message: String,
 }
 
+/// How such a message begins.
+const PRINTED: [&str; 3] = [
+    "Event(v1.ObjectReference{",
+    "Event(api.ObjectReference{",
+    "Event(ObjectReference{",
+];
+
 impl Recorded {
     /// Of a message that is one.
     pub(super) fn of(entry: &Entry<'_>) -> Option<Self> {
-        if entry.message.contains("ObjectReference{") {
+        if PRINTED.iter().any(|begin| entry.message.starts_with(begin)) {
             return Self::printed(&unquoted(&entry.message));
         }
         let reason = entry.field("reason")?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::entry::Entry;
-use diagnosis::phrase::unquoted;
+use diagnosis::{phrase::unquoted, speaker};
 use event::{PodRef, StartFailure};
 
 /// What a message names.
@@ -64,16 +64,26 @@ impl Whose {
         whose
     }
 
-    /// By the message. What is known already stays.
+    /// By the message. What is known already stays. What others say in it, who
+    /// may say anything, names nobody; where nothing else names anybody, a
+    /// plugin's word is taken.
     pub(crate) fn read(&mut self, text: &str) {
         let text = unquoted(text);
-        self.metadata(&text);
+        self.naming(speaker::naming(&text));
+        if *self == Self::default() && !speaker::turns_elsewhere(&text) {
+            self.naming(&text);
+        }
+    }
+
+    /// By what says whose it is.
+    fn naming(&mut self, text: &str) {
+        self.metadata(text);
         for word in text.split(|c: char| c.is_whitespace() || "\"'`,;<>|".contains(c)) {
             self.word(word);
         }
-        self.after(&text);
-        self.sandbox_of(&text);
-        self.path(&text);
+        self.after(text);
+        self.sandbox_of(text);
+        self.path(text);
     }
 
     fn name(&mut self, text: &str) {

@@ -42,7 +42,7 @@ impl Crio {
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         let text = &*entry.message;
         let request = entry.field("id").unwrap_or_default();
-        if let Some(rest) = after(text, "Got pod network &{") {
+        if let Some(rest) = text.strip_prefix("Got pod network &{") {
             self.network(rest, entry, request, calls);
         } else if let Some(rest) = text.strip_prefix("Ran pod sandbox ") {
             ran(time, rest, entry, calls);

@@ -4,6 +4,7 @@ use super::{
     calls::{Verb, unnamed},
     words::{after, between, id, kubelet_pod, plain, pod},
 };
+use diagnosis::speaker;
 use event::PodRef;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ const FORMS: &[(&str, Verb, &str)] = &[
 
 /// The one that a message tells of. `sandbox` is told beside it, in a field.
 pub(crate) fn read(text: &str, sandbox: Option<&str>) -> Option<Failure> {
-    let text = &*plain(text);
+    let text = &*plain(speaker::of_sandbox(text));
     let found = FORMS
         .iter()
         .filter_map(|form| Some((text.find(form.0)?, form)));
@@ -60,7 +61,7 @@ pub(crate) fn read(text: &str, sandbox: Option<&str>) -> Option<Failure> {
     Some(Failure {
         verb: *verb,
         container_id: container_id.map(str::to_owned),
-        pod: whose(subject).or_else(|| adding(rest)).unwrap_or_default(),
+        pod: whose(subject).or_else(|| adding(said)).unwrap_or_default(),
         plugin,
         message,
     })
@@ -82,8 +83,8 @@ fn whose(subject: &str) -> Option<PodRef> {
 
 /// `error adding pod namespace_name to CNI network "x"`
 fn adding(text: &str) -> Option<PodRef> {
-    let words = ["adding pod ", "removing pod "];
-    let rest = words.iter().find_map(|words| after(text, words))?;
+    let words = ["error adding pod ", "error removing pod "];
+    let rest = words.iter().find_map(|words| text.strip_prefix(words))?;
     let (namespace, name) = rest.split(' ').next()?.split_once('_')?;
     pod(namespace, name)
 }
@@ -130,7 +131,7 @@ fn unquoted(text: &str) -> &str {
 /// `plugin type="x" failed (delete): said`, without anything around it that
 /// says for which sandbox.
 pub(super) fn of_plugin(text: &str) -> Option<Failure> {
-    let text = &*plain(text);
+    let text = &*plain(speaker::of_sandbox(text));
     let at = text
         .find("plugin type=")
         .filter(|_| !text.contains("(add)"))?;

@@ -1,10 +1,15 @@
 //! Entries of the journal as journalctl prints them for machines: `-o json`
 //! and `-o export`.
+//!
+//! What journald knows itself of a record's writer begins with an underscore:
+//! its user, its unit, how the record came. The identifier is the writer's own
+//! word, and any user of the node can write any (`logger -t kernel ...`). Where
+//! journald says who wrote a record, only that is believed.
 
 use std::{borrow::Cow, mem};
 
 use super::{
-    header,
+    container, header,
     json::{self, Json},
     ready::Ready,
     stamp::Stamp,
@@ -18,6 +23,12 @@ pub(super) struct JournalEntry {
     identifier: Option<String>,
     unit: Option<String>,
     command: Option<String>,
+    /// `kernel`, `stdout`, `syslog`, ...: how it came.
+    transport: Option<String>,
+    uid: Option<String>,
+    cgroup: Option<String>,
+    /// The container whose output it is, as docker names it.
+    container: Option<String>,
     pid: Option<u32>,
     priority: Option<u64>,
     /// When it was written, by its writer's clock, us.
@@ -25,6 +36,17 @@ pub(super) struct JournalEntry {
     /// When journald took it, us.
     received: Option<u64>,
     pub(super) boot: Option<String>,
+}
+
+/// Who wrote a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Author {
+    /// The kernel, or a daemon of the node that runs as root.
+    Node,
+    /// A user of the node, or a container.
+    Other,
+    /// The export says nothing of it.
+    Unknown,
 }
 
 impl JournalEntry {
@@ -37,6 +59,10 @@ impl JournalEntry {
                 | b"SYSLOG_IDENTIFIER"
                 | b"_SYSTEMD_UNIT"
                 | b"_COMM"
+                | b"_TRANSPORT"
+                | b"_UID"
+                | b"_SYSTEMD_CGROUP"
+                | b"CONTAINER_NAME"
                 | b"_PID"
                 | b"SYSLOG_PID"
                 | b"PRIORITY"
@@ -56,6 +82,10 @@ impl JournalEntry {
             "SYSLOG_IDENTIFIER" => self.identifier = Some(value.into_owned()),
             "_SYSTEMD_UNIT" => self.unit = Some(value.into_owned()),
             "_COMM" => self.command = Some(value.into_owned()),
+            "_TRANSPORT" => self.transport = Some(value.into_owned()),
+            "_UID" => self.uid = Some(value.into_owned()),
+            "_SYSTEMD_CGROUP" => self.cgroup = Some(value.into_owned()),
+            "CONTAINER_NAME" => self.container = Some(value.into_owned()),
             "_PID" => self.pid = pid().or(self.pid),
             "SYSLOG_PID" => self.pid = self.pid.or_else(pid),
             "PRIORITY" => self.priority = number(),
@@ -95,9 +125,52 @@ impl JournalEntry {
         Some(Stamp::Instant(nanos, 6))
     }
 
+    /// Who wrote it, by what journald says of that.
+    pub(super) fn author(&self) -> Author {
+        if self.transport.as_deref() == Some("kernel") {
+            return Author::Node;
+        }
+        let known = [&self.transport, &self.uid, &self.unit, &self.cgroup];
+        if known.into_iter().all(Option::is_none) {
+            return Author::Unknown;
+        }
+        // Only the kernel speaks as it.
+        let says_kernel = || {
+            let name = self.identifier.as_deref().unwrap_or_default();
+            ["kernel", "kern"].contains(&name.rsplit('/').next().unwrap_or_default())
+        };
+        let of_user = self.uid.as_deref().is_some_and(|uid| uid != "0");
+        let places = [&self.unit, &self.cgroup];
+        let places = || places.iter().filter_map(|place| place.as_deref());
+        let of_container = |place: &str| {
+            let scope = place.rsplit('/').next().unwrap_or_default();
+            let runtimes = ["cri-containerd-", "crio-", "docker-", "libpod-"];
+            let begins = runtimes.iter().any(|name| scope.starts_with(name));
+            place.contains("kubepods") || (scope.ends_with(".scope") && begins)
+        };
+        let of_session = self
+            .unit
+            .as_deref()
+            .is_some_and(|unit| unit.starts_with("user@"));
+        // Docker writes down what containers print.
+        let of_tenant = || {
+            let name = self.container.as_deref();
+            name.and_then(container::of_docker)
+                .is_some_and(|namespace| !container::is_of_the_system(namespace))
+        };
+        if of_user || of_session || places().any(of_container) || of_tenant() || says_kernel() {
+            return Author::Other;
+        }
+        match self.uid.is_some() || self.unit.is_some() {
+            true => Author::Node,
+            false => Author::Unknown,
+        }
+    }
+
     /// Puts it where it is given out from.
     pub(super) fn into_ready(mut self, ready: &mut Ready) {
         ready.clear();
+        ready.vouched = self.author() == Author::Node;
         ready.stamps.extend(self.stamp());
         ready.pid = self.pid;
         ready.level = self.priority.map(header::level_of);

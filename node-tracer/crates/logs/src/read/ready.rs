@@ -29,6 +29,8 @@ pub(super) struct Ready {
     /// Its process, by them.
     pub(super) pid: Option<u32>,
     pub(super) level: Option<Level>,
+    /// Journald says that a daemon of the node wrote it, or the kernel.
+    pub(super) vouched: bool,
     /// How many there were.
     pub(super) envelopes: usize,
 }
@@ -45,6 +47,7 @@ impl Ready {
         self.ident = None;
         self.pid = None;
         self.level = None;
+        self.vouched = false;
         self.envelopes = 0;
     }
 

@@ -1,7 +1,13 @@
 //! Records that are complete: which of them are given out.
 
 use super::{
-    LogReader, begin::Form, fold::Pending, heads, journal::JournalEntry, lines::Line, ready::Ready,
+    LogReader,
+    begin::Form,
+    fold::Pending,
+    heads,
+    journal::{Author, JournalEntry},
+    lines::Line,
+    ready::Ready,
 };
 
 impl LogReader {
@@ -64,6 +70,10 @@ impl LogReader {
                 self.told.time(form, time);
             }
         }
+        if self.tenant.is_some() && matches!(form, Form::Cri | Form::CriPartial | Form::Docker) {
+            self.others += 1;
+            return false;
+        }
         match form {
             Form::CriPartial => {
                 self.pieces.cri_piece(text);
@@ -91,6 +101,7 @@ impl LogReader {
             true => self.needles.is_in(text),
             false => self.needles.hit(&self.lines, &pending.place),
         };
+        self.of_container |= hit && self.pathless && matches!(form, Form::Cri | Form::Docker);
         if form == Form::JournalJson && (first || hit || is_in_bytes(text)) {
             let entry = JournalEntry::from_json(&String::from_utf8_lossy(text));
             if let Some(entry) = entry {
@@ -127,6 +138,10 @@ impl LogReader {
             return false;
         };
         if !self.needles.is_in(message.as_bytes()) {
+            return false;
+        }
+        if entry.author() == Author::Other {
+            self.others += 1;
             return false;
         }
         entry.into_ready(&mut self.ready);

@@ -25,6 +25,14 @@ pub struct Gaps {
     pub cut: u64,
     /// Records that could not be understood.
     pub damaged: u64,
+    /// Some records name their writers themselves, and nobody vouches for it.
+    pub unvouched: bool,
+    /// Some records are of a container, and nothing says of which pod.
+    pub of_container: bool,
+    /// Records that users of the node or containers wrote, which are left out.
+    pub others: u64,
+    /// The pod that wrote the log, if it is no daemon of the node.
+    pub tenant: Option<String>,
     /// It could not be unpacked to its end, and why.
     pub broken_off: Option<String>,
 }
@@ -55,6 +63,30 @@ impl Gaps {
                 self.cut
             ));
         }
+        match &self.tenant {
+            Some(pod) if self.others > 0 => texts.push(format!(
+                "what {} of the log say: pod {pod} wrote them, which is no daemon of the node",
+                records(self.others)
+            )),
+            _ if self.others > 0 => texts.push(format!(
+                "what {} of the log say: users of the node or containers wrote them, not the \
+                 daemons of the node",
+                records(self.others)
+            )),
+            _ => {}
+        }
+        if self.unvouched {
+            texts.push(String::from(
+                "who wrote the log's lines: any user of the node can write such lines in any \
+                 name (journalctl -o json says who did)",
+            ));
+        }
+        if self.of_container {
+            texts.push(String::from(
+                "which pod wrote the log's lines: a container prints what it wants (under its \
+                 path in /var/log/pods the log says whose it is)",
+            ));
+        }
         if self.damaged > 0 {
             texts.push(format!(
                 "what {} records of the log say: they are damaged",
@@ -62,6 +94,14 @@ impl Gaps {
             ));
         }
         texts
+    }
+}
+
+/// So many of them, in words.
+fn records(count: u64) -> String {
+    match count {
+        1 => String::from("1 record"),
+        _ => format!("{count} records"),
     }
 }
 

@@ -21,7 +21,7 @@ fn a_full_time_beside_a_short_one_tells_year_and_zone_of_all() {
         "2017-12-12T12:21:28.250000Z",
     ];
     assert_eq!(times, want);
-    assert_eq!(gaps, Gaps::default());
+    assert!(gaps.unvouched && !gaps.assumed_zone && gaps.assumed_year.is_none());
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_full_time_in_another_zone_tells_them_too() {
     let (times, gaps) = times(text, LogOptions::default());
     let want = ["2017-12-12T14:51:26.000000Z", "2017-12-12T14:51:27.500000Z"];
     assert_eq!(times, want);
-    assert_eq!(gaps, Gaps::default());
+    assert!(gaps.unvouched && !gaps.assumed_zone && gaps.assumed_year.is_none());
 }
 
 #[test]

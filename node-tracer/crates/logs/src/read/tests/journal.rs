@@ -69,7 +69,7 @@ fn export(message: &[u8]) -> Vec<u8> {
         entry.push(b'=');
     }
     entry.extend_from_slice(message);
-    entry.extend_from_slice(b"\n_TRANSPORT=stdout\n\n");
+    entry.extend_from_slice(b"\n_TRANSPORT=stdout\n_UID=0\n\n");
     entry
 }
 
@@ -123,4 +123,110 @@ fn separators_of_journalctl_are_no_text() {
     let mut reader = reader(text.as_bytes(), &[], LogOptions::default());
     assert_eq!(rest(&mut reader).len(), 1);
     assert_eq!(reader.boot_id(), Some("0123456789abcdef0123456789abcdef"));
+}
+
+/// A record of the journal, with these fields of journald's.
+fn written(fields: &[(&str, &str)]) -> (Vec<ReadEntry>, Gaps) {
+    let own = [
+        ("__REALTIME_TIMESTAMP", "1699179073000000"),
+        ("MESSAGE", "StopPodSandbox"),
+        ("_HOSTNAME", "node-7"),
+    ];
+    let fields = own.iter().chain(fields);
+    let fields = fields.map(|(name, value)| format!("\"{name}\":\"{value}\""));
+    let log = format!("{{{}}}\n", fields.collect::<Vec<_>>().join(","));
+    let mut reader = reader(log.as_bytes(), &["StopPodSandbox"], LogOptions::default());
+    (rest(&mut reader), reader.gaps())
+}
+
+#[test]
+fn nobody_speaks_in_the_journal_in_the_name_of_the_node_but_the_kernel_and_roots_daemons() {
+    let container = "/kubepods/burstable/pod1/5f3c";
+    for fields in [
+        &[
+            ("SYSLOG_IDENTIFIER", "kernel"),
+            ("_TRANSPORT", "syslog"),
+            ("_UID", "1000"),
+        ][..],
+        &[
+            ("SYSLOG_IDENTIFIER", "kernel"),
+            ("_TRANSPORT", "syslog"),
+            ("_UID", "0"),
+        ],
+        &[("SYSLOG_IDENTIFIER", "kernel"), ("_TRANSPORT", "journal")],
+        &[
+            ("SYSLOG_IDENTIFIER", "kubelet"),
+            ("_TRANSPORT", "syslog"),
+            ("_UID", "1000"),
+        ],
+        &[
+            ("SYSLOG_IDENTIFIER", "kubelet"),
+            ("_SYSTEMD_UNIT", "user@1000.service"),
+        ],
+        &[
+            ("SYSLOG_IDENTIFIER", "kubelet"),
+            ("_UID", "0"),
+            ("_SYSTEMD_CGROUP", container),
+        ],
+        &[
+            ("_UID", "0"),
+            ("_SYSTEMD_UNIT", "cri-containerd-5f3c.scope"),
+        ],
+        &[
+            ("_UID", "0"),
+            ("_SYSTEMD_UNIT", "docker.service"),
+            ("CONTAINER_NAME", "k8s_c_web-0_shop_u_0"),
+        ],
+    ] {
+        let (told, gaps) = written(fields);
+        assert!(told.is_empty(), "{fields:?} {told:?}");
+        assert_eq!(gaps.others, 1, "{fields:?}");
+    }
+    for fields in [
+        &[("SYSLOG_IDENTIFIER", "kernel"), ("_TRANSPORT", "kernel")][..],
+        &[
+            ("SYSLOG_IDENTIFIER", "kubelet"),
+            ("_UID", "0"),
+            ("_SYSTEMD_UNIT", "kubelet.service"),
+        ],
+        &[("_SYSTEMD_UNIT", "containerd.service")],
+        &[
+            ("_UID", "0"),
+            ("_SYSTEMD_UNIT", "docker.service"),
+            ("CONTAINER_NAME", "k8s_c_calico-node-x_kube-system_u_0"),
+        ],
+    ] {
+        let (told, gaps) = written(fields);
+        assert_eq!(told.len(), 1, "{fields:?}");
+        assert!(!gaps.unvouched && gaps.others == 0, "{fields:?} {gaps:?}");
+    }
+}
+
+#[test]
+fn where_nothing_vouches_for_a_writer_it_is_said_so() {
+    let (told, gaps) = written(&[("SYSLOG_IDENTIFIER", "kubelet")]);
+    assert_eq!(told.len(), 1);
+    assert!(gaps.unvouched && gaps.texts().iter().any(|text| text.contains("any user")));
+    let log = "Dec 12 20:21:27 node-7 kubelet[811]: StopPodSandbox\n";
+    let mut short = reader(log.as_bytes(), &["StopPodSandbox"], LogOptions::default());
+    assert_eq!(rest(&mut short).len(), 1);
+    assert!(short.gaps().unvouched);
+}
+
+#[test]
+fn what_a_tenants_container_prints_is_no_word_of_the_node() {
+    let uid = "0a1b2c3d-0000-4000-8000-000000000001";
+    let line = b"2023-11-05T10:11:12.123456789Z stdout F StopPodSandbox\n";
+    for (namespace, records) in [("shop", 0), ("kube-system", 1)] {
+        let name = format!("/var/log/pods/{namespace}_web-0_{uid}/c/0.log");
+        let raw = Box::new(io::Cursor::new(line.to_vec()));
+        let input = Input::new(name, None, raw).unwrap();
+        let words = Words::new(&["StopPodSandbox"]);
+        let mut reader = LogReader::new(input, words, LogOptions::default());
+        assert_eq!(rest(&mut reader).len(), records, "{namespace}");
+        assert_eq!(reader.gaps().others, 1 - records as u64, "{namespace}");
+    }
+    let mut copied = reader(line, &["StopPodSandbox"], LogOptions::default());
+    assert_eq!(rest(&mut copied).len(), 1);
+    assert!(copied.gaps().of_container);
 }
