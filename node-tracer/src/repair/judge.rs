@@ -1,9 +1,9 @@
 //! Which reservations may be released: in doubt none.
 //!
 //! The verdict of the engine's rule comes first
-//! ([`leaked_reservation`]); what is asked for besides is what
-//! a release has to be sure of and a finding has not. Pure: what one look has
-//! seen goes in, one verdict a reservation comes out.
+//! ([`leaked_reservation`](engine::detect::leaked_reservation)); what is asked
+//! for besides is what a release has to be sure of and a finding has not. Pure:
+//! what one look has seen goes in, one verdict a reservation comes out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

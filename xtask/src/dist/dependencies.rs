@@ -48,21 +48,14 @@ pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
     let sums = checksums(&fs::read_to_string(root().join("Cargo.lock")).context("Cargo.lock")?);
     let mut all: BTreeMap<String, Crate> = BTreeMap::new();
     for (member, target) in PARTS {
-        let output = cargo(&[
+        let metadata = said(&[
             "metadata",
             "--locked",
             "--format-version=1",
             "--filter-platform",
             target,
-        ])?
-        .output()
-        .context("start cargo")?;
-        ensure!(
-            output.status.success(),
-            "cargo metadata: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+        ])?;
+        let metadata = serde_json::from_str(&metadata).context("cargo metadata")?;
         let linked = linked(member, target)?;
         for one in made_of(&metadata, member, &linked, &sums)? {
             // The record layout is in both parts; it depends on nothing in one.
@@ -78,7 +71,7 @@ pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
 /// metadata` alone has the features that any member asks for, also what only
 /// fuzz targets and tests need.
 fn linked(member: &str, target: &str) -> anyhow::Result<BTreeSet<(String, String)>> {
-    let output = cargo(&[
+    let text = said(&[
         "tree",
         "--locked",
         "--edges=normal,no-proc-macro",
@@ -88,21 +81,25 @@ fn linked(member: &str, target: &str) -> anyhow::Result<BTreeSet<(String, String
         member,
         "--target",
         target,
-    ])?
-    .output()
-    .context("start cargo")?;
-    ensure!(
-        output.status.success(),
-        "cargo tree: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let text = String::from_utf8(output.stdout).context("cargo tree")?;
+    ])?;
     let pairs = text.lines().filter_map(|line| {
         let (name, rest) = line.split_once(" v")?;
         let version = rest.split_whitespace().next()?;
         Some((name.to_owned(), version.to_owned()))
     });
     Ok(pairs.collect())
+}
+
+/// What cargo prints.
+fn said(args: &[&str]) -> anyhow::Result<String> {
+    let output = cargo(args)?.output().context("start cargo")?;
+    ensure!(
+        output.status.success(),
+        "cargo {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).context("what cargo prints is no text")
 }
 
 /// Sums by name and version, out of `Cargo.lock`.

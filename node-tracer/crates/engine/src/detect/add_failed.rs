@@ -4,7 +4,7 @@
 //! new one each time. Once is a warning, as a plugin that starts together with
 //! the node fails once or twice; from [`MANY`] times on it is critical. It is
 //! over when the plugin that failed succeeds for the pod, when the pod is gone,
-//! or when nothing was tried for [`SILENCE`].
+//! or when nothing was tried for [`SILENCE`](super::facts::calls::SILENCE).
 //!
 //! Whoever makes pods can make them fail as fast as they like: of pods of one
 //! namespace that begin to fail of one cause, those that are past some in a

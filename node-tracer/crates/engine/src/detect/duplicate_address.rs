@@ -2,7 +2,7 @@
 //! in the same network. That is one finding, however many addresses they share.
 //!
 //! Which network an address is on is told by what its device is plugged into
-//! ([`links`]): gateways, service addresses, VPN clients, docker
+//! ([`links`](super::facts::links)): gateways, service addresses, VPN clients, docker
 //! in docker and the nodes of a lab on one machine share addresses and never
 //! meet. The addresses by which pods are reached meet always: Kubernetes has
 //! each once. Where that is not known, the finding says so and no more.

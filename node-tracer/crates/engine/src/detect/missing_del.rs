@@ -7,8 +7,8 @@
 //!    ADD until a DEL has succeeded);
 //! 2. the sandbox is gone: its namespace is, or its pod is and the namespace,
 //!    if it still lives, has no address left. (One that has is
-//!    [`ghost_sandbox`]'s: its DEL could not come, and giving its address back
-//!    would do harm);
+//!    [`ghost_sandbox`](super::ghost_sandbox)'s: its DEL could not come, and
+//!    giving its address back would do harm);
 //! 3. since that ADD no DEL was seen, neither begun nor ended, for [`GRACE`]:
 //!    some runtimes call it after the namespace has gone, and after a restart
 //!    the kubelet takes its time. If it comes late, the finding is over. Where
@@ -21,8 +21,9 @@
 //! while the runtime lists the sandbox, or may, also where nobody has asked it: for
 //! [`HOPE`], as it calls DEL when it removes the sandbox. It is
 //! `info`, too, where the store is left over from an earlier CNI, as
-//! [`leaked_reservation`] has it: no pod is given an address out of it; and where
-//! records were lost since the ADD, as the DEL may have been one of them. What
+//! [`leaked_reservation`](super::leaked_reservation) has it: no pod is given an
+//! address out of it; and where records were lost since the ADD, as the DEL may
+//! have been one of them. What
 //! only libcni remembers is `info`, too, while the runtime does not answer, or a
 //! namespace could not be found or read, which may be the sandbox's; and so is a
 //! sandbox whose namespace was not seen to go, where a task of it could live of

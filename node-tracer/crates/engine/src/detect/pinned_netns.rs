@@ -8,10 +8,10 @@
 //!    say so, or its mount is named as runtimes name those. A namespace that a
 //!    person, docker, podman or a service manager made is nobody's business;
 //! 3. the container runtime, asked, lists no sandbox of it. One that it lists
-//!    as not ready may be on its way out: that must last [`SETTLED`];
-//! 4. it is older than [`SETTLED`], or it would be a pod's in the making;
+//!    as not ready may be on its way out: that must last a minute;
+//! 4. it is older than a minute, or it would be a pod's in the making;
 //! 5. it is no ghost: those whose pod is gone and whose address is theirs still
-//!    are [`ghost_sandbox`]'s.
+//!    are [`ghost_sandbox`](super::ghost_sandbox)'s.
 //!
 //! If the runtime does not answer, what libcni remembers or CNI ADD said is
 //! reported as worth knowing.

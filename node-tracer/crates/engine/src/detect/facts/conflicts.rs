@@ -1,7 +1,7 @@
 //! Which namespaces have the same address in the same network.
 //!
 //! Which network an address is on is told by what its device is plugged into
-//! ([`links`]). The addresses by which pods are reached are in one network:
+//! ([`links`](mod@super::links)). The addresses by which pods are reached are in one network:
 //! Kubernetes has each once. A sandbox whose CNI DEL runs is given a moment:
 //! some plugins release the address before they remove it.
 

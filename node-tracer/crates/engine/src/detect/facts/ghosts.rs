@@ -127,7 +127,7 @@ pub fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
 }
 
 /// Whether another namespace than the host's has one of the addresses, too, as
-/// [`duplicate_address`] sees it.
+/// [`duplicate_address`](crate::detect::duplicate_address) sees it.
 fn is_in_conflict(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> bool {
     let mut addresses = addresses.iter();
     addresses.any(|address| !rivals(view, entry, *address).is_empty())
