@@ -106,7 +106,9 @@ fn to_stdout() -> io::Result<Outlet> {
 
 /// Text as standard output shows it.
 fn text<W: io::Write>(out: W) -> TextSink<W> {
-    TextSink::new(out, terminal::colours()).wide(terminal::text_columns)
+    TextSink::new(out, terminal::colours())
+        .wide(terminal::text_columns)
+        .verbose(terminal::is_verbose())
 }
 
 /// Writes to those who still listen; the others are let go.

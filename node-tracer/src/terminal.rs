@@ -27,6 +27,7 @@ static MANNER: OnceLock<Manner> = OnceLock::new();
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     quiet: bool,
+    verbose: bool,
     colour: bool,
 }
 
@@ -34,6 +35,7 @@ struct Manner {
 pub(crate) fn set(cli: &cli::Manner) {
     let manner = Manner {
         quiet: cli.quiet,
+        verbose: cli.verbose > 0,
         colour: coloured(cli.color, env::var_os, io::stdout().is_terminal()),
     };
     // There is one command line.
@@ -43,6 +45,11 @@ pub(crate) fn set(cli: &cli::Manner) {
 /// Whether only the answer is wanted.
 pub(crate) fn is_quiet() -> bool {
     MANNER.get().is_some_and(|manner| manner.quiet)
+}
+
+/// Whether text has every finding's evidence.
+pub(crate) fn is_verbose() -> bool {
+    MANNER.get().is_some_and(|manner| manner.verbose)
 }
 
 /// Whether standard output is to be coloured.

@@ -21,7 +21,7 @@ use event::{
     record::{Body, CoverageItem, Record, Summary},
 };
 use kube::events::KubeEvents;
-use sink::{Outlet, SinkError, Weight, metrics::Metrics};
+use sink::{Outlet, Sink, SinkError, Weight, metrics::Metrics};
 use sys::{clock as sysclock, privileges::Starter};
 
 /// Rules are applied at most this often, and at least once a second.
@@ -191,8 +191,12 @@ impl<'a> Out<'a> {
         self.record(|recorder| recorder.write(event));
         let node = self.node;
         self.write(&Record::event(&node.name, event));
-        for (finding, state) in self.engine.apply(event) {
-            self.write(&Record::finding(&node.name, event.time, &finding, state));
+        let findings = self.engine.apply(event);
+        for (finding, state) in &findings {
+            self.write(&Record::finding(&node.name, event.time, finding, *state));
+        }
+        if !findings.is_empty() {
+            self.to_sinks(Weight::Finding, |sink| sink.flush());
         }
     }
 
@@ -208,11 +212,15 @@ impl<'a> Out<'a> {
             Body::Event(_) => Weight::Event,
             _ => Weight::Finding,
         };
+        self.to_sinks(weight, |sink| sink.write(record).map(drop));
+    }
+
+    fn to_sinks(&mut self, weight: Weight, put: impl Fn(&mut dyn Sink) -> Result<(), SinkError>) {
         for to in &mut self.sinks {
             to.outlet.next_are(weight);
-            match to.sink.write(record) {
+            match put(to.sink.as_mut()) {
                 // What there is no room or no reader for, the queue has counted.
-                Ok(_) | Err(SinkError::Slow | SinkError::Closed) => {}
+                Ok(()) | Err(SinkError::Slow | SinkError::Closed) => {}
                 Err(error) => {
                     tracing::warn!("{}", fault::chain(&error));
                     self.lost.push(("output-failed", 1));

@@ -120,6 +120,16 @@ pub struct Manner {
     /// have all of it as ever.
     #[arg(short, long, global = true, help_heading = TERMINAL)]
     pub quiet: bool,
+    /// Say more in text: evidence, stacks, mounts and IDs of every finding
+    #[arg(
+        short,
+        long,
+        global = true,
+        action = clap::ArgAction::Count,
+        conflicts_with = "quiet",
+        help_heading = TERMINAL
+    )]
+    pub verbose: u8,
     /// When text is coloured
     ///
     /// auto: on a terminal that is not dumb, unless NO_COLOR is set or CLICOLOR

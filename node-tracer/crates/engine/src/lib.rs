@@ -16,6 +16,7 @@
 
 pub mod detect;
 pub mod explain;
+mod incident;
 #[cfg(any(test, feature = "testing"))]
 pub mod law;
 pub mod looks;
@@ -286,7 +287,10 @@ impl Engine {
 
     fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
         let view = View::new(&self.model, &self.settings, now).patient(self.patience);
-        let findings = detect::detect(&view);
+        let mut findings = detect::detect(&view);
+        incident::assign(&mut findings, |id| {
+            self.open.get(id)?.latest.detail.incident.clone()
+        });
         let reservations = self
             .model
             .cni

@@ -150,9 +150,13 @@ pub struct Evidence {
     pub at: Timestamp,
 }
 
-/// Fields of single rules.
+/// Fields that not every finding has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
+    /// The same in all findings of one incident: the ID of the one that was found
+    /// first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<String>,
     /// ghost-sandbox: how far it has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,

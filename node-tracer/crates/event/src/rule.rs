@@ -118,6 +118,21 @@ rules! {
 }
 
 impl Rule {
+    /// Where the rule's findings stand in an incident, first what the others
+    /// follow from.
+    pub fn rank_in_incident(self) -> usize {
+        const CAUSES_FIRST: [Rule; 6] = [
+            Rule::GhostSandbox,
+            Rule::StaleDel,
+            Rule::PinnedNetns,
+            Rule::MissingDel,
+            Rule::DuplicateAddress,
+            Rule::LeakedReservation,
+        ];
+        let rank = CAUSES_FIRST.iter().position(|cause| *cause == self);
+        rank.unwrap_or(CAUSES_FIRST.len() + self as usize)
+    }
+
     /// The name in records.
     pub fn as_str(self) -> &'static str {
         self.spec().name

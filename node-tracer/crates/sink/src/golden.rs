@@ -1,7 +1,7 @@
 //! Golden tests: whole runs as each sink prints them.
 //!
 //! `golden/NAME.in.jsonl` is the input, records as `-o json` prints them;
-//! `NAME.txt`, `NAME.colour.txt`, `NAME.jsonl` and `NAME.journal` are what the
+//! `NAME.txt`, `NAME.verbose.txt`, `NAME.colour.txt`, `NAME.jsonl` and `NAME.journal` are what the
 //! sinks make of it. `UPDATE_GOLDEN=1 cargo test golden` writes these anew: read
 //! the difference as a reader of the output would.
 
@@ -76,12 +76,14 @@ fn input(name: &str) -> Vec<Input> {
     lines.lines().map(Input::parse).collect()
 }
 
-fn text(inputs: &[Input], colour: bool) -> String {
+fn text(inputs: &[Input], verbose: bool, colour: bool) -> String {
     let mut out = Vec::new();
-    let mut sink = TextSink::new(&mut out, colour);
+    let mut sink = TextSink::new(&mut out, colour).verbose(verbose);
     inputs.iter().for_each(|input| {
         sink.write(&input.record()).unwrap();
     });
+    sink.flush().unwrap();
+    drop(sink);
     String::from_utf8(out).unwrap()
 }
 
@@ -112,8 +114,9 @@ fn compare(file: &str, actual: &str) {
 
 fn compare_all(name: &str) {
     let inputs = input(name);
-    compare(&format!("{name}.txt"), &text(&inputs, false));
-    compare(&format!("{name}.colour.txt"), &text(&inputs, true));
+    compare(&format!("{name}.txt"), &text(&inputs, false, false));
+    compare(&format!("{name}.verbose.txt"), &text(&inputs, true, false));
+    compare(&format!("{name}.colour.txt"), &text(&inputs, false, true));
     compare(&format!("{name}.jsonl"), &json(&inputs));
     compare(&format!("{name}.journal"), &journal(&inputs));
 }
@@ -127,7 +130,8 @@ fn a_ghost_from_its_first_hour_to_its_end() {
 fn hostile_names_stay_names() {
     compare_all("hostile");
     let inputs = input("hostile");
-    for printed in [text(&inputs, false), json(&inputs)] {
+    let text = |verbose| text(&inputs, verbose, false);
+    for printed in [text(false), text(true), json(&inputs)] {
         assert!(!printed.replace('\n', "").chars().any(is_hidden));
         assert!(!printed.lines().any(|line| line.starts_with("FORGED")));
     }

@@ -1,9 +1,11 @@
 //! Text for a person at a terminal on a bad night: aligned, short, the
 //! important thing first.
 //!
-//! Events are single quiet lines, findings are blocks set apart. A finding
-//! that changes prints only what is new; for that the sink remembers, within
-//! bounds, what it has printed. Colours come only if the caller says that the
+//! Events are single quiet lines, incidents are blocks set apart: findings of
+//! one time are held until something else comes, and those that belong together
+//! are one block. What changes prints only what is new; for that the sink
+//! remembers, within bounds, what it has printed. A verbose sink prints every
+//! finding by itself, with all of its evidence. Colours come only if the caller says that the
 //! output is a terminal. All times are UTC, and the date is printed once a day.
 //! Nothing that the kernel, a pod or a plugin has named is printed unescaped.
 
@@ -25,13 +27,14 @@ use event::{
 mod events;
 mod explanation;
 mod finding;
+mod incident;
 mod memory;
 mod repair;
 mod style;
 mod wrap;
 
 /// Columns of text that is not for a terminal.
-pub const COLUMNS: usize = 110;
+pub const COLUMNS: usize = 100;
 
 /// Prints records as text.
 pub struct TextSink<W> {
@@ -41,6 +44,12 @@ pub struct TextSink<W> {
     columns: fn() -> usize,
     /// Coverage is told in a few lines.
     brief: bool,
+    /// Every finding has a block of its own, with all of its evidence.
+    verbose: bool,
+    /// Incidents begin with their time.
+    is_timed: bool,
+    /// Findings of one time that are not printed yet.
+    held: Vec<incident::Held>,
     /// Findings and answers are told, and nothing else.
     quiet: bool,
     /// The date that was last printed.
@@ -64,6 +73,9 @@ impl<W: io::Write> TextSink<W> {
             columns: || COLUMNS,
             quiet: false,
             brief: false,
+            verbose: false,
+            is_timed: true,
+            held: Vec::new(),
             date: String::new(),
             node: String::new(),
             after_block: false,
@@ -80,6 +92,19 @@ impl<W: io::Write> TextSink<W> {
         }
     }
 
+    /// The same with a block for every finding, and all of its evidence.
+    pub fn verbose(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// The same for one look, where the time is in the header alone.
+    pub fn of_look(self) -> Self {
+        Self {
+            is_timed: false,
+            ..self
+        }
+    }
+
     /// The same for an output that is as wide as this says whenever it is asked.
     pub fn wide(self, columns: fn() -> usize) -> Self {
         Self { columns, ..self }
@@ -92,16 +117,16 @@ impl<W: io::Write> TextSink<W> {
     }
 
     /// The date and the node, if they are not those last printed.
-    fn day(&mut self, record: &Record<'_>) -> String {
-        let today = style::date(record.time);
-        let same = record.node == self.node;
+    fn day(&mut self, time: Timestamp, node: &str) -> String {
+        let today = style::date(time);
+        let same = node == self.node;
         if today == self.date && same {
             return String::new();
         }
         let first = self.date.is_empty();
         self.date.clone_from(&today);
-        record.node.clone_into(&mut self.node);
-        let node = Printable(record.node);
+        node.clone_into(&mut self.node);
+        let node = Printable(node);
         let line = match first {
             true => format!("{today}, times are UTC; node {node}"),
             false if same => today,
@@ -118,7 +143,7 @@ impl<W: io::Write> TextSink<W> {
             if known {
                 self.memory.forget(&finding.id);
             }
-            return Some(finding::resolved(self.paint, now, finding));
+            return Some(finding::resolved(self.paint, now, finding, ""));
         }
         let before = before.filter(|_| state == State::Updated);
         let (text, printed) = finding::block(self.paint, now, finding, before, &self.memory);
@@ -260,8 +285,68 @@ fn findings<'a, K: Copy + 'a>(
     (!list.is_empty()).then(|| list.join(", "))
 }
 
+impl<W: io::Write> TextSink<W> {
+    /// Prints the findings that were held, as incidents.
+    fn release(&mut self) -> Result<(), SinkError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        self.paint.width = (self.columns)();
+        let held = std::mem::take(&mut self.held);
+        let ids: Vec<String> = held.iter().map(|one| one.finding.id.clone()).collect();
+        let (time, node) = (held[0].time, held[0].node.clone());
+        let printed = incident::text(self.paint, self.is_timed, held, &mut self.memory);
+        let incident::Printed { text, has_blocks } = printed;
+        if text.is_empty() {
+            return Ok(());
+        }
+        let is_apart = !self.date.is_empty() && (has_blocks || self.after_block);
+        let date = self.date.clone();
+        let day = self.day(time, &node);
+        let apart = if is_apart { "\n" } else { "" };
+        if let Err(error) = self.lines.put(format!("{apart}{day}{text}").as_bytes()) {
+            // The reader has not seen it: what builds on it is told in full.
+            self.date = date;
+            for id in ids {
+                self.memory.is_over(&id);
+            }
+            return Err(error);
+        }
+        self.after_block = has_blocks;
+        Ok(())
+    }
+
+    /// Keeps a finding until those of the same time have come.
+    fn hold(
+        &mut self,
+        record: &Record<'_>,
+        finding: &Finding,
+        state: State,
+    ) -> Result<Shown, SinkError> {
+        let is_other = |first: &incident::Held| {
+            first.time != record.time || first.node != record.node
+        };
+        if self.held.first().is_some_and(is_other) {
+            self.release()?;
+        }
+        self.held.push(incident::Held {
+            time: record.time,
+            node: record.node.to_owned(),
+            finding: finding.clone(),
+            state,
+        });
+        Ok(Shown::Yes)
+    }
+}
+
 impl<W: io::Write> Sink for TextSink<W> {
     fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
+        match record.body {
+            Body::Finding { finding, state } if !self.verbose => {
+                return self.hold(record, finding, state);
+            }
+            _ => self.release()?,
+        }
         if self.quiet
             && let Body::Event(_) | Body::Coverage(_) | Body::Summary(_) = record.body
         {
@@ -296,7 +381,7 @@ impl<W: io::Write> Sink for TextSink<W> {
         };
         let first = self.date.is_empty();
         let date = self.date.clone();
-        let day = self.day(record);
+        let day = self.day(record.time, record.node);
         let apart = if !first && (is_block || self.after_block) {
             "\n"
         } else {
@@ -316,6 +401,7 @@ impl<W: io::Write> Sink for TextSink<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
+        self.release()?;
         self.lines.flush()
     }
 }

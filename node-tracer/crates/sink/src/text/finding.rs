@@ -88,13 +88,14 @@ pub(super) fn block(
     (block.text, printed)
 }
 
-/// The end of a finding in one line.
-pub(super) fn resolved(paint: Painter, now: Timestamp, finding: &Finding) -> String {
+/// The end of a finding, and `others` of the same incident, in one line.
+pub(super) fn resolved(paint: Painter, now: Timestamp, finding: &Finding, others: &str) -> String {
     let head = format!("{:<16}  {}", "resolved", finding.rule.as_str());
     format!(
-        "{:<TIME$}{}  lasted {}  {}  {}\n",
+        "{:<TIME$}{}{}{others}  lasted {}  {}  {}\n",
         now.time_of_day(),
         paint.paint(Style::Good, head),
+        if others.is_empty() { "" } else { " " },
         length(now.since(finding.since)),
         paint.paint(Style::Quiet, format!("id {}", Printable(&finding.id))),
         Printable(first_clause(&finding.title)),

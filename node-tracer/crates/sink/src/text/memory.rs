@@ -20,8 +20,10 @@ pub(super) const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Printed {
     rule: Rule,
+    /// The incident that it was told with.
+    incident: String,
     pub(super) phase: Option<Phase>,
-    severity: Severity,
+    pub(super) severity: Severity,
     title: u64,
     due: Option<Timestamp>,
     lines: HashSet<u64>,
@@ -65,10 +67,48 @@ impl Memory {
         self.printed.insert(id.to_owned(), printed);
     }
 
+    /// What is remembered of a finding.
+    pub(super) fn of(&self, id: &str) -> Option<&Printed> {
+        self.printed.get(id)
+    }
+
+    /// Whether the reader has seen the incident's cause, or one that explains it.
+    pub(super) fn has_seen(&self, incident: &str, cause: Rule) -> bool {
+        let rank = cause.rank_in_incident();
+        self.printed.values().any(|printed| {
+            printed.incident == incident && printed.rule.rank_in_incident() <= rank
+        })
+    }
+
+    /// The reader has been told all that is new of a finding.
+    pub(super) fn has_told(&mut self, finding: &Finding, incident: &str) {
+        let before = self.take(&finding.id);
+        let is_known = before.is_some();
+        let mut printed = before.unwrap_or_else(|| self.nothing(finding));
+        incident.clone_into(&mut printed.incident);
+        printed.gone(finding);
+        for one in &finding.evidence {
+            printed.is_new(&one.source, &one.claim);
+        }
+        for one in &finding.unknown {
+            printed.is_new("unknown", one);
+        }
+        printed.is_other(finding);
+        self.keep(&finding.id, printed, is_known);
+    }
+
+    /// A finding is over.
+    pub(super) fn is_over(&mut self, id: &str) {
+        if self.take(id).is_some() {
+            self.forget(id);
+        }
+    }
+
     /// What is known of a finding before its first line.
     pub(super) fn nothing(&self, of: &Finding) -> Printed {
         Printed {
             rule: of.rule,
+            incident: String::new(),
             phase: None,
             severity: of.severity,
             title: 0,
@@ -108,14 +148,25 @@ impl Printed {
         self.lines.insert(self.hasher.hash_one((label, line)))
     }
 
+    /// Whether `line` would be new under `label`.
+    pub(super) fn lacks(&self, label: &str, line: &str) -> bool {
+        !self.lines.contains(&self.hasher.hash_one((label, line)))
+    }
+
+    /// Whether a header that is printed now would be another.
+    pub(super) fn is_other_than(&self, of: &Finding) -> bool {
+        let title = self.hasher.hash_one(&of.title);
+        let now = (of.detail.phase, of.severity, title, of.detail.due);
+        now != (self.phase, self.severity, self.title, self.due)
+    }
+
     /// Whether more of the header than the time is another; from now on not.
     pub(super) fn is_other(&mut self, of: &Finding) -> bool {
+        let is_other = self.is_other_than(of);
         let title = self.hasher.hash_one(&of.title);
-        let detail = &of.detail;
-        let before = (self.phase, self.severity, self.title, self.due);
         (self.phase, self.severity, self.title, self.due) =
-            (detail.phase, of.severity, title, detail.due);
-        before != (self.phase, self.severity, self.title, self.due)
+            (of.detail.phase, of.severity, title, of.detail.due);
+        is_other
     }
 
     /// Replaces the claims that are made; the texts of those that no longer

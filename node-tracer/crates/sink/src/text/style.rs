@@ -123,6 +123,11 @@ pub(super) fn pod(pod: &PodRef) -> String {
     }
 }
 
+/// A pod by name alone.
+pub(super) fn pod_name(pod: &PodRef) -> String {
+    Printable(pod.label()).to_string()
+}
+
 /// A number with its noun: `1 task`, `2 tasks`.
 pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{} {}", grouped(number), words::after(number, noun))

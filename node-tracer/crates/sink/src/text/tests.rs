@@ -25,6 +25,7 @@ fn finding(id: &str, unknown: &[&str]) -> Finding {
 fn printed(sink: &mut TextSink<Vec<u8>>, record: &Record<'_>) -> String {
     sink.lines.out.clear();
     sink.write(record).unwrap();
+    sink.flush().unwrap();
     String::from_utf8(sink.lines.out.clone()).unwrap()
 }
 
@@ -63,7 +64,7 @@ fn the_date_is_printed_once_a_day() {
 
 #[test]
 fn an_update_prints_only_what_is_new() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let now = time("2025-11-21T06:00:00Z");
     let mut print =
         |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
@@ -82,7 +83,7 @@ fn an_update_prints_only_what_is_new() {
 
 #[test]
 fn a_descriptor_is_printed_with_its_process() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let now = time("2025-11-21T06:00:00Z");
     let mut finding = finding("1", &[]);
     finding.rule = Rule::GhostSandbox;
@@ -101,7 +102,7 @@ fn a_descriptor_is_printed_with_its_process() {
 
 #[test]
 fn an_update_of_something_never_printed_is_printed_in_full() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let finding = finding("1", &["a"]);
     let now = finding.since.plus(Duration::from_secs(1));
     let text = printed(
@@ -113,7 +114,7 @@ fn an_update_of_something_never_printed_is_printed_in_full() {
 
 #[test]
 fn what_is_remembered_is_bounded() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let now = time("2025-11-21T06:00:00Z");
     for id in 0..memory::REMEMBERED + 5 {
         let finding = finding(&id.to_string(), &[]);
@@ -173,7 +174,7 @@ fn stuck(rule: Rule, id: &str) -> Finding {
 
 #[test]
 fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let now = time("2025-11-21T06:00:00Z");
     let mut print =
         |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
@@ -200,7 +201,7 @@ fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
 
 #[test]
 fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
     let now = time("2025-11-21T06:00:00Z");
     let mut ghost = stuck(Rule::GhostSandbox, "g");
     ghost.evidence = serde_json::from_value(serde_json::json!([
@@ -246,7 +247,7 @@ impl io::Write for Picky {
 
 #[test]
 fn what_was_not_taken_counts_as_not_printed() {
-    let mut sink = TextSink::new(Picky::default(), false);
+    let mut sink = TextSink::new(Picky::default(), false).verbose(true);
     let now = time("2025-11-21T05:54:00Z");
     let (first, second) = (finding("f", &["one"]), finding("f", &["one", "two"]));
     sink.lines.out.refuses = true;
@@ -263,7 +264,12 @@ fn what_was_not_taken_counts_as_not_printed() {
 
 #[test]
 fn no_text_of_others_makes_a_record_long() {
-    let mut sink = TextSink::new(Vec::new(), false);
+    for verbose in [false, true] {
+        no_text_makes_a_record_long(TextSink::new(Vec::new(), false).verbose(verbose));
+    }
+}
+
+fn no_text_makes_a_record_long(mut sink: TextSink<Vec<u8>>) {
     let now = time("2025-11-21T06:00:00Z");
     let long = "x".repeat(24 << 20);
     let what = What::SourceFailed {
@@ -295,4 +301,122 @@ fn no_text_of_others_makes_a_record_long() {
     }];
     let text = printed(&mut sink, &Record::coverage("n", now, &items));
     assert!(text.len() < 128 << 10, "{}", text.len());
+}
+
+/// A sink for an output of so many columns.
+fn narrow<const COLUMNS: usize>() -> TextSink<Vec<u8>> {
+    TextSink::new(Vec::new(), false).wide(|| COLUMNS)
+}
+
+/// What a sink prints of findings of one time.
+fn together(sink: &mut TextSink<Vec<u8>>, findings: &[(&Finding, State)]) -> String {
+    sink.lines.out.clear();
+    let now = time("2025-11-21T06:00:00Z");
+    for (finding, state) in findings {
+        sink.write(&Record::finding("n", now, finding, *state))
+            .unwrap();
+    }
+    sink.flush().unwrap();
+    String::from_utf8(sink.lines.out.clone()).unwrap()
+}
+
+/// A ghost in a conflict, with more to say than there is room for.
+fn conflict() -> Finding {
+    let mut ghost = stuck(Rule::GhostSandbox, "g");
+    let claims = (0..30).map(|n| {
+        serde_json::json!({"claim": format!("claim {n} with some words"),
+            "source": format!("source {n}"), "at": ghost.since})
+    });
+    ghost.evidence = serde_json::from_value(claims.collect()).unwrap();
+    ghost.title = "a long title ".repeat(30);
+    ghost.unknown = vec!["unknown things ".repeat(20); 4];
+    ghost.addresses = vec!["10.0.0.2".parse().unwrap()];
+    let command = format!("kubectl cordon {}", "n".repeat(120));
+    ghost.advice = vec![command, "word ".repeat(60), "echo 1".to_owned(), "x".to_owned()];
+    ghost.detail.incident = Some("g".to_owned());
+    ghost
+}
+
+fn part(rule: Rule, id: &str) -> Finding {
+    let mut part = stuck(rule, id);
+    part.detail.incident = Some("g".to_owned());
+    part
+}
+
+#[test]
+fn an_incident_has_twelve_lines_and_no_broken_command() {
+    let ghost = conflict();
+    for sink in [narrow::<80>(), narrow::<100>(), narrow::<200>()] {
+        let columns = (sink.columns)();
+        let mut sink = sink.of_look();
+        let text = together(&mut sink, &[(&ghost, State::Open)]);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert!(lines.len() <= 12, "{text}");
+        for line in lines {
+            let is_command = line.contains("kubectl");
+            assert!(is_command || line.chars().count() <= columns, "{text}");
+            assert!(!is_command || line.contains(&ghost.advice[0]), "{text}");
+        }
+        assert!(text.contains("more: -v") && text.contains("node-tracer explain 10.0.0.2"));
+    }
+}
+
+#[test]
+fn findings_of_one_incident_are_one_block_with_the_cause_first() {
+    let (ghost, duplicate) = (conflict(), part(Rule::DuplicateAddress, "d"));
+    let stuck = part(Rule::BlockedTask, "b");
+    let all = [&stuck, &duplicate, &ghost].map(|one| (one, State::Open));
+    let text = together(&mut narrow::<100>(), &all);
+    assert_eq!(text.matches("WARNING").count(), 1, "{text}");
+    assert!(text.contains("WARNING   ghost-sandbox"), "{text}");
+    assert!(text.contains("(+ duplicate-address, blocked-task)"), "{text}");
+}
+
+#[test]
+fn a_cause_that_is_found_later_is_a_block_and_a_part_is_a_line() {
+    let mut sink = narrow::<100>();
+    let lines = |text: String| text.trim().lines().count();
+    let (ghost, stuck) = (conflict(), part(Rule::BlockedTask, "b"));
+    assert!(lines(together(&mut sink, &[(&stuck, State::Open)])) > 2);
+    assert!(lines(together(&mut sink, &[(&ghost, State::Open)])) > 6);
+    let late = part(Rule::DuplicateAddress, "d");
+    assert_eq!(lines(together(&mut sink, &[(&late, State::Open)])), 1);
+}
+
+#[test]
+fn a_change_has_four_lines_at_most_and_without_news_none() {
+    let mut sink = narrow::<100>();
+    let mut ghost = conflict();
+    ghost.detail.phase = Some(event::finding::Phase::Suspected);
+    together(&mut sink, &[(&ghost, State::Open)]);
+    assert_eq!(together(&mut sink, &[(&ghost, State::Updated)]), "");
+    ghost.detail.phase = Some(event::finding::Phase::Conflict);
+    for claim in &mut ghost.evidence {
+        claim.claim += " and more";
+    }
+    ghost.unknown.push("what is new".repeat(40));
+    let text = together(&mut sink, &[(&ghost, State::Updated)]);
+    assert!((1..=4).contains(&text.trim().lines().count()), "{text}");
+    assert!(text.contains("ghost-sandbox/conflict"), "{text}");
+    let all = [(&ghost, State::Resolved)];
+    assert!(together(&mut sink, &all).contains("resolved"));
+    assert_eq!(sink.memory.len(), 0);
+}
+
+#[test]
+fn an_incident_that_was_not_taken_is_told_in_full_again() {
+    let mut sink = TextSink::new(Picky::default(), false);
+    let ghost = conflict();
+    let now = time("2025-11-21T05:54:00Z");
+    sink.lines.out.refuses = true;
+    sink.write(&Record::finding("n", now, &ghost, State::Open))
+        .unwrap();
+    assert!(matches!(sink.flush(), Err(SinkError::Slow)));
+    sink.lines.out.refuses = false;
+    sink.write(&Record::finding("n", now, &ghost, State::Updated))
+        .unwrap();
+    sink.flush().unwrap();
+    let text = String::from_utf8(std::mem::take(&mut sink.lines.out.data)).unwrap();
+    assert!(text.starts_with("2025-11-21, times are UTC"), "{text}");
+    assert!(text.lines().count() > 6, "{text}");
 }
