@@ -129,6 +129,13 @@ pub(crate) fn show(text: impl Fn(Duration) -> String + Send + 'static) -> Shown 
     Shown(Some(number))
 }
 
+impl Shown {
+    /// Whether there is a line.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 impl Drop for Shown {
     fn drop(&mut self) {
         let Some(number) = self.0 else {
@@ -140,12 +147,6 @@ impl Drop for Shown {
         drop(line);
         CHANGED.notify_one();
     }
-}
-
-/// Allows none from now on: for what goes on for good.
-pub(crate) fn end() {
-    lock().started = None;
-    CHANGED.notify_one();
 }
 
 /// Writes to where the line may be. Nobody else is kept waiting if that takes

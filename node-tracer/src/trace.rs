@@ -9,6 +9,7 @@ mod pods;
 mod runtime;
 mod seal;
 mod space;
+mod status;
 
 use std::{
     path::Path,
@@ -129,7 +130,6 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     items.push(runtime.coverage());
     items.push(effects.coverage(config.privileges.may_enter()));
     drop(shown);
-    progress::end();
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
     events.extend(looked.events);
@@ -141,6 +141,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     }
     out.take(events.drain(..));
     out.tick();
+    out.show_status();
     let mut memory = Memory::after_start();
     notify.ready(|| out.status());
     heartbeat.step();

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use crate::progress;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::ioctl_fionread,
@@ -99,7 +100,7 @@ impl Write for Stdout {
         }
         self.wait_for_room(data.len());
         loop {
-            match self.file.write(data) {
+            match progress::aside(|| (&self.file).write(data)) {
                 // Somebody who shares it has made it so.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.poll(PollFlags::OUT, None)?;

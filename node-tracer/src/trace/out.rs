@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::status::StatusLine;
 use crate::{
     config::{Config, Node},
     output::{self, Patient},
@@ -58,6 +59,7 @@ pub(super) struct Out<'a> {
     dirty: bool,
     /// To be told with the next tick.
     lost: Vec<(&'static str, u64)>,
+    status: Option<StatusLine>,
 }
 
 impl<'a> Out<'a> {
@@ -102,6 +104,7 @@ impl<'a> Out<'a> {
             last_tick: Instant::now(),
             dirty: false,
             lost: Vec::new(),
+            status: None,
         })
     }
 
@@ -166,6 +169,9 @@ impl<'a> Out<'a> {
             what: What::Tick,
         });
         self.record(Recorder::flush);
+        if let Some(status) = &self.status {
+            status.set(&self.engine);
+        }
     }
 
     /// Has the rules applied to everything that was taken, and not passed over
@@ -175,6 +181,11 @@ impl<'a> Out<'a> {
             thread::sleep(soonest.since(sysclock::now()));
         }
         self.tick();
+    }
+
+    /// Keeps a line at the bottom of the terminal that says how things stand.
+    pub(super) fn show_status(&mut self) {
+        self.status = StatusLine::show();
     }
 
     /// Tells that the wall clock was set.
@@ -323,6 +334,7 @@ impl<'a> Out<'a> {
 
     /// Ends in bounded time, whoever does not read.
     pub(super) fn finish(mut self) {
+        self.status = None;
         drain(&self.outlets);
         if let Some(events) = self.kube_events.take() {
             events.finish();

@@ -41,9 +41,9 @@ pub(crate) fn assign(findings: &mut [Finding], earlier: impl Fn(&str) -> Option<
     }
     let mut given = BTreeSet::new();
     for group in members {
-        let known = group.iter().find_map(|&at| {
-            earlier(&findings[at].id).filter(|incident| !given.contains(incident))
-        });
+        let known = group
+            .iter()
+            .find_map(|&at| earlier(&findings[at].id).filter(|incident| !given.contains(incident)));
         let incident = known.unwrap_or_else(|| findings[group[0]].id.clone());
         for at in group {
             findings[at].detail.incident = Some(incident.clone());
@@ -163,9 +163,12 @@ mod tests {
 
     fn incidents(mut findings: Vec<Finding>, earlier: &[(&str, &str)]) -> Vec<String> {
         let earlier: BTreeMap<_, _> = earlier.iter().copied().collect();
-        assign(&mut findings, |id| earlier.get(id).map(|it| (*it).to_owned()));
+        assign(&mut findings, |id| {
+            earlier.get(id).map(|it| (*it).to_owned())
+        });
         let all = findings.into_iter();
-        all.map(|finding| finding.detail.incident.unwrap()).collect()
+        all.map(|finding| finding.detail.incident.unwrap())
+            .collect()
     }
 
     #[test]

@@ -245,6 +245,13 @@ impl Engine {
         open.map(|open| (open.latest.rule, open.worst))
     }
 
+    /// How many incidents they are.
+    pub fn incident_count(&self) -> usize {
+        let open = self.open.values();
+        let ids: BTreeSet<&str> = open.map(|open| open.latest.incident()).collect();
+        ids.len()
+    }
+
     /// How many there are.
     pub fn open_count(&self) -> usize {
         self.open.len()

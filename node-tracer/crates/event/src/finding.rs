@@ -249,6 +249,13 @@ pub enum Phase {
     Conflict,
 }
 
+impl Finding {
+    /// The incident that it belongs to; by itself it is one of its own.
+    pub fn incident(&self) -> &str {
+        self.detail.incident.as_ref().unwrap_or(&self.id)
+    }
+}
+
 impl Severity {
     /// The name in records.
     pub fn as_str(self) -> &'static str {

@@ -174,6 +174,8 @@ fn push_finding(entry: &mut wire::Entry, record: &Record<'_>, finding: &Finding,
     entry.push("NODE_TRACER_SEVERITY", severity.as_str());
     entry.push("NODE_TRACER_STATE", state.as_str());
     entry.push("NODE_TRACER_FINDING_ID", id);
+    let incident = finding.detail.incident.as_deref();
+    entry.push("NODE_TRACER_INCIDENT", incident.unwrap_or_default());
     entry.push_each("NODE_TRACER_IP", addresses);
     if let Some(netns) = netns {
         entry.push("NODE_TRACER_NETNS", &netns.id.inode.to_string());

@@ -323,9 +323,8 @@ impl<W: io::Write> TextSink<W> {
         finding: &Finding,
         state: State,
     ) -> Result<Shown, SinkError> {
-        let is_other = |first: &incident::Held| {
-            first.time != record.time || first.node != record.node
-        };
+        let is_other =
+            |first: &incident::Held| first.time != record.time || first.node != record.node;
         if self.held.first().is_some_and(is_other) {
             self.release()?;
         }

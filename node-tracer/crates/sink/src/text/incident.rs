@@ -62,7 +62,7 @@ pub(super) fn text(
     for one in held {
         let next = incidents.len();
         let place = *places
-            .entry(incident(&one.finding).to_owned())
+            .entry(one.finding.incident().to_owned())
             .or_insert(next);
         if place == next {
             incidents.push(Vec::new());
@@ -75,7 +75,7 @@ pub(super) fn text(
         parts.sort_by_key(|part| part.finding.rule.rank_in_incident());
         let cause = &parts[0].finding;
         let is_new = parts.iter().any(|part| part.state != State::Resolved)
-            && !memory.has_seen(incident(cause), cause.rule);
+            && !memory.has_seen(cause.incident(), cause.rule);
         let text = told(paint, is_timed, &parts, is_new, memory);
         match is_new {
             true => blocks.push(text),
@@ -92,11 +92,6 @@ pub(super) fn text(
     }
 }
 
-/// The incident that a finding belongs to.
-pub(super) fn incident(finding: &Finding) -> &str {
-    finding.detail.incident.as_ref().unwrap_or(&finding.id)
-}
-
 /// One incident: a block if its cause is new, or else what has changed.
 fn told(
     paint: Painter,
@@ -105,9 +100,8 @@ fn told(
     is_new: bool,
     memory: &mut Memory,
 ) -> String {
-    let (over, alive): (Vec<&Held>, Vec<&Held>) = parts
-        .iter()
-        .partition(|part| part.state == State::Resolved);
+    let (over, alive): (Vec<&Held>, Vec<&Held>) =
+        parts.iter().partition(|part| part.state == State::Resolved);
     let mut text = String::new();
     if let Some(cause) = alive.first() {
         let findings: Vec<&Finding> = alive.iter().map(|part| &part.finding).collect();
@@ -123,11 +117,16 @@ fn told(
             false => block.changes(memory),
         };
         for part in &alive {
-            memory.has_told(&part.finding, incident(&part.finding));
+            memory.has_told(&part.finding, part.finding.incident());
         }
     }
     if let Some(cause) = over.first() {
-        text += &super::finding::resolved(paint, cause.time, &cause.finding, &with(over[1..].iter().map(|part| &part.finding)));
+        text += &super::finding::resolved(
+            paint,
+            cause.time,
+            &cause.finding,
+            &with(over[1..].iter().map(|part| &part.finding)),
+        );
     }
     for part in over {
         memory.is_over(&part.finding.id);
@@ -292,7 +291,10 @@ impl Block<'_> {
                     Some(netns) => format!("netns {}", netns.id.inode),
                     None => String::from("another namespace"),
                 });
-                format!("{whose}: has the IP since {}", second(other.since, self.now))
+                format!(
+                    "{whose}: has the IP since {}",
+                    second(other.since, self.now)
+                )
             })
             .collect();
         if !texts.is_empty() {
@@ -320,7 +322,15 @@ impl Block<'_> {
             _ => None,
         });
         let longest = stuck.min_by_key(|(since, _)| *since).map(|(_, it)| it);
-        let is_in_d = |one: &&Holder| matches!(one, Holder::Task { state: Some('D'), .. });
+        let is_in_d = |one: &&Holder| {
+            matches!(
+                one,
+                Holder::Task {
+                    state: Some('D'),
+                    ..
+                }
+            )
+        };
         let worst = longest
             .or_else(|| own.iter().find(is_in_d))
             .or_else(|| own.first())?;
@@ -376,7 +386,11 @@ impl Block<'_> {
     /// Since when, and when it gets worse.
     fn since(&mut self) {
         let cause = self.findings[0];
-        let mut text = format!("{} ({})", second(cause.since, self.now), self.age(cause.since));
+        let mut text = format!(
+            "{} ({})",
+            second(cause.since, self.now),
+            self.age(cause.since)
+        );
         let is_to_come = !matches!(
             cause.detail.phase,
             Some(Phase::Armed | Phase::Conflict) | None
@@ -579,7 +593,12 @@ impl Block<'_> {
 /// What `explain` takes, and what the finding is about.
 fn subject(finding: &Finding) -> Option<String> {
     let address = finding.addresses.first().map(ToString::to_string);
-    let netns = || finding.netns.as_ref().map(|netns| netns.id.inode.to_string());
+    let netns = || {
+        finding
+            .netns
+            .as_ref()
+            .map(|netns| netns.id.inode.to_string())
+    };
     address
         .or_else(|| finding.sandbox_id.as_deref().map(short_id))
         .or_else(netns)

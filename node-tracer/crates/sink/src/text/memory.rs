@@ -75,9 +75,9 @@ impl Memory {
     /// Whether the reader has seen the incident's cause, or one that explains it.
     pub(super) fn has_seen(&self, incident: &str, cause: Rule) -> bool {
         let rank = cause.rank_in_incident();
-        self.printed.values().any(|printed| {
-            printed.incident == incident && printed.rule.rank_in_incident() <= rank
-        })
+        self.printed
+            .values()
+            .any(|printed| printed.incident == incident && printed.rule.rank_in_incident() <= rank)
     }
 
     /// The reader has been told all that is new of a finding.

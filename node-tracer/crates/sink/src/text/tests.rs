@@ -332,7 +332,12 @@ fn conflict() -> Finding {
     ghost.unknown = vec!["unknown things ".repeat(20); 4];
     ghost.addresses = vec!["10.0.0.2".parse().unwrap()];
     let command = format!("kubectl cordon {}", "n".repeat(120));
-    ghost.advice = vec![command, "word ".repeat(60), "echo 1".to_owned(), "x".to_owned()];
+    ghost.advice = vec![
+        command,
+        "word ".repeat(60),
+        "echo 1".to_owned(),
+        "x".to_owned(),
+    ];
     ghost.detail.incident = Some("g".to_owned());
     ghost
 }
@@ -369,7 +374,10 @@ fn findings_of_one_incident_are_one_block_with_the_cause_first() {
     let text = together(&mut narrow::<100>(), &all);
     assert_eq!(text.matches("WARNING").count(), 1, "{text}");
     assert!(text.contains("WARNING   ghost-sandbox"), "{text}");
-    assert!(text.contains("(+ duplicate-address, blocked-task)"), "{text}");
+    assert!(
+        text.contains("(+ duplicate-address, blocked-task)"),
+        "{text}"
+    );
 }
 
 #[test]
