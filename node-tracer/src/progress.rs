@@ -442,7 +442,7 @@ mod tests {
         assert!(kept(number));
         drop(shown);
         assert!(!kept(number));
-        end();
+        lock().started = None;
         assert!(doing("nothing").0.is_none());
     }
 
@@ -464,6 +464,6 @@ mod tests {
         let panics = || aside(|| std::panic::resume_unwind(Box::new("test")));
         assert!(std::panic::catch_unwind(panics).is_err());
         assert!(unlocked(|line| line.writers == 0));
-        end();
+        lock().started = None;
     }
 }

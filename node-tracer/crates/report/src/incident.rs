@@ -1,7 +1,6 @@
-//! What belongs together: findings about the same sandboxes, and those
-//! sandboxes.
+//! Incidents with the sandboxes that they are about.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
 use super::{
     history::{Findings, History},
@@ -9,13 +8,13 @@ use super::{
 };
 use event::{
     clock::Timestamp,
-    finding::{Phase, Rule, Severity},
+    finding::{Finding, Phase, Rule, Severity},
     order::Order as _,
 };
 
 #[derive(Debug)]
 pub struct Incident<'a> {
-    /// What was found, worst first.
+    /// What was found, worst first; of equals, what the others follow from.
     pub findings: Vec<&'a History>,
     /// The sandboxes concerned, in the order of what first happened to them.
     pub lanes: Vec<Serial>,
@@ -34,43 +33,33 @@ pub struct Conflict {
 
 /// All incidents, worst first.
 pub fn incidents<'a>(findings: &'a Findings, lanes: &Lanes) -> Vec<Incident<'a>> {
-    let all = findings.worst_first();
-    // Each finding is its own incident until a lane joins it with another.
-    let mut leader: Vec<usize> = (0..all.len()).collect();
-    let places: BTreeMap<&str, usize> = all
-        .iter()
-        .enumerate()
-        .map(|(place, history)| (history.worst.id.as_str(), place))
-        .collect();
-    let named = |serial: Serial| -> Vec<usize> {
-        let lane = lanes.get(serial).into_iter();
-        let ids = lane.flat_map(|lane| &lane.named);
-        ids.filter_map(|id| places.get(id.as_str()).copied())
-            .collect()
-    };
-    for (serial, _) in lanes.all() {
-        let its = named(serial);
-        for pair in its.windows(2) {
-            let (one, other) = (find(&leader, pair[0]), find(&leader, pair[1]));
-            leader[one.max(other)] = one.min(other);
+    let mut incidents: Vec<Incident<'_>> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut of_finding: BTreeMap<&str, usize> = BTreeMap::new();
+    for history in findings.worst_first() {
+        let place = *places
+            .entry(history.worst.incident())
+            .or_insert(incidents.len());
+        if place == incidents.len() {
+            incidents.push(Incident {
+                findings: Vec::new(),
+                lanes: Vec::new(),
+            });
+        }
+        of_finding.insert(&history.worst.id, place);
+        incidents[place].findings.push(history);
+    }
+    for (serial, lane) in lanes.all() {
+        let mut named = lane.named.iter();
+        if let Some(place) = named.find_map(|id| of_finding.get(id.as_str())) {
+            incidents[*place].lanes.push(serial);
         }
     }
-    let mut incidents: BTreeMap<usize, Incident<'_>> = BTreeMap::new();
-    for (place, history) in all.iter().enumerate() {
-        let incident = incidents.entry(find(&leader, place)).or_insert(Incident {
-            findings: Vec::new(),
-            lanes: Vec::new(),
-        });
-        incident.findings.push(history);
-    }
-    for (serial, _) in lanes.all() {
-        let first = named(serial).first().map(|place| find(&leader, *place));
-        if let Some(incident) = first.and_then(|it| incidents.get_mut(&it)) {
-            incident.lanes.push(serial);
-        }
-    }
-    let mut incidents: Vec<Incident<'_>> = incidents.into_values().collect();
     for incident in &mut incidents {
+        incident.findings.order_by_key(|history| {
+            let Finding { severity, rule, .. } = &history.worst;
+            (Reverse(*severity), rule.rank_in_incident())
+        });
         let first = |serial: &Serial| {
             let lane = lanes.get(*serial);
             lane.and_then(|lane| lane.moments().min())
@@ -80,14 +69,6 @@ pub fn incidents<'a>(findings: &'a Findings, lanes: &Lanes) -> Vec<Incident<'a>>
             .order_by_key(|serial| (first(serial), *serial));
     }
     incidents
-}
-
-/// The first of the findings that one belongs to.
-fn find(leader: &[usize], mut place: usize) -> usize {
-    while leader[place] != place {
-        place = leader[place];
-    }
-    place
 }
 
 impl Incident<'_> {
