@@ -24,16 +24,15 @@ impl Looker<'_> {
         let mut answers = Vec::new();
         for kind in ipam::FILES {
             let by = expected.get(&kind).cloned();
-            let (root, named) = (Arc::clone(&self.root), by.is_some());
+            let root = Arc::clone(&self.root);
             let read = move || ipam::files(&root, kind, by.as_deref());
             match self.procfs.bounded_reads().read(FILES_PATIENCE, read) {
                 Ok(found) => answers.extend(found),
                 // Not even whether there is one is known.
-                Err(error) if named => {
+                Err(error) => {
                     let why = format!("its files: {}", fault::chain(&error));
                     answers.push(StoreReading::failed(kind, why));
                 }
-                Err(_) => {}
             }
         }
         tell(&answers, time, looked);

@@ -2,9 +2,12 @@
 //! network card. They are replaced whole (written beside and renamed), so that
 //! one read is of one moment.
 
-use std::{net::IpAddr, path::Path};
+use std::{fmt, net::IpAddr, path::Path};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
 
 use super::{MAX_RESERVATIONS, StoreReading, label, time};
 use event::{
@@ -32,7 +35,49 @@ const MAX_ENTRIES: usize = 4_096;
 #[serde(default)]
 struct Checkpoint {
     version: Option<String>,
-    allocations: Option<Vec<serde_json::Value>>,
+    allocations: Option<Allocations>,
+}
+
+/// As many as are read; an element that is no allocation is `None`.
+#[derive(Default)]
+struct Allocations {
+    first: Vec<Option<Allocation>>,
+    has_more: bool,
+}
+
+impl<'de> Deserialize<'de> for Allocations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Element {
+            Allocation(Allocation),
+            Other(IgnoredAny),
+        }
+        struct Elements;
+        impl<'de> Visitor<'de> for Elements {
+            type Value = Allocations;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a list of allocations")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Allocations, A::Error> {
+                let mut read = Allocations::default();
+                while read.first.len() < MAX_RESERVATIONS {
+                    match all.next_element()? {
+                        Some(Element::Allocation(one)) => read.first.push(Some(one)),
+                        Some(Element::Other(IgnoredAny)) => read.first.push(None),
+                        None => return Ok(read),
+                    }
+                }
+                while all.next_element::<IgnoredAny>()?.is_some() {
+                    read.has_more = true;
+                }
+                Ok(read)
+            }
+        }
+        deserializer.deserialize_seq(Elements)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -111,13 +156,13 @@ fn store(path: &Path, content: &Content) -> Result<Store, Unread> {
     }
     let allocations = checkpoint.allocations.unwrap_or_default();
     let mut unread = UnreadList::default();
-    if allocations.len() > MAX_RESERVATIONS {
+    if allocations.has_more {
         let what = format!("has more than {MAX_RESERVATIONS} allocations; the rest was not read");
         unread.push(Unread::content(path, what));
     }
     let mut reservations = Vec::new();
-    for (place, value) in allocations.into_iter().take(MAX_RESERVATIONS).enumerate() {
-        match allocation(value, path, content.modified) {
+    for (place, found) in allocations.first.into_iter().enumerate() {
+        match found.and_then(|found| reservations_of(found, path, content.modified)) {
             Some(found) => reservations.extend(found),
             None => {
                 let what = format!("has an allocation (number {place}) that is none");
@@ -135,12 +180,11 @@ fn store(path: &Path, content: &Content) -> Result<Store, Unread> {
     })
 }
 
-fn allocation(
-    value: serde_json::Value,
+fn reservations_of(
+    found: Allocation,
     path: &Path,
     modified: Timestamp,
 ) -> Option<Vec<Reservation>> {
-    let found: Allocation = serde_json::from_value(value).ok()?;
     if !is_name(&found.container_id) || found.container_id.is_empty() {
         return None;
     }

@@ -5,7 +5,7 @@
 //! nothing here waits for one. What is read is a copy, and it is taken again if
 //! the daemon has finished a transaction meanwhile.
 
-use std::{net::IpAddr, path::Path, thread, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::Path, thread, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 
@@ -165,13 +165,11 @@ fn document(key: &[u8], value: &[u8]) -> Option<Document> {
         return None;
     }
     let parsed: PodResources = serde_json::from_slice(value).ok()?;
+    let mut seen = BTreeSet::new();
     let mut addresses = Vec::new();
     for item in parsed.resources? {
-        for address in item.addresses()? {
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
+        let own = item.addresses()?.into_iter();
+        addresses.extend(own.filter(|address| seen.insert(*address)));
     }
     let container_id = parsed.container_id.unwrap_or_default();
     if !container_id.is_empty() && !is_name(&container_id) {

@@ -32,6 +32,7 @@ pub fn redact(text: &str) -> String {
     let symbols = Symbols::of(text);
     let mut secrets = values::of_names(&symbols);
     secrets.extend(user_infos(&symbols));
+    secrets.extend(refused_ports(&symbols));
     secrets.extend(forms::tokens(&symbols));
     let mut secrets: Vec<_> = secrets.into_iter().map(|it| symbols.bytes(it)).collect();
     secrets.extend(pem_blocks(text));
@@ -109,6 +110,11 @@ fn user_infos(symbols: &Symbols) -> Vec<Range<usize>> {
             counts && (c.is_whitespace() || "/?\"'`\\".contains(c) || is_of_list)
         };
         let end = (begin..symbols.len()).find(ends).unwrap_or(symbols.len());
+        // What is no port is a password's beginning, which holds any sign.
+        let end = match is_url && !has_port(symbols, begin..end) {
+            true => symbols.skip(end, |c| !c.is_whitespace() && !"\"'`\\".contains(c)),
+            false => end,
+        };
         let asks = (begin..end).rfind(|at| symbols.char(*at) == '@');
         if let Some(at) = asks {
             let colon = (begin..at).find(|at| symbols.char(*at) == ':');
@@ -125,6 +131,35 @@ fn user_infos(symbols: &Symbols) -> Vec<Range<usize>> {
             }
         }
         begin = end + 1;
+    }
+    found
+}
+
+/// Whether `host:port` has a port that is one, or none, or says who asks.
+fn has_port(symbols: &Symbols, authority: Range<usize>) -> bool {
+    let text = symbols.text(authority);
+    let Some((_, port)) = text.rsplit_once(':') else {
+        return true;
+    };
+    let is_host = port.ends_with(']') || text.contains('@');
+    is_host || port.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// The port that Go's URL parser refuses is a password's beginning: `invalid port
+/// ":`**`secret`**`" after host`.
+fn refused_ports(symbols: &Symbols) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < symbols.len() {
+        let begin = symbols.skip(at, |c| c != ':');
+        let quote = begin.saturating_sub(1);
+        let is_one = symbols.before(begin).is_some_and(|c| "\"'`".contains(c))
+            && symbols.ends_with(quote, "invalid port ");
+        if is_one {
+            let end = symbols.skip(begin + 1, |c| !"\"'`\n".contains(c));
+            found.push(begin + 1..end);
+        }
+        at = begin + 1;
     }
     found
 }

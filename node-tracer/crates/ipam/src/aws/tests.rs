@@ -121,3 +121,13 @@ fn an_allocation_that_is_none_is_told_and_the_others_are_read() {
         format!("{FILE} has an allocation (number 4) that is none")
     );
 }
+
+#[test]
+fn a_file_of_many_elements_that_are_none_takes_no_more_room_than_what_is_read() {
+    let elements = "0,".repeat(MAX_RESERVATIONS + 9);
+    let text = format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{elements}0]}}"#);
+    let read: Checkpoint = serde_json::from_str(&text).unwrap();
+    let allocations = read.allocations.unwrap();
+    assert_eq!(allocations.first.len(), MAX_RESERVATIONS);
+    assert!(allocations.has_more && allocations.first.iter().all(Option::is_none));
+}

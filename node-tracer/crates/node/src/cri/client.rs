@@ -31,9 +31,9 @@ use super::{CriError, Endpoint, api::Method};
 use crate::root::Root;
 use event::fault;
 
-/// Largest answer that is taken; gRPC's usual 4 MiB are too little for the
-/// lists of a large node.
-const MAX_ANSWER: usize = 64 << 20;
+/// Largest answer that is taken: what containerd sends at most, and the kubelet
+/// takes. gRPC's usual 4 MiB are too little for the lists of a large node.
+const MAX_ANSWER: usize = 16 << 20;
 
 /// What may be on its way unacknowledged.
 const WINDOW: u32 = 4 << 20;

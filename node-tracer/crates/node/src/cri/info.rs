@@ -10,6 +10,10 @@ use serde_json::Value;
 use super::api::{NAMESPACE_NODE, PodSandboxStatusResponse};
 use crate::bundles::spec::{Network, Spec, collect_ips, text};
 
+/// Longest JSON that is read; with a specification of hundreds of mounts it has
+/// some 100 kB. Read, it takes many times as much.
+const MAX_INFO: usize = 1 << 20;
+
 /// What is known of a sandbox beyond its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Details {
@@ -75,6 +79,9 @@ impl Details {
 /// The JSON under the key that containerd and CRI-O use.
 fn parse(info: &HashMap<String, String>) -> Value {
     let text = info.get("info").map(String::as_str).unwrap_or_default();
+    if text.len() > MAX_INFO {
+        return Value::Null;
+    }
     serde_json::from_str(text).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ const MIN_UNNAMED: usize = 20;
 /// How tokens begin: a JSON Web Token (RFC 7519: base64url of `{"`), PEM in
 /// base64, and those of clouds, forges, registries and vaults. A path or a name
 /// may stand before them, but no other letter: hashes can hold any three.
-const BEGINNINGS: [&str; 39] = [
+const BEGINNINGS: [&str; 56] = [
     "eyJ",
     "sha256~",
     "ghp_",
@@ -52,6 +52,23 @@ const BEGINNINGS: [&str; 39] = [
     "doo_v1_",
     "AGE-SECRET-KEY-",
     "shpat_",
+    "sk-proj-",
+    "sk-ant-",
+    "sk-svcacct-",
+    "hf_",
+    "tskey-",
+    "glsa_",
+    "glc_",
+    "SWMTKN-1-",
+    "LTAI",
+    "ATATT",
+    "AKCp",
+    "dp.pt.",
+    "whsec_",
+    "NRAK-",
+    "pul-",
+    "atlasv1.",
+    "sntrys_",
 ];
 
 /// The same, long enough to stand anywhere.
@@ -63,7 +80,10 @@ pub(super) fn tokens(symbols: &Symbols) -> Vec<Range<usize>> {
     let mut at = 0;
     while at < symbols.len() {
         let end = end_of_word(symbols, at);
-        if end - at >= MIN_TOKEN && is_token(&symbols.text(at..end)) {
+        let is_long = end - at >= MIN_TOKEN;
+        if is_long && let Some(whole) = end_of_k3s(symbols, at, end) {
+            found.push(at..whole);
+        } else if is_long && is_token(&symbols.text(at..end)) {
             let whole = symbols.skip(end, |c| c == '=');
             found.push(at..whole);
         }
@@ -119,6 +139,15 @@ fn is_of_kubeadm(word: &str) -> bool {
         && id.bytes().chain(secret.bytes()).all(plain)
         // Names of hosts are words.
         && secret.bytes().any(|c| c.is_ascii_digit())
+}
+
+/// Where a token of k3s ends: `K10`, the hash of a certificate, `::user:`**`password`**.
+fn end_of_k3s(symbols: &Symbols, at: usize, end: usize) -> Option<usize> {
+    let word = symbols.text(at..end);
+    let hash = word.strip_prefix("K10")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|c| c.is_ascii_hexdigit());
+    let is_one = is_hash && symbols.char(end) == ':' && symbols.char(end + 1) == ':';
+    is_one.then(|| symbols.skip(end, |c| !c.is_whitespace() && !"\"'`".contains(c)))
 }
 
 /// A function of a kernel's Rust, whose name is mangled.

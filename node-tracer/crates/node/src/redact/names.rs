@@ -25,39 +25,57 @@ pub(super) enum Name {
 }
 
 /// How the words end that are called a secret.
-const SECRETS: [&str; 7] = [
+const SECRETS: [&str; 10] = [
     "token",
     "password",
     "passwd",
     "passphrase",
+    "passcode",
+    "passwort",
+    "kennwort",
     "secret",
     "credential",
     "dockerconfigjson",
 ];
 /// The same, as whole words.
-const SHORT: [&str; 7] = ["pwd", "cred", "psk", "jwt", "assertion", "sas", "bearer"];
+const SHORT: [&str; 8] = [
+    "pw",
+    "pwd",
+    "cred",
+    "psk",
+    "jwt",
+    "assertion",
+    "sas",
+    "bearer",
+];
 /// Of anything as often as of a secret.
 const DOUBTFUL: [&str; 8] = [
     "auth", "pass", "hmac", "pin", "otp", "secrets", "cookie", "cookies",
 ];
 /// What makes two words one secret: a key is one of these, or it is a key of a map.
-const KINDS_OF_KEYS: [&str; 24] = [
+const KINDS_OF_KEYS: [&str; 30] = [
     "access",
     "account",
     "admin",
     "api",
+    "app",
     "auth",
     "bearer",
+    "certificate",
     "client",
+    "consumer",
     "cookie",
     "crypt",
     "data",
     "encryption",
     "host",
     "ipsec",
+    "licence",
+    "license",
     "master",
     "material",
     "private",
+    "routing",
     "secret",
     "secretbox",
     "session",
@@ -128,10 +146,14 @@ pub(super) fn meaning(name: &str, before: &str, assigned: bool) -> Name {
         }
         word if rest.is_empty() && SCHEMES.contains(&word) => Name::Scheme,
         "sig" | "signature" => Name::Parameter,
+        // `pass: 5, fail: 2` counts, `DB_PASS: a` does not.
+        "pass" if !rest.is_empty() => Name::Secret,
         _ if DOUBTFUL.contains(&word.as_str()) => Name::Doubtful,
         "tokens" => Name::Secrets,
         _ if is_secret(one) => Name::Secret,
+        // Of Secrets alone.
         "auths" => Name::Secret,
+        "data" if rest.last().is_some_and(|it| it == "string") => Name::Secret,
         "phrase" if said().any(|it| it == "pass") => Name::Secret,
         "connection" if all.last().is_some_and(|it| it == "string") => Name::Secret,
         "connectionstring" => Name::Secret,
@@ -211,6 +233,13 @@ pub(super) fn is_kind_of_object(word: &str) -> bool {
     ];
     let one = word.strip_suffix(['s', 'S']).unwrap_or(word);
     KINDS.iter().any(|kind| one.eq_ignore_ascii_case(kind))
+}
+
+/// Whether a name's value is the name of what stands beside it: `Name:A,Value:b`.
+pub(super) fn is_of_a_name(name: &str) -> bool {
+    ["name", "key"]
+        .iter()
+        .any(|it| name.eq_ignore_ascii_case(it))
 }
 
 /// How a sentence about a secret goes on, or what an error says of it.

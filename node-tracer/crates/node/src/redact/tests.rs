@@ -650,3 +650,80 @@ fn text_that_is_made_to_take_long_does_not() {
         assert!(took.as_secs() < 2, "{unit:?} takes {took:?}");
     }
 }
+
+#[test]
+fn a_value_beside_a_secrets_name_is_one() {
+    for (text, expected) in [
+        (
+            "EnvVar{Name:DB_PASSWORD,Value:SECRET,ValueFrom:nil,}",
+            "EnvVar{Name:DB_PASSWORD,Value:[redacted],ValueFrom:nil,}",
+        ),
+        (
+            r#"{"name":"DB_PASSWORD","value":"SECRET"}"#,
+            r#"{"name":"DB_PASSWORD","value":"[redacted]"}"#,
+        ),
+        (
+            r#"key: "password" value: "SECRET""#,
+            r#"key: "password" value: "[redacted]""#,
+        ),
+        (
+            "EnvVar{Name:A_TOKEN,Value:SECRET,},EnvVar{Name:B,Value:b,}",
+            "EnvVar{Name:A_TOKEN,Value:[redacted],},EnvVar{Name:B,Value:b,}",
+        ),
+    ] {
+        assert_eq!(redact(text), expected);
+    }
+}
+
+#[test]
+fn the_data_of_a_secret_is_one_wherever_its_kind_stands() {
+    for text in [
+        r#"{"kind":"Secret","data":{"db":"SECRET"}}"#,
+        r#"{"apiVersion":"v1","data":{"db":"SECRET"},"kind":"Secret"}"#,
+        r#"{"stringData":{"db":"SECRET"}}"#,
+    ] {
+        let out = redact(text);
+        assert!(
+            !out.contains("SECRET") && out.contains("[redacted]"),
+            "{out}"
+        );
+    }
+    let text = r#"{"kind":"ConfigMap","data":{"db":"plain"}}"#;
+    assert_eq!(redact(text), text);
+}
+
+#[test]
+fn what_is_no_port_is_a_password() {
+    for (text, expected) in [
+        (
+            "parse \"redis://:SEC/RET@h:6379\": invalid port \":SEC\" after host",
+            "parse \"redis://[redacted]@h:6379\": invalid port \":[redacted]\" after host",
+        ),
+        ("pg://u:SEC?RET@h/x y@z", "pg://[redacted]@h/x y@z"),
+    ] {
+        assert_eq!(redact(text), expected);
+    }
+    for text in ["http://h:80/a@b", "http://[fd00::1]/a@b", "http://h/a@b:c"] {
+        assert_eq!(redact(text), text);
+    }
+}
+
+#[test]
+fn a_pass_of_something_is_a_password_and_a_count_is_none() {
+    assert_eq!(
+        redact("DB_PASS=a ssh_pass: b"),
+        "DB_PASS=[redacted] ssh_pass: [redacted]"
+    );
+    assert_eq!(redact("pass: 5, fail: 3"), "pass: 5, fail: 3");
+}
+
+#[test]
+fn a_token_of_k3s_goes_with_its_password() {
+    let hash = "0123456789abcdef".repeat(4);
+    assert_eq!(
+        redact(&format!("join K10{hash}::server:SECRET now")),
+        "join [redacted] now"
+    );
+    let image = format!("K10{hash}");
+    assert_eq!(redact(&image), image);
+}

@@ -4,7 +4,10 @@ use std::ops::Range;
 
 use super::{
     forms::{is_likely, is_of_scheme},
-    names::{Name, is_kind_of_object, is_of_sentences, is_part, is_scheme_of_header, meaning},
+    names::{
+        Name, is_kind_of_object, is_of_a_name, is_of_sentences, is_part, is_scheme_of_header,
+        meaning,
+    },
     symbols::{Form, Symbols},
 };
 
@@ -27,6 +30,7 @@ pub(super) fn of_names(symbols: &Symbols) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut before = String::new();
     let mut in_structure = false;
+    let is_secret_object = has_secret_object(symbols);
     let mut at = 0;
     loop {
         let start = symbols.skip(at, |c| !is_part(c));
@@ -44,7 +48,8 @@ pub(super) fn of_names(symbols: &Symbols) -> Vec<Range<usize>> {
         let assigned = sign.as_ref().is_some_and(|sign| sign.char == '=');
         let joined = if gap == " " { before.as_str() } else { "" };
         let mut meaning = meaning(&name, joined, assigned);
-        if in_structure && name.eq_ignore_ascii_case("value") {
+        let is_value = in_structure && name.eq_ignore_ascii_case("value");
+        if is_value || is_secret_object && name == "data" {
             meaning = Name::Secret;
         }
         let named = Named {
@@ -55,6 +60,7 @@ pub(super) fn of_names(symbols: &Symbols) -> Vec<Range<usize>> {
             is_user: symbols.ends_with(start, "//"),
             is_object: symbols.before(start).is_some_and(is_quote)
                 && is_quote(symbols.char(end))
+                && !gap.contains(',')
                 && is_kind_of_object(&before),
         };
         found.extend(match sign {
@@ -63,10 +69,29 @@ pub(super) fn of_names(symbols: &Symbols) -> Vec<Range<usize>> {
             None => values.unsigned(&named),
         });
         let opens = symbols.skip(end, |c| c == ' ');
-        in_structure |= meaning == Name::Secret && symbols.char(opens) == '{';
+        let is_named = is_of_a_name(&before) && gap.contains([':', '=']);
+        in_structure |= meaning == Name::Secret && (symbols.char(opens) == '{' || is_named);
         before = name;
         at = end;
     }
+}
+
+/// Whether a Secret of Kubernetes is printed, whose data may stand before its
+/// kind.
+fn has_secret_object(symbols: &Symbols) -> bool {
+    let mut at = 0;
+    while at < symbols.len() {
+        let start = symbols.skip(at, |c| !is_part(c));
+        at = symbols.skip(start, is_part);
+        if at - start == 4 && symbols.ends_with(at, "kind") {
+            let value = symbols.skip(at, |c| is_quote(c) || c == ':' || c == ' ');
+            let end = symbols.skip(value, is_part);
+            if value > at && end - value == 6 && symbols.ends_with(end, "Secret") {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 struct Named {
