@@ -108,6 +108,9 @@ pub enum Outside {
         /// Its path, fit for a message.
         path: String,
     },
+    /// The file whose credentials it uses, which is not itself.
+    #[error("another file ({0}), whose credentials would go to the server that this one names")]
+    Credentials(String),
 }
 
 /// What went wrong with the API server.

@@ -102,11 +102,11 @@ impl Kubeconfig {
         Ok((!documents.is_empty()).then_some(Self(documents)))
     }
 
-    fn named(&self, list: &str, entry: &str, name: &str) -> Option<(&Value, &Path)> {
+    fn named(&self, list: &str, entry: &str, name: &str) -> Option<(&Value, &Document)> {
         self.0.iter().find_map(|document| {
             let list = document.content.get(list)?.as_array()?;
             let found = list.iter().find(|one| text(one, "name") == Some(name))?;
-            Some((found.get(entry)?, document.folder.as_path()))
+            Some((found.get(entry)?, document))
         })
     }
 
@@ -174,11 +174,15 @@ pub(super) fn load(
     let (context, _) = context.ok_or_else(|| dangling("context", current))?;
     let name = text(context, "cluster").unwrap_or_default();
     let cluster = kubeconfig.named("clusters", "cluster", name);
-    let (cluster, cluster_folder) = cluster.ok_or_else(|| dangling("cluster", name))?;
+    let (cluster, cluster_file) = cluster.ok_or_else(|| dangling("cluster", name))?;
+    let cluster_folder = cluster_file.folder.as_path();
     let user_name = text(context, "user").unwrap_or_default();
     // Without a user it is anonymous: the way through `kubectl proxy`.
     let user = kubeconfig.named("users", "user", user_name);
-    let (user, user_folder) = user.unwrap_or((&Value::Null, Path::new("/")));
+    let user_file = user.map(|(_, document)| document.path.as_path());
+    let (user, user_folder) = user.map_or((&Value::Null, Path::new("/")), |(user, document)| {
+        (user, document.folder.as_path())
+    });
 
     if text(cluster, "proxy-url").is_some() {
         return Err(unusable(Flaw::Proxy));
@@ -195,7 +199,11 @@ pub(super) fn load(
     if let (Origin::Found, Some((path, doubt))) = (origin, kubeconfig.doubtful()) {
         let program = plugin.as_ref();
         let program = program.map(|plugin| Outside::Program(quoted(plugin.name())));
-        if let Some(outside) = program.or_else(|| named_file(user, cluster)) {
+        // Who writes a file says where its own credentials go, and nobody else's.
+        let others = user_file.filter(|user| *user != path);
+        let others = others.map(|user| Outside::Credentials(quoted(&user.to_string_lossy())));
+        let outside = program.or_else(|| named_file(user, cluster)).or(others);
+        if let Some(outside) = outside {
             return Err(KubeError::Unusable {
                 from: path.display().to_string(),
                 flaw: Flaw::Untrusted {

@@ -1,3 +1,5 @@
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
 use serde_json::json;
 
 use super::*;
@@ -209,4 +211,34 @@ fn what_only_looks_like_a_certificate_names_no_node() {
     let cut = [0x06, 0x03, 0x55, 0x04, 0x03, 0x13, 200, b's'];
     assert_eq!(common_name(&cut, "s"), None);
     assert_eq!(common_name(&cut[..5], "s"), None);
+}
+
+#[test]
+fn credentials_of_one_file_do_not_go_where_another_users_file_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, mode, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let way = "current-context: c
+contexts: [{name: c, context: {cluster: k, user: admin}}]
+clusters: [{name: k, cluster: {server: \"http://127.0.0.1:1\"}}]
+";
+    let users = "users: [{name: admin, user: {token: inline}}]\n";
+    let own = file("own", 0o600, users);
+    let load = |paths: &[PathBuf]| {
+        let read = Kubeconfig::read(paths, &Files::Own).unwrap().unwrap();
+        load(&read, "found", &Files::Own, Origin::Found).map(|loaded| loaded.url)
+    };
+    let strange = file("strange", 0o666, way);
+    let refused = load(&[strange.clone(), own.clone()])
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("whose credentials would go"), "{refused}");
+    assert!(load(&[file("good", 0o600, way), own.clone()]).is_ok());
+    // What it has itself is its own business.
+    let whole = file("whole", 0o666, &format!("{way}{users}"));
+    assert!(load(&[whole, own]).is_ok());
 }
