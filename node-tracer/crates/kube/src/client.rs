@@ -16,6 +16,7 @@ use hyper_util::{
 use kube_core::params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::{
     MAX_PAGE,
@@ -154,6 +155,7 @@ impl Client {
         let request = kube_core::Request::new(PODS).watch(params, version);
         let response = self.send(request, "watch").await?;
         Ok(Lines {
+            pace: Pace::new(),
             body: response.into_body(),
             buffer: BytesMut::new(),
             searched: 0,
@@ -246,6 +248,7 @@ async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Problem> {
 /// The lines of a watch as they come.
 pub(super) struct Lines {
     body: Incoming,
+    pace: Pace,
     buffer: BytesMut,
     /// So far there is no end of line in the buffer.
     searched: usize,
@@ -263,6 +266,7 @@ impl Lines {
                 let line = self.buffer.split_to(self.searched + length).freeze();
                 self.buffer.advance(1);
                 self.searched = 0;
+                self.pace.spend(Pace::LINE);
                 if line.is_empty() {
                     continue;
                 }
@@ -272,9 +276,14 @@ impl Lines {
             if self.searched > MAX_SMALL {
                 return Err(Problem::TooLarge);
             }
+            if let Some(pause) = self.pace.pause(Instant::now()) {
+                sleep(pause).await;
+            }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
+                    self.pace.spend(Pace::FRAME);
                     if let Some(data) = frame.data_ref() {
+                        self.pace.spend(data.len());
                         self.buffer.extend_from_slice(data);
                     }
                 }
@@ -286,9 +295,73 @@ impl Lines {
     }
 }
 
+/// How fast a stream is read at most: whoever sends without end is kept waiting,
+/// so that reading takes little of a processor. All pods of a node at once are
+/// read without a pause.
+#[derive(Debug)]
+struct Pace {
+    /// Bytes that may be read now; below zero it is waited for.
+    left: i64,
+    filled: Option<Instant>,
+}
+
+impl Pace {
+    const A_SECOND: i64 = 1 << 20;
+    const BURST: i64 = 16 << 20;
+    /// What a frame and a line take besides their bytes, in bytes.
+    const FRAME: usize = 512;
+    const LINE: usize = 64;
+
+    fn new() -> Self {
+        Self {
+            left: Self::BURST,
+            filled: None,
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// How long to wait before more is read.
+    fn pause(&mut self, now: Instant) -> Option<Duration> {
+        let since = self
+            .filled
+            .map_or(Duration::ZERO, |last| now.duration_since(last));
+        let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let more = millis.saturating_mul(Self::A_SECOND) / 1_000;
+        if self.filled.is_none() || more > 0 {
+            self.filled = Some(now);
+            self.left = self.left.saturating_add(more).min(Self::BURST);
+        }
+        let owed = u64::try_from(-self.left).ok().filter(|owed| *owed > 0)?;
+        Some(Duration::from_millis(
+            owed * 1_000 / Self::A_SECOND.unsigned_abs() + 1,
+        ))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_without_end_is_read_at_a_pace_and_a_list_at_once() {
+        let start = Instant::now();
+        let mut pace = Pace::new();
+        assert_eq!(pace.pause(start), None);
+        pace.spend(10 << 20);
+        assert_eq!(pace.pause(start), None);
+        let mut now = start;
+        let mut read = 0;
+        while now < start + Duration::from_secs(60) {
+            now += pace.pause(now).unwrap_or_default();
+            pace.spend(Pace::FRAME + 1_000);
+            read += 1_000;
+        }
+        assert!((20 << 20..60 << 20).contains(&read), "{read}");
+    }
 
     #[test]
     fn a_line_of_a_watch_does_not_have_the_clients_secret() {

@@ -20,7 +20,7 @@ fn certificate(common_name: &str) -> String {
 fn load_text(text: &str, origin: Origin) -> Result<Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     let loaded = Kubeconfig::read(&[path], &Files::Own)
         .and_then(|kubeconfig| load(&kubeconfig.unwrap(), "the-file", &Files::Own, origin));
     loaded.map_err(|error| fault::chain(&error))
@@ -108,7 +108,7 @@ fn of_several_files_the_first_that_has_a_thing_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, text: String| {
         let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         path
     };
     let without = json!({ "current-context": "x", "users": null, "clusters": [
@@ -145,8 +145,8 @@ fn of_several_files_the_first_that_has_a_thing_has_it() {
 fn a_kubelets_files_are_looked_up_below_the_hosts_root() {
     let root = tempfile::tempdir().unwrap();
     let at = |path: &str| root.path().join(path);
-    std::fs::create_dir_all(at("etc/kubernetes/pki")).unwrap();
-    std::fs::create_dir_all(at("var/lib/kubelet/pki")).unwrap();
+    fs::create_dir_all(at("etc/kubernetes/pki")).unwrap();
+    fs::create_dir_all(at("var/lib/kubelet/pki")).unwrap();
     let user = json!({
         "client-certificate": "/var/lib/kubelet/pki/current.pem",
         "client-key": "/var/lib/kubelet/pki/current.pem",
@@ -156,9 +156,9 @@ fn a_kubelets_files_are_looked_up_below_the_hosts_root() {
         r#""server":"#,
         r#""certificate-authority":"pki/ca.crt","server":"#,
     );
-    std::fs::write(at("etc/kubernetes/kubelet.conf"), text).unwrap();
-    std::fs::write(at("etc/kubernetes/pki/ca.crt"), certificate("ca")).unwrap();
-    std::fs::write(
+    fs::write(at("etc/kubernetes/kubelet.conf"), text).unwrap();
+    fs::write(at("etc/kubernetes/pki/ca.crt"), certificate("ca")).unwrap();
+    fs::write(
         at("var/lib/kubelet/pki/1.pem"),
         certificate("system:node:worker-7"),
     )
@@ -181,7 +181,7 @@ fn a_kubelets_files_are_looked_up_below_the_hosts_root() {
     assert_eq!(loaded.authority.unwrap(), certificate("ca").as_bytes());
     assert_eq!(loaded.identity.certificate, loaded.identity.key);
 
-    std::fs::remove_file(at("var/lib/kubelet/pki/1.pem")).unwrap();
+    fs::remove_file(at("var/lib/kubelet/pki/1.pem")).unwrap();
     let error = fault::chain(&found(&host).err().unwrap());
     assert!(
         error.starts_with("cannot read /var/lib/kubelet/pki/current.pem: "),

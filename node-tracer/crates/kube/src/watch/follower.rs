@@ -8,7 +8,7 @@ use std::{
 };
 
 use kube_core::params::WatchParams;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Ahead, Timing, WatchUpdate,
@@ -151,11 +151,14 @@ impl Follower {
         self.failing = None;
         self.tell(WatchUpdate::Following)?;
         let silence = self.timing.watch + self.timing.overdue;
+        // The server was asked to end it before.
+        let end = began + silence;
+        let mut heard = false;
         loop {
             let due = self.due;
             let anew = self.anew();
             let line = tokio::select! {
-                line = timeout(silence, lines.next()) => line,
+                line = timeout_at(end, lines.next()) => line,
                 () = sleep_until(due.unwrap_or(began)), if due.is_some() => {
                     self.tell_changes()?;
                     continue;
@@ -165,6 +168,11 @@ impl Follower {
                     return Ok(());
                 }
             };
+            if line.is_err() && heard {
+                self.tell_changes()?;
+                return Ok(());
+            }
+            heard |= line.is_ok();
             // A server that fails soon, each time, is asked ever less often.
             if began.elapsed() >= self.retry.next() {
                 self.retry.reset();
