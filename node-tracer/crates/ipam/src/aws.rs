@@ -2,14 +2,11 @@
 //! network card. They are replaced whole (written beside and renamed), so that
 //! one read is of one moment.
 
-use std::{fmt, net::IpAddr, path::Path};
+use std::{net::IpAddr, path::Path};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, SeqAccess, Visitor},
-};
+use serde::Deserialize;
 
-use super::{MAX_RESERVATIONS, StoreReading, label, time};
+use super::{MAX_RESERVATIONS, StoreReading, first_of::FirstOf, label, time};
 use event::{
     PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
@@ -35,49 +32,7 @@ const MAX_ENTRIES: usize = 4_096;
 #[serde(default)]
 struct Checkpoint {
     version: Option<String>,
-    allocations: Option<Allocations>,
-}
-
-/// As many as are read; an element that is no allocation is `None`.
-#[derive(Default)]
-struct Allocations {
-    first: Vec<Option<Allocation>>,
-    has_more: bool,
-}
-
-impl<'de> Deserialize<'de> for Allocations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Element {
-            Allocation(Allocation),
-            Other(IgnoredAny),
-        }
-        struct Elements;
-        impl<'de> Visitor<'de> for Elements {
-            type Value = Allocations;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a list of allocations")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Allocations, A::Error> {
-                let mut read = Allocations::default();
-                while read.first.len() < MAX_RESERVATIONS {
-                    match all.next_element()? {
-                        Some(Element::Allocation(one)) => read.first.push(Some(one)),
-                        Some(Element::Other(IgnoredAny)) => read.first.push(None),
-                        None => return Ok(read),
-                    }
-                }
-                while all.next_element::<IgnoredAny>()?.is_some() {
-                    read.has_more = true;
-                }
-                Ok(read)
-            }
-        }
-        deserializer.deserialize_seq(Elements)
-    }
+    allocations: Option<FirstOf<Allocation>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -161,7 +116,7 @@ fn store(path: &Path, content: &Content) -> Result<Store, Unread> {
         unread.push(Unread::content(path, what));
     }
     let mut reservations = Vec::new();
-    for (place, found) in allocations.first.into_iter().enumerate() {
+    for (place, found) in allocations.read.into_iter().enumerate() {
         match found.and_then(|found| reservations_of(found, path, content.modified)) {
             Some(found) => reservations.extend(found),
             None => {
@@ -191,7 +146,7 @@ fn reservations_of(
     let texts = [found.ipv4, found.ipv6].into_iter().flatten();
     let addresses: Option<Vec<IpAddr>> = texts
         .filter(|text| !text.is_empty())
-        .map(|text| text.parse().ok())
+        .map(|text| Some(text.parse::<IpAddr>().ok()?.to_canonical()))
         .collect();
     let addresses = addresses.filter(|addresses| !addresses.is_empty())?;
     let pod = found.metadata.and_then(|metadata| {

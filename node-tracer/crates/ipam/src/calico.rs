@@ -22,7 +22,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{MAX_RESERVATIONS, label, network::Network, time};
+use super::{MAX_RESERVATIONS, first_of::FirstOf, label, network::Network, time};
 use event::{
     PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
@@ -66,7 +66,7 @@ const MAX_UNREAD: usize = 64;
 struct Page {
     kind: Option<String>,
     metadata: super::ListMeta,
-    items: Option<Vec<serde_json::Value>>,
+    items: Option<FirstOf<Block>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -105,6 +105,8 @@ pub(super) struct Blocks {
     nodes: BTreeSet<String>,
     now: Timestamp,
     any: bool,
+    /// There are more than are kept.
+    has_more: bool,
     reservations: Vec<Reservation>,
     blocked: Vec<IpAddr>,
     unread: Vec<String>,
@@ -136,6 +138,7 @@ impl Blocks {
             nodes,
             now,
             any: false,
+            has_more: false,
             reservations: Vec::new(),
             blocked: Vec::new(),
             unread: Vec::new(),
@@ -148,11 +151,15 @@ impl Blocks {
         if page.kind.as_deref() != Some(BLOCKS.kind) {
             return None;
         }
-        for item in page.items? {
+        let items = page.items?;
+        if items.has_more {
+            self.unread("a page of the list, which has too many");
+        }
+        for item in items.read {
             self.any = true;
-            match serde_json::from_value::<Block>(item) {
-                Ok(block) => self.block(&block),
-                Err(_) => self.unread("a block that is none"),
+            match item {
+                Some(block) => self.block(&block),
+                None => self.unread("a block that is none"),
             }
         }
         Some(page.metadata.into())
@@ -179,6 +186,7 @@ impl Blocks {
         let is_ours = |node: Option<&str>| node.is_some_and(|node| self.nodes.contains(node));
         // An allocation cannot be younger than its block's last change.
         let changed = block.metadata.changed().unwrap_or(self.now).min(self.now);
+        let room = MAX_RESERVATIONS.saturating_sub(self.reservations.len());
         let (mut found, mut blocked, mut strange) = (Vec::new(), Vec::new(), false);
         for (ordinal, attribute) in allocations.iter().flatten().enumerate() {
             let Some(attribute) = attribute else {
@@ -208,9 +216,15 @@ impl Blocks {
                 None => None,
             };
             let Some(container_id) = container_id else {
-                blocked.push(address);
+                if self.blocked.len() + blocked.len() < MAX_RESERVATIONS {
+                    blocked.push(address);
+                }
                 continue;
             };
+            if found.len() >= room {
+                self.has_more = true;
+                break;
+            }
             let made = secondary("timestamp").and_then(time::parse);
             found.push(Reservation {
                 address,
@@ -241,8 +255,7 @@ impl Blocks {
     /// All of it. What names no time is of the one when it was first listed, or
     /// when its block was last changed before.
     pub(super) fn store(mut self, before: Option<&Store>) -> Store {
-        if self.reservations.len() > MAX_RESERVATIONS {
-            self.reservations.truncate(MAX_RESERVATIONS);
+        if self.has_more {
             self.unread
                 .push(format!("more than {MAX_RESERVATIONS} allocations"));
         }
@@ -251,7 +264,6 @@ impl Blocks {
             super::keep_times(&mut self.reservations, &before.reservations);
         }
         self.blocked.sort_unstable();
-        self.blocked.truncate(MAX_RESERVATIONS);
         Store {
             path: PathBuf::from(self.store),
             kind: StoreKind::Calico,

@@ -31,6 +31,7 @@ mod bbolt;
 mod calico;
 mod changes;
 mod cilium;
+mod first_of;
 mod network;
 mod stamp;
 mod terway;

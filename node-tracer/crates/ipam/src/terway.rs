@@ -226,7 +226,7 @@ impl Item {
             // Before Terway wrote addresses of their own: `MAC.address`.
             let id = self.id.as_deref()?;
             let (_, address) = id.split_once('.')?;
-            return Some(vec![address.parse().ok()?]);
+            return Some(vec![address.parse::<IpAddr>().ok()?.to_canonical()]);
         }
         texts.into_iter().map(address).collect()
     }
@@ -241,8 +241,8 @@ fn address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = address.parse().ok()?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     match prefix.map(str::parse::<u8>) {
-        None => Some(address),
-        Some(Ok(length)) if length <= most => Some(address),
+        None => Some(address.to_canonical()),
+        Some(Ok(length)) if length <= most => Some(address.to_canonical()),
         Some(_) => None,
     }
 }

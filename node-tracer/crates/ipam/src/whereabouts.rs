@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{MAX_RESERVATIONS, label, network::Network, time};
+use super::{MAX_RESERVATIONS, first_of::FirstOf, label, network::Network, time};
 use event::{
     PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, order::Order as _,
 };
@@ -35,7 +35,7 @@ const MAX_UNREAD: usize = 64;
 struct Page {
     kind: Option<String>,
     metadata: super::ListMeta,
-    items: Option<Vec<serde_json::Value>>,
+    items: Option<FirstOf<Pool>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -83,10 +83,14 @@ impl Pools {
         if page.kind.as_deref() != Some(POOLS.kind) {
             return None;
         }
-        for item in page.items? {
-            match serde_json::from_value::<Pool>(item) {
-                Ok(pool) => self.pool(pool),
-                Err(_) => self.unread("a pool that is none"),
+        let items = page.items?;
+        if items.has_more {
+            self.unread("a page of the list, which has too many");
+        }
+        for item in items.read {
+            match item {
+                Some(pool) => self.pool(pool),
+                None => self.unread("a pool that is none"),
             }
         }
         Some(page.metadata.into())

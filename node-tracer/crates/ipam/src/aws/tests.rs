@@ -128,6 +128,6 @@ fn a_file_of_many_elements_that_are_none_takes_no_more_room_than_what_is_read() 
     let text = format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{elements}0]}}"#);
     let read: Checkpoint = serde_json::from_str(&text).unwrap();
     let allocations = read.allocations.unwrap();
-    assert_eq!(allocations.first.len(), MAX_RESERVATIONS);
-    assert!(allocations.has_more && allocations.first.iter().all(Option::is_none));
+    assert_eq!(allocations.read.len(), MAX_RESERVATIONS);
+    assert!(allocations.has_more && allocations.read.iter().all(Option::is_none));
 }

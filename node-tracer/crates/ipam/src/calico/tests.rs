@@ -278,3 +278,25 @@ fn where_the_group_may_not_be_asked_for_free_is_unknown() {
     assert_eq!(store.unread.len(), 1, "{:?}", store.unread);
     assert!(store.unread[0].starts_with("whether ipamblocks.projectcalico.org has the blocks"));
 }
+
+#[test]
+fn blocks_without_end_take_no_more_room_than_what_is_kept() {
+    let all = vec![Some(0); 60_000];
+    let text = json!({"kind": "IPAMBlockList", "metadata": {}, "items": [{
+        "metadata": {"name": "b"},
+        "spec": {"cidr": "10.0.0.0/8", "affinity": "host:n", "allocations": all,
+            "attributes": [{"handle_id": format!("k8s-pod-network.{}", "a".repeat(64)),
+                "secondary": {"pod": "p", "namespace": "s", "node": "n"}}]},
+    }]});
+    let body = text.to_string();
+    let mut blocks = Blocks::new(BTreeSet::from(["n".to_owned()]), Timestamp::from_nanos(9));
+    for _ in 0..4 {
+        blocks.take(body.as_bytes()).unwrap();
+    }
+    assert_eq!(blocks.reservations.len(), MAX_RESERVATIONS);
+    let unread = blocks.store(None).unread;
+    assert!(
+        unread.iter().any(|it| it.contains("more than")),
+        "{unread:?}"
+    );
+}

@@ -181,7 +181,7 @@ pub fn collect_ips<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr> {
     let mut ips = Vec::new();
     for text in texts {
         let address = text.split('/').next().unwrap_or_default();
-        if let Ok(ip) = address.parse::<IpAddr>()
+        if let Ok(ip) = address.parse::<IpAddr>().map(|ip| ip.to_canonical())
             && !ip.is_loopback()
             && !ip.is_unspecified()
             && !ips.contains(&ip)

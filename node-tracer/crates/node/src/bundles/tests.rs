@@ -352,3 +352,9 @@ fn what_cannot_be_read_is_told_and_hides_nothing() {
 fn a_node_without_runtimes_has_no_lists() {
     assert!(Node::new().list().is_empty());
 }
+
+#[test]
+fn an_ipv4_address_that_is_written_as_ipv6_is_the_same_address() {
+    let ips = spec::collect_ips(["::ffff:10.1.0.5", "10.1.0.5/24", "::ffff:127.0.0.1"].into_iter());
+    assert_eq!(ips, ["10.1.0.5".parse::<std::net::IpAddr>().unwrap()]);
+}

@@ -234,7 +234,8 @@ impl<'de> Deserialize<'de> for PodIps {
 impl PodIps {
     /// Each once. It is empty until the pod has one.
     fn add(&mut self, text: Option<Address>) {
-        let parsed = text.and_then(|text| text.0.parse().ok());
+        let parsed = text.and_then(|text| text.0.parse::<IpAddr>().ok());
+        let parsed = parsed.map(|ip| ip.to_canonical());
         let is_new = |ip: &IpAddr| self.0.len() < MAX_IPS && !self.0.contains(ip);
         self.0.extend(parsed.filter(is_new));
     }
