@@ -3,9 +3,11 @@
 //! Anybody who reaches the node can connect. So a thread that has no capability
 //! serves, beside the event loop of `trace`, and no connection keeps a scraper
 //! out: whoever connects is taken in, and at the limits ([`Places`]) the oldest
-//! connection makes room, one whose request has not come before any other.
-//! What is younger than [`YOUNG`] stays: a request follows its connection at
-//! once. So a flood of connections makes a scraper wait, and each gets its turn.
+//! connection makes room, one whose request has not come before any other. It is
+//! one of the address that has the most, so a flood of one address, however fast,
+//! keeps nobody else waiting. Only where each address has a single connection
+//! what is younger than [`YOUNG`] stays, and the next one waits: a request
+//! follows its connection at once.
 
 use std::{
     convert::Infallible,
@@ -196,6 +198,7 @@ impl Places {
         } else {
             return Room::Now;
         };
+        let is_flood = of(greedy).count() > 1;
         let oldest = of(greedy).min_by_key(|place| (place.asked.load(Relaxed), place.number));
         let Some(Place {
             number,
@@ -206,7 +209,7 @@ impl Places {
         else {
             return Room::Now;
         };
-        if now < *since + YOUNG {
+        if !is_flood && now < *since + YOUNG {
             return Room::At(*since + YOUNG);
         }
         served.abort();
@@ -318,10 +321,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_has_only_just_come_is_left_the_time_to_ask() {
-        let (places, later) = taken((0..OF_PEER).map(|_| (HERE, false)));
+        let (places, later) = taken((0..CONNECTIONS).map(|number| (other(number), false)));
         let now = later - 2 * YOUNG;
         assert!(matches!(places.make_room(HERE, now), Room::At(moment) if moment > now));
-        assert_eq!(numbers(&places).len(), OF_PEER);
+        assert_eq!(numbers(&places).len(), CONNECTIONS);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_one_peer_keeps_nobody_waiting() {
+        let (places, later) = taken((0..OF_PEER).map(|_| (HERE, false)));
+        let now = later - 2 * YOUNG;
+        assert_eq!(places.make_room(HERE, now), Room::Now);
+        assert_eq!(places.make_room(other(1), now), Room::Now);
     }
 
     #[test]
