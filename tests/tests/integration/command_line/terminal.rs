@@ -78,14 +78,14 @@ pub(crate) fn help() -> anyhow::Result<()> {
 pub(crate) fn width() -> anyhow::Result<()> {
     let piped = replay(&[])?.output().context("the tracer")?;
     let piped = String::from_utf8(piped.stdout)?;
-    ensure!(piped.contains("because"), "no finding: {piped}");
+    ensure!(piped.contains("certain"), "no finding: {piped}");
     let lines_at = |columns| {
         let shown = on_terminal(columns, &mut replay(&[])?, Out::Terminal)?;
         Ok::<_, anyhow::Error>(plain(&shown.left()))
     };
     ensure!(
-        lines_at(110)?.trim_end() == piped.trim_end(),
-        "of 110 columns it is what a file has"
+        lines_at(100)?.trim_end() == piped.trim_end(),
+        "of 100 columns it is what a file has"
     );
     let (narrow, wide) = (lines_at(80)?, lines_at(150)?);
     let count = |text: &str| text.lines().count();
@@ -175,7 +175,7 @@ pub(crate) fn quiet() -> anyhow::Result<()> {
     );
     let claims = |text: &str| {
         text.lines()
-            .filter(|line| line.contains("because "))
+            .filter(|line| line.contains("certain "))
             .count()
     };
     ensure!(
@@ -245,7 +245,7 @@ pub(crate) fn slow_replay() -> anyhow::Result<()> {
         Terminal::open(columns)?.run(&mut line, out, SOON, in_two_parts)
     };
     let progress = "standard input: 0.";
-    let whole = slow(&[], 110, Out::Terminal)?;
+    let whole = slow(&[], 100, Out::Terminal)?;
     ensure!(whole.screen.contains(progress), "{:?}", whole.screen);
     ensure!(whole.screen.contains("so far"), "{:?}", whole.screen);
     let left = plain(&whole.left());
@@ -253,7 +253,7 @@ pub(crate) fn slow_replay() -> anyhow::Result<()> {
         !left.contains(progress) && !left.contains("so far"),
         "{left}"
     );
-    ensure!(left.contains("because "), "the findings stay: {left}");
+    ensure!(left.contains("certain "), "the findings stay: {left}");
 
     let narrow = slow(&[], 24, Out::Null)?;
     ensure!(narrow.screen.contains(progress), "{:?}", narrow.screen);
