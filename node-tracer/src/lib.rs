@@ -25,7 +25,7 @@
 //! |---|---|
 //! | [`config`] | what the command line means |
 //! | [`look`], [`reservations`] | every source once; single addresses again and again |
-//! | [`output`] | where records go |
+//! | [`output`], [`outcome`] | where records go; what the exit code says |
 //! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
 //! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
 //! | [`repair`] | the one command that changes the node, and only if told to |
@@ -42,6 +42,7 @@ mod heartbeat;
 mod log;
 mod look;
 mod notify;
+mod outcome;
 mod output;
 #[cfg(test)]
 mod packaging;
@@ -72,7 +73,7 @@ use cli::{Cli, Command};
 use event::{fault, wording::escape::Printable};
 use sys::{apart, privileges};
 
-/// Nothing of severity warning or above.
+/// All is well, or there is nothing to say.
 const NOTHING: u8 = 0;
 const SOMETHING: u8 = 1;
 /// The job could not be done.
@@ -112,20 +113,17 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             };
             privileges::keep(config.privileges.look() | write);
             apart::begin();
-            let something = scan::run(&config)?;
-            Ok(if something { SOMETHING } else { NOTHING })
+            Ok(scan::run(&config)?.code())
         }
         Command::Explain(options) => {
             let config = Config::explain(options)?;
             privileges::keep(config.privileges.look());
             apart::begin();
-            let something = commands::explain::run(&options.subject, &config)?;
-            Ok(if something { SOMETHING } else { NOTHING })
+            Ok(commands::explain::run(&options.subject, &config)?.code())
         }
         Command::Replay(options) => {
             privileges::keep(privileges::READ);
-            let something = replay::run(&config::Replay::new(options)?)?;
-            Ok(if something { SOMETHING } else { NOTHING })
+            Ok(replay::run(&config::Replay::new(options)?)?.code())
         }
         Command::ExplainRule(options) => {
             rules::run(options.rule.as_deref())?;
@@ -133,8 +131,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         }
         Command::Report(options) => {
             privileges::keep(privileges::READ | privileges::WRITE);
-            let something = commands::report::run(&config::Report::new(options))?;
-            Ok(if something { SOMETHING } else { NOTHING })
+            Ok(commands::report::run(&config::Report::new(options))?.code())
         }
         Command::Check(cli::Check {
             heartbeat: Some(file),

@@ -24,7 +24,10 @@ use crate::{
     config::{Config, Cri, Pods},
     progress,
 };
-use event::{Event, Netns, Network, What, fault, record::CoverageItem};
+use event::{
+    Event, Netns, Network, What, fault,
+    record::{CoverageItem, NO_RUNTIME},
+};
 use node::{
     bundles, cni, containers, cri,
     hostlocal::{self, Stores},
@@ -238,8 +241,8 @@ impl<'a> Looker<'a> {
             Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
         };
         if endpoints.is_empty() {
-            let reason = "no socket of a container runtime was found; give --cri ENDPOINT";
-            return Asked::Not(answers::not_asked(reason));
+            let reason = format!("{NO_RUNTIME}; give --cri ENDPOINT");
+            return Asked::Not(answers::not_asked(&reason));
         }
         let procfs = self.procfs.clone();
         let found = self.config.cri == Cri::Auto;

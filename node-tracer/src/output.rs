@@ -108,7 +108,8 @@ fn to_stdout() -> io::Result<Outlet> {
 fn text<W: io::Write>(out: W) -> TextSink<W> {
     TextSink::new(out, terminal::colours())
         .wide(terminal::text_columns)
-        .verbose(terminal::is_verbose())
+        .cut_at(terminal::edge)
+        .verbose(terminal::verbosity())
 }
 
 /// Writes to those who still listen; the others are let go.

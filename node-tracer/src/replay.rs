@@ -21,7 +21,9 @@ use std::{
 
 use self::run::Run;
 use crate::{
-    config, output,
+    config,
+    outcome::Outcome,
+    output,
     progress::Tally,
     recording::{Line, ReadError, Recording},
 };
@@ -33,10 +35,9 @@ use sink::{Sink, SinkError};
 const BUFFER: usize = 1 << 20;
 
 /// Replays recordings one after the other, each as a run of its own, and all
-/// logs as one story. Returns whether anything of severity warning or above
-/// was found in any.
-pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
-    let mut something = false;
+/// logs as one story. Returns what was found in any.
+pub(crate) fn run(config: &config::Replay) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
     let mut failed = Failed::default();
     let mut logs = Vec::new();
     let tally = Tally::default();
@@ -67,7 +68,7 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             }
             before => {
                 if let Some(before) = before {
-                    something |= before.finish()?;
+                    outcome = outcome.max(before.finish()?);
                 }
                 // New sinks for each: what one run has printed is not what the
                 // next has.
@@ -83,10 +84,10 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
         match hear(&mut recording, &mut run) {
             Ok(Heard::Whole) => {}
             // There is nobody left to tell.
-            Ok(Heard::Part) => return unheard(something | run.found()),
+            Ok(Heard::Part) => return unheard(outcome.max(run.found())),
             Err(Failure::Write(error)) => return Err(error.into()),
             Err(failure) => {
-                something |= run.finish()?;
+                outcome = outcome.max(run.finish()?);
                 failed.note(failure)?;
                 continue;
             }
@@ -94,7 +95,7 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
         begun = Some(run);
     }
     if let Some(run) = begun {
-        something |= run.finish()?;
+        outcome = outcome.max(run.finish()?);
     }
     if !logs.is_empty() {
         let frame = logs::Frame {
@@ -105,24 +106,24 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<bool> {
             node_name: config.node_name.clone(),
         };
         match sinks().and_then(|sinks| logs::run(logs, &frame, sinks)) {
-            Ok(Replayed::Whole { found }) => something |= found,
-            Ok(Replayed::Unheard { found }) => return unheard(something | found),
+            Ok(Replayed::Whole { found }) => outcome = outcome.max(found),
+            Ok(Replayed::Unheard { found }) => return unheard(outcome.max(found)),
             Err(failure) => failed.note(failure)?,
         }
     }
     failed.end(config.files.len())?;
-    Ok(something)
+    Ok(outcome)
 }
 
 /// The end of a run whose readers have gone. Something was found or, as the rest
 /// is not read, nobody knows: that is not the same as nothing.
-fn unheard(found: bool) -> anyhow::Result<bool> {
+fn unheard(found: Outcome) -> anyhow::Result<Outcome> {
     anyhow::ensure!(
-        found,
+        found == Outcome::Something,
         "the reader of the output has gone before all was read, and nothing was found until then; \
          for the exit code alone: >/dev/null"
     );
-    Ok(true)
+    Ok(found)
 }
 
 /// What is found is counted on its way to the first of them.
@@ -165,10 +166,9 @@ impl Failed {
     }
 }
 
-/// Replays one file into a sink of somebody else's. Returns whether anything of
-/// severity warning or above was found; a file that cannot be read to its end is
-/// told as far as it goes.
-pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool> {
+/// Replays one file into a sink of somebody else's. Returns what was found; a file
+/// that cannot be read to its end is told as far as it goes.
+pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<Outcome> {
     let tally = Tally::default();
     let _shown = tally.show(&[path.to_owned()]);
     let sink = tally.findings(sink);
@@ -185,15 +185,15 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<bool
     }
 }
 
-/// How far a run was told, and whether anything was found by then.
+/// How far a run was told, and what was found by then.
 #[derive(Debug, PartialEq, Eq)]
 enum Replayed {
     Whole {
-        found: bool,
+        found: Outcome,
     },
     /// Until the readers of all outputs had gone.
     Unheard {
-        found: bool,
+        found: Outcome,
     },
 }
 

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::{
     config::Config,
     look::{Differences, Looked, Looker},
+    outcome::{self, Outcome},
     output,
     recording::{self, Note, Recorder},
     reservations::Reservations,
@@ -21,7 +22,7 @@ use event::{
     Event, What,
     clock::Timestamp,
     fault,
-    finding::{Severity, State},
+    finding::State,
     record::{CoverageItem, Record},
 };
 use sink::Sink;
@@ -35,9 +36,8 @@ const DISK: Duration = Duration::from_secs(2);
 /// Pause before a second look.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
-/// Looks, and tells. Returns whether there is anything of severity warning or
-/// above.
-pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
+/// Looks, and tells.
+pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut sinks = output::sinks(config, true)?;
     let recorder = config.record.as_deref().map(|path| {
@@ -82,7 +82,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
     for sink in &mut sinks {
         output::quietly(sink.flush())?;
     }
-    Ok(summary.worst_open >= Some(Severity::Warning))
+    outcome::say_not_checked(&config.outputs, &summary.not_checked);
+    Ok(Outcome::of(summary.worst_open, &summary.not_checked))
 }
 
 /// Signals that end a scan that goes on: what was found by then is told.

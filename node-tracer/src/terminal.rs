@@ -27,7 +27,7 @@ static MANNER: OnceLock<Manner> = OnceLock::new();
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     quiet: bool,
-    verbose: bool,
+    verbose: u8,
     colour: bool,
 }
 
@@ -35,7 +35,7 @@ struct Manner {
 pub(crate) fn set(cli: &cli::Manner) {
     let manner = Manner {
         quiet: cli.quiet,
-        verbose: cli.verbose > 0,
+        verbose: cli.verbose,
         colour: coloured(cli.color, env::var_os, io::stdout().is_terminal()),
     };
     // There is one command line.
@@ -47,9 +47,14 @@ pub(crate) fn is_quiet() -> bool {
     MANNER.get().is_some_and(|manner| manner.quiet)
 }
 
-/// Whether text has every finding's evidence.
-pub(crate) fn is_verbose() -> bool {
-    MANNER.get().is_some_and(|manner| manner.verbose)
+/// How much more than usual is wanted.
+pub(crate) fn verbosity() -> u8 {
+    MANNER.get().map_or(0, |manner| manner.verbose)
+}
+
+/// Columns of standard output, now, if it is a terminal.
+pub(crate) fn edge() -> Option<usize> {
+    columns(&io::stdout())
 }
 
 /// Whether standard output is to be coloured.

@@ -1,21 +1,19 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use crate::{config::Config, look::Looker, output, scan::Scan};
+use crate::{config::Config, look::Looker, outcome::Outcome, output, scan::Scan};
 use engine::explain::{Asked, Hints, explain, parse};
 use event::{
     Netns, Task,
-    finding::Severity,
     record::{CoverageItem, Record},
 };
 use node::procfs::{Owner, TaskEntry};
 
-/// Looks, and answers. Returns whether something of severity warning or above
-/// is about the subject.
+/// Looks, and answers. The outcome is about the subject alone.
 ///
 /// # Errors
 /// The word names nothing that could be looked up, or too many things; or the
 /// node cannot be looked at.
-pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
+pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     // Before the node is looked at: what is not understood costs nothing.
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
@@ -34,7 +32,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<bool> {
         .findings
         .iter()
         .map(|part| part.finding.severity);
-    Ok(worst.max() >= Some(Severity::Warning))
+    Ok(Outcome::of(worst.max(), &explanation.not_checked))
 }
 
 /// What the model does not have because nobody asked about it so far.

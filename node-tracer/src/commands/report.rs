@@ -3,12 +3,15 @@
 
 mod file;
 
-use crate::{config, replay};
+use crate::{
+    config,
+    outcome::{self, Outcome},
+    replay,
+};
 use report::{page::Page, sheet::Pen};
 
-/// Writes the report of a recording. Returns whether anything of severity
-/// warning or above was found in it.
-pub(crate) fn run(config: &config::Report) -> anyhow::Result<bool> {
+/// Writes the report of a recording. Returns what was found in it.
+pub(crate) fn run(config: &config::Report) -> anyhow::Result<Outcome> {
     let out = file::Out::new(&config.output, config.force)?;
     let pen = Pen::default();
     let told = replay::into_sink(&config.recording, Box::new(pen.clone()));
@@ -20,6 +23,9 @@ pub(crate) fn run(config: &config::Report) -> anyhow::Result<bool> {
         .map(|(_, summary)| summary.events_seen);
     if events.is_some_and(|events| events > 0 || told.is_ok()) {
         out.write(Page::new(&sheet).html()?.as_bytes())?;
+    }
+    if let Some((_, summary)) = &sheet.summary {
+        outcome::say_not_checked(&[], &summary.not_checked);
     }
     told
 }

@@ -1,12 +1,15 @@
 //! One recorded run, being told again.
 
 use super::gaps::Gaps;
-use crate::recording::{Command, Header, Note};
+use crate::{
+    outcome::Outcome,
+    recording::{Command, Header, Note},
+};
 use engine::{Engine, looks::Looks, summary};
 use event::{
     Event, What,
     clock::Timestamp,
-    finding::{Severity, State},
+    finding::State,
     record::{Body, CoverageItem, Record, Summary},
 };
 use sink::{Sink, SinkError};
@@ -214,14 +217,13 @@ impl Run {
         self.sinks.is_empty()
     }
 
-    /// Whether anything of severity warning or above was found so far.
-    pub(super) fn found(&self) -> bool {
-        self.summary().worst_seen >= Some(Severity::Warning)
+    /// What was found so far.
+    pub(super) fn found(&self) -> Outcome {
+        outcome(&self.summary())
     }
 
-    /// Tells what is to be told at the end. Returns whether anything of
-    /// severity warning or above was found.
-    pub(super) fn finish(mut self) -> Result<bool, SinkError> {
+    /// Tells what is to be told at the end. Returns what was found.
+    pub(super) fn finish(mut self) -> Result<Outcome, SinkError> {
         if self.ended.is_none() {
             self.gaps.ends(
                 &self.name,
@@ -246,7 +248,7 @@ impl Run {
         for sink in &mut self.sinks {
             crate::output::quietly(sink.flush())?;
         }
-        Ok(summary.worst_seen >= Some(Severity::Warning))
+        Ok(outcome(&summary))
     }
 
     /// What came after the last tick counts, too; what was seen in one look
@@ -307,6 +309,9 @@ impl Run {
             Telling::Stream(engine) => summary::of_stream(engine, took),
             Telling::Looks(looks) => summary::of_looks(looks.engine(), items, took),
         };
+        for rule in &mut summary.not_checked {
+            rule.fix = format!("record again with {}", rule.fix);
+        }
         summary.unknown.extend(self.gaps.texts());
         summary
     }
@@ -322,6 +327,10 @@ impl Run {
         }
         crate::output::to_listeners(&mut self.sinks, record)
     }
+}
+
+fn outcome(summary: &Summary) -> Outcome {
+    Outcome::of(summary.worst_seen, &summary.not_checked)
 }
 
 #[cfg(test)]

@@ -125,7 +125,12 @@ fn lived() -> Vec<(Finding, State, Timestamp)> {
 #[test]
 fn a_trace_is_told_as_it_was() {
     let (told, records) = told(&trace());
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     assert_eq!(records[0]["type"], "coverage", "first");
     let signals = records[0]["signals"].as_array().unwrap();
     assert_eq!(signals[0], serde_json::to_value(&seen()[0]).unwrap());
@@ -169,7 +174,12 @@ fn events_after_the_last_tick_count_too() {
     let mut lines = vec![header("trace")];
     lines.extend(ghost_story().iter().map(line));
     let (told, records) = told(&lines);
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     assert!(!findings(&records).is_empty());
     let said = &records[0]["signals"][0]["unknown"];
     assert_eq!(*said, json!(["what the recorded run could see"]));
@@ -181,7 +191,12 @@ fn a_damaged_line_is_a_lost_event_and_the_rest_is_told() {
     let whole = findings(&told(&lines).1).len();
     lines.insert(60, String::from("{\"time\":\"2025"));
     let (told, records) = told(&lines);
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     let of = |rule| {
         let all = findings(&records).into_iter();
         all.filter(|finding| finding["rule"] == rule).count()
@@ -197,7 +212,12 @@ fn a_damaged_line_is_a_lost_event_and_the_rest_is_told() {
 fn damage_after_the_last_tick_is_told_too() {
     let lines = [header("trace"), line(&at(1, What::Tick)), String::from("x")];
     let (told, records) = told(&lines);
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     assert_eq!(findings(&records).len(), 1);
 }
 
@@ -221,7 +241,12 @@ fn what_only_a_newer_version_knows_is_counted_and_costs_nothing_else() {
     }
     lines.insert(5, json!({"type": "thought", "of": "nothing"}).to_string());
     let (told, records) = told(&lines);
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     assert_eq!(findings(&records), findings(&whole));
     let unknown = unknown(&records);
     assert!(
@@ -262,7 +287,12 @@ fn a_scan_is_told_as_it_was() {
     lines.push(line(&Note::Coverage { signals: seen() }));
     lines.push(line(&Note::Ended { time: s(71) }));
     let (told, records) = told(&lines);
-    assert_eq!(told, Replayed::Whole { found: true });
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        }
+    );
     let kinds: Vec<_> = records
         .iter()
         .map(|record| record["type"].clone())
@@ -304,13 +334,24 @@ fn it_ends_when_nobody_listens_any_more() {
     let text = trace().join("\n");
     let recording = || Recording::new(String::from("x"), text.as_bytes()).unwrap();
     let told = tell(recording(), vec![Box::new(Pipe(3))]).unwrap();
-    assert_eq!(told, Replayed::Unheard { found: false });
+    assert_eq!(
+        told,
+        Replayed::Unheard {
+            found: Outcome::NotChecked
+        }
+    );
     let told = tell(
         recording(),
         vec![Box::new(Pipe(usize::MAX)), Box::new(Pipe(3))],
     )
     .unwrap();
-    assert_eq!(told, Replayed::Whole { found: true }, "somebody does");
+    assert_eq!(
+        told,
+        Replayed::Whole {
+            found: Outcome::Something
+        },
+        "somebody does"
+    );
 }
 
 #[test]
@@ -368,7 +409,7 @@ fn the_parts_of_a_recording_are_one_run_and_a_later_part_alone_says_so() {
         }
         hear(&mut part, run.as_mut().unwrap()).unwrap();
     }
-    assert!(run.unwrap().finish().unwrap());
+    assert_eq!(run.unwrap().finish().unwrap(), Outcome::Something);
     let (_, expected) = told(&whole);
     let records = sheet.0.take();
     assert_eq!(findings(&records), findings(&expected));

@@ -7,7 +7,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use self::values::{duration, metrics_address, offset, size};
 
@@ -26,8 +26,10 @@ const TERMINAL: &str = "Terminal";
     name = "node-tracer",
     version,
     max_term_width = COLUMNS,
-    after_help = "Exit codes: 0 nothing of severity warning or above, 1 something, 2 the job could \
-                  not be done.\n`trace` ends with 0 when it is stopped.\n\n\
+    after_help = "Exit codes: 0 nothing of severity warning or above, 1 something, 2 error, 3 nothing \
+                  found, but ghost-sandbox or duplicate-address could not be evaluated (NOT CHECKED; \
+                  logs alone never have what these need: for them it is 0).\n`trace` ends with 0 when \
+                  it is stopped.\n\n\
                   Begin with `node-tracer check`; `node-tracer COMMAND --help` has examples."
 )]
 pub struct Cli {
@@ -116,16 +118,17 @@ pub struct Manner {
     /// On standard error there are errors alone: no progress, no notes and no
     /// warnings. Text on standard output is findings, or the answer that was
     /// asked for: no single events, no list of what is seen and what is not, no
-    /// summary; where nothing is found there is nothing. JSON and the journal
-    /// have all of it as ever.
+    /// summary; where nothing is found there is nothing, or one line if a rule
+    /// could not be evaluated. JSON and the journal have all of it as ever.
     #[arg(short, long, global = true, help_heading = TERMINAL)]
     pub quiet: bool,
-    /// Say more in text: evidence, stacks, mounts and IDs of every finding
+    /// Say more: evidence, stacks, mounts and IDs of every finding, what was seen and
+    /// what was not, and the run in numbers; twice: all that is known
     #[arg(
         short,
         long,
         global = true,
-        action = clap::ArgAction::Count,
+        action = ArgAction::Count,
         conflicts_with = "quiet",
         help_heading = TERMINAL
     )]

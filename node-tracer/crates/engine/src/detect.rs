@@ -454,6 +454,21 @@ pub fn blindness(view: &View<'_>) -> Option<String> {
     (!why.is_empty()).then(|| why.join("; "))
 }
 
+/// Why a rule that reads namespaces has not seen all of the node, in short.
+pub fn hidden(view: &View<'_>) -> Option<String> {
+    let is_read = |entry: &NetnsEntry| entry.wiring.is_some();
+    match unread(view) {
+        _ if view.settings.surveyed && !view.model.netns.live().any(is_read) => {
+            Some(String::from("no network namespace could be read"))
+        }
+        0 => unfound(view.model).map(|_| String::from("not all network namespaces could be found")),
+        number => Some(format!(
+            "{} could not be read",
+            counted(number, "network namespace")
+        )),
+    }
+}
+
 /// What nsenter(1) is to be given to enter a namespace.
 fn way_in(entry: &NetnsEntry) -> Option<String> {
     let task = || entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));

@@ -93,6 +93,7 @@ pub fn explain(
         findings: findings::findings(engine, &view, &seeds, &related),
         timeline: Vec::new(),
         unknown: Vec::new(),
+        not_checked: engine.not_checked().to_vec(),
         looked_at: look.at,
         advice: Vec::new(),
     };

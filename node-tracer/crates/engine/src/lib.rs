@@ -34,7 +34,7 @@ use crate::{
     detect::{
         View,
         facts::{common::label, conflicts, ghosts, own},
-        ghost_sandbox,
+        ghost_sandbox::{self, Uncovered},
     },
     model::{Model, OWNERS},
 };
@@ -42,6 +42,7 @@ use event::{
     Event, Netns, What,
     clock::Timestamp,
     finding::{Finding, Holder, Rule, Severity, State},
+    not_checked::NotChecked,
     wording,
 };
 
@@ -94,6 +95,7 @@ pub struct Engine {
     ticked: Option<Timestamp>,
     watch: Watch,
     gaps: Vec<String>,
+    not_checked: Vec<NotChecked>,
     summary: Summary,
 }
 
@@ -177,6 +179,7 @@ impl Engine {
             ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
+            not_checked: vec![no_pod_list(&Model::default())],
             summary: Summary::default(),
         }
     }
@@ -272,6 +275,12 @@ impl Engine {
         &self.gaps
     }
 
+    /// Those of ghost-sandbox and duplicate-address that a missing source has
+    /// switched off, as of the last tick.
+    pub fn not_checked(&self) -> &[NotChecked] {
+        &self.not_checked
+    }
+
     /// What has been found so far.
     pub fn summary(&self) -> Summary {
         Summary {
@@ -309,7 +318,9 @@ impl Engine {
             + view.shared().len() / FINDINGS_PER_MS;
         let pause = pause.min(MAX_PAUSE_MS);
         self.watch = watch(&view);
-        self.gaps = gaps(&view);
+        let uncovered = ghost_sandbox::uncovered(&view);
+        self.gaps = gaps(&view, &uncovered);
+        self.not_checked = not_checked(&view, &uncovered);
         self.next = view.next();
         self.stale = false;
         self.pause = Some(now.plus(Duration::from_millis(pause as u64)));
@@ -543,7 +554,7 @@ fn watch(view: &View<'_>) -> Watch {
     watch
 }
 
-fn gaps(view: &View<'_>) -> Vec<String> {
+fn gaps(view: &View<'_>, uncovered: &Uncovered) -> Vec<String> {
     let list = view.model.pods.list();
     let mut gaps = Vec::new();
     let failure = view.model.pods_failure();
@@ -559,7 +570,7 @@ fn gaps(view: &View<'_>) -> Vec<String> {
             failure.error
         )),
     }
-    gaps.extend(ghost_sandbox::uncovered(view));
+    gaps.extend(uncovered.gaps());
     if let Some(failure) = view.model.failure(OWNERS) {
         gaps.push(format!(
             "ghost-sandbox, duplicate-address: pods that nothing but processes shows: {}",
@@ -580,6 +591,47 @@ fn gaps(view: &View<'_>) -> Vec<String> {
     }
     gaps.extend(detect::gaps(view));
     gaps
+}
+
+/// What says of each source why it does not answer.
+const CHECK: &str = "node-tracer check";
+
+/// A source that says nothing of a part of the node switches the rule off for
+/// that part. What is only late or being deleted does not, nor does what anybody
+/// but root can bring about by a name.
+fn not_checked(view: &View<'_>, uncovered: &Uncovered) -> Vec<NotChecked> {
+    let of = |rule, reason: String, fix: &str| NotChecked {
+        rule,
+        reason,
+        fix: fix.to_owned(),
+    };
+    let model = view.model;
+    let hidden = || detect::hidden(view);
+    let ghosts = if model.pods.list().is_none() {
+        Some(no_pod_list(model))
+    } else if let Some(reason) = uncovered.off() {
+        let fix = "--kubeconfig FILE, or --pods FILE (kubectl get pods -A -o json)";
+        Some(of(Rule::GhostSandbox, reason, fix))
+    } else if model.failure(OWNERS).is_some() {
+        let reason = String::from("nothing tells which pods processes belong to");
+        Some(of(Rule::GhostSandbox, reason, CHECK))
+    } else {
+        hidden().map(|reason| of(Rule::GhostSandbox, reason, CHECK))
+    };
+    let doubles = hidden().map(|reason| of(Rule::DuplicateAddress, reason, CHECK));
+    ghosts.into_iter().chain(doubles).collect()
+}
+
+fn no_pod_list(model: &Model) -> NotChecked {
+    let fix = match model.pods_failure() {
+        Some(_) => "--kubeconfig FILE",
+        None => "--pods auto, or --pods FILE",
+    };
+    NotChecked {
+        rule: Rule::GhostSandbox,
+        reason: String::from("no pod list"),
+        fix: fix.to_owned(),
+    }
 }
 
 #[cfg(any(test, feature = "testing"))]

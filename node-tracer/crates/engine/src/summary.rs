@@ -66,6 +66,7 @@ fn open(engine: &Engine, took: Duration) -> Summary {
     let mut summary = Summary {
         events_seen: run.events,
         events_lost: run.lost,
+        not_checked: engine.not_checked().to_vec(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         ..Summary::default()
     };

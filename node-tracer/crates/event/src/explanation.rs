@@ -20,6 +20,7 @@ pub use self::{
 use crate::{
     clock::Timestamp,
     finding::{Finding, Holder, State},
+    not_checked::NotChecked,
 };
 
 /// All that is known of one thing.
@@ -49,6 +50,10 @@ pub struct Explanation {
     pub timeline: Vec<Moment>,
     /// What could not be found out, and therefore is not claimed.
     pub unknown: Vec<String>,
+    /// Rules that a missing source has switched off: that they found nothing says
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_checked: Vec<NotChecked>,
     pub looked_at: Vec<String>,
     /// What to do, in order.
     pub advice: Vec<String>,

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod explanation;
 pub mod fault;
 pub mod finding;
+pub mod not_checked;
 pub mod order;
 pub mod record;
 pub mod repair;

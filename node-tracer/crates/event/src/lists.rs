@@ -154,6 +154,15 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
+    pub const ALL: [Self; 6] = [
+        Self::HostLocal,
+        Self::Terway,
+        Self::Aws,
+        Self::Calico,
+        Self::Whereabouts,
+        Self::Cilium,
+    ];
+
     /// The name in records, and of the source in evidence.
     pub fn as_str(self) -> &'static str {
         match self {

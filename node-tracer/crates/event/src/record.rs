@@ -14,6 +14,7 @@ use crate::{
     clock::Timestamp,
     explanation::Explanation,
     finding::{Finding, Rule, Severity, State},
+    not_checked::NotChecked,
     repair::{
         outcome::{Outcome, Totals},
         plan::Plan,
@@ -62,6 +63,10 @@ pub enum Body<'a> {
     RepairSummary(&'a Totals),
 }
 
+/// How the reason begins where a node has no container runtime to be asked: that
+/// is no failure.
+pub const NO_RUNTIME: &str = "no socket of a container runtime was found";
+
 /// How one signal or source is seen, or why it is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoverageItem {
@@ -91,6 +96,10 @@ pub struct Summary {
     /// What could not be told at the end, and why.
     #[serde(default)]
     pub unknown: Vec<String>,
+    /// Rules that a missing source has switched off: that they found nothing says
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_checked: Vec<NotChecked>,
     /// How long the run took, ms.
     pub duration_ms: u64,
     /// The worst finding that is open at the end.

@@ -76,7 +76,7 @@ fn input(name: &str) -> Vec<Input> {
     lines.lines().map(Input::parse).collect()
 }
 
-fn text(inputs: &[Input], verbose: bool, colour: bool) -> String {
+fn text(inputs: &[Input], verbose: u8, colour: bool) -> String {
     let mut out = Vec::new();
     let mut sink = TextSink::new(&mut out, colour).verbose(verbose);
     inputs.iter().for_each(|input| {
@@ -114,9 +114,9 @@ fn compare(file: &str, actual: &str) {
 
 fn compare_all(name: &str) {
     let inputs = input(name);
-    compare(&format!("{name}.txt"), &text(&inputs, false, false));
-    compare(&format!("{name}.verbose.txt"), &text(&inputs, true, false));
-    compare(&format!("{name}.colour.txt"), &text(&inputs, false, true));
+    compare(&format!("{name}.txt"), &text(&inputs, 0, false));
+    compare(&format!("{name}.verbose.txt"), &text(&inputs, 1, false));
+    compare(&format!("{name}.colour.txt"), &text(&inputs, 0, true));
     compare(&format!("{name}.jsonl"), &json(&inputs));
     compare(&format!("{name}.journal"), &journal(&inputs));
 }
@@ -131,7 +131,7 @@ fn hostile_names_stay_names() {
     compare_all("hostile");
     let inputs = input("hostile");
     let text = |verbose| text(&inputs, verbose, false);
-    for printed in [text(false), text(true), json(&inputs)] {
+    for printed in [text(0), text(1), json(&inputs)] {
         assert!(!printed.replace('\n', "").chars().any(is_hidden));
         assert!(!printed.lines().any(|line| line.starts_with("FORGED")));
     }

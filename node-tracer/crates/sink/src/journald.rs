@@ -18,6 +18,7 @@ use event::wording::escape::Printable;
 use event::{
     PodRef,
     finding::{Finding, Holder, Severity, State},
+    not_checked,
     record::{Body, CoverageItem, Record, Summary},
     wording::plural as words,
 };
@@ -268,9 +269,12 @@ fn summary_message(summary: &Summary) -> String {
         resolved = resolved.saturating_add(count.resolved);
     }
     let lost = words::total(summary.events_lost.values());
+    let not_checked = not_checked::lines(&summary.not_checked).into_iter();
+    let not_checked: Vec<String> = not_checked.map(|line| format!("; {line}")).collect();
     format!(
-        "ended; findings open: {open}, resolved: {resolved}; events seen: {}, lost: {lost}",
-        summary.events_seen
+        "ended; findings open: {open}, resolved: {resolved}; events seen: {}, lost: {lost}{}",
+        summary.events_seen,
+        Printable(not_checked.concat())
     )
 }
 

@@ -9,7 +9,7 @@
 //! output is a terminal. All times are UTC, and the date is printed once a day.
 //! Nothing that the kernel, a pod or a plugin has named is printed unescaped.
 
-use std::{io, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, io, time::Duration};
 
 use self::{
     memory::Memory,
@@ -21,12 +21,14 @@ use event::{
     Event,
     clock::Timestamp,
     finding::{Finding, Rule, Severity, State},
+    not_checked,
     record::{Body, Count, CoverageItem, Record, Summary},
 };
 
 mod events;
 mod explanation;
 mod finding;
+mod frame;
 mod incident;
 mod memory;
 mod repair;
@@ -44,14 +46,21 @@ pub struct TextSink<W> {
     columns: fn() -> usize,
     /// Coverage is told in a few lines.
     brief: bool,
-    /// Every finding has a block of its own, with all of its evidence.
-    verbose: bool,
-    /// Incidents begin with their time.
-    is_timed: bool,
+    /// The worst of each incident of a look.
+    incidents: BTreeMap<String, Severity>,
     /// Findings of one time that are not printed yet.
     held: Vec<incident::Held>,
     /// Findings and answers are told, and nothing else.
     quiet: bool,
+    /// How much more is told than what has to be done: with 1 what was seen and what
+    /// was not, and the run in numbers.
+    verbose: u8,
+    /// Columns that an event's line may take, now; `None` if it is for no terminal.
+    edge: fn() -> Option<usize>,
+    /// The same as of that time.
+    edge_at: Option<(Timestamp, Option<usize>)>,
+    /// What is told is a look: it has a header and a footer.
+    is_look: bool,
     /// The date that was last printed.
     date: String,
     /// The node that was last named.
@@ -72,9 +81,12 @@ impl<W: io::Write> TextSink<W> {
             },
             columns: || COLUMNS,
             quiet: false,
+            verbose: 0,
+            edge: || None,
+            edge_at: None,
+            is_look: false,
             brief: false,
-            verbose: false,
-            is_timed: true,
+            incidents: BTreeMap::new(),
             held: Vec::new(),
             date: String::new(),
             node: String::new(),
@@ -92,19 +104,6 @@ impl<W: io::Write> TextSink<W> {
         }
     }
 
-    /// The same with a block for every finding, and all of its evidence.
-    pub fn verbose(self, verbose: bool) -> Self {
-        Self { verbose, ..self }
-    }
-
-    /// The same for one look, where the time is in the header alone.
-    pub fn of_look(self) -> Self {
-        Self {
-            is_timed: false,
-            ..self
-        }
-    }
-
     /// The same for an output that is as wide as this says whenever it is asked.
     pub fn wide(self, columns: fn() -> usize) -> Self {
         Self { columns, ..self }
@@ -114,6 +113,16 @@ impl<W: io::Write> TextSink<W> {
     /// what is seen and what is not, the run in numbers.
     pub fn quiet(self, quiet: bool) -> Self {
         Self { quiet, ..self }
+    }
+
+    /// The same with more of what is known.
+    pub fn verbose(self, verbose: u8) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// The same for a terminal: an event takes one line of it.
+    pub fn cut_at(self, edge: fn() -> Option<usize>) -> Self {
+        Self { edge, ..self }
     }
 
     /// The date and the node, if they are not those last printed.
@@ -151,14 +160,28 @@ impl<W: io::Write> TextSink<W> {
         (!text.is_empty()).then_some(text)
     }
 
-    fn event(&self, event: &Event) -> Option<String> {
+    fn event(&mut self, event: &Event) -> Option<String> {
         let line = events::line(event)?;
+        let time = event.time.time_of_day();
         let text = format!("{:<16}  {}", line.kind, line.text);
-        Some(format!(
-            "{}  {}\n",
-            event.time.time_of_day(),
-            self.paint.paint(line.style, text)
-        ))
+        let text = match self.edge(event.time) {
+            Some(edge) => wrap::cut(&text, edge.saturating_sub(time.len() + 2)),
+            None => Cow::Borrowed(text.as_str()),
+        };
+        let text = self.paint.paint(line.style, text);
+        Some(format!("{time}  {text}\n"))
+    }
+
+    /// A window changes, though not a thousand times a second.
+    fn edge(&mut self, now: Timestamp) -> Option<usize> {
+        match self.edge_at {
+            Some((at, edge)) if now >= at && now.since(at) < Duration::from_secs(1) => edge,
+            _ => {
+                let edge = (self.edge)();
+                self.edge_at = Some((now, edge));
+                edge
+            }
+        }
     }
 
     /// Signals by mechanism in one line; then what is not seen, and what that
@@ -195,7 +218,18 @@ impl<W: io::Write> TextSink<W> {
         text
     }
 
-    fn coverage(&self, items: &[CoverageItem]) -> String {
+    fn coverage(&mut self, record: &Record<'_>, items: &[CoverageItem]) -> String {
+        self.is_look = self.brief && frame::is_of_look(items);
+        if self.is_look {
+            // It has the date and the node, and the day of what follows.
+            self.date = style::date(record.time);
+            record.node.clone_into(&mut self.node);
+            let header = frame::header(self.paint, record.node, record.time, items);
+            return match self.verbose {
+                0 => header,
+                _ => header + "\n" + &self.brief_coverage(items),
+            };
+        }
         if self.brief {
             return self.brief_coverage(items);
         }
@@ -204,32 +238,74 @@ impl<W: io::Write> TextSink<W> {
         let mut text = String::new();
         for item in items {
             let signal = format!("{:<signals$}", Printable(&item.signal).to_string());
-            let reason = item
-                .reason
-                .as_ref()
-                .map(|reason| Printable(reason).to_string());
-            text += &match (&item.mechanism, reason) {
-                (Some(how), None) => format!("sees   {signal}  {}\n", Printable(how)),
-                (Some(how), Some(why)) => format!("sees   {signal}  {} ({why})\n", Printable(how)),
-                (None, why) => {
+            let column = 9 + signal.chars().count();
+            let reason = item.reason.as_deref();
+            let said = match (&item.mechanism, reason) {
+                (Some(how), None) => how.clone(),
+                (Some(how), Some(why)) => format!("{how} ({why})"),
+                (None, why) => why.unwrap_or("no mechanism").to_owned(),
+            };
+            let said = Printable(said).to_string();
+            let said = self.paint.hanging(&said, column, column + 2);
+            text += &match item.mechanism {
+                Some(_) => format!("sees   {signal}  {said}\n"),
+                None => {
                     let blind = self.paint.paint(Style::Warning, format!("BLIND  {signal}"));
-                    format!("{blind}  {}\n", why.as_deref().unwrap_or("no mechanism"))
+                    format!("{blind}  {said}\n")
                 }
             };
             for unknown in &item.unknown {
-                text += &format!("{:7}{:signals$}  unknown: {}\n", "", "", Printable(unknown));
+                let unknown = format!("unknown: {}", Printable(unknown));
+                let unknown = self.paint.hanging(&unknown, column, column + 2);
+                text += &format!("{:column$}{unknown}\n", "");
             }
         }
         text
     }
 
     fn summary(&self, summary: &Summary) -> String {
+        let mut incidents: BTreeMap<Severity, u64> = BTreeMap::new();
+        for severity in self.incidents.values() {
+            *incidents.entry(*severity).or_default() += 1;
+        }
+        match (self.is_look, self.verbose) {
+            (true, 0) => {
+                let footer = frame::footer(self.paint, summary, &incidents);
+                frame::gaps(self.paint, summary) + &footer
+            }
+            (true, _) => {
+                let footer = frame::footer(self.paint, summary, &incidents);
+                self.numbers(summary) + "\n" + &footer
+            }
+            (false, _) => self.numbers(summary) + &frame::not_checked(self.paint, summary),
+        }
+    }
+
+    /// What is told with --quiet, too: that a rule could not look.
+    fn last_words(&mut self, summary: &Summary) -> Result<Shown, SinkError> {
+        let all = &summary.not_checked;
+        if all.is_empty() {
+            return Ok(Shown::No);
+        }
+        let found = summary.worst_open >= Some(Severity::Info);
+        let text = match found {
+            true => not_checked::lines(all).join("\n"),
+            false => not_checked::line(all),
+        };
+        let lines = text.lines().map(|line| Printable(line).to_string() + "\n");
+        self.lines.put(lines.collect::<String>().as_bytes())?;
+        Ok(Shown::Yes)
+    }
+
+    /// The run in numbers.
+    fn numbers(&self, summary: &Summary) -> String {
         let Summary {
             rules,
             severities,
             events_seen,
             events_lost,
             unknown,
+            not_checked: _,
             duration_ms,
             worst_open,
             worst_seen,
@@ -295,7 +371,7 @@ impl<W: io::Write> TextSink<W> {
         let held = std::mem::take(&mut self.held);
         let ids: Vec<String> = held.iter().map(|one| one.finding.id.clone()).collect();
         let (time, node) = (held[0].time, held[0].node.clone());
-        let printed = incident::text(self.paint, self.is_timed, held, &mut self.memory);
+        let printed = incident::text(self.paint, !self.is_look, held, &mut self.memory);
         let incident::Printed { text, has_blocks } = printed;
         if text.is_empty() {
             return Ok(());
@@ -340,20 +416,30 @@ impl<W: io::Write> TextSink<W> {
 
 impl<W: io::Write> Sink for TextSink<W> {
     fn write(&mut self, record: &Record<'_>) -> Result<Shown, SinkError> {
+        if let Body::Finding { finding, .. } = record.body
+            && self.is_look
+        {
+            let incident = finding.incident().to_owned();
+            let worst = self.incidents.entry(incident).or_insert(finding.severity);
+            *worst = finding.severity.max(*worst);
+        }
         match record.body {
-            Body::Finding { finding, state } if !self.verbose => {
+            Body::Finding { finding, state } if self.verbose == 0 => {
                 return self.hold(record, finding, state);
             }
             _ => self.release()?,
         }
-        if self.quiet
-            && let Body::Event(_) | Body::Coverage(_) | Body::Summary(_) = record.body
-        {
-            return Ok(Shown::No);
+        if self.quiet {
+            match record.body {
+                Body::Summary(summary) => return self.last_words(summary),
+                Body::Event(_) | Body::Coverage(_) => return Ok(Shown::No),
+                _ => {}
+            }
         }
         if !matches!(record.body, Body::Event(_)) {
             self.paint.width = (self.columns)();
         }
+        let first = self.date.is_empty();
         // Blocks have an empty line on both sides, and never two.
         let (text, is_block) = match record.body {
             Body::Event(event) => match self.event(event) {
@@ -364,7 +450,16 @@ impl<W: io::Write> Sink for TextSink<W> {
                 Some(text) => (text, state != State::Resolved),
                 None => return Ok(Shown::No),
             },
-            Body::Coverage(items) => (self.coverage(items), true),
+            Body::Coverage(items) => {
+                let text = self.coverage(record, items);
+                let apart = if first { "" } else { "\n" };
+                if self.is_look {
+                    self.lines.put(format!("{apart}{text}").as_bytes())?;
+                    self.after_block = true;
+                    return Ok(Shown::Yes);
+                }
+                (text, true)
+            }
             Body::Explanation(explained) => {
                 // The answer comes first, even before the date.
                 self.date = style::date(record.time);
@@ -378,7 +473,6 @@ impl<W: io::Write> Sink for TextSink<W> {
             Body::Repair(outcome) => (repair::outcome(self.paint, outcome), false),
             Body::RepairSummary(totals) => (repair::summary(self.paint, totals), true),
         };
-        let first = self.date.is_empty();
         let date = self.date.clone();
         let day = self.day(record.time, record.node);
         let apart = if !first && (is_block || self.after_block) {

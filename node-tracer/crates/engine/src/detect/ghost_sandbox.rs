@@ -58,75 +58,128 @@ pub fn unlisted(doubt: &str) -> String {
 }
 
 /// What the list does not show of pods that it lacks.
-pub fn uncovered(view: &View<'_>) -> Vec<String> {
-    let (mut elsewhere, mut younger) = (BTreeSet::new(), 0_usize);
-    let (mut mirrored, mut claimed) = (BTreeSet::new(), BTreeSet::new());
+#[derive(Debug, Default)]
+pub struct Uncovered {
+    /// Why the list shows of no pod that it is gone.
+    doubt: Option<String>,
+    /// Kubernetes namespaces of which the list has no pod.
+    elsewhere: BTreeSet<String>,
+    /// Sandboxes that the list is not later than, and those whose pod has no UID
+    /// to look for.
+    younger: usize,
+    nameless: usize,
+    /// Pods that only their cgroup's name tells of.
+    unvouched: usize,
+    /// Static pods: without their mirror, and by what another pod says.
+    mirrored: BTreeSet<String>,
+    claimed: BTreeSet<String>,
+}
+
+/// See [`Uncovered`].
+pub fn uncovered(view: &View<'_>) -> Uncovered {
+    let list = view.model.pods.list();
+    let mut uncovered = Uncovered {
+        doubt: list.and_then(|list| list.doubt.clone()),
+        ..Uncovered::default()
+    };
     let sandboxes = view.model.netns.live().filter(|entry| !entry.host);
-    let mut unvouched = 0_usize;
     for entry in sandboxes {
         let Some(pod) = &entry.sandbox.pod else {
-            unvouched += usize::from(entry.tasks.iter().any(|task| task.by_name_alone));
+            let by_name = entry.tasks.iter().any(|task| task.by_name_alone);
+            uncovered.unvouched += usize::from(by_name);
             continue;
         };
         let uid = pod.uid.as_deref();
         match entry.sandbox.standing {
             Standing::Unlisted(_) if !is_covered(view, entry) => {
-                let namespace = pod.namespace.as_deref();
-                elsewhere.insert(namespace.unwrap_or("(not known)"));
+                let namespace = pod.namespace.as_deref().unwrap_or("(not known)");
+                uncovered.elsewhere.insert(namespace.to_owned());
             }
             Standing::Unknown if uid.is_some_and(|uid| view.model.pods.has_lost_mirror(uid)) => {
-                mirrored.insert(pod.label());
+                uncovered.mirrored.insert(pod.label().to_owned());
             }
             Standing::Unknown if uid.is_some_and(|uid| view.model.pods.is_claimed(uid)) => {
-                claimed.insert(pod.label());
+                uncovered.claimed.insert(pod.label().to_owned());
             }
             // The UID of a static pod is no list's.
             Standing::Unknown if uid.is_none_or(|uid| uid.contains('-')) => {
                 // A pod that starts is listed in a moment.
                 let is_new = !view.settings.surveyed && !view.passed(entry.seen.plus(GRACE));
-                younger += usize::from(!is_new);
+                let count = match uid {
+                    Some(_) => &mut uncovered.younger,
+                    None => &mut uncovered.nameless,
+                };
+                *count += usize::from(!is_new && list.is_some());
             }
             _ => {}
         }
     }
-    let list = view.model.pods.list();
-    let doubt = list.and_then(|list| list.doubt.as_deref());
-    let mut gaps: Vec<String> = doubt.map(unlisted).into_iter().collect();
-    if unvouched > 0 {
-        gaps.push(format!(
-            "ghost-sandbox: whose {} are: only the names of cgroups say so, and nobody knows \
-             these pods",
-            counted(unvouched, "network namespace")
-        ));
+    uncovered
+}
+
+impl Uncovered {
+    /// The same in words.
+    pub fn gaps(&self) -> Vec<String> {
+        let mut gaps: Vec<String> = self.doubt.as_deref().map(unlisted).into_iter().collect();
+        if self.unvouched > 0 {
+            gaps.push(format!(
+                "ghost-sandbox: whose {} are: only the names of cgroups say so, and nobody knows \
+                 these pods",
+                counted(self.unvouched, "network namespace")
+            ));
+        }
+        if !self.elsewhere.is_empty() {
+            gaps.push(format!(
+                "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the \
+                 pod list has none of these namespaces, or none of this node",
+                joined(&self.elsewhere)
+            ));
+        }
+        if !self.claimed.is_empty() {
+            gaps.push(format!(
+                "ghost-sandbox: whether the pods {} still exist: another pod says that it is the \
+                 mirror of a static pod with this UID, which anybody can write",
+                joined(&self.claimed)
+            ));
+        }
+        if !self.mirrored.is_empty() {
+            gaps.push(format!(
+                "ghost-sandbox: whether the static pods {} still exist: the API server has lost \
+                 their mirrors, which does not end them",
+                joined(&self.mirrored)
+            ));
+        }
+        let younger = self.younger + self.nameless;
+        if younger > 0 {
+            gaps.push(format!(
+                "ghost-sandbox: whether the pods of {younger} sandboxes still exist: the pod list \
+                 is not later than they are, or their UIDs are not known"
+            ));
+        }
+        gaps
     }
-    if !elsewhere.is_empty() {
-        gaps.push(format!(
-            "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the pod \
-             list has none of these namespaces, or none of this node",
-            joined(elsewhere)
-        ));
+
+    /// Why the list itself cannot tell that a pod is gone, in short: it is not
+    /// of this node, lacks Kubernetes namespaces that have pods here, or is old.
+    pub fn off(&self) -> Option<String> {
+        if self.doubt.is_some() {
+            Some(String::from(
+                "the pod list may be of another node or cluster",
+            ))
+        } else if !self.elsewhere.is_empty() {
+            Some(format!(
+                "the pod list has no pod of {} on this node",
+                joined(&self.elsewhere)
+            ))
+        } else if self.younger > 0 {
+            Some(format!(
+                "the pod list is older than {}",
+                counted(self.younger, "sandbox")
+            ))
+        } else {
+            None
+        }
     }
-    if !claimed.is_empty() {
-        gaps.push(format!(
-            "ghost-sandbox: whether the pods {} still exist: another pod says that it is the mirror \
-             of a static pod with this UID, which anybody can write",
-            joined(claimed)
-        ));
-    }
-    if !mirrored.is_empty() {
-        gaps.push(format!(
-            "ghost-sandbox: whether the static pods {} still exist: the API server has lost their \
-             mirrors, which does not end them",
-            joined(mirrored)
-        ));
-    }
-    if younger > 0 && view.model.pods.list().is_some() {
-        gaps.push(format!(
-            "ghost-sandbox: whether the pods of {younger} sandboxes still exist: the pod list is not \
-             later than they are, or their UIDs are not known"
-        ));
-    }
-    gaps
 }
 
 /// Namespaces whose pod is gone and of which it cannot be told yet whether

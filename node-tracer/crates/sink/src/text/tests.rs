@@ -64,7 +64,7 @@ fn the_date_is_printed_once_a_day() {
 
 #[test]
 fn an_update_prints_only_what_is_new() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
     let mut print =
         |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
@@ -82,8 +82,76 @@ fn an_update_prints_only_what_is_new() {
 }
 
 #[test]
+fn a_quiet_run_says_in_one_line_that_a_rule_could_not_look() {
+    let quiet = |summary: &Summary| {
+        let mut sink = TextSink::new(Vec::new(), false).brief().quiet(true);
+        let now = time("2025-11-21T06:00:00Z");
+        printed(&mut sink, &Record::summary("n", now, summary))
+    };
+    let mut summary = Summary::default();
+    assert_eq!(quiet(&summary), "");
+    summary.not_checked.push(not_checked::NotChecked {
+        rule: Rule::GhostSandbox,
+        reason: String::from("no pod list\x1b"),
+        fix: String::from("--kubeconfig FILE"),
+    });
+    let line = "NOT CHECKED: ghost-sandbox, because no pod list\\x1b. Fix: --kubeconfig FILE\n";
+    assert_eq!(quiet(&summary), format!("No findings, INCOMPLETE. {line}"));
+    summary.worst_open = Some(Severity::Warning);
+    assert_eq!(quiet(&summary), line);
+}
+
+#[test]
+fn an_event_is_cut_for_a_terminal_alone() {
+    let what = What::SourceFailed {
+        source: "cri".to_owned(),
+        error: "word ".repeat(40),
+    };
+    let event = Event {
+        time: time("2025-11-21T06:00:00Z"),
+        what,
+    };
+    let of = |sink: TextSink<Vec<u8>>| {
+        let mut sink = sink;
+        let text = printed(&mut sink, &Record::event("n", &event));
+        text.lines().last().unwrap().to_owned()
+    };
+    let whole = of(TextSink::new(Vec::new(), false));
+    assert!(whole.contains(&"word ".repeat(39)), "{whole}");
+    for (edge, room) in
+        [(|| Some(80), 80), (|| Some(100), 100), (|| Some(200), 200)] as [(fn() -> _, _); 3]
+    {
+        let line = of(TextSink::new(Vec::new(), false).cut_at(edge));
+        assert!(line.len() <= room && line.len() > room - 12, "{line}");
+        assert!(line.ends_with(" word  ..."), "{line}");
+    }
+}
+
+#[test]
+fn what_check_says_is_broken_at_words() {
+    let item = CoverageItem {
+        signal: String::from("pods"),
+        mechanism: None,
+        reason: Some("word ".repeat(40).trim_end().to_owned()),
+        unknown: vec!["word ".repeat(40).trim_end().to_owned()],
+    };
+    let columns: [fn() -> usize; 3] = [|| 80, || 100, || 160];
+    for columns in columns {
+        let mut sink = TextSink::new(Vec::new(), false).wide(columns);
+        let items = [item.clone()];
+        let now = time("2025-11-21T06:00:00Z");
+        let text = printed(&mut sink, &Record::coverage("n", now, &items));
+        assert!(text.contains("BLIND  pods  word word"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= columns(), "{line}");
+            assert!(line.starts_with("2025") || line.ends_with("word"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn a_descriptor_is_printed_with_its_process() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
     let mut finding = finding("1", &[]);
     finding.rule = Rule::GhostSandbox;
@@ -102,7 +170,7 @@ fn a_descriptor_is_printed_with_its_process() {
 
 #[test]
 fn an_update_of_something_never_printed_is_printed_in_full() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let finding = finding("1", &["a"]);
     let now = finding.since.plus(Duration::from_secs(1));
     let text = printed(
@@ -114,7 +182,7 @@ fn an_update_of_something_never_printed_is_printed_in_full() {
 
 #[test]
 fn what_is_remembered_is_bounded() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
     for id in 0..memory::REMEMBERED + 5 {
         let finding = finding(&id.to_string(), &[]);
@@ -174,7 +242,7 @@ fn stuck(rule: Rule, id: &str) -> Finding {
 
 #[test]
 fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
     let mut print =
         |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
@@ -201,7 +269,7 @@ fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
 
 #[test]
 fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
-    let mut sink = TextSink::new(Vec::new(), false).verbose(true);
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
     let mut ghost = stuck(Rule::GhostSandbox, "g");
     ghost.evidence = serde_json::from_value(serde_json::json!([
@@ -247,7 +315,7 @@ impl io::Write for Picky {
 
 #[test]
 fn what_was_not_taken_counts_as_not_printed() {
-    let mut sink = TextSink::new(Picky::default(), false).verbose(true);
+    let mut sink = TextSink::new(Picky::default(), false).verbose(1);
     let now = time("2025-11-21T05:54:00Z");
     let (first, second) = (finding("f", &["one"]), finding("f", &["one", "two"]));
     sink.lines.out.refuses = true;
@@ -264,7 +332,7 @@ fn what_was_not_taken_counts_as_not_printed() {
 
 #[test]
 fn no_text_of_others_makes_a_record_long() {
-    for verbose in [false, true] {
+    for verbose in [0, 1] {
         no_text_makes_a_record_long(TextSink::new(Vec::new(), false).verbose(verbose));
     }
 }
@@ -353,7 +421,8 @@ fn an_incident_has_twelve_lines_and_no_broken_command() {
     let ghost = conflict();
     for sink in [narrow::<80>(), narrow::<100>(), narrow::<200>()] {
         let columns = (sink.columns)();
-        let mut sink = sink.of_look();
+        let mut sink = sink;
+        sink.is_look = true;
         let text = together(&mut sink, &[(&ghost, State::Open)]);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert!(lines.len() <= 12, "{text}");

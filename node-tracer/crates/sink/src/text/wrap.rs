@@ -4,6 +4,10 @@
 //! path stays whole. Commands stay whole, too, as far as they fit: half of one,
 //! pasted into a shell, is another command.
 
+use std::borrow::Cow;
+
+use super::style::{Painter, Style};
+
 /// Columns that text has, however far it is indented.
 const LEAST: usize = 28;
 const COMMANDS: [&str; 10] = [
@@ -46,6 +50,64 @@ pub(super) fn lines(text: &str, width: usize, first: usize, rest: usize) -> Vec<
 /// The same, joined: the text of one value whose first line is begun.
 pub(super) fn hanging(text: &str, width: usize, first: usize, rest: usize) -> String {
     lines(text, width, first, rest).join(&format!("\n{:rest$}", ""))
+}
+
+/// Fields two spaces apart, in as many lines as they need; those after the first
+/// begin at column `rest`.
+pub(super) fn fields(fields: &[(String, Style)], paint: Painter, rest: usize) -> String {
+    let mut text = String::new();
+    let mut length = 0;
+    for (field, style) in fields {
+        let width = field.chars().count();
+        if length > 0 && length + 2 + width > paint.width {
+            text += &format!("\n{:rest$}", "");
+            length = rest;
+        } else if length > 0 {
+            text += "  ";
+            length += 2;
+        }
+        text += &paint.paint(*style, field);
+        length += width;
+    }
+    text + "\n"
+}
+
+/// What ends a line that goes on.
+const MORE: &str = "...";
+
+/// The beginning of a line whose fields are two spaces apart: whole fields, or
+/// whole words of the first one that is too long for all of it.
+pub(super) fn cut(line: &str, width: usize) -> Cow<'_, str> {
+    if line.chars().count() <= width {
+        return Cow::Borrowed(line);
+    }
+    let room = width.saturating_sub(2 + MORE.len());
+    let limit = line
+        .char_indices()
+        .nth(room)
+        .map_or(line.len(), |(at, _)| at);
+    // A gap that begins at the limit ends the field before it.
+    let head = line.get(..=limit).unwrap_or(line);
+    let field = line.get(..limit + 2).unwrap_or(head).rfind("  ");
+    let word = head.rfind(' ');
+    // A line of little but a name and a time says too little.
+    let end = match field.filter(|end| *end >= width / 2) {
+        Some(end) => Some(end),
+        None => word.filter(|end| *end >= width / 4),
+    };
+    let kept = line.get(..end.unwrap_or(limit)).unwrap_or(line);
+    Cow::Owned(format!("{}  {MORE}", kept.trim_end()))
+}
+
+/// The first line of a text that begins at column `first`; if there is more,
+/// `more` says so.
+pub(super) fn first_line(text: &str, width: usize, first: usize, more: &str) -> String {
+    if first + text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let width = width.saturating_sub(more.len());
+    let first = lines(text, width, first, first).into_iter().next();
+    first.unwrap_or_default() + more
 }
 
 /// What is not broken, each with the number of spaces before it.
@@ -123,6 +185,29 @@ mod tests {
             lines(&format!("a {long} b"), WIDTH, 0, 0),
             ["a", &long, "b"]
         );
+    }
+
+    #[test]
+    fn an_event_is_cut_at_a_field_and_never_in_a_word() {
+        let line = "05:53:15.021  task-blocked      dd[48213]  5.0 s in request_wait_answer  pod \
+                    uid 5b0c9f6e-2a44-4f0c-9a41-7b1f8d2f4a10  container 77d0b1c2e3f4a  netns 4026532412";
+        assert_eq!(cut(line, 200), line);
+        assert_eq!(
+            cut(line, 80),
+            "05:53:15.021  task-blocked      dd[48213]  5.0 s in request_wait_answer  ..."
+        );
+        for width in 40..line.len() {
+            let cut = cut(line, width);
+            assert!(cut.chars().count() <= width, "{width}: {cut}");
+            let kept = cut.strip_suffix("  ...").unwrap();
+            let rest = line.strip_prefix(kept).unwrap();
+            assert!(rest.starts_with(' '), "{width}: {cut}");
+            assert!(width < 80 || rest.starts_with("  "), "{width}: {cut}");
+        }
+        let long = format!("05:53:15.021  cni-call          {}", "word ".repeat(60));
+        assert!(cut(&long, 80).ends_with(" word  ..."), "{}", cut(&long, 80));
+        assert!(cut(&long, 80).len() > 70);
+        assert!(cut(&"x".repeat(90), 80).len() <= 80);
     }
 
     #[test]

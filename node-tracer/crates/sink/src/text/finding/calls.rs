@@ -95,7 +95,7 @@ pub(super) mod tests {
 
     fn printed(findings: &[(Finding, State)]) -> Vec<String> {
         let mut out = Vec::new();
-        let mut sink = TextSink::new(&mut out, false).verbose(true);
+        let mut sink = TextSink::new(&mut out, false).verbose(1);
         let now = Timestamp::parse("2025-11-21T06:00:00Z").unwrap();
         for (finding, state) in findings {
             sink.write(&Record::finding("n", now, finding, *state))

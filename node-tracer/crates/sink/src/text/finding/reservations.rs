@@ -54,7 +54,7 @@ mod tests {
     fn text(rule: &str, detail: serde_json::Value) -> String {
         let finding = finding(rule, detail);
         let mut out = Vec::new();
-        let mut sink = TextSink::new(&mut out, false).verbose(true);
+        let mut sink = TextSink::new(&mut out, false).verbose(1);
         let now = Timestamp::parse("2025-11-21T06:00:00Z").unwrap();
         sink.write(&Record::finding("n", now, &finding, State::Open))
             .unwrap();

@@ -188,3 +188,79 @@ fn whether_a_static_pod_exists_whose_mirror_is_gone_is_a_gap() {
     let gap = |text: &String| text.contains("static pods shop/checkout-x8k2p");
     assert!(node.0.gaps().iter().any(gap), "{:?}", node.0.gaps());
 }
+
+/// The rules that could not look, and why.
+fn not_checked(node: &Node) -> Vec<(Rule, &str)> {
+    let all = node.0.not_checked().iter();
+    all.map(|it| (it.rule, it.reason.as_str())).collect()
+}
+
+#[test]
+fn a_rule_that_a_missing_source_switches_off_is_named() {
+    let judged = |mut node: Node| {
+        node.tick(500);
+        node
+    };
+    assert_eq!(not_checked(&Node::default()), [(GHOST, "no pod list")]);
+    let node = judged(Node::of(&conflict()));
+    assert_eq!(not_checked(&node), [(GHOST, "no pod list")]);
+    assert_eq!(node.0.not_checked()[0].fix, "--pods auto, or --pods FILE");
+    let what = What::SourceFailed {
+        source: String::from("pods"),
+        error: String::from("refused"),
+    };
+    let node = judged(Node::of(&[host(0), at(1, what)]));
+    assert_eq!(node.0.not_checked()[0].fix, "--kubeconfig FILE");
+    // A list that is believed: nothing is switched off.
+    let node = judged(Node::of(&ghost_story()));
+    assert_eq!(not_checked(&node), []);
+    // One that is older than a sandbox, and of another Kubernetes namespace.
+    let older = listed(0, &[]);
+    let node = judged(Node::of(&[vec![older], conflict()].concat()));
+    let [(GHOST, reason)] = not_checked(&node)[..] else {
+        panic!("{:?}", node.0.not_checked())
+    };
+    assert!(
+        reason.starts_with("the pod list is older than "),
+        "{reason}"
+    );
+}
+
+#[test]
+fn what_could_not_be_entered_switches_off_the_rules_that_read_it() {
+    let list = listed(50, &[]);
+    let read = |netns: u32| {
+        let what = What::NetnsDevices {
+            netns: ns(netns),
+            devices: Vec::new(),
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+            host_nsid: None,
+        };
+        at(2, what)
+    };
+    let of = |more: &[Event]| {
+        let story = [&[host(0), found(0, 100), list.clone()], more].concat();
+        let mut node = Node::of_looks(&story);
+        node.tick(60);
+        let reasons = not_checked(&node).into_iter();
+        reasons
+            .map(|(rule, why)| (rule, why.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let both = |why: &str| [GHOST, Rule::DuplicateAddress].map(|rule| (rule, why.to_owned()));
+    assert_eq!(of(&[]), both("no network namespace could be read"));
+    assert_eq!(
+        of(&[read(1)]),
+        both("1 network namespace could not be read")
+    );
+    assert_eq!(of(&[read(1), read(100)]), []);
+    let hidden = What::SourceFailed {
+        source: String::from("netns"),
+        error: String::from("x"),
+    };
+    assert_eq!(
+        of(&[read(1), read(100), at(3, hidden)]),
+        both("not all network namespaces could be found")
+    );
+}
