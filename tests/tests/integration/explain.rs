@@ -295,7 +295,7 @@ fn ipv6() -> anyhow::Result<()> {
         format!("ip:{address}"),
     ] {
         let look = on_host("explain", &["--pods", "none", "--cri", "none", &word])?;
-        look.expect_code(0)?;
+        look.expect_code(3)?;
         ensure!(inodes(&look)? == [inode], "{word}: {}", look.brief());
         let said = &look.explanation()?["subject"]["value"];
         ensure!(*said == address.as_str(), "{said}");
@@ -316,7 +316,7 @@ fn nobody() -> anyhow::Result<()> {
         "pid:4194303",
     ] {
         let look = on_host("explain", &["--pods", "none", "--cri", "none", word])?;
-        look.expect_code(0).with_context(|| word.to_owned())?;
+        look.expect_code(3).with_context(|| word.to_owned())?;
         let explanation = look.explanation()?;
         let subject = &explanation["subject"];
         ensure!(

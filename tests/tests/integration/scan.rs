@@ -127,6 +127,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: options::refuses,
     },
     Test {
+        name: "scan_that_is_blind_ends_with_3_and_says_so_however_quiet",
+        needs: TRACER,
+        run: options::blind,
+    },
+    Test {
         name: "scan_sends_findings_to_journald",
         needs: &[Need::Root, Need::Tracer, IP, Need::Journald],
         run: options::journald,

@@ -6,6 +6,7 @@ use super::style::{Painter, Style, date, grouped, moment};
 use event::{
     clock::Timestamp,
     explanation::{Explanation, FindingPart, Kind},
+    not_checked,
     wording::escape::Printable,
 };
 
@@ -43,6 +44,10 @@ pub(super) fn text(paint: Painter, now: Timestamp, node: &str, all: &Explanation
     page.each("pods", &all.pods, Page::pod);
     page.each("findings", &all.findings, Page::finding);
     page.timeline(all);
+    for line in not_checked::lines(&all.not_checked) {
+        let line = paint.hanging(&Printable(line).to_string(), 0, 2);
+        page.text += &format!("{}\n", paint.paint(Style::Warning, line));
+    }
     page.texts("unknown", all.unknown.iter().map(String::as_str));
     if !all.subject.found {
         page.texts("looked at", all.looked_at.iter().map(String::as_str));
