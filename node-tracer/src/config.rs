@@ -82,6 +82,8 @@ pub(crate) enum Cri {
 pub(crate) struct Node {
     pub(crate) root: PathBuf,
     pub(crate) name: String,
+    /// `--node-name` says so; otherwise it is the host's name.
+    pub(crate) is_named: bool,
     pub(crate) boot_id: String,
 }
 
@@ -401,6 +403,7 @@ impl Node {
         let boot_id = read("/proc/sys/kernel/random/boot_id").map_err(ConfigError::BootId)?;
         Ok(Self {
             root: cli.root.clone(),
+            is_named: cli.node_name.is_some(),
             name,
             boot_id,
         })

@@ -116,6 +116,7 @@ impl Header {
         Settings {
             boot_id: self.boot_id.clone(),
             node: self.node.clone(),
+            node_is_named: false,
             stall_threshold: exact.unwrap_or(Duration::from_millis(self.stall_threshold_ms)),
             surveyed: self.command == Command::Scan,
         }

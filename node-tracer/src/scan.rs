@@ -180,6 +180,7 @@ impl Scan {
             looks: Looks::new(Settings {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
+                node_is_named: config.node.is_named,
                 stall_threshold: config.stall_threshold,
                 surveyed: true,
             }),

@@ -184,6 +184,7 @@ mod tests {
             root: PathBuf::from("/"),
             name: String::from("n"),
             boot_id: String::from("b"),
+            is_named: true,
         };
         let threshold = Duration::from_micros(1_500);
         let opened = Recorder::open(path)?;

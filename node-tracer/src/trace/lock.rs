@@ -96,6 +96,7 @@ mod tests {
             root: root.path().to_owned(),
             name: String::from("n"),
             boot_id: String::from("b"),
+            is_named: true,
         };
         let first = Lock::take(&node).unwrap();
         let refused = Lock::take(&node).unwrap_err().to_string();
@@ -114,6 +115,7 @@ mod tests {
             root: root.path().to_owned(),
             name: String::from("n"),
             boot_id: String::from("b"),
+            is_named: true,
         };
         let _first = Lock::take(&node).unwrap();
         assert!(Lock::take(&node).is_ok());

@@ -90,6 +90,7 @@ impl<'a> Out<'a> {
             engine: Engine::of_trace(Settings {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
+                node_is_named: config.node.is_named,
                 stall_threshold: config.stall_threshold,
                 surveyed: false,
             }),

@@ -1,4 +1,4 @@
-//! What a cause means in a clause, and what to do about it in a line; finer
+//! What a cause means in a clause, and what to do about it in steps; finer
 //! where a message says more exactly what is wrong.
 
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 pub struct Remedy {
     /// What is wrong, after `POD does not start: `.
     pub clause: &'static str,
-    /// What to do about it.
-    pub advice: &'static str,
+    /// What to do about it, in steps.
+    pub advice: &'static [&'static str],
 }
 
 /// What is said more exactly.
@@ -45,10 +45,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the kubelet and the runtime use different cgroup drivers",
-            advice: "give both the same cgroup driver (systemd where systemd runs): cgroupDriver in \
-                 /var/lib/kubelet/config.yaml; SystemdCgroup in /etc/containerd/config.toml, \
-                 cgroup_manager of CRI-O, native.cgroupdriver in /etc/docker/daemon.json; then \
-                 restart the runtime and the kubelet",
+            advice: &[
+                "give both the same cgroup driver (systemd where systemd runs), then restart the runtime and the kubelet",
+                "grep -i cgroup /var/lib/kubelet/config.yaml /etc/containerd/config.toml    # what each is set to",
+            ],
         },
     },
     Row {
@@ -64,9 +64,12 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "systemd does not make the cgroup that it needs",
-            advice: "see whether systemd and its bus answer on this node (systemctl status; \
-                 journalctl -u dbus -u systemd-logind); systemctl daemon-reexec helps where the \
-                 connection was lost",
+            advice: &[
+                "see whether systemd and its bus answer on this node",
+                "systemctl status    # must say State: running",
+                "journalctl -u dbus -u systemd-logind    # errors of the bus",
+                "systemctl daemon-reexec    # where the connection was lost",
+            ],
         },
     },
     Row {
@@ -75,10 +78,11 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the runtime cannot make or mount a cgroup for it",
-            advice: "see which cgroup file systems the node has (mount -t cgroup,cgroup2; cat \
-                 /proc/cgroups) and whether this version of the runtime knows them: cgroup v2 \
-                 needs runc 1.0 and containerd 1.4 at least, a controller that is off is turned \
-                 on at the kernel's command line",
+            advice: &[
+                "see which cgroup file systems the node has, and whether this version of the runtime knows them: cgroup v2 needs runc 1.0 and containerd 1.4; the kernel's command line turns a controller on",
+                "grep cgroup /proc/mounts    # which are mounted",
+                "cat /proc/cgroups    # which controllers are on",
+            ],
         },
     },
     Row {
@@ -92,9 +96,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the kernel has no overlay file system for it",
-            advice: "load the module that is missing: modprobe overlay; if it is not found, the \
-                 modules of the running kernel are not installed (ls /lib/modules/$(uname -r)), \
-                 as after an update without a reboot",
+            advice: &[
+                "load the overlay module; if it is not found, the modules of the running kernel are not installed, as after an update without a reboot",
+                "mount -t overlay    # overlay mounts that work",
+            ],
         },
     },
     Row {
@@ -118,9 +123,9 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the low-level runtime (runc, crun, runsc, kata) does not start",
-            advice: "run it by hand on this node (runc --version; runsc --version): it is missing, \
-                 does not fit its libraries, or the kernel lacks what it needs; its own log says \
-                 which (log.json in the bundle, runsc's --debug-log)",
+            advice: &[
+                "run it by hand on this node: it is missing, does not fit its libraries, or the kernel lacks what it needs; its own log says which (log.json in the bundle, runsc's --debug-log)",
+            ],
         },
     },
     Row {
@@ -143,10 +148,12 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the node, or a cgroup, has no process or thread left for it",
-            advice: "compare what runs with the limits: ps -eLf | wc -l; cat \
-                 /proc/sys/kernel/threads-max /proc/sys/kernel/pid_max; grep . \
-                 /sys/fs/cgroup/system.slice/*/pids.max; find what has the most threads, and raise \
-                 TasksMax= of the runtime's service if that is the limit",
+            advice: &[
+                "find what has the most threads; raise TasksMax= of the runtime's service if that is the limit",
+                "ps -eLf    # all threads",
+                "sysctl kernel.threads-max kernel.pid_max    # the node's limits",
+                "grep . /sys/fs/cgroup/system.slice/*/pids.max    # the limits of services",
+            ],
         },
     },
     Row {
@@ -155,9 +162,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "flannel has not written the node's subnet yet",
-            advice: "after a reboot, wait for flanneld: it writes /run/flannel/subnet.env when it has \
-                 reached the API server; if it stays missing, see its pod's log (kubectl logs -n \
-                 kube-flannel) and whether the node has a podCIDR",
+            advice: &[
+                "after a reboot, wait for flanneld: it writes /run/flannel/subnet.env when it has reached the API server; if the file stays missing, see its pod's log and whether the node has a podCIDR",
+                "kubectl get pods -A -l app=flannel -o wide    # its pods",
+            ],
         },
     },
     Row {
@@ -178,9 +186,11 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the network's daemon on the node does not answer",
-            advice: "see whether the network's daemon runs on this node, and why not: kubectl get pods \
-                 -A -o wide and the log of its pod; crictl ps -a where the API does not answer; \
-                 the kubelet tries again by itself once it does",
+            advice: &[
+                "see whether the network's daemon runs on this node, and why not; the kubelet tries again by itself once it does",
+                "kubectl get pods -A -o wide    # its pod",
+                "crictl ps -a    # its containers, where the API does not answer",
+            ],
         },
     },
     Row {
@@ -189,9 +199,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "its bridge cannot be given the node's own address",
-            advice: "compare the bridge's addresses (ip addr show cni0) with the node's pod network: \
-                 one is of an earlier network or on another device; a bridge that no pod uses can \
-                 be deleted and is made again (ip link delete cni0)",
+            advice: &[
+                "compare the bridge's addresses with the node's pod network: one is of an earlier network or on another device; a bridge that no pod uses can be deleted and is made again",
+                "ip addr show cni0    # its addresses",
+            ],
         },
     },
     Row {
@@ -205,8 +216,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "its hostPort is taken on the node",
-            advice: "find who listens on the host's port (ss -ltnup), and end it or give the pod \
-                     another hostPort",
+            advice: &[
+                "find who listens on the host's port, and end that or give the pod another hostPort",
+                "ss -ltnup    # who listens",
+            ],
         },
     },
     Row {
@@ -220,9 +233,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "a device of that name is there already",
-            advice: "find what has that name already: ip -d link show on the node and, with \
-                     nsenter, in the pod's namespace; what an older plugin or configuration has \
-                     left can be deleted once nothing uses it",
+            advice: &[
+                "find what has that name; what an older plugin or configuration has left can be deleted once nothing uses it",
+                "ip -d link show    # devices on the node. With nsenter in the pods netns",
+            ],
         },
     },
     Row {
@@ -235,8 +249,10 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the binary of a CNI plugin is missing",
-            advice: "install the binary that the message names in the folder that it names \
-                     (usually /opt/cni/bin), in the version of the others",
+            advice: &[
+                "install the binary that the message names in the directory that it names (usually /opt/cni/bin), in the version of the others",
+                "ls -l /opt/cni/bin    # what is installed",
+            ],
         },
     },
     Row {
@@ -249,10 +265,11 @@ const ROWS: &[Row] = &[
         ],
         codes: &[3],
         remedy: Remedy {
-            clause: "its network namespace is not there",
-            advice: "see why the sandbox ended so early: dmesg | grep -i -e oom -e killed, and the \
-                     runtime's log; a memory limit that is too small for the pause container does \
-                     it",
+            clause: "its netns is not there",
+            advice: &[
+                "see why the sandbox ended so early: a memory limit that is too small for the pause container does it",
+                "dmesg -T | grep -i -e oom -e killed    # what the kernel killed",
+            ],
         },
     },
     Row {
@@ -261,9 +278,9 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the API server refuses the network's credentials",
-            advice: "renew the credentials that the plugin uses: restarting its daemon's pod on \
-                     this node writes a new kubeconfig in most cases; look at the node's clock, \
-                     too",
+            advice: &[
+                "renew the credentials that the plugin uses: restarting its daemon's pod on this node writes a new kubeconfig in most cases; check the node's clock",
+            ],
         },
     },
     Row {
@@ -282,8 +299,9 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "the server that its CNI plugin needs does not answer",
-            advice: "see from this node whether the address in the message answers (curl -k), and \
-                     whether kube-proxy or what stands for it runs here",
+            advice: &[
+                "see from this node whether the address in the message answers, and whether kube-proxy or what replaces it runs here",
+            ],
         },
     },
     Row {
@@ -292,9 +310,11 @@ const ROWS: &[Row] = &[
         codes: &[],
         remedy: Remedy {
             clause: "its CNI plugin is killed",
-            advice: "find out who killed the plugin: the kernel when memory is short (dmesg | grep \
-                     -i oom), or the runtime when the call's time is up; node-tracer scan shows \
-                     tasks that are stuck",
+            advice: &[
+                "find out who killed the plugin: the kernel when memory is short, or the runtime when the call takes too long",
+                "dmesg -T | grep -i oom    # what the kernel killed",
+                "node-tracer scan    # stuck tasks",
+            ],
         },
     },
     Row {
@@ -303,8 +323,7 @@ const ROWS: &[Row] = &[
         codes: &[11],
         remedy: Remedy {
             clause: "its CNI plugin is not ready and asks to be called again later",
-            advice: "wait; if it does not end by itself, see why the plugin is not ready: its \
-                     daemon's log on this node",
+            advice: &["wait; if it does not end by itself, read its daemon's log on this node"],
         },
     },
     Row {
@@ -313,8 +332,10 @@ const ROWS: &[Row] = &[
         codes: &[1, 2, 4, 6, 7],
         remedy: Remedy {
             clause: "its CNI plugin refuses what it is given",
-            advice: "see what the plugin does not like in /etc/cni/net.d: a version that it does \
-                     not know, or a field",
+            advice: &[
+                "see what the plugin refuses in the CNI configuration: a version that it does not know, or a field",
+                "grep . /etc/cni/net.d/*    # the configuration, which can hold tokens",
+            ],
         },
     },
 ];
@@ -338,15 +359,15 @@ impl Cause {
         })
     }
 
-    /// What to do about a CNI call that fails; `None` if only its message says.
-    pub fn advice_on_call(self, remedy: Option<&Remedy>) -> Option<&'static str> {
+    /// What to do about a CNI call that fails; nothing if only its message says.
+    pub fn advice_on_call(self, remedy: Option<&Remedy>) -> &'static [&'static str] {
         match (remedy, self) {
-            (Some(remedy), _) => Some(remedy.advice),
+            (Some(remedy), _) => remedy.advice,
             (
                 None,
                 Self::AddressInUse | Self::RangeExhausted | Self::CniPluginError | Self::Unknown,
-            ) => None,
-            (None, cause) => Some(cause.advice()),
+            ) => &[],
+            (None, cause) => cause.advice(),
         }
     }
 
@@ -357,8 +378,8 @@ impl Cause {
     /// After `POD does not start: `.
     pub fn clause(self) -> &'static str {
         match self {
-            Self::AddressInUse => "the address that it should get is in use",
-            Self::RangeExhausted => "the node has no address left for it",
+            Self::AddressInUse => "its IP is already in use",
+            Self::RangeExhausted => "the node has no IP left for it",
             Self::CniNotReady => "the node's pod network is not ready",
             Self::CniTimeout => "its CNI plugin does not end in time",
             Self::CniPluginError => "its CNI plugin fails",
@@ -372,87 +393,84 @@ impl Cause {
             Self::ConfigMissing => "a ConfigMap, a Secret, or a key of one is missing",
             Self::RuntimeUnavailable => "the container runtime does not work",
             Self::RuntimeTimeout => "the container runtime does not answer in time",
-            Self::Unknown => "for a reason that is not known here",
+            Self::Unknown => "for an unknown reason",
         }
     }
 
-    /// What to do about it, in a line.
-    pub fn advice(self) -> &'static str {
+    /// What to do about it, in steps: sentences, and commands each of which stands
+    /// alone.
+    pub fn advice(self) -> &'static [&'static str] {
         match self {
-            Self::AddressInUse => {
-                "find what has the address (node-tracer explain ADDRESS on this node): a ghost's \
-                 namespace, a leaked reservation, or another host; then end that"
-            }
-            Self::RangeExhausted => {
-                "see what has the addresses: node-tracer scan (findings range-exhausted and \
-                 leaked-reservation); give back only what is leaked, or enlarge the range"
-            }
-            Self::CniNotReady => {
-                "see whether the network's daemon runs on this node (its pod in kube-system: \
-                 kubectl get pods -A -o wide), and whether it has written its configuration to \
-                 /etc/cni/net.d and its plugins to /opt/cni/bin"
-            }
-            Self::CniTimeout => {
-                "find out what the plugin waits for: the API server, its own daemon, a lock; \
-                 node-tracer trace shows each call with its duration, node-tracer scan what is \
-                 stuck"
-            }
-            Self::CniPluginError => {
-                "mend what the plugin complains of: whether its daemon runs on this node, whether \
-                 the API server answers from here, and whether its credentials are still good \
-                 (restarting the daemon's pod renews them in most cases)"
-            }
-            Self::NoSpace => {
-                "make room: df -h and df -i of /, /run, /var/lib/kubelet and the runtime's folder; \
-                 crictl rmi --prune; where no file system is full, look at fs.inotify.* and \
-                 user.max_* (sysctl -a)"
-            }
-            Self::NodeMemory => {
-                "see what has the memory (free -m) and whether it is in pieces \
-                 (/proc/buddyinfo: no pages of order 4 and above); echo 1 > \
-                 /proc/sys/vm/compact_memory and dropping caches help for a while, a reboot longer"
-            }
-            Self::SandboxOom => {
-                "raise the memory limit, and check its unit: 100m are a tenth of a byte, 100Mi is \
-                 meant; a container needs some 10 Mi to be started at all (dmesg | grep -i oom)"
-            }
-            Self::NameConflict => {
-                "see what has the name (crictl pods, docker ps -a) and whether its request is still \
-                 under way; what is dead can be removed: crictl rmp ID or docker rm ID; the cause \
-                 is what kept that one from being finished"
-            }
-            Self::ImagePull => {
-                "pull it by hand on this node (crictl pull IMAGE) to see why not: its name and tag, \
-                 the registry as this node reaches it, the pull secret; of a pause image see the \
-                 runtime's sandbox_image"
-            }
-            Self::VolumeAttach => {
-                "see where the disk is still attached (kubectl get volumeattachments) and whether \
-                 the pod that had it, or its node, is really gone; it follows by itself some 6 \
-                 minutes after that"
-            }
-            Self::VolumeMount => {
-                "see what the mount waits for or lacks: the storage's pod on this node, the server \
-                 behind it, mount helpers (nfs-common), the path; node-tracer scan shows mounts \
-                 that are stuck"
-            }
-            Self::ConfigMissing => {
-                "create what the message names, in the pod's own namespace, or mend the name or the \
-                 key in the pod's specification"
-            }
-            Self::RuntimeUnavailable => {
-                "see whether the runtime runs and answers (systemctl status containerd docker crio; \
-                 crictl info), whether a second one is installed, and whether its parts are of the \
-                 same version; then restart it"
-            }
-            Self::RuntimeTimeout => {
-                "see what the runtime is busy with: stuck tasks (node-tracer scan), the disk \
-                 (iostat -x 1), its log; more pods at once make it worse"
-            }
-            Self::Unknown => {
-                "read the message; what the runtime did before it stands in its log (journalctl -u \
-                 containerd -u crio -u docker)"
-            }
+            Self::AddressInUse => &[
+                "find what has the IP: a ghost's netns, a leaked reservation, or another host; then end that",
+                "node-tracer explain ADDRESS    # fill in ADDRESS",
+            ],
+            Self::RangeExhausted => &[
+                "free only what is leaked, or enlarge the range: see range-exhausted and leaked-reservation",
+                "node-tracer scan    # what has the IPs",
+            ],
+            Self::CniNotReady => &[
+                "see whether the network's daemon runs on this node, and whether it has written its configuration to /etc/cni/net.d and its plugins to /opt/cni/bin",
+                "kubectl get pods -n kube-system -o wide    # its pod",
+            ],
+            Self::CniTimeout => &[
+                "find out what the plugin waits for: the API server, its own daemon, a lock",
+                "node-tracer scan    # stuck tasks",
+                "node-tracer trace    # each call with its duration",
+            ],
+            Self::CniPluginError => &[
+                "mend what the plugin complains of: whether its daemon runs on this node, whether the API server answers from here, and whether its credentials are still good (restarting the daemon's pod renews them in most cases)",
+            ],
+            Self::NoSpace => &[
+                "make room in /, /run, /var/lib/kubelet and the runtime's directory; where no file system is full, see the inotify and user limits",
+                "crictl rmi --prune    # removes images that no container uses",
+                "sysctl -a --pattern '^(fs.inotify|user.max)'    # limits",
+            ],
+            Self::NodeMemory => &[
+                "see what has the memory, and whether it is in pieces (no pages of order 4 and above)",
+                "free -m    # what is left",
+                "cat /proc/buddyinfo    # free pages by order",
+                "echo 1 > /proc/sys/vm/compact_memory    # helps for a while, a reboot longer",
+            ],
+            Self::SandboxOom => &[
+                "raise the memory limit, and check its unit: 100m is a tenth of a byte, 100Mi is meant; a container needs some 10 Mi to start",
+                "dmesg -T | grep -i oom    # what the kernel killed",
+            ],
+            Self::NameConflict => &[
+                "see what has the name, and whether its request is still under way; find out what kept that one from being finished",
+                "crictl pods    # sandboxes",
+                "crictl ps -a    # containers",
+                "crictl rmp ID    # fill in ID, only of a sandbox that is dead",
+            ],
+            Self::ImagePull => &[
+                "pull the image by hand on this node to see why it fails: its name and tag, the registry as this node reaches it, the pull secret; for a pause image see the runtime's sandbox_image",
+                "crictl pull IMAGE    # fill in IMAGE",
+            ],
+            Self::VolumeAttach => &[
+                "see where the disk is still attached, and whether the pod that had it, or its node, is really gone; the disk follows by itself some 6 minutes after that",
+                "kubectl get volumeattachments    # where disks are attached",
+            ],
+            Self::VolumeMount => &[
+                "see what the mount waits for or lacks: the storage's pod on this node, the server behind it, mount helpers (nfs-common), the path",
+                "node-tracer scan    # mounts that are stuck",
+            ],
+            Self::ConfigMissing => &[
+                "create what the message names, in the pod's own namespace, or correct the name or the key in the pod's specification",
+            ],
+            Self::RuntimeUnavailable => &[
+                "see whether the runtime runs and answers, whether a second one is installed, and whether its parts are of the same version; then restart it",
+                "systemctl status containerd docker crio    # which runs",
+                "crictl info    # whether it answers",
+            ],
+            Self::RuntimeTimeout => &[
+                "see what the runtime is busy with; more pods at once make it worse",
+                "node-tracer scan    # stuck tasks",
+                "iostat -x 1 3    # the disk",
+            ],
+            Self::Unknown => &[
+                "read the message, and what the runtime logged before it",
+                "journalctl -u containerd -u crio -u docker    # the runtime's log",
+            ],
         }
     }
 }

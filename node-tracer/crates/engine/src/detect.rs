@@ -32,10 +32,12 @@ pub mod sandbox_create_failed;
 pub mod stale_del;
 pub mod trapped_device;
 
-use self::facts::command::{Command, cordon, logged_of, remove_sandbox, shell_word};
+use self::facts::command::{
+    Command, NODE, cordon, logged_of, node_word, remove_sandbox, repair, shell_word, uncordon,
+};
 use self::facts::common::{
-    evidence, fd_label, held_since, is_dated, joined, kubectl_words, named, netns_of,
-    release_advice, sleeps_in, socket_label, unknown_holder,
+    evidence, fd_label, few, fitting, has, held_since, is, is_dated, joined, kubectl_words, named,
+    netns_of, release_advice, sleeps_in, socket_label, unknown_holder,
 };
 pub use self::facts::common::{
     holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder,
@@ -45,6 +47,7 @@ use event::{
     clock::Timestamp,
     finding::{Finding, Rule},
     wording::{
+        advice::commented,
         plural::counted,
         subjects::{pod_word, short_id, task_label},
     },
@@ -68,8 +71,10 @@ use self::{
 pub struct Settings {
     /// `/proc/sys/kernel/random/boot_id`: findings' IDs hold for one boot.
     pub boot_id: String,
-    /// The node's name in Kubernetes.
+    /// The node's name in Kubernetes, or else its host's name.
     pub node: String,
+    /// Somebody has said that this is its name in Kubernetes.
+    pub node_is_named: bool,
     /// How long a task sleeps uninterruptibly before it counts as stuck.
     pub stall_threshold: Duration,
     /// All network namespaces were to be visited, as by a scan: one without
@@ -361,9 +366,8 @@ pub fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
 /// What the rules could not judge, and why.
 pub fn gaps(view: &View<'_>) -> Vec<String> {
     let left_out = Some(view.left_out.get()).filter(|count| *count > 0);
-    let left_out = left_out.map(|count| {
-        format!("{count} more findings: no more than {MAX_FINDINGS}, the worst, are told")
-    });
+    let left_out = left_out
+        .map(|count| format!("{count} more findings: only the {MAX_FINDINGS} worst are shown"));
     let gaps = rules().filter_map(|rule| (rule.gap)(view));
     gaps.chain(left_out).collect()
 }

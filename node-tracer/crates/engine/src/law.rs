@@ -366,6 +366,7 @@ fn settings() -> Settings {
     Settings {
         boot_id: String::from("boot"),
         node: String::from("node-1"),
+        node_is_named: true,
         stall_threshold: Duration::from_secs(5),
         surveyed: true,
     }

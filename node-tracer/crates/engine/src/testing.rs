@@ -24,6 +24,7 @@ impl Node {
         Self(Engine::of_trace(Settings {
             boot_id: String::from("boot"),
             node: String::from("node-1"),
+            node_is_named: true,
             stall_threshold,
             surveyed: false,
         }))

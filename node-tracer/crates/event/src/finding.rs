@@ -24,7 +24,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The same finding has the same ID in every run on the same boot.
     pub id: String,
-    /// Since when it is so, as far as known.
+    /// Since when it is so; see [`Detail::first_seen`].
     pub since: Timestamp,
     pub title: String,
     /// The pod it is about.
@@ -157,6 +157,9 @@ pub struct Detail {
     /// first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<String>,
+    /// `since` is when it was first seen: when it began is not known.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub first_seen: bool,
     /// ghost-sandbox: how far it has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -223,6 +226,10 @@ pub struct LeakedReservation {
     /// The interface; old files have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifname: Option<String>,
+    /// When the address was reserved. When the container went is not written
+    /// anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Timestamp>,
 }
 
 /// What a stale DEL did to the newer sandbox.

@@ -1,5 +1,6 @@
 //! How things are named and spelt wherever people read them.
 
+pub mod advice;
 pub mod duration;
 pub mod escape;
 pub mod plural;

@@ -39,6 +39,7 @@ fn judged(story: &[Event], besides: &Besides) -> Verdicts {
     let settings = Settings {
         boot_id: "boot".into(),
         node: "node-1".into(),
+        node_is_named: true,
         stall_threshold: Duration::from_secs(5),
         surveyed: false,
     };

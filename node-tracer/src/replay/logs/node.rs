@@ -59,6 +59,7 @@ impl Node {
             let mut engine = Engine::new(Settings {
                 boot_id: boot.unwrap_or(BOOT).to_owned(),
                 node: self.name.clone(),
+                node_is_named: false,
                 stall_threshold: STALL,
                 surveyed: false,
             });

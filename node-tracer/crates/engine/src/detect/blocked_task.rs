@@ -11,7 +11,7 @@ use crate::{
     detect::{
         View, evidence,
         facts::{ghosts, rtnl, stack_hint},
-        is_routable, named, netns_of, release_advice, sleeps_in, stuck_holder, task_label,
+        fitting, is_routable, named, netns_of, release_advice, sleeps_in, stuck_holder, task_label,
     },
     model::{pods::Standing, task::Blocked},
 };
@@ -21,6 +21,7 @@ use event::{
     PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
     sleep,
+    wording::advice::commented,
 };
 
 /// One finding a task, and one for many of one owner.
@@ -61,42 +62,35 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         .take(crate::detect::facts::own::MAX_LISTED)
         .collect();
 
-    let of_pod = pod
+    let stuck = format!("is stuck in state D{}", sleeps_in(blocked));
+    let named = pod
         .as_ref()
-        .map(|pod| format!(" of {}", pod.label()))
-        .unwrap_or_default();
-    let title = format!(
-        "{}{of_pod} is stuck in uninterruptible sleep{}",
-        task_label(task),
-        sleeps_in(blocked),
-    );
+        .map(|pod| format!("{} of {} {stuck}", task_label(task), pod.label()));
+    let bare = || format!("{} {stuck}", task_label(task));
+    let title = named.map_or_else(bare, |named| fitting(named, bare));
     let mut claims = vec![evidence(
-        format!(
-            "task {} is in uninterruptible sleep{}",
-            task.tid,
-            sleeps_in(blocked)
-        ),
+        format!("task {} is in state D{}", task.tid, sleeps_in(blocked)),
         "kernel",
         *since,
     )];
     if let Some(hint) = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref()) {
         claims.push(evidence(
-            format!("by its stack it {}", hint.waits),
+            format!("its stack says that it {}", hint.waits),
             "kernel",
             *since,
         ));
     }
     if let Some(uid) = &task.pod_uid {
         claims.push(evidence(
-            format!("its cgroup is of pod {uid}"),
+            format!("its cgroup is that of pod {uid}"),
             "kernel",
             *since,
         ));
     }
-    let mut advice = release_advice(blocked);
+    let mut advice = Vec::new();
     if let Some(entry) = entry {
         claims.push(evidence(
-            format!("it keeps netns {}", entry.id.inode),
+            format!("it holds netns {} open", entry.id.inode),
             "kernel",
             *since,
         ));
@@ -104,33 +98,30 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         let its = task.pod_uid.is_none() || task.pod_uid.as_deref() == entry.sandbox.uid();
         if !(its && ghosts::gone(view, entry).is_some()) {
             advice.push(String::from(
-                "do not force-delete its pod: the pod's address would be given to another while \
-                 this task still keeps it",
+                "do not force-delete its pod: another pod can get the IP while this task still \
+                 holds it",
             ));
         }
     }
+    let mut release = release_advice(blocked);
     let mut unknown = Vec::new();
     match sigkill(blocked) {
         Sigkill::Ends(claim) => {
             claims.push(evidence(claim, "kernel", blocked.seen));
-            // A comment is one only in a shell that has them: a name that could be
-            // more than a name is not in it.
-            let plain = |c: u8| c.is_ascii_alphanumeric() || b"/._-:@+".contains(&c);
-            let label = match task.comm.bytes().all(plain) {
-                true => task_label(task),
-                false => String::from("it"),
-            };
-            let pid = task.pid;
-            advice.push(format!(
-                "kill -9 {pid}    # ends {label}, and its container with the first process of it"
-            ));
+            let kill = format!("kill -9 {}", task.pid);
+            let kill = commented(
+                kill,
+                "ends it, and its container if it is its first process",
+            );
+            release.insert(1.min(release.len()), kill);
         }
-        Sigkill::PodEvidence(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
+        Sigkill::Not(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
         Sigkill::Unknown(what) => unknown.push(what),
     }
+    advice.extend(release);
     if *found {
         unknown.push(String::from(
-            "since when it sleeps: it did when it was first seen",
+            "since when it is in state D: it was at the first look",
         ));
     }
     if blocked.stack.is_empty() {
@@ -138,15 +129,12 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     }
     if sleep::function(&blocked.stack, blocked.wchan.as_deref()).is_none() {
         unknown.push(String::from(
-            "whether it only waits for its vfork child, or is frozen: where it sleeps could not be \
-             read",
+            "whether it waits for its vfork child, or is frozen: its stack could not be read",
         ));
     }
     let standing = entry.map(|entry| entry.sandbox.standing);
     if pod.is_some() && standing == Some(Standing::Unknown) {
-        unknown.push(String::from(
-            "whether its pod still exists: no pod list tells",
-        ));
+        unknown.push(String::from("whether its pod still exists: no API access"));
     }
     let start = task.start_ticks.unwrap_or_default();
     Finding {
@@ -168,6 +156,7 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
         unknown,
         advice,
         detail: Detail {
+            first_seen: *found,
             uid: task.uid,
             ..Detail::default()
         },
@@ -190,7 +179,8 @@ fn severity(blocked: &Blocked, is_pods: bool) -> Severity {
 enum Sigkill {
     /// It would end the sleep.
     Ends(String),
-    PodEvidence(String),
+    /// It would not.
+    Not(String),
     Unknown(String),
 }
 
@@ -205,32 +195,32 @@ fn sigkill(blocked: &Blocked) -> Sigkill {
     } = blocked;
     let tid = task.tid;
     if task.kernel_thread {
-        return Sigkill::PodEvidence(String::from("it is a kernel thread: no SIGKILL ends it"));
+        return Sigkill::Not(String::from("it is a kernel thread: SIGKILL has no effect"));
     }
     let by_place = || sleep::is_killable(stack, wchan.as_deref()).then_some(true);
     let by_fuse = sleep::function(stack, wchan.as_deref()) == Some("request_wait_answer");
     let pending = format!("SigPnd and ShdPnd in /proc/{tid}/status");
     match (sigkill_pending, killable.or_else(by_place)) {
-        (Some(true), _) => Sigkill::PodEvidence(String::from(
-            "a SIGKILL is pending and has not ended it: another one changes nothing",
+        (Some(true), _) => Sigkill::Not(String::from(
+            "a SIGKILL is pending and has no effect: another one changes nothing",
         )),
-        (_, Some(false)) => Sigkill::PodEvidence(String::from(
-            "no signal wakes it, SIGKILL included (TASK_UNINTERRUPTIBLE)",
-        )),
+        (_, Some(false)) => {
+            Sigkill::Not(String::from("SIGKILL has no effect (TASK_UNINTERRUPTIBLE)"))
+        }
         (Some(false), Some(true)) if by_fuse => Sigkill::Unknown(String::from(
-            "whether SIGKILL would end it: only if the FUSE daemon has not read its request yet",
+            "whether SIGKILL ends it: none is pending; it works only if the FUSE daemon has not read the request",
         )),
         (Some(false), Some(true)) => Sigkill::Ends(String::from(
-            "no SIGKILL is pending; one would wake it (TASK_KILLABLE)",
+            "no SIGKILL is pending; SIGKILL ends it (TASK_KILLABLE)",
         )),
         (None, Some(true)) => Sigkill::Unknown(format!(
-            "whether a SIGKILL is pending ({pending}); if not, one would wake it"
+            "whether a SIGKILL is pending ({pending}); if not, SIGKILL ends it"
         )),
         (Some(false), None) => Sigkill::Unknown(String::from(
-            "whether SIGKILL would end it: none is pending, and TASK_KILLABLE is state D, too",
+            "whether SIGKILL ends it: none is pending; TASK_KILLABLE is state D as well",
         )),
         (None, None) => Sigkill::Unknown(format!(
-            "whether a SIGKILL is pending ({pending}), or would end it"
+            "whether a SIGKILL is pending ({pending}), and whether SIGKILL ends it"
         )),
     }
 }

@@ -17,13 +17,13 @@ use std::net::IpAddr;
 
 use crate::{
     detect::{
-        Command, View, evidence,
+        Command, View, commented, evidence,
         facts::{
             calls::{SILENCE, failure, pace, said, short_failure},
             command::is_plain,
             stays::{Named, Stays, given, stays, uses_host_local},
         },
-        joined, logged_of, named, netns_of, pod_word, short_id,
+        fitting, joined, logged_of, named, netns_of, pod_word, short_id,
     },
     model::calls::{AttachmentCalls, Call, CallResult, PluginCalls},
 };
@@ -126,30 +126,7 @@ impl<'a> Retried<'a> {
             },
             id: finding_id(&view.settings.boot_id, Rule::DelRetry, &subject),
             since: self.since,
-            title: match self.succeeded() {
-                None if self.end.log && self.plugin.failed_dels < MANY => format!(
-                    "CNI DEL for {} failed and {}: {} {}",
-                    self.whose,
-                    match self.plugin.retried {
-                        Some(_) => "was called again",
-                        None => "the log tells of no success",
-                    },
-                    self.plugin.plugin,
-                    short_failure(self.end),
-                ),
-                None => format!(
-                    "CNI DEL for {} fails again and again: {} {}",
-                    self.whose,
-                    self.plugin.plugin,
-                    short_failure(self.end),
-                ),
-                Some(_) => format!(
-                    "CNI DEL for {} was tried again until it succeeded: {} {}",
-                    self.whose,
-                    self.plugin.plugin,
-                    short_failure(self.end),
-                ),
-            },
+            title: self.title(),
             pod: self.pod.clone(),
             sandbox_id: Some(calls.container_id.clone()).filter(|id| is_plain(id)),
             netns: entry.map(netns_of),
@@ -167,6 +144,20 @@ impl<'a> Retried<'a> {
                 ..Detail::default()
             },
         }
+    }
+
+    fn title(&self) -> String {
+        let fails = match self.succeeded() {
+            None if self.end.log && self.plugin.failed_dels < MANY => match self.plugin.retried {
+                Some(_) => "failed and runs again",
+                None => "failed, with no success in the log",
+            },
+            None => "fails again and again",
+            Some(_) => "failed at first, then succeeded",
+        };
+        let why = format!("{} {}", self.plugin.plugin, short_failure(self.end));
+        let named = format!("CNI DEL of {} {fails}: {why}", self.whose);
+        fitting(named, || format!("CNI DEL {fails}: {why}"))
     }
 
     /// When the last try succeeded, in a log.
@@ -235,7 +226,7 @@ impl<'a> Retried<'a> {
             claims.push(evidence(claim, source, added));
         }
         let since = match self.succeeded() {
-            None if self.again().is_none() => ", and has not succeeded since",
+            None if self.again().is_none() => ", with no success since",
             _ => "",
         };
         let claim = format!("CNI DEL of {ifname} failed in {name}{since}");
@@ -253,7 +244,7 @@ impl<'a> Retried<'a> {
                 Some(_) => ", and succeeded",
                 None => "",
             };
-            let claim = format!("{name} was called for DEL again{how}");
+            let claim = format!("{name} ran DEL again{how}");
             claims.push(evidence(claim, source, again));
         }
         for child in calls.plugins.iter().filter(|each| each.delegated) {
@@ -264,7 +255,7 @@ impl<'a> Retried<'a> {
                 None => continue,
             };
             let claim = format!(
-                "{}, which a plugin of it called for DEL, {ended}",
+                "{}, which another plugin called for DEL, {ended}",
                 child.plugin
             );
             claims.push(evidence(claim, source, del.started));
@@ -272,20 +263,19 @@ impl<'a> Retried<'a> {
         let waiting: Vec<&str> = self.waiting().map(|each| each.plugin.as_str()).collect();
         if !waiting.is_empty() {
             let claim = format!(
-                "DEL stops at the plugin that fails, so {} is not called, and what it has reserved \
-                 is not given back",
+                "DEL stops at the plugin that fails: {} does not run, and its reservation stays",
                 waiting.join(", "),
             );
             claims.push(evidence(claim, source, self.end.at));
         }
         claims.extend(self.stays(view).claim(&calls.container_id));
         if let Some(gone) = calls.netns_gone {
-            claims.push(evidence("its network namespace is gone", "kernel", gone));
+            claims.push(evidence("its netns is gone", "kernel", gone));
         }
         if let Some(newer) = self.newer(view) {
             let claim = format!(
-                "a newer sandbox of the same pod name lives: {}; a plugin that knows pods by name \
-                 takes each of these DELs for its",
+                "a newer sandbox of the same pod name lives: {}; a plugin that goes by pod names \
+                 applies each of these DELs to it",
                 short_id(&newer.container_id),
             );
             claims.push(evidence(claim, source, newer.first));
@@ -297,25 +287,24 @@ impl<'a> Retried<'a> {
         let mut unknown = Vec::new();
         if self.end.log {
             unknown.push(String::from(
-                "how often it was tried before and after: a log is as long as it was kept",
+                "how often it ran before and after: the log covers a part of the time",
             ));
         } else if self.calls.added().is_none() {
             unknown.push(format!(
-                "which plugins of the chain are not called because {} fails: its ADD was before \
-                 the tracer",
+                "which plugins of the chain do not run because {} fails: its ADD was before the \
+                 first look",
                 self.plugin.plugin
             ));
         }
         let stays = self.stays(view);
         if !self.end.log && matches!(stays, Stays::Unknown | Stays::NotYet) {
             unknown.push(String::from(
-                "whether its address is still reserved: no store of reservations that could be \
-                 looked at would know",
+                "whether its IP is still reserved: no store that was read would know",
             ));
         }
         if self.end.error.is_none() && self.end.signal.is_none() {
             unknown.push(format!(
-                "what {} said: its answer could not be read",
+                "the message of {}: it could not be read",
                 self.plugin.plugin
             ));
         }
@@ -328,32 +317,34 @@ impl<'a> Retried<'a> {
         let cause = Cause::of_plugin(failure);
         let advised = cause.advice_on_call(cause.remedy_of_plugin(failure));
         let name = &self.plugin.plugin;
-        advice.push(match (advised, &self.end.error) {
-            (Some(advised), _) => advised.to_owned(),
-            (None, Some(error)) if is_absence(&said(error)) => format!(
-                "{name} fails because what it is to remove is gone already, which by the CNI \
-                 specification is a success: take a newer version of {name}"
-            ),
-            _ => format!("mend what {name} complains of; nothing else ends this"),
-        });
+        match &self.end.error {
+            _ if !advised.is_empty() => advice.extend(advised.iter().map(ToString::to_string)),
+            Some(error) if is_absence(&said(error)) => advice.push(format!(
+                "update {name}: it fails because what it removes is already gone, which is a \
+                 success by the CNI specification"
+            )),
+            _ => advice.push(format!(
+                "mend what {name} complains of; nothing else ends this"
+            )),
+        }
         let id = &self.calls.container_id;
         if is_plain(id) {
-            advice.push(format!(
-                "see who tries again, and how often: {}; {}",
+            advice.push(commented(
                 logged_of(id),
-                Command::new("crictl pods --id").id(id)
+                "who runs DEL again, and how often",
             ));
+            let listed = Command::new("crictl pods --id").id(id);
+            advice.push(commented(listed, "whether CRI still has the sandbox"));
         }
         if self.newer(view).is_some() {
             advice.push(String::from(
-                "see whether the newer sandbox of the same pod name has been harmed: the finding \
-                 stale-del says so; node-tracer explain POD shows what it has",
+                "see the stale-del finding: it says whether the newer sandbox of the same pod name \
+                 was harmed",
             ));
         }
         if let Stays::Reserved { address, .. } = self.stays(view) {
             advice.push(format!(
-                "leave the reservation of {address} where it is until DEL succeeds or the sandbox \
-                 is known to be gone: DEL gives it back"
+                "leave the reservation of {address} where it is: DEL frees it when it succeeds"
             ));
         }
         advice

@@ -20,15 +20,15 @@
 
 use crate::{
     detect::{
-        View, cordon, evidence,
+        Command, View, cordon, evidence,
         facts::{
-            common::label,
+            common::{label, user_kind},
             conflicts::{AllShared, Conflict, MAX_STRANGERS, Owner},
             ghosts, own,
             reservations::Judge,
         },
         fd_label, holders_of, joined, kubectl_words, netns_of, pod_of, pod_word, short_id,
-        sleeps_in, stuck_in, task_label, unknown_holder,
+        sleeps_in, stuck_in, task_label, uncordon, unknown_holder,
     },
     model::{
         netns::{NetnsEntry, Serial},
@@ -44,6 +44,7 @@ use std::{
 use event::{
     PodRef, UserNs,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    wording::advice::commented,
 };
 
 /// Addresses besides the first that a finding makes claims of.
@@ -88,10 +89,10 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     }
     let of = |entry: &NetnsEntry| unjudged_of.get(&entry.serial).copied();
     let most = view.model.netns.live().max_by_key(|entry| of(entry));
-    let most = most.map(|entry| format!(", most of them in {}", label(view.model, entry)));
+    let most = most.map(|entry| format!(", most in {}", label(view.model, entry)));
     Some(format!(
-        "duplicate-address: too many addresses are in several network namespaces: {unjudged} that \
-         nothing calls a pod's were not looked at{}",
+        "duplicate-address: {unjudged} addresses that are in several netns and are no pod's IPs: \
+         too many to check{}",
         most.unwrap_or_default()
     ))
 }
@@ -113,6 +114,7 @@ fn finding<'a>(
     } = conflict;
     let (mut owners, is_certain) = (owners.clone(), *is_certain);
     let since = owners.get(1)?.since;
+    let is_since_known = owners.get(1)?.is_dated;
     // What is left of a pod is older than what suffers from it, also where the
     // kernel does not tell.
     let is_ghost = |owner: &Owner<'a>| ghosts::verdict(view, owner.entry).is_some();
@@ -128,10 +130,6 @@ fn finding<'a>(
     inodes.sort_unstable();
 
     let mut said = Said::default();
-    let users: Vec<String> = owners
-        .iter()
-        .map(|owner| format!("by {}", user(view, owner.entry)))
-        .collect();
     for owner in &owners {
         claim_address(view, address, owner, &mut said);
         claim_owner(view, owner, &mut said);
@@ -144,7 +142,7 @@ fn finding<'a>(
     let count = conflicts.len() + more;
     if count > 1 {
         let labels = joined(owners.iter().map(|owner| label(view.model, owner.entry)));
-        let claim = format!("{labels} have other addresses in common, too");
+        let claim = format!("{labels} have other addresses in common");
         said.claims.push(evidence(claim, "kernel", since));
     }
     let Said {
@@ -154,43 +152,46 @@ fn finding<'a>(
     } = said;
     for owner in owners.iter().filter(|owner| owner.entry.is_strangers()) {
         unknown.push(format!(
-            "whose {} is: root has made it in a user namespace of its own and plugged it in, and \
-             neither CNI nor a runtime names it",
+            "whose {} is: root made it in a user namespace and connected it; neither CNI nor a \
+             runtime names it",
             label(view.model, owner.entry)
         ));
     }
     for owner in doubtful {
         let label = label(view.model, owner.entry);
         unknown.push(format!(
-            "whether {label}, which has {address} as well, is in the same network"
+            "whether {label}, which also has {address}, is in the same network"
         ));
     }
     if !is_certain {
         unknown.push(format!(
-            "whether they share a network: what {} are plugged into could not be read",
+            "whether they share a network: what {} are connected to could not be read",
             joined(owners.iter().map(|owner| label(view.model, owner.entry)))
         ));
     }
-    if pods > 0 && is_certain {
-        let first = format!("keep new pods off the node: {}", cordon(view));
-        advice.insert(0, first);
+    let is_cordoned = pods > 0 && is_certain;
+    if is_cordoned {
+        advice.insert(0, cordon(view));
     }
+    let explain = Command::new("node-tracer explain").word(address.to_string());
     match (is_certain, ghosts) {
         // Once the ghost is released, the other one has the address to itself.
-        (true, true) => {}
+        (true, true) => advice.push(commented(explain, "only one netns must be left")),
         (true, false) => {
             let is_sure = unknown.is_empty() && are_all(view, address, &owners);
-            advice.push(closing_advice(view, address, &owners, is_sure));
+            advice.extend(closing_advice(view, address, &owners, is_sure));
+            advice.push(commented(explain, "only one netns must be left"));
         }
-        (false, _) => advice.push(String::from(
-            "see what each is plugged into (ip -d link, bridge link): in different networks both \
-             can keep it",
-        )),
+        (false, _) => {
+            advice.push(String::from(
+                "see what each is connected to: in different networks both can keep the IP",
+            ));
+            advice.push(commented(explain, "their devices"));
+        }
     }
-    let are_used = match count - 1 {
-        0 => format!("{address} is used"),
-        more => format!("{address} and {more} more are used"),
-    };
+    if is_cordoned {
+        advice.push(uncordon(view, "only one netns has the IP"));
+    }
     Some(Finding {
         rule: Rule::DuplicateAddress,
         severity: match (is_certain, pods) {
@@ -206,15 +207,7 @@ fn finding<'a>(
             &format!("{address} {}", joined(inodes)),
         ),
         since,
-        title: match (is_certain, users.as_slice()) {
-            (true, [one, other]) => format!("{are_used} twice: {one} and {other}"),
-            (true, many) => format!("{are_used} {} times: {}", many.len(), first(many)),
-            (false, many) => format!(
-                "{are_used} {} times, perhaps in different networks: {}",
-                many.len(),
-                first(many)
-            ),
-        },
+        title: title(view, address, count, &owners, is_certain),
         pod: pod_of(view.model, newest.entry),
         sandbox_id: newest.entry.sandbox.id.clone(),
         netns: Some(netns_of(newest.entry)),
@@ -231,10 +224,52 @@ fn finding<'a>(
         unknown,
         advice,
         detail: Detail {
+            first_seen: !is_since_known,
             address_count: (count > 1).then_some(count as u64),
             ..Detail::default()
         },
     })
+}
+
+/// What is wrong in one line.
+fn title(
+    view: &View<'_>,
+    address: IpAddr,
+    count: usize,
+    owners: &[Owner<'_>],
+    is_certain: bool,
+) -> String {
+    let used = match count - 1 {
+        0 => format!("{address} is used by"),
+        more => format!("{address} and {more} more are used by"),
+    };
+    let kinds: Vec<&str> = owners
+        .iter()
+        .map(|owner| user_kind(view, owner.entry))
+        .collect();
+    let users = match kinds.as_slice() {
+        [one, other] if one == other && *one == "the host" => String::from("the host twice"),
+        [one, other] if one == other => {
+            let kind = one.split_once(' ').map_or(*one, |(_, kind)| kind);
+            match kind.ends_with("netns") {
+                true => format!("two {kind}"),
+                false => format!("two {kind}s"),
+            }
+        }
+        // "a deleted and a running pod"
+        [one, other] => match (one.strip_suffix(" pod"), *other) {
+            (Some(one), "a pod") => format!("{one} pod and another pod"),
+            (Some("a"), other) => format!("a pod and {other}"),
+            (Some(one), other) if other.ends_with(" pod") => format!("{one} and {other}"),
+            _ => format!("{one} and {other}"),
+        },
+        many => format!("{} netns", many.len()),
+    };
+    let perhaps = match is_certain {
+        true => "",
+        false => ", perhaps in different networks",
+    };
+    format!("{used} {users}{perhaps}")
 }
 
 /// An address of a user's own namespace that another namespace has.
@@ -307,7 +342,7 @@ fn strangers_finding(
             claims.push(evidence(claim, "kernel", stranger.since));
         }
         if let Some(UserNs { inode, uid }) = entry.user_ns {
-            let claim = format!("{label} belongs to user namespace {inode}, made by user {uid}");
+            let claim = format!("{label} belongs to user namespace {inode}, which user {uid} made");
             claims.push(evidence(claim, "kernel", entry.seen));
         }
     }
@@ -316,8 +351,8 @@ fn strangers_finding(
         || view.model.cni.attachments().next().is_some();
     if !is_asked {
         unknown.push(format!(
-            "whether {} is the sandbox of a pod with a user namespace of its own: neither CRI nor \
-             libcni tells",
+            "whether {} is the sandbox of a pod with a user namespace: neither CRI nor libcni's \
+             cache was read",
             label(view.model, first.entry)
         ));
     }
@@ -326,23 +361,18 @@ fn strangers_finding(
         .any(|stranger| stranger.entry.wiring.is_none())
     {
         unknown.push(String::from(
-            "whether anything leads from there to the pod network: its devices have not been read",
+            "whether it is connected to the pod network: its devices were not read",
         ));
     }
     let whose = match (users, strangers.len()) {
-        ([user], 1) => format!("netns {}, which user {user} made", first.entry.id.inode),
-        ([user], _) => format!("network namespaces that user {user} made"),
-        _ => format!("network namespaces of more than {MAX_STRANGERS} users"),
+        ([user], 1) => format!("a netns that user {user} made"),
+        ([user], _) => format!("several netns that user {user} made"),
+        _ => format!("netns of more than {MAX_STRANGERS} users"),
     };
-    let user = user(view, owner.entry);
-    let mut others = all.iter().map(|it| it.owner.entry.serial);
-    let others = match others.any(|serial| serial != owner.entry.serial) {
-        true => " and others",
-        false => "",
-    };
+    let user = user_kind(view, owner.entry);
     let title = match count - 1 {
-        0 => format!("{address}, used by {user}, is also in {whose}"),
-        more => format!("{address} and {more} more, used by {user}{others}, are also in {whose}"),
+        0 => format!("{address} of {user} is also in {whose}"),
+        more => format!("{address} and {more} more are also in {whose}"),
     };
     let users: Vec<u32> = users.iter().copied().take(MAX_STRANGERS).collect();
     let subject = match users.as_slice() {
@@ -366,13 +396,13 @@ fn strangers_finding(
         unknown,
         advice: vec![match may_be_pods {
             Some(stranger) => format!(
-                "see whose {} is and what its devices lead to before you take anything from it: \
-                 root has made it, as a runtime does for a pod with a user namespace of its own",
+                "find out whose {} is before you touch it: root made it, as a runtime does for a \
+                 pod with a user namespace",
                 label(view.model, stranger.entry)
             ),
             None => String::from(
-                "nothing to do for the pod: without root's help nothing that a user makes in a \
-                 user namespace is plugged into the pod network",
+                "nothing to do for the pod: a user cannot connect a netns to the pod network \
+                 without root",
             ),
         }],
         detail: Detail {
@@ -405,7 +435,12 @@ fn is_pods(owner: &Owner<'_>) -> bool {
 /// What ends a conflict of which no owner is a ghost, and everything else is
 /// known. A pod is named for deletion only if the IPAM has the address for the
 /// other one, who is its rightful holder then: who came later proves nothing.
-fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sure: bool) -> String {
+fn closing_advice(
+    view: &View<'_>,
+    address: IpAddr,
+    owners: &[Owner<'_>],
+    is_sure: bool,
+) -> Vec<String> {
     let is_rightful = |owner: &&Owner<'_>| own::is_reserved(view.model, owner.entry, address);
     let (rightful, others): (Vec<&Owner<'_>>, Vec<&Owner<'_>>) =
         owners.iter().partition(is_rightful);
@@ -421,25 +456,20 @@ fn closing_advice(view: &View<'_>, address: IpAddr, owners: &[Owner<'_>], is_sur
         _ => None,
     };
     match wrong.as_ref().and_then(kubectl_words) {
-        Some(words) => format!(
-            "the address is reserved for the other one; give this pod another one, once the node \
-             is cordoned: kubectl delete pod {words}"
-        ),
-        None => String::from(
-            "find out which of them has a right to it (the store of the IPAM, kubectl get pods -A \
-             -o wide) before you recreate one of them or take the address from it",
-        ),
-    }
-}
-
-/// The first few names, and how many more there are.
-fn first(names: &[String]) -> String {
-    const FEW: usize = 8;
-    match names.split_at_checked(FEW) {
-        Some((few, more)) if !more.is_empty() => {
-            format!("{} and {} more", few.join(", "), more.len())
-        }
-        _ => names.join(", "),
+        Some(words) => vec![
+            format!("{address} is reserved for the other pod: recreate this one, once cordoned"),
+            commented(
+                format!("kubectl delete pod {words}"),
+                "a pod without an owner is lost, one with a local volume stays Pending",
+            ),
+        ],
+        None => vec![
+            format!("find out which of them owns {address} before you touch one of them"),
+            commented(
+                Command::new("kubectl get pods -A -o wide | grep -wF").word(address.to_string()),
+                "who has it in the API",
+            ),
+        ],
     }
 }
 
@@ -457,7 +487,7 @@ fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: 
         Some(held) => {
             let found = match owner.is_dated {
                 true => "",
-                false => "; it had it before the tracer looked",
+                false => "; present at first look",
             };
             let ifname = &held.address.ifname;
             let claim = format!("{label} has {} on {ifname}{found}", held.address);
@@ -467,8 +497,8 @@ fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: 
             let claim = format!("{address} is the address of {label}");
             said.claims.push(evidence(claim, "cni", owner.since));
             said.unknown.push(format!(
-                "whether {label} still uses {address}: no device there has it, as with gVisor, \
-                 which answers for it itself, or after it was taken away"
+                "whether {label} still uses {address}: no device there has it, as with gVisor or \
+                 after a removal"
             ));
         }
     }
@@ -494,7 +524,7 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
             claims.push(evidence(format!("{label} is sandbox {id}"), source, at));
         }
         Some(PodEvidence::Cgroup { pid, at }) => {
-            let claim = format!("{label} is a pod's by the cgroup of process {pid}");
+            let claim = format!("{label} is a pod's: process {pid} in it is in a pod's cgroup");
             claims.push(evidence(claim, "kernel", at));
         }
         None => {}
@@ -503,7 +533,7 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
     let stuck = stuck_in(view.model, entry);
     for blocked in &stuck {
         let claim = format!(
-            "{}, in uninterruptible sleep{}, keeps {whose}",
+            "{}, in state D{}, holds {whose} open",
             task_label(&blocked.task),
             sleeps_in(blocked),
         );
@@ -515,47 +545,46 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
         let holder = task.map(task_label);
         let holder = holder.or_else(|| mount.map(|path| format!("the mount {}", path.display())));
         if let Some(holder) = holder {
-            claims.push(evidence(format!("{holder} keeps {whose}"), "kernel", at));
+            claims.push(evidence(
+                format!("{holder} holds {whose} open"),
+                "kernel",
+                at,
+            ));
         }
     }
     if let (Some(first), Some(at)) = (entry.fds.first(), entry.held_at) {
         let fd = fd_label(first);
-        let claim = format!("no task is in {label}, and it is mounted nowhere; {fd} keeps it");
+        let claim = format!("no task is in {label}, no mount; {fd} holds it open");
         claims.push(evidence(claim, "kernel", at));
     }
     if let Some(since) = ghosts::verdict(view, entry).map(|ghost| ghost.since) {
+        let fate = match entry.sandbox.standing {
+            Standing::Terminating(_) => "is past its deletion time",
+            Standing::Finished(_) => "has run to its end",
+            _ => "is not in the API",
+        };
         claims.push(evidence(
-            format!("{label} is a ghost: its pod is gone"),
+            format!("{label} is a ghost: its pod {fate}"),
             "tracer",
             since,
         ));
         advice.push(format!(
-            "{label} is a ghost; the ghost-sandbox finding on it says how to release it"
+            "{label} is a ghost: its ghost-sandbox finding says how to release it"
         ));
     }
     if entry.held_at.is_none() && !entry.host {
         unknown.push(format!(
-            "what keeps {label}: not all that can keep it was looked through so far"
+            "what holds {label} open: not everything was looked through so far"
         ));
     } else if entry.is_held_by_nothing_found() && !entry.host {
-        unknown.push(unknown_holder(&label));
+        unknown.push(unknown_holder(&format!("{label} open")));
     }
     if !is_pods(owner) && !entry.host {
         unknown.push(format!("whose {label} is"));
     } else if is_pods(owner) && ghosts::is_untold(view, entry) {
         unknown.push(format!(
-            "whether the pod of {label} still exists: no pod list tells"
+            "whether the pod of {label} still exists: no API access"
         ));
-    }
-}
-
-/// A namespace's pod as a user of an address: `the deleted pod shop/checkout
-/// (netns 4026532200)`.
-fn user(view: &View<'_>, entry: &NetnsEntry) -> String {
-    let inode = entry.id.inode;
-    match pod_of(view.model, entry).filter(|_| !entry.host) {
-        Some(pod) => format!("{} (netns {inode})", pod_words(view, entry, &pod)),
-        None => label(view.model, entry),
     }
 }
 

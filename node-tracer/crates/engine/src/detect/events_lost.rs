@@ -4,7 +4,7 @@
 //! that was started then: there the finding resolves, and the summary keeps the
 //! number. A scan and a replay say it of all that they were given.
 
-use super::{View, evidence};
+use super::{View, commented, evidence};
 use crate::model::Losses;
 use event::{
     finding::{Detail, Finding, Rule, Severity, finding_id},
@@ -31,7 +31,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         severity: Severity::Warning,
         id: finding_id(&view.settings.boot_id, Rule::EventsLost, ""),
         since: first,
-        title: format!("{total} records were lost; there may be more than is reported"),
+        title: format!("{total} events were lost; findings may be missing"),
         pod: None,
         sandbox_id: None,
         netns: None,
@@ -40,8 +40,8 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         evidence: claims
             .map(|cause| evidence(format!("lost: {cause}"), "tracer", first))
             .collect(),
-        unknown: vec![String::from("what the lost records would have said")],
-        advice: vec![String::from("take stock anew: node-tracer scan")],
+        unknown: vec![String::from("what the lost events would have shown")],
+        advice: vec![commented("node-tracer scan", "looks at everything again")],
         detail: Detail {
             lost: Some(losses.by_cause.clone()),
             ..Detail::default()

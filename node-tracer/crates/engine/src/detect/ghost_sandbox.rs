@@ -54,7 +54,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
 
 /// What a list does not show that need not have all of the node's pods, and why.
 pub fn unlisted(doubt: &str) -> String {
-    format!("ghost-sandbox: whether pods that are not on the list still exist: {doubt}")
+    format!("ghost-sandbox: whether pods that are not in the list still exist: {doubt}")
 }
 
 /// What the list does not show of pods that it lacks.
@@ -123,37 +123,37 @@ impl Uncovered {
         let mut gaps: Vec<String> = self.doubt.as_deref().map(unlisted).into_iter().collect();
         if self.unvouched > 0 {
             gaps.push(format!(
-                "ghost-sandbox: whose {} are: only the names of cgroups say so, and nobody knows \
-                 these pods",
+                "ghost-sandbox: whose {} are: only cgroup names say so, and no source has these \
+                 pods",
                 counted(self.unvouched, "network namespace")
             ));
         }
         if !self.elsewhere.is_empty() {
             gaps.push(format!(
-                "ghost-sandbox: whether the pods of the Kubernetes namespaces {} still exist: the \
-                 pod list has none of these namespaces, or none of this node",
+                "ghost-sandbox: whether the pods of the namespaces {} still exist: the pod list has \
+                 none of these namespaces, or none of this node",
                 joined(&self.elsewhere)
             ));
         }
         if !self.claimed.is_empty() {
             gaps.push(format!(
-                "ghost-sandbox: whether the pods {} still exist: another pod says that it is the \
-                 mirror of a static pod with this UID, which anybody can write",
+                "ghost-sandbox: whether the pods {} still exist: another pod claims to be the mirror \
+                 of a static pod with this UID, which anybody can write",
                 joined(&self.claimed)
             ));
         }
         if !self.mirrored.is_empty() {
             gaps.push(format!(
-                "ghost-sandbox: whether the static pods {} still exist: the API server has lost \
-                 their mirrors, which does not end them",
+                "ghost-sandbox: whether the static pods {} still exist: the API lost their mirrors, \
+                 which does not end them",
                 joined(&self.mirrored)
             ));
         }
         let younger = self.younger + self.nameless;
         if younger > 0 {
             gaps.push(format!(
-                "ghost-sandbox: whether the pods of {younger} sandboxes still exist: the pod list \
-                 is not later than they are, or their UIDs are not known"
+                "ghost-sandbox: whether the pods of {younger} sandboxes still exist: the pod list is \
+                 older than they are, or their UIDs are unknown"
             ));
         }
         gaps

@@ -1,6 +1,6 @@
 //! leaked-reservation: addresses that a store of reservations keeps for
-//! containers that do not exist. Nobody will call CNI DEL for them any more; who
-//! else gives them back depends on the store.
+//! containers that do not exist. Nobody will call CNI DEL for them; who else gives
+//! them back depends on the store.
 //!
 //! A namespace that could not be visited, or not even be found, can have any
 //! address, a ghost's among them: then nothing is certain, and no file is to be
@@ -12,7 +12,7 @@
 mod advice;
 mod others;
 
-use crate::detect::{View, evidence, facts::leaks::Leak, short_id, silence};
+use crate::detect::{View, evidence, facts::leaks::Leak, is, short_id, silence};
 use event::{
     Reservation, StoreKind,
     finding::{Detail, Evidence, Finding, LeakedReservation, Rule, Severity, finding_id},
@@ -42,8 +42,8 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     let Some(judge) = view.judge() else {
         return any.then(|| {
             format!(
-                "leaked-reservation: {}, and no list of containers by cgroup either: which \
-                 reservations are leaked cannot be told",
+                "leaked-reservation: which reservations are leaked: {}, and no list of containers \
+                 by cgroup",
                 silence(view.model)
             )
         });
@@ -55,11 +55,11 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     })?;
     let path = stale.store.path.display();
     let why = match stale.store.kind {
-        StoreKind::HostLocal => "was listed before the containers were",
-        _ => "cannot be read any more",
+        StoreKind::HostLocal => "was listed before the containers",
+        _ => "can no longer be read",
     };
     Some(format!(
-        "leaked-reservation: {path} {why}; what has been given back since cannot be told from leaks"
+        "leaked-reservation: which reservations of {path} are leaked: it {why}"
     ))
 }
 
@@ -79,10 +79,7 @@ impl Leak<'_, '_> {
                 Rule::LeakedReservation,
                 &subject,
             ),
-            since: self
-                .leaked
-                .first()
-                .map_or(self.listed.at, |oldest| oldest.modified),
+            since: self.listed.at,
             title: self.title(),
             pod: None,
             sandbox_id: None,
@@ -93,38 +90,49 @@ impl Leak<'_, '_> {
             unknown: self.unknown(),
             advice: self.advice(),
             detail: Detail {
+                first_seen: true,
                 reservations: told.map(|each| record(each)).collect(),
                 ..Detail::default()
             },
         }
     }
 
+    /// The network's name; else what the store's folder or file is called.
+    fn network(&self) -> String {
+        let path = &self.store().path;
+        if let Some(network) = self.view.model.cni.network_of(path) {
+            return network.name.clone();
+        }
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
     fn title(&self) -> String {
-        let all = self.store().reservations.len();
+        let name = self.network();
         let leaked = self.leaked.len();
-        let is = if leaked == 1 { "is" } else { "are" };
-        let of = match (leaked, self.judge.is_vouched()) {
-            (1, true) => "of a container that no longer exists",
-            (_, true) => "of containers that no longer exist",
-            (1, false) => "of a container of which no cgroup is left",
-            (_, false) => "of containers of which no cgroup is left",
+        let of = format!(
+            "{leaked} of {}",
+            counted(self.store().reservations.len(), "IP")
+        );
+        if self.is_left_over() {
+            return format!(
+                "{name}: {of} {} left over; no network uses them",
+                is(leaked)
+            );
+        }
+        if self.judge.is_blind() {
+            return format!("{name}: {of} may be leaked; not every netns was read");
+        }
+        if self.judge.is_half_seen() {
+            return format!("{name}: {of} may be leaked; not every source was read");
+        }
+        let whom = match (leaked, self.judge.is_vouched()) {
+            (1, true) => "a container that is gone",
+            (_, true) => "containers that are gone",
+            (1, false) => "a container without a cgroup",
+            (_, false) => "containers without a cgroup",
         };
-        let perhaps = if self.judge.is_blind() {
-            "; not every network namespace could be asked for the address"
-        } else if self.judge.is_half_seen() {
-            "; what could show that they live was not all there to read"
-        } else {
-            ""
-        };
-        let unused = match self.is_left_over() {
-            true => "; no configured network uses it",
-            false => "",
-        };
-        format!(
-            "{leaked} of {} in {} {is} {of}{unused}{perhaps}",
-            counted(all, "reservation"),
-            self.store().path.display()
-        )
+        format!("{name}: {of} {} reserved for {whom}", is(leaked))
     }
 
     fn evidence(&self) -> Vec<Evidence> {
@@ -139,8 +147,7 @@ impl Leak<'_, '_> {
         }
         if self.young > 0 {
             let claim = format!(
-                "{} of them: no container yet, but younger than a minute; they may be in the \
-                 making",
+                "{} of them: no container yet, but younger than a minute",
                 self.young
             );
             claims.push(evidence(claim, store, at));
@@ -160,7 +167,7 @@ impl Leak<'_, '_> {
         let empty = self.leaked.iter().filter(is_empty).count();
         if empty > 0 {
             let claim =
-                format!("{empty} of these: the file is empty, so no CNI DEL can ever give it back");
+                format!("{empty} of these: the file is empty, so no CNI DEL can free the IP");
             claims.push(evidence(claim, store, at));
         }
         // The oldest ones and the newest.
@@ -170,8 +177,8 @@ impl Leak<'_, '_> {
         }
         if self.is_left_over() {
             let claim =
-                "the store is no longer in use: the CNI configuration names no network with it, \
-                 and none of its containers exists"
+                "the store is unused: no configured network has it, and none of its containers \
+                 exists"
                     .to_owned();
             claims.push(evidence(claim, "cni", at));
         }
@@ -185,7 +192,9 @@ impl Leak<'_, '_> {
                 0 => String::new(),
                 n => format!(", and {n} more"),
             };
-            unknown.push(format!("what could not be read in it: {first}{more}"));
+            unknown.push(format!(
+                "what could not be read in the store: {first}{more}"
+            ));
         }
         if self.leaked.len() > LISTED {
             let more = self.leaked.len() - LISTED;
@@ -194,11 +203,11 @@ impl Leak<'_, '_> {
             ));
         }
         let teller = match self.store().kind {
-            StoreKind::HostLocal => "a file",
+            StoreKind::HostLocal => "the file",
             _ => "the store",
         };
         unknown.push(format!(
-            "since when: {teller} tells when it was reserved, not when its container went"
+            "when the containers went: {teller} has only the time of the reservation"
         ));
         unknown
     }
@@ -214,7 +223,7 @@ fn reserved(each: &Reservation) -> String {
         .map(|pod| format!(" of {}", pod.label()));
     let pod = pod.unwrap_or_default();
     match (holder.container_id.as_str(), ifname) {
-        ("", _) => format!("{address} was reserved for nobody: the file is empty"),
+        ("", _) => format!("{address} was reserved; the file is empty and names no container"),
         (id, "") => format!("{address} was reserved for {}{pod}", short_id(id)),
         (id, ifname) => format!(
             "{address} was reserved for {} ({ifname}){pod}",
@@ -229,6 +238,7 @@ fn record(each: &Reservation) -> LeakedReservation {
         address: each.address,
         container_id: each.holder.container_id.clone(),
         ifname: each.holder.ifname.clone(),
+        reserved: Some(each.modified),
     }
 }
 

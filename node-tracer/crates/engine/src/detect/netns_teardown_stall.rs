@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::{
     detect::{
-        View, cordon, evidence, facts::rtnl, netns_of, pod_of, release_advice, sleeps_in,
-        stuck_holder, task_label,
+        View, commented, cordon, evidence, facts::rtnl, netns_of, pod_of, release_advice,
+        sleeps_in, stuck_holder, task_label, uncordon,
     },
     model::task::Blocked,
 };
@@ -54,6 +54,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let (workers, creators) = waiting(view);
     let waits = match behind {
         0 => String::new(),
+        1 => String::from("; 1 more waits behind it"),
         n => format!("; {n} more wait behind it"),
     };
     let mut claims = vec![evidence(
@@ -61,14 +62,10 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         "kernel",
         dying,
     )];
-    claims.push(evidence(
-        "no namespace has been taken down since",
-        "kernel",
-        still,
-    ));
+    claims.push(evidence("no netns was taken down since", "kernel", still));
     for blocked in &workers {
         let claim = format!(
-            "{} takes namespaces down and is stuck{}",
+            "{} takes netns down and is stuck{}",
             task_label(&blocked.task),
             sleeps_in(blocked)
         );
@@ -76,7 +73,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     }
     if let Some(first) = creators.iter().min_by_key(|blocked| blocked.since) {
         let claim = format!(
-            "{} and others wait to create a namespace{}",
+            "{} and others wait to create a netns{}",
             task_label(&first.task),
             sleeps_in(first),
         );
@@ -85,8 +82,8 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let suspects = rtnl::holders(view.model);
     for (blocked, function) in &suspects {
         let claim = format!(
-            "{} sleeps{} inside {function}, which as a rule holds the kernel's RTNL lock: whoever \
-             takes namespaces down waits for that lock",
+            "{} sleeps{} inside {function}, which as a rule holds RTNL, the lock that the \
+             teardown waits for",
             task_label(&blocked.task),
             sleeps_in(blocked),
         );
@@ -95,13 +92,11 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut unknown = Vec::new();
     if workers.is_empty() {
         unknown.push(String::from(
-            "where the kernel's worker is: it was not seen stuck",
+            "where the kernel's worker hangs: it was not seen stuck",
         ));
     }
     if view.model.losses.last.is_some_and(|last| last >= dying) {
-        unknown.push(String::from(
-            "whether its end was among the records that were lost",
-        ));
+        unknown.push(String::from("whether its end was among the lost events"));
     }
     let subject = format!("{inode}");
     vec![Finding {
@@ -109,7 +104,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         severity,
         id: finding_id(&view.settings.boot_id, Rule::NetnsTeardownStall, &subject),
         since: still,
-        title: format!("the kernel does not finish taking netns {inode} down{waits}"),
+        title: format!("the kernel hangs in the teardown of netns {inode}{waits}"),
         pod: pod_of(view.model, entry),
         sandbox_id: entry.sandbox.id.clone(),
         netns: Some(netns_of(entry)),
@@ -125,25 +120,24 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
 /// What to do, in order.
 fn advice(view: &View<'_>, suspects: &[(&Blocked, &str)]) -> Vec<String> {
     let mut steps = vec![String::from(
-        "killing pods does not help: nothing holds the namespace any more, the kernel itself does \
-         not let go",
+        "killing pods does not help: nothing holds the netns open, the kernel itself hangs",
     )];
+    steps.insert(0, cordon(view));
     match suspects.first() {
         Some((blocked, _)) => steps.extend(release_advice(blocked)),
-        None => steps.push(String::from(
-            "look for \"unregister_netdevice: waiting for ... to become free\": \
-             dmesg -T | grep unregister_netdevice",
+        None => steps.push(commented(
+            "dmesg -T | grep unregister_netdevice",
+            "a device that something still refers to",
         )),
     }
+    steps.push(commented(
+        "echo w > /proc/sysrq-trigger",
+        "writes the stacks of all stuck tasks to dmesg, for the kernel team",
+    ));
     steps.push(String::from(
-        "save the stacks of all stuck tasks for the kernel team: \
-         echo w > /proc/sysrq-trigger; dmesg -T",
+        "if the teardown does not go on, only a reboot clears it, which ends all pods of the node",
     ));
-    steps.push(format!(
-        "new sandboxes may hang too: cordon the node ({}); if the queue does not \
-         move again, only a reboot clears it",
-        cordon(view),
-    ));
+    steps.push(uncordon(view, "new sandboxes start again"));
     steps
 }
 
@@ -191,8 +185,9 @@ mod tests {
         assert_eq!(node.tick(6), []);
         let (open, _) = node.only(7, Rule::NetnsTeardownStall, State::Open);
         assert_eq!((open.severity, open.since), (Severity::Warning, s(2)));
-        assert!(open.title.contains("1 more wait"), "{}", open.title);
-        assert!(open.advice[0].contains("killing pods does not help"));
+        assert!(open.title.contains("1 more waits"), "{}", open.title);
+        assert!(open.advice[0].starts_with("kubectl cordon "));
+        assert!(open.advice[1].contains("killing pods does not help"));
         let (worse, _) = node.only(62, Rule::NetnsTeardownStall, State::Updated);
         assert_eq!(worse.severity, Severity::Critical);
         node.tell(destroyed(63, 100));
@@ -249,7 +244,7 @@ mod tests {
         let named =
             |claim: &&&str| claim.contains("(8) sleeps in handle_userfault inside dev_ethtool");
         assert_eq!(claims.iter().filter(named).count(), 1, "{claims:?}");
-        assert!(stall.0.advice[1].contains("(8)"), "{:?}", stall.0.advice);
+        assert!(stall.0.advice[2].contains("(8)"), "{:?}", stall.0.advice);
         assert!(
             !stall
                 .0

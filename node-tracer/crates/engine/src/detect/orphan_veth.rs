@@ -33,9 +33,9 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
 use crate::{
     detect::{
-        Command, View, evidence,
+        Command, NODE, View, commented, evidence,
         facts::common::label,
-        heard, is_half_heard, joined, netns_of,
+        few, fitting, heard, is, is_half_heard, joined, netns_of, node_word,
         orphan_veth::sign::{Sign, Signs},
         silence,
     },
@@ -119,18 +119,17 @@ fn crowd(view: &View<'_>, more: &[&Orphan<'_>]) -> Option<Finding> {
     let names: Vec<&str> = names.map(|orphan| orphan.device.name.as_str()).collect();
     let count = counted(more.len(), "more veth");
     let since = more.iter().map(|orphan| orphan.wiring.at).min();
-    let claim = format!(
-        "the other end of {count} is in no namespace that was found, or beside it in no pod's"
-    );
+    let claim =
+        format!("the peer of {count} is in no netns that was found, or beside it on the host");
     let subject = "crowd";
     Some(Finding {
         rule: Rule::OrphanVeth,
         severity: first.severity(view),
         id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, subject),
         since: since.unwrap_or(first.wiring.at),
-        title: format!(
-            "no pod is at the other end of {count}, as {}",
-            joined(&names)
+        title: fitting(
+            format!("{count} lead to no pod: {} and others", joined(&names)),
+            || format!("{count} lead to no pod"),
         ),
         pod: None,
         sandbox_id: None,
@@ -139,13 +138,16 @@ fn crowd(view: &View<'_>, more: &[&Orphan<'_>]) -> Option<Finding> {
         holders: Vec::new(),
         evidence: vec![evidence(claim, "kernel", first.wiring.at)],
         unknown: vec![String::from(
-            "which pods they were of, if of any: a pod with NET_ADMIN can make devices on the node",
+            "which pods they were of, if any: a pod with NET_ADMIN can make devices on the node",
         )],
         advice: vec![String::from(
-            "find out who has made them, and end that, before any is removed: those that have a \
-             finding each come first",
+            "find out who made them, and end that, before you remove any; begin with those that \
+             have a finding each",
         )],
-        detail: Detail::default(),
+        detail: Detail {
+            first_seen: true,
+            ..Detail::default()
+        },
     })
 }
 
@@ -160,12 +162,11 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     let cables = counted(*undecided, "veth");
     Some(match view.model.failure(NETNS) {
         Some(failure) => format!(
-            "orphan-veth: whether a pod is at the other end of {cables}: {}",
+            "orphan-veth: whether {cables} lead to a pod: {}",
             failure.error
         ),
         None => format!(
-            "orphan-veth: the devices of {} could not be read; the other end of {cables} may be \
-             there",
+            "orphan-veth: the devices of {} could not be read; the peer of {cables} may be there",
             counted(*unread, "network namespace"),
         ),
     })
@@ -323,25 +324,24 @@ impl<'a> Orphan<'a> {
             netns: Some(netns_of(entry)),
             evidence: self.evidence(view, &routed),
             unknown: self.unknown(view),
-            advice: self.advice(),
+            advice: self.advice(view),
             addresses: routed,
             holders: Vec::new(),
-            detail: Detail::default(),
+            detail: Detail {
+                first_seen: true,
+                ..Detail::default()
+            },
         }
     }
 
     fn title(&self, routed: &[IpAddr]) -> String {
         let name = &self.device.name;
-        let end = match self.beside {
-            Some(other) => format!("its other end, {}, is in no pod but beside it", other.name),
-            None => String::from("its other end is in no namespace that was found"),
-        };
         let still = match (routed, self.bridge()) {
             ([], None) => String::new(),
-            ([], Some(bridge)) => format!("; it is still a port of {}", bridge.name),
-            (routed, _) => format!("; {} is still routed to it", joined(routed)),
+            ([], Some(bridge)) => format!("; still a port of {}", bridge.name),
+            (routed, _) => format!("; {} {} still routed to it", few(routed), is(routed.len())),
         };
-        format!("{name} leads to no pod: {end}{still}")
+        format!("veth {name} leads to no pod{still}")
     }
 
     fn evidence(&self, view: &View<'_>, routed: &[IpAddr]) -> Vec<Evidence> {
@@ -360,8 +360,8 @@ impl<'a> Orphan<'a> {
                 let all = view.model.netns.live().count();
                 let index = self.device.link.unwrap_or_default();
                 format!(
-                    "its peer (index {index}) is in none of the {all} namespaces, whose devices \
-                     were all listed"
+                    "its peer (index {index}) is in none of the {all} netns, whose devices were all \
+                     listed"
                 )
             }
         };
@@ -372,7 +372,7 @@ impl<'a> Orphan<'a> {
             let with = with.filter(|other| !other.is_users());
             for other in with.filter(|other| other.serial != self.entry.serial) {
                 let claim = format!(
-                    "{} has {address}: what is sent to it from here goes astray",
+                    "{} has {address}, but the host routes it to this veth",
                     label(view.model, other)
                 );
                 claims.push(evidence(claim, KERNEL, at));
@@ -387,28 +387,27 @@ impl<'a> Orphan<'a> {
 
     fn unknown(&self, view: &View<'_>) -> Vec<String> {
         let mut unknown = vec![String::from(
-            "which pod it was of, and since when: a look tells only that it is so",
+            "which pod it was of, and since when it leads to none",
         )];
         if self.sign == Sign::PlainName {
             unknown.push(String::from(
-                "whether it was a pod's at all: others name theirs so, too, and no CNI \
-                 configuration could be read",
+                "whether it was a pod's: other programs use such names, and no CNI configuration \
+                 could be read",
             ));
         } else if !self.is_named_by_root() {
             unknown.push(String::from(
-                "whether it was a pod's at all: a pod with NET_ADMIN can make devices on the node \
-                 and name them, and nothing that only root can have made speaks of this one",
+                "whether it was a pod's: a pod with NET_ADMIN can make such devices, and nothing \
+                 that only root can have made names this one",
             ));
         }
         if self.beside.is_none() {
             unknown.push(String::from(
-                "whether the kernel is still taking the other end's namespace down, or a pod was \
-                 set up or removed just while the namespaces were looked at: look again in a \
-                 minute, before anything else",
+                "whether the kernel still takes its peer's netns down, or a pod was made or removed \
+                 during the look: scan again in a minute",
             ));
             if is_half_heard(view.model) {
                 unknown.push(format!(
-                    "whether a sandbox that runs is at the other end: {}",
+                    "whether its peer is in a sandbox that runs: {}",
                     silence(view.model)
                 ));
             }
@@ -416,31 +415,32 @@ impl<'a> Orphan<'a> {
         unknown
     }
 
-    fn advice(&self) -> Vec<String> {
+    fn advice(&self, view: &View<'_>) -> Vec<String> {
         let name = &self.device.name;
-        let mut advice = vec![format!(
-            "make sure that nothing is at the other end: {}; {} must see no packet",
-            Command::new("ip -d link show dev").word(name),
-            Command::new("timeout 30 tcpdump -c 1 -ni").word(name),
-        )];
-        let routed = self.routed();
-        if !routed.is_empty() {
-            advice.push(format!(
-                "make sure that no pod that runs uses it: kubectl get pods -A -o wide \
-                 --field-selector spec.nodeName=NODE must not list {}, or its own device must be \
-                 another one",
-                joined(routed)
-            ));
+        let mut advice = vec![
+            String::from("make sure that nothing uses it before you remove it:"),
+            commented(Command::new("ip -d link show dev").word(name), "its peer"),
+            commented(
+                Command::new("timeout 30 tcpdump -c 1 -ni").word(name),
+                "must see no packet",
+            ),
+        ];
+        if let Some(address) = self.routed().first() {
+            let node = node_word(view).unwrap_or(NODE);
+            let pods = Command::new("kubectl get pods -A -o wide --field-selector");
+            let pods = pods.value("spec.nodeName", node);
+            let pods = pods.own("| grep -wF").word(address.to_string());
+            advice.push(commented(pods, "must print no pod"));
         }
-        advice.push(format!(
-            "only then remove it, with its route: {}{}",
-            match self.entry.host {
-                true => String::new(),
-                false => super::way_in(self.entry)
-                    .map(|way| format!("nsenter {way} "))
-                    .unwrap_or_default(),
-            },
-            Command::new("ip link del").word(name)
+        let way = match self.entry.host {
+            true => None,
+            false => super::way_in(self.entry),
+        };
+        let way = way.map(|way| format!("nsenter {way} ")).unwrap_or_default();
+        let delete = Command::new("ip link del").word(name);
+        advice.push(commented(
+            format!("{way}{delete}"),
+            "removes it with its route, a pod that uses it loses its network",
         ));
         advice
     }

@@ -25,12 +25,12 @@ use std::{
 
 use crate::{
     detect::{
-        View, cordon, evidence,
+        View, commented, cordon, evidence,
         facts::{
             calls::pod_gone,
             reservations::{Judge, Proof, Verdict},
         },
-        silence,
+        repair, silence, uncordon,
     },
     model::attachment::ListedStore,
 };
@@ -148,8 +148,8 @@ impl<'v, 'a> Uses<'v, 'a> {
     /// Each kind that there is, in words.
     fn claims(&self) -> Vec<String> {
         let leaked = match self.judge.is_vouched() {
-            true => "are of containers that no longer exist",
-            false => "are of containers of which no cgroup is left",
+            true => "are of containers that are gone",
+            false => "are of containers without a cgroup",
         };
         let kinds = [
             (self.live, "are of containers that exist"),
@@ -160,7 +160,7 @@ impl<'v, 'a> Uses<'v, 'a> {
             ),
             (
                 self.young,
-                "have no container yet, but are younger than a minute; they may be in the making",
+                "have no container yet and are younger than a minute",
             ),
             (self.leaked, leaked),
         ];
@@ -273,7 +273,7 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             },
             id: finding_id(&self.view.settings.boot_id, Rule::RangeExhausted, &subject),
             since: self.since(),
-            title: self.title(&spans),
+            title: self.title(),
             pod: None,
             sandbox_id: None,
             netns: None,
@@ -299,32 +299,23 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         last.map_or(self.listed.at, |last| last.min(self.listed.at))
     }
 
-    fn title(&self, spans: &str) -> String {
+    fn title(&self) -> String {
         let name = &self.network.name;
         let (used, size) = (self.used, self.size);
         let leaked = match &self.uses {
             None | Some(Uses { leaked: 0, .. }) => String::new(),
             Some(Uses { leaked, judge, .. }) if judge.is_certain() => {
-                format!(", {leaked} of them for nobody")
+                format!(", {leaked} leaked")
             }
-            Some(Uses { leaked, .. }) => format!(", {leaked} of them apparently for nobody"),
+            Some(Uses { leaked, .. }) => format!(", {leaked} perhaps leaked"),
         };
         if let Some(room) = self.enough() {
             let (left, pods) = (self.left(), room.limit.pods);
-            return format!(
-                "{left} of {size} addresses are left in {spans} of network {name}, and no more are \
-                 needed: the node runs {pods} pods at most (maxPods){leaked}"
-            );
+            return format!("{name}: {left} of {size} IPs left, enough for maxPods {pods}{leaked}");
         }
         match self.left() {
-            0 => format!(
-                "no address is left for new pods in {spans} of network {name}: {used} of {size} \
-                 are reserved{leaked}"
-            ),
-            left => format!(
-                "{left} of {size} addresses are left for new pods in {spans} of network {name}: \
-                 {used} are reserved{leaked}"
-            ),
+            0 => format!("{name} has no IP left: {used} of {size} are reserved{leaked}"),
+            left => format!("{name}: {left} of {size} IPs left, {used} are reserved{leaked}"),
         }
     }
 
@@ -357,8 +348,8 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             let claim = match blocked.filter(|address| gives(range, **address)).count() {
                 0 => format!("{used} of them are reserved in {path}"),
                 some => format!(
-                    "{used} of them are reserved in {path}, and {some} are taken by files there \
-                     that cannot be read"
+                    "{used} of them are reserved in {path}, and {some} more by files that cannot be \
+                     read"
                 ),
             };
             claims.push(evidence(claim, "host-local", at));
@@ -370,8 +361,8 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         let mut last = self.listed.store.last_reserved.iter();
         if let Some((_, last)) = last.find(|(of, _)| *of == set) {
             let claim = format!(
-                "{last} was given out last; host-local goes round the range, so an address that is \
-                 given back waits for its turn unless it is the only one"
+                "{last} was given out last; host-local goes round the range, so a freed IP is given \
+                 out late"
             );
             claims.push(evidence(claim, "host-local", at));
         }
@@ -387,18 +378,15 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         let MaxPods { pods, file } = room.limit;
         let (most, size) = (u128::from(*pods), self.size);
         let range = match most {
-            most if size < most => String::from("more than the range has addresses for"),
+            most if size < most => String::from("more than the range has IPs"),
             most if self.used > most => {
                 let over = self.used - most;
-                format!(
-                    "so at least {over} of the reservations are more than its pods can have, if \
-                     each has one"
-                )
+                format!("so at least {over} reservations are too many, with one IP a pod")
             }
-            _ => String::from("for which the range is large enough"),
+            _ => String::from("the range is large enough"),
         };
         let running = match room.at {
-            Some(_) => format!("; the runtime has {} ready", room.pods),
+            Some(_) => format!("; CRI has {} Ready", room.pods),
             None => String::new(),
         };
         let claim = format!(
@@ -414,31 +402,29 @@ impl<'v, 'a> Exhausted<'v, 'a> {
             Some(uses) if uses.leaked > 0 => unknown.extend(uses.judge.doubts()),
             Some(_) => {}
             None if super::answering(self.view.model).is_some() => unknown.push(String::from(
-                "how many are leaked: the store was listed before the containers were",
+                "how many are leaked: the store was listed before the containers",
             )),
             None => unknown.push(format!("how many are leaked: {}", silence(self.view.model))),
         }
         if self.room.is_none() {
             unknown.push(String::from(
-                "whether the node can run a pod that would lack an address: no file of the \
-                 kubelet's that is looked at says maxPods",
+                "whether the node has room for another pod: no kubelet file that was read has \
+                 maxPods",
             ));
         }
         if let Some(room) = self.room.filter(|room| !room.certain) {
             let why = match room.at {
                 None => silence(self.view.model),
-                Some(_) => String::from("no list of pods has them all"),
+                Some(_) => String::from("no list of pods is complete"),
             };
             unknown.push(format!(
-                "how many pods the node runs, and so whether one that comes would lack an address: \
-                 {why}"
+                "how many pods the node runs, and whether it has room for another one: {why}"
             ));
         }
         let unread = self.listed.store.unread.len();
         if unread > 0 {
             unknown.push(format!(
-                "whether {unread} more files in the store, which could not be read, reserve an \
-                 address"
+                "whether {unread} more files in the store reserve an IP: they could not be read"
             ));
         }
         unknown
@@ -449,14 +435,12 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         let enough = self.enough().is_some();
         if enough && self.uses.as_ref().is_none_or(|uses| uses.leaked == 0) {
             return vec![String::from(
-                "nothing has to be done: the node cannot run a pod that would lack an address",
+                "nothing to do: the range has an IP for every pod that the node can run",
             )];
         }
-        if full && !enough {
-            advice.push(format!(
-                "have new pods go to other nodes meanwhile: {}",
-                cordon(self.view)
-            ));
+        let is_cordoned = full && !enough;
+        if is_cordoned {
+            advice.push(cordon(self.view));
         }
         let Some(Uses {
             held,
@@ -466,26 +450,31 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         }) = self.uses
         else {
             advice.push(String::from(
-                "find out which are leaked before removing any: run scan with a CRI socket that \
-                 answers (--cri)",
+                "find out which are leaked before you free any: CRI must answer (--cri)",
             ));
+            advice.push(commented("node-tracer scan", "which are leaked"));
             return advice;
         };
         if leaked > 0 {
             advice.push(String::from(
-                "give the leaked ones back: the leaked-reservation finding on the store says which \
-                 and how; do not empty the folder",
+                "free the leaked ones, which leaked-reservation names; never empty the directory",
             ));
+            advice.extend(repair());
         }
         if held > 0 {
             advice.push(format!(
-                "see what keeps the network namespaces of the {held} that outlive their container: \
-                 explain ADDRESS; leave their reservations where they are until then"
+                "end what holds the netns of the {held} open whose containers are gone; leave their \
+                 reservations until then"
+            ));
+            let explain = "node-tracer explain ADDRESS";
+            advice.push(commented(
+                explain,
+                "fill in ADDRESS, shows what holds the netns",
             ));
         }
         if young > 0 {
             advice.push(format!(
-                "look again in a minute: {young} of them may be in the making, or leaked"
+                "scan again in a minute: {young} of them are new, or leaked"
             ));
         }
         if leaked + held + young == 0 {
@@ -494,11 +483,13 @@ impl<'v, 'a> Exhausted<'v, 'a> {
                 None => String::new(),
             };
             advice.push(format!(
-                "there is nothing to clean up: containers that exist use them all; allow fewer \
-                 pods on the node (kubelet's maxPods: {now}at most {} fit), or give it a larger \
-                 range",
+                "nothing to clean up: containers use all of them; allow fewer pods on the node \
+                 (maxPods: {now}at most {} fit), or give it a larger range",
                 self.size
             ));
+        }
+        if is_cordoned {
+            advice.push(uncordon(self.view, "the range has free IPs"));
         }
         advice
     }

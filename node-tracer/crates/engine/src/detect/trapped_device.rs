@@ -9,9 +9,9 @@
 
 use crate::{
     detect::{
-        Command, View, evidence,
-        facts::{common::label, ghosts, own, unused},
-        holders_of, netns_of, pod_of, silence, stuck_in, way_in,
+        Command, View, commented, evidence,
+        facts::{ghosts, own, unused},
+        fitting, holders_of, netns_of, pod_of, silence, stuck_in, way_in,
     },
     model::netns::{NetnsEntry, Wiring},
 };
@@ -95,12 +95,11 @@ fn finding(
 ) -> Finding {
     let hardware = device.hardware.as_deref().unwrap_or_default();
     let name = &device.name;
-    let whose = label(view.model, entry);
     let state = match why {
-        Why::Ghost => "a ghost",
-        Why::Pinned { is_certain: true } => "kept for nothing",
-        Why::Pinned { is_certain: false } => "perhaps kept for nothing",
-        Why::Empty => "empty",
+        Why::Ghost => "a ghost netns",
+        Why::Pinned { is_certain: true } => "an unused netns",
+        Why::Pinned { is_certain: false } => "a netns that is perhaps unused",
+        Why::Empty => "an empty netns",
     };
     let held = own::addresses(view, entry);
     let on_it = entry.addresses.iter().map(|held| &held.address);
@@ -121,9 +120,9 @@ fn finding(
             &format!("{} {hardware} {name}", entry.id.inode),
         ),
         since,
-        title: format!(
-            "the node's device {name} ({hardware}) is trapped in {whose}, which is {state}"
-        ),
+        title: fitting(format!("{name} ({hardware}) is trapped in {state}"), || {
+            format!("{name} is trapped in {state}")
+        }),
         pod: pod_of(view.model, entry),
         sandbox_id: entry.sandbox.id.clone(),
         netns: Some(netns_of(entry)),
@@ -140,7 +139,7 @@ fn unknown(view: &View<'_>, why: Why) -> Vec<String> {
     let mut unknown = Vec::new();
     if matches!(why, Why::Pinned { is_certain: false }) {
         unknown.push(format!(
-            "whether the container runtime has a sandbox of the namespace: {}",
+            "whether CRI has a sandbox of the netns: {}",
             silence(view.model)
         ));
     }
@@ -167,9 +166,9 @@ fn claims(
     );
     let mut claims = vec![evidence(claim, "kernel", wiring.at)];
     let claim = match why {
-        Why::Ghost => "the namespace is a ghost: its pod is gone (see the ghost-sandbox finding)",
-        Why::Pinned { .. } => "nothing runs in the namespace (see the pinned-netns finding)",
-        Why::Empty => "no task is in the namespace, and the runtime has no sandbox of it",
+        Why::Ghost => "the netns is a ghost (see the ghost-sandbox finding)",
+        Why::Pinned { .. } => "nothing runs in the netns (see the pinned-netns finding)",
+        Why::Empty => "no task is in the netns, and CRI has no sandbox of it",
     };
     let at = match why {
         Why::Ghost => since,
@@ -180,21 +179,27 @@ fn claims(
 }
 
 fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<String> {
-    let mut advice = vec![match why {
-        Why::Ghost => String::from(
-            "release the namespace as the ghost-sandbox finding says: when it ends, the kernel \
-             moves a physical device back to the host's namespace by itself",
-        ),
-        Why::Pinned { .. } => String::from(
-            "release the namespace as the pinned-netns finding says: when it ends, the kernel \
-             moves a physical device back to the host's namespace by itself",
-        ),
-        Why::Empty => format!(
-            "end what keeps the namespace: {}; then the kernel moves a physical device back to \
-             the host's namespace by itself",
-            unused::release(entry).join("; "),
-        ),
-    }];
+    let mut advice = vec![String::from(match why {
+        Why::Ghost => {
+            "release the netns as its ghost-sandbox finding says; the kernel then moves a physical \
+             device back to the host by itself"
+        }
+        Why::Pinned { .. } => {
+            "release the netns as its pinned-netns finding says; the kernel then moves a physical \
+             device back to the host by itself"
+        }
+        Why::Empty => {
+            "end what holds the netns open; the kernel then moves a physical device back to the \
+             host by itself"
+        }
+    })];
+    if matches!(why, Why::Empty) {
+        advice.extend(unused::release(entry));
+    }
+    advice.push(String::from(
+        "then restart the pod of the CNI's daemon on this node: the device comes back down and \
+         without addresses, and the daemon takes it into its pool",
+    ));
     let stuck = stuck_in(view.model, entry);
     let by_task = || {
         let stuck = stuck.first()?;
@@ -203,14 +208,11 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
     // A name is the kernel's to check; still it is foreign.
     let command = Command::new("ip link set").word(name).own("netns 1");
     if let Some(way) = by_task().or_else(|| way_in(entry)) {
-        advice.push(format!(
-            "if that cannot wait, move it back now: nsenter {way} {command}"
+        advice.push(commented(
+            format!("nsenter {way} {command}"),
+            "only if that cannot wait, takes the device from the old pod",
         ));
     }
-    advice.push(String::from(
-        "the device comes back down and without addresses; have the CNI's daemon take it into \
-         its pool again (restart its pod on this node)",
-    ));
     advice
 }
 

@@ -397,6 +397,12 @@ impl List {
             }
     }
 
+    /// Whether a pod on the list says that it is on a node of this name.
+    pub fn names_node(&self, node: &str) -> bool {
+        let mut nodes = self.pods.iter().filter_map(|pod| pod.node.as_deref());
+        nodes.any(|name| name == node)
+    }
+
     /// Whether the list can have the pods of a node: one of another node, or of
     /// another cluster, lacks them.
     pub fn is_of_node(&self, node: &str) -> bool {

@@ -23,7 +23,7 @@ const LINES: usize = 12;
 const CHANGED: usize = 4;
 /// Lines of what is certain, and of one step that is a sentence.
 const CERTAIN: usize = 2;
-const STEP: usize = 2;
+const STEP: usize = 1;
 /// Items of a list that may have room.
 const LISTED: usize = 16;
 /// The column at which values begin.
@@ -401,7 +401,11 @@ impl Block<'_> {
                 text += &format!(" (in {})", length(due.since(self.now)));
             }
         }
-        self.value("since", &text, 1);
+        let label = match cause.detail.first_seen {
+            true => "seen from",
+            false => "since",
+        };
+        self.value(label, &text, 1);
     }
 
     fn age(&self, since: Timestamp) -> String {
@@ -432,9 +436,12 @@ impl Block<'_> {
                 "" => String::from("nobody (empty file)"),
                 id => format!("container {}", short_id(id)),
             };
-            let mut text = format!("{} for {whose}", first.address);
+            let mut text = format!("{}  {whose}", first.address);
+            if let Some(reserved) = first.reserved {
+                text += &format!("  reserved {} ago", self.age(reserved));
+            }
             if !others.is_empty() {
-                text += &format!(" and {} more", others.len());
+                text += &format!("; {} more", others.len());
             }
             self.value("leaked", &text, 1);
         }
@@ -494,7 +501,7 @@ impl Block<'_> {
             let text = Printable(step).to_string();
             let begin = if number == 0 { VALUE } else { NUMBERED };
             let lines = match is_command(&text) {
-                true => vec![text],
+                true => vec![self.command(&text, begin)],
                 false => self.cut(&text, begin, begin, STEP),
             };
             let left = steps.len() - number - 1;
@@ -512,6 +519,31 @@ impl Block<'_> {
                 };
                 self.line(label, &format!("{mark}{line}"));
             }
+        }
+    }
+
+    /// A command, whole, and as much of its comment as fits.
+    fn command(&self, step: &str, begin: usize) -> String {
+        let Some((command, comment)) = step.split_once(" # ") else {
+            return step.to_owned();
+        };
+        let from = begin + command.chars().count() + " # ".len();
+        let room = self.paint.width.saturating_sub(from);
+        let fits = comment.chars().count() <= room;
+        let words = comment.split(' ');
+        let mut kept = String::new();
+        for word in words {
+            let length = kept.chars().count() + 1 + word.chars().count();
+            if !fits && length + " …".chars().count() > room {
+                break;
+            }
+            kept += if kept.is_empty() { "" } else { " " };
+            kept += word;
+        }
+        match (kept.is_empty(), fits) {
+            (true, _) => command.trim_end().to_owned(),
+            (false, true) => step.to_owned(),
+            (false, false) => format!("{command} # {kept} …"),
         }
     }
 

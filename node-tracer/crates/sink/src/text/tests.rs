@@ -497,3 +497,19 @@ fn an_incident_that_was_not_taken_is_told_in_full_again() {
     assert!(text.starts_with("2025-11-21, times are UTC"), "{text}");
     assert!(text.lines().count() > 6, "{text}");
 }
+
+#[test]
+fn of_a_command_only_the_comment_is_cut() {
+    let mut ghost = conflict();
+    ghost.title = "short".to_owned();
+    let command = "kubectl cordon node-with-a-name";
+    ghost.advice = vec![format!("{command}    # {}", "what it costs ".repeat(9))];
+    for sink in [narrow::<80>(), narrow::<100>(), narrow::<200>()] {
+        let (columns, mut sink) = ((sink.columns)(), sink);
+        let text = together(&mut sink, &[(&ghost, State::Open)]);
+        let line = text.lines().find(|line| line.contains("cordon")).unwrap();
+        assert!(line.contains(command) && line.contains(" # what"), "{line}");
+        assert!(line.chars().count() <= columns, "{line}");
+        assert_eq!(line.ends_with(" …"), columns < 200, "{line}");
+    }
+}

@@ -1,32 +1,35 @@
 //! What to do about a pod that gets no network, in order.
 
 use crate::detect::{
-    View,
+    Command, View,
     add_failed::Failed,
     cordon,
-    facts::{calls::give_back, command::is_plain, ghosts},
-    logged_of,
+    facts::{calls::is_host_locals, command::is_plain, ghosts},
+    logged_of, repair, uncordon,
 };
 use diagnosis::Cause;
-use event::wording::subjects::short_id;
+use event::wording::advice::commented;
 
 impl Failed<'_> {
     /// In order.
     pub(super) fn advice(&self, view: &View<'_>) -> Vec<String> {
         let mut advice = Vec::new();
+        let is_cordoned = matches!(self.cause, Cause::AddressInUse | Cause::RangeExhausted);
+        if is_cordoned {
+            advice.push(cordon(view));
+        }
         match self.cause {
             Cause::AddressInUse => self.free_address(view, &mut advice),
             Cause::RangeExhausted => {
                 advice.push(String::from(
-                    "see what has the addresses: node-tracer scan (findings range-exhausted and \
-                     leaked-reservation); give back only those that are leaked",
+                    "free only what is leaked: see range-exhausted and leaked-reservation",
                 ));
-                advice.push(format!(
-                    "until then keep new pods off the node: {}",
-                    cordon(view)
-                ));
+                advice.push(commented("node-tracer scan", "what has the IPs"));
             }
-            cause => advice.extend(cause.advice_on_call(self.remedy).map(str::to_owned)),
+            cause => {
+                let steps = cause.advice_on_call(self.remedy).iter();
+                advice.extend(steps.map(ToString::to_string));
+            }
         }
         if advice.is_empty() {
             advice.push(format!(
@@ -36,10 +39,10 @@ impl Failed<'_> {
         }
         let id = &self.failing.last_id;
         if is_plain(id) {
-            advice.push(format!(
-                "the whole story of the last try: {}",
-                logged_of(id)
-            ));
+            advice.push(commented(logged_of(id), "the log of the last try"));
+        }
+        if is_cordoned {
+            advice.push(uncordon(view, "the pod has its network"));
         }
         advice
     }
@@ -47,59 +50,54 @@ impl Failed<'_> {
     fn free_address(&self, view: &View<'_>, advice: &mut Vec<String>) {
         for rival in &self.rivals {
             let address = rival.address;
+            let explain = Command::new("node-tracer explain").word(address.to_string());
             if let Some(entry) = rival.entries.first() {
                 let is_ghost = ghosts::gone(view, entry).is_some();
                 advice.push(match is_ghost {
                     true => format!(
-                        "{address} is free when netns {} is gone: the finding ghost-sandbox on it \
-                         says what keeps it and how to end that",
+                        "{address} is free when netns {} is gone: its ghost-sandbox finding says \
+                         what to do",
                         entry.id.inode
                     ),
-                    false => format!(
-                        "see whose {address} should be: node-tracer explain {address}; two of what \
-                         lives want it"
-                    ),
+                    false => format!("find out which of the two owns {address}; both live"),
                 });
+                advice.push(commented(explain, "who has it"));
                 continue;
             }
             let Some((holder, _)) = rival.reservation.filter(|_| !rival.is_own) else {
-                advice.push(match rival.is_own {
-                    true => format!(
-                        "{address} is reserved for this sandbox itself, from an ADD before; a DEL \
-                         of it, or a new sandbox, mends that"
-                    ),
-                    false => format!(
-                        "find out who answers for {address} on the network: arping -D -I DEVICE \
-                         {address}; and what the IPAM's own records say of it"
-                    ),
-                });
+                match rival.is_own {
+                    true => advice.push(format!(
+                        "{address} is reserved for this sandbox by an ADD before; its DEL or a new \
+                         sandbox mends that"
+                    )),
+                    false => {
+                        advice.push(format!(
+                            "find out who answers for {address} on the network, and what the \
+                             IPAM's records say"
+                        ));
+                        let arping = Command::new("arping -D -c 3 -I DEVICE");
+                        let arping = arping.word(address.to_string());
+                        advice.push(commented(arping, "fill in DEVICE, an answer names the MAC"));
+                    }
+                }
                 continue;
             };
             let lives = view.model.runtime.shows(&holder.container_id).is_some();
-            let command = give_back(view.model, holder);
-            advice.push(match (lives, command) {
-                (false, Some(command)) => format!(
-                    "if neither crictl pods nor /proc/[0-9]*/cgroup knows {}, give its reservation \
-                     back: {command}",
-                    match holder.container_id.as_str() {
-                        "" => "anything that has it",
-                        id => short_id(id),
-                    }
-                ),
-                _ => format!(
-                    "give the pod another address, or end what has {address}: node-tracer explain \
-                     {address}"
-                ),
-            });
+            match !lives && is_host_locals(view.model, holder) {
+                true => advice.extend(repair()),
+                false => {
+                    advice.push(format!(
+                        "end what has {address}, or give the pod another IP"
+                    ));
+                    advice.push(commented(explain, "who has it"));
+                }
+            }
         }
         if self.rivals.is_empty() {
-            advice.push(String::from(
-                "see which addresses are held by what should be gone: node-tracer scan",
+            advice.push(commented(
+                "node-tracer scan",
+                "what holds IPs and should be gone",
             ));
         }
-        advice.push(format!(
-            "until then keep new pods off the node: {}",
-            cordon(view)
-        ));
     }
 }

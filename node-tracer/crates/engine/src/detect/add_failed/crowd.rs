@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    detect::{View, add_failed::Failed, evidence, kubectl_words},
+    detect::{View, add_failed::Failed, commented, evidence, fitting, kubectl_words},
     model::{Model, calls::PodCalls},
 };
 use diagnosis::Cause;
@@ -82,7 +82,7 @@ impl<'a> Crowd<'a> {
         let since = first.failing.since;
         let count = round(self.0.len() as u64);
         let whose = match namespace.as_str() {
-            "" => "a namespace that is not known",
+            "" => "an unknown namespace",
             namespace => namespace,
         };
         let key = format!("crowd/{namespace}/{plugin}/{}", cause.as_str());
@@ -90,22 +90,24 @@ impl<'a> Crowd<'a> {
         claims.truncate(2);
         let named = self.0.iter().take(NAMED).map(|each| each.pod.label());
         let named = named.collect::<Vec<_>>().join(", ");
-        let claim = format!(
-            "{count} pods of {whose} fail like this, besides those that have a finding each; \
-             for the longest time: {named}"
-        );
+        let claim =
+            format!("{count} more pods of {whose} fail like this; the first of them: {named}");
         claims.push(evidence(claim, "node-tracer", since));
         let mut advice = first.advice(view);
         let words = kubectl_words(&first.pod);
-        advice.extend(words.map(|words| format!("kubectl describe pod {words}")));
+        let describe = words.map(|words| format!("kubectl describe pod {words}"));
+        advice.extend(describe.map(|command| commented(command, "its Events")));
         Some(Finding {
             rule: Rule::AddFailed,
             severity: self.0.iter().map(|each| each.severity()).max()?,
             id: finding_id(&view.settings.boot_id, Rule::AddFailed, &key),
             since,
-            title: format!(
-                "{count} more pods of {whose} get no network: {}",
-                cause.clause()
+            title: fitting(
+                format!(
+                    "{count} more pods of {whose} get no network: {}",
+                    cause.clause()
+                ),
+                || format!("{count} more pods get no network: {}", cause.clause()),
             ),
             pod: None,
             sandbox_id: None,

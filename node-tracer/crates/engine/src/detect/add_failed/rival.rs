@@ -6,10 +6,10 @@ use crate::{
         View, evidence,
         facts::{
             calls::{owner, store_kind},
-            common::label,
+            common::{label, user_kind},
             ghosts,
         },
-        held_since, holders_of, pod_of, sleeps_in, stuck_in,
+        held_since, holders_of, sleeps_in, stuck_in,
     },
     model::netns::NetnsEntry,
 };
@@ -19,7 +19,7 @@ use event::{
     ReservationHolder, StoreKind,
     clock::Timestamp,
     finding::{Evidence, Holder},
-    wording::subjects::{pod_word, short_id, task_label},
+    wording::subjects::{short_id, task_label},
 };
 
 pub(super) struct Rival<'a> {
@@ -74,28 +74,28 @@ impl<'a> Rival<'a> {
             .collect()
     }
 
-    /// `is held by the deleted pod shop/a (netns 4026532200)`
+    /// `is held by a deleted pod`
     pub(super) fn words(&self, view: &View<'_>) -> String {
         if let Some(entry) = self.entries.first() {
-            return format!("is held by {}", holder(view, entry));
+            return format!("is held by {}", user_kind(view, entry));
         }
         match self.reservation {
-            Some(_) if self.is_own => String::from("is in use, although it is reserved for it"),
+            Some(_) if self.is_own => String::from("is in use although reserved for it"),
             Some((holder, _)) if holder.container_id.is_empty() => {
                 let kind = store_kind(view.model, holder);
                 match &holder.pod {
                     Some(pod) => format!("is reserved for {}", pod.label()),
                     None if kind.is_none_or(|kind| kind == StoreKind::HostLocal) => {
-                        String::from("is reserved for nobody: the file is empty")
+                        String::from("is reserved by an empty file")
                     }
                     // Calico keeps that of a machine that is stopped.
                     None => format!("is reserved by {}", holder.path.display()),
                 }
             }
             Some((holder, _)) => {
-                format!("is reserved for {}", owner(view, &holder.container_id))
+                format!("is reserved for {}", short_id(&holder.container_id))
             }
-            None => String::from("is in use, and nobody on this node was found to have it"),
+            None => String::from("is in use; no holder found on this node"),
         }
     }
 
@@ -117,14 +117,14 @@ impl<'a> Rival<'a> {
                 let list = model.pods.list();
                 let source = list.map_or("pods", |list| list.source.as_str());
                 claims.push(evidence(
-                    format!("the pod of {label} is gone"),
+                    format!("{label} is of a deleted pod"),
                     source,
                     since,
                 ));
             }
             for blocked in stuck_in(model, entry).iter().take(1) {
                 let claim = format!(
-                    "{} is in it, in uninterruptible sleep{}",
+                    "{} is in the netns, in state D{}",
                     task_label(&blocked.task),
                     sleeps_in(blocked)
                 );
@@ -134,24 +134,17 @@ impl<'a> Rival<'a> {
         if let Some((holder, at)) = self.reservation {
             let path = holder.path.display();
             let claim = match holder.container_id.as_str() {
-                "" => format!("{address} is reserved by {path}, which names nobody"),
-                id => format!("{address} is reserved for {} by {path}", short_id(id)),
+                "" => format!("{address} is reserved by {path}, an empty file"),
+                id => {
+                    let owner = owner(view, id);
+                    format!(
+                        "{address} is reserved for {} by {path}: {owner}",
+                        short_id(id)
+                    )
+                }
             };
             claims.push(evidence(claim, "ipam", at));
         }
         claims
-    }
-}
-
-/// A namespace as the holder of an address.
-fn holder(view: &View<'_>, entry: &NetnsEntry) -> String {
-    let inode = entry.id.inode;
-    let pod = pod_of(view.model, entry).filter(|_| !entry.host);
-    match pod {
-        Some(pod) if ghosts::gone(view, entry).is_some() => {
-            format!("the deleted pod {} (netns {inode})", pod_word(&pod))
-        }
-        Some(pod) => format!("{} (netns {inode})", pod.label()),
-        None => label(view.model, entry),
     }
 }

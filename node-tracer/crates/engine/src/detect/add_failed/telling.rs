@@ -8,7 +8,7 @@ use crate::detect::{
         calls::{failure, pace, short_failure},
         reservations::Verdict,
     },
-    netns_of,
+    fitting, netns_of,
 };
 use diagnosis::Cause;
 use event::{
@@ -27,7 +27,7 @@ impl Failed<'_> {
             severity: self.severity(),
             id: finding_id(&view.settings.boot_id, Rule::AddFailed, &self.calls.id()),
             since: failing.since,
-            title: format!("{} gets no network: {}", self.pod.label(), self.why(view)),
+            title: self.title(view),
             pod: Some(self.pod.clone()),
             sandbox_id: Some(failing.last_id.clone()),
             netns: netns.filter(|entry| !entry.host).map(netns_of),
@@ -47,6 +47,12 @@ impl Failed<'_> {
                 ..Detail::default()
             },
         }
+    }
+
+    fn title(&self, view: &View<'_>) -> String {
+        let why = self.why(view);
+        let named = format!("{} gets no network: {why}", self.pod.label());
+        fitting(named, || format!("a pod gets no network: {why}"))
     }
 
     pub(super) fn severity(&self) -> Severity {
@@ -69,13 +75,13 @@ impl Failed<'_> {
         match self.cause {
             Cause::AddressInUse => match self.rivals.first() {
                 Some(rival) => format!("{} {}", rival.address, rival.words(view)),
-                None => format!("the address that {plugin} wants to give it is in use"),
+                None => format!("the IP that {plugin} picked is in use"),
             },
             Cause::RangeExhausted => {
                 let error = self.failing.end.error.as_ref();
                 match error.and_then(span) {
-                    Some(span) => format!("no address is left in {span}"),
-                    None => String::from("no address is left"),
+                    Some(span) => format!("no IP is left in {span}"),
+                    None => String::from("no IP is left"),
                 }
             }
             _ if self.failing.end.error.is_none() => {
@@ -100,8 +106,7 @@ impl Failed<'_> {
         let (ifname, plugin) = (self.ifname, &failing.plugin);
         let mut claims = vec![evidence(
             format!(
-                "CNI ADD of {ifname} of sandbox {} failed, and none of the pod's has succeeded \
-                 since",
+                "CNI ADD of {ifname} of sandbox {} failed, and no ADD of the pod succeeded since",
                 short_id(&failing.first_id)
             ),
             source,
@@ -144,13 +149,13 @@ impl Failed<'_> {
         let end = &self.failing.end;
         if end.error.is_none() && end.signal.is_none() {
             unknown.push(format!(
-                "what {} said: its answer could not be read",
+                "the message of {}: it could not be read",
                 self.failing.plugin
             ));
         }
         if end.signal.is_some() {
             unknown.push(String::from(
-                "who sent the signal: runtimes do when a call's time is up, the kernel when memory \
+                "who sent the signal: the runtime when a call takes too long, or the kernel when memory \
                  is",
             ));
         }
@@ -163,20 +168,18 @@ impl Failed<'_> {
             let address = rival.address;
             if rival.entries.is_empty() {
                 unknown.push(format!(
-                    "what has {address}: no network namespace that is known on this node; it can \
-                     be on another node",
+                    "what has {address}: no netns known on this node; it can be on another node",
                 ));
             }
             if !rival.asked {
                 unknown.push(format!(
-                    "who has reserved {address}: no store of reservations has answered"
+                    "who has reserved {address}: no store of reservations answered"
                 ));
             }
         }
         if self.cause == Cause::RangeExhausted && leaked(view).is_none() {
             unknown.push(String::from(
-                "how many of the range's addresses are leaked: node-tracer scan tells, with the \
-                 runtime's list",
+                "how many of the range's IPs are leaked: the runtime's list is needed",
             ));
         }
         unknown

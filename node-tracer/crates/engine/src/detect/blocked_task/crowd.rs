@@ -5,7 +5,10 @@ use event::{
     PodRef, Task,
     clock::Timestamp,
     finding::{Detail, Finding, Holder, Rule, Severity, finding_id},
-    wording::plural::{AT_LEAST, round},
+    wording::{
+        advice::commented,
+        plural::{AT_LEAST, round},
+    },
 };
 use std::collections::BTreeMap;
 
@@ -129,12 +132,15 @@ impl Crowd<'_> {
         let mut unknown = Vec::new();
         if self.counted.iter().any(|counted| counted.count > 0) {
             unknown.push(String::from(
-                "where in the kernel those sleep of which only the number was taken",
+                "where in the kernel those wait that were only counted",
             ));
         }
         let advice = match (self.tasks.first(), holders.first()) {
             (Some(first), _) => release_advice(first),
-            (None, Some(Holder::Task { pid, .. })) => vec![format!("node-tracer explain {pid}")],
+            (None, Some(Holder::Task { pid, .. })) => vec![commented(
+                format!("node-tracer explain {pid}"),
+                "where it waits",
+            )],
             (None, _) => Vec::new(),
         };
         Some(Finding {
@@ -147,8 +153,8 @@ impl Crowd<'_> {
             ),
             since,
             title: match tasks.as_str() {
-                "1" => format!("one more task of {whose} is stuck in uninterruptible sleep"),
-                _ => format!("{tasks} more tasks of {whose} are stuck in uninterruptible sleep"),
+                "1" => format!("one more task of {whose} is stuck in state D"),
+                _ => format!("{tasks} more tasks of {whose} are stuck in state D"),
             },
             pod,
             sandbox_id: None,
@@ -156,7 +162,7 @@ impl Crowd<'_> {
             addresses: Vec::new(),
             holders,
             evidence: vec![evidence(
-                format!("{tasks} of its tasks sleep besides those that have a finding each"),
+                format!("{tasks} more of its tasks are in state D"),
                 "kernel",
                 since,
             )],
@@ -236,7 +242,7 @@ mod tests {
         let root = (5_000..5_003).map(|tid| of_user(tid, None));
         let findings = told(many.chain(root));
         assert_eq!(findings.len(), SINGLY + 1 + 3);
-        let title = "at least 2900 more tasks of user 1000 are stuck in uninterruptible sleep";
+        let title = "at least 2900 more tasks of user 1000 are stuck in state D";
         assert_eq!(named_more(&findings), [title]);
         let crowd = findings.iter().find(|finding| finding.title == title);
         assert_eq!(crowd.unwrap().holders.len(), NAMED);

@@ -3,7 +3,7 @@
 use crate::{
     detect::{
         View,
-        facts::{command::move_away, common::label, ghosts},
+        facts::{common::label, ghosts},
         short_id,
     },
     model::{
@@ -21,7 +21,7 @@ pub(in crate::detect) const SILENCE: Duration = Duration::from_secs(600);
 /// How much of a plugin's words is claimed; the record has them whole.
 const SAID: usize = 400;
 
-const TITLED: usize = 120;
+const TITLED: usize = 60;
 
 /// How a call ended that failed, in words.
 pub(in crate::detect) fn failure(end: &CallResult) -> String {
@@ -42,9 +42,9 @@ fn failure_in(end: &CallResult, length: usize) -> String {
         ),
         (None, Some(error), _) => format!("failed: {}", said_in(error, length)),
         (None, None, Some(code)) => {
-            format!("failed with exit status {code}; what it said is not known")
+            format!("failed with exit status {code}; its message is unknown")
         }
-        (None, None, None) => String::from("failed; how is not known"),
+        (None, None, None) => String::from("failed; exit status unknown"),
     }
 }
 
@@ -107,8 +107,7 @@ pub(in crate::detect) fn pace(first: Timestamp, last: Timestamp, times: u64) -> 
     nearest.map(|(_, words)| format!("about every {words}"))
 }
 
-/// Since when a pod is known to be gone: it was listed and is not any more, or
-/// is not on a list that is later than `existed`.
+/// Since when a pod is known to be gone: it disappeared from the list, or is not on a list that is later than `existed`.
 pub(in crate::detect) fn pod_gone(
     view: &View<'_>,
     pod: &PodRef,
@@ -134,7 +133,7 @@ pub(in crate::detect) fn owner(view: &View<'_>, id: &str) -> String {
     let inside = model.netns.live().find(|e| e.sandbox.has_container(id));
     if let Some(entry) = inside {
         let gone = match ghosts::gone(view, entry) {
-            Some(_) => ", whose pod is deleted",
+            Some(_) => ", of a deleted pod",
             None => "",
         };
         return format!("{}{gone}", label(model, entry));
@@ -143,7 +142,7 @@ pub(in crate::detect) fn owner(view: &View<'_>, id: &str) -> String {
     let of = of.unwrap_or_default();
     match model.runtime.shows(id) {
         Some(_) => format!("sandbox {}{of}", short_id(id)),
-        None => format!("sandbox {}{of}, of which nothing was found", short_id(id)),
+        None => format!("sandbox {}{of} (nothing of it was found)", short_id(id)),
     }
 }
 
@@ -161,12 +160,9 @@ pub(in crate::detect) fn store_kind(
     kind.or(host_local.then_some(StoreKind::HostLocal))
 }
 
-/// The command that gives a reservation back, if it is host-local's.
-pub(in crate::detect) fn give_back(model: &Model, holder: &ReservationHolder) -> Option<String> {
-    match store_kind(model, holder)? {
-        StoreKind::HostLocal => move_away(holder.path.parent()?, holder),
-        _ => None,
-    }
+/// Whether a reservation is host-local's, which `node-tracer repair` gives back.
+pub(in crate::detect) fn is_host_locals(model: &Model, holder: &ReservationHolder) -> bool {
+    store_kind(model, holder) == Some(StoreKind::HostLocal)
 }
 
 /// The pod of a container, as runtimes, calls and libcni's cache know it.

@@ -4,7 +4,7 @@
 //! name, a path, an ID, that somebody else has chosen. A [`Command`] takes the
 //! one only as what the source code says, and quotes the other.
 
-use event::ReservationHolder;
+use event::wording::advice::commented;
 use std::{
     fmt::{self, Write as _},
     path::Path,
@@ -54,9 +54,38 @@ impl fmt::Display for Command {
     }
 }
 
-/// Keeps new pods off the node.
-pub(in crate::detect) fn cordon(view: &View<'_>) -> Command {
-    Command::new("kubectl cordon").word(&view.settings.node)
+/// The node in a command: its name in Kubernetes where that is known, by what it
+/// was given or by a listed pod of it; otherwise what is to be filled in.
+pub(in crate::detect) fn node_word<'v>(view: &'v View<'_>) -> Option<&'v str> {
+    let node = view.settings.node.as_str();
+    let listed = || {
+        let list = view.model.pods.list();
+        list.is_some_and(|list| list.names_node(node))
+    };
+    (view.settings.node_is_named || listed()).then_some(node)
+}
+
+/// Stands for the node's name where that is not known.
+pub(in crate::detect) const NODE: &str = "NODE";
+
+/// Keeps new pods off the node, as far as that does.
+pub(in crate::detect) fn cordon(view: &View<'_>) -> String {
+    const STILL: &str = "DaemonSet, static and already bound pods still start";
+    let command = Command::new("kubectl cordon");
+    match node_word(view) {
+        Some(node) => commented(command.word(node), STILL),
+        None => commented(
+            command.word(NODE),
+            &format!("fill in the node name, see kubectl get nodes. {STILL}"),
+        ),
+    }
+}
+
+/// What undoes [`cordon`]; `when` completes "when ...".
+pub(in crate::detect) fn uncordon(view: &View<'_>, when: &'static str) -> String {
+    let node = node_word(view).unwrap_or(NODE);
+    let command = Command::new("kubectl uncordon").word(node);
+    commented(command, &format!("when {when}"))
 }
 
 /// Has the runtime end a sandbox.
@@ -85,23 +114,19 @@ pub(in crate::detect) fn shell_word(path: &Path) -> String {
     }
 }
 
-/// Where what is moved away goes: outside of every store.
-pub(in crate::detect) const AWAY: &str = "/var/tmp/";
-
-/// The command that gives one of host-local's reservations back. Only of names
-/// that are names: foreign text is not put into commands.
-pub(in crate::detect) fn move_away(store: &Path, holder: &ReservationHolder) -> Option<String> {
-    let lock = store.join("lock");
-    let (lock, file) = (shell_word(&lock), shell_word(&holder.path));
-    if [&lock, &file].iter().any(|word| word.contains('\'')) {
-        return None;
-    }
-    let test = match holder.container_id.as_str() {
-        "" => format!("test ! -s {file}"),
-        id if is_plain(id) => format!("grep -qF {id} {file}"),
-        _ => return None,
-    };
-    Some(format!("flock {lock} sh -c '{test} && mv {file} {AWAY}'"))
+/// What gives leaked reservations back: it looks twice, takes the IPAM's own
+/// lock, asks again, and keeps a copy.
+pub(in crate::detect) fn repair() -> [String; 2] {
+    [
+        commented(
+            "node-tracer repair --plan plan.json",
+            "takes a minute, changes nothing",
+        ),
+        commented(
+            "node-tracer repair --apply plan.json",
+            "locks, rechecks, keeps a backup",
+        ),
+    ]
 }
 
 /// What the CNI specification allows in a container's ID.

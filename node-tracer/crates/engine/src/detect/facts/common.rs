@@ -1,13 +1,17 @@
 //! What findings have in common: claims, holders, and words for things that
 //! more than one rule names.
 
-use std::net::IpAddr;
+use std::{iter, net::IpAddr};
 
 use crate::{
-    detect::facts::stack_hint,
+    detect::{
+        View,
+        facts::{ghosts, stack_hint},
+    },
     model::{
         Model,
         netns::{HeldAddress, NetnsEntry},
+        pods::Standing,
         task::Blocked,
     },
 };
@@ -16,7 +20,7 @@ use event::{
     clock::Timestamp,
     finding::{Evidence, FindingNetns, Holder},
     sleep,
-    wording::subjects::task_label,
+    wording::{advice::commented, subjects::task_label},
 };
 
 pub(in crate::detect) fn evidence(
@@ -194,7 +198,7 @@ pub(in crate::detect) fn socket_label(holder: &FdHolder) -> String {
 
 /// What is not known of a namespace that has no holder that can be found.
 pub(in crate::detect) fn unknown_holder(whose: &str) -> String {
-    format!("what holds {whose}: no task, mount or descriptor was found; a socket can")
+    format!("what holds {whose}: no task, mount or descriptor was found; a socket can do it")
 }
 
 /// ` in request_wait_answer`, if it is known.
@@ -211,21 +215,23 @@ pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
     let task = task_label(&blocked.task);
     let tid = blocked.task.tid;
     let Some(hint) = hint else {
-        return vec![format!(
-            "find out what {task} waits for (cat /proc/{tid}/stack; its mounts: \
-             cat /proc/{tid}/mountinfo) and end that wait; it may take no signal until then"
-        )];
+        return vec![
+            format!(
+                "find out what {task} waits for, and end that wait; until then signals may not work"
+            ),
+            commented(
+                format!("cat /proc/{tid}/stack"),
+                "where in the kernel it waits",
+            ),
+            commented(format!("cat /proc/{tid}/mountinfo"), "its mounts"),
+        ];
     };
-    let steps = hint.release.iter().enumerate();
-    steps
-        .map(|(place, step)| {
-            let step = step.replace("TID", &tid.to_string());
-            match place {
-                0 => format!("{task} {}: {step}", hint.waits),
-                _ => step,
-            }
-        })
-        .collect()
+    let sentence = format!("{task} {}: {}", hint.waits, hint.ends);
+    let commands = hint
+        .commands
+        .iter()
+        .map(|(command, comment)| commented(command.replace("TID", &tid.to_string()), comment));
+    iter::once(sentence).chain(commands).collect()
 }
 
 pub(in crate::detect) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
@@ -245,6 +251,63 @@ pub(in crate::detect) fn kubectl_words(pod: &PodRef) -> Option<String> {
     let namespace = pod.namespace.as_ref().filter(is_name)?;
     let name = pod.name.as_ref().filter(is_name)?;
     Some(format!("-n {namespace} {name}"))
+}
+
+/// Characters of a title, at most, unless a name in it is unusual.
+pub(in crate::detect) const TITLE: usize = 76;
+
+/// The title that names more, if it is short enough.
+pub(in crate::detect) fn fitting(long: String, short: impl FnOnce() -> String) -> String {
+    match long.chars().count() <= TITLE {
+        true => long,
+        false => short(),
+    }
+}
+
+/// Addresses in a title: the first one, and how many more there are.
+pub(in crate::detect) fn few(addresses: &[IpAddr]) -> String {
+    match addresses {
+        [] => String::from("an IP"),
+        [only] => only.to_string(),
+        [first, more @ ..] => format!("{first} and {} more", more.len()),
+    }
+}
+
+/// `is` or `are`, as so many things need.
+pub(in crate::detect) fn is(number: usize) -> &'static str {
+    match number {
+        0 | 1 => "is",
+        _ => "are",
+    }
+}
+
+/// What is said of an address that a namespace has.
+pub(in crate::detect) fn has(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> Evidence {
+    let address = &held.address;
+    let found = match is_dated(model, entry, held) {
+        true => "",
+        false => "; present at first look",
+    };
+    let claim = format!("the netns has {address} on {}{found}", address.ifname);
+    evidence(claim, "kernel", held_since(model, entry, held))
+}
+
+/// What a namespace is that has an address, in a title: `a deleted pod`. Nothing
+/// is said of a pod's fate that no list tells.
+pub(in crate::detect) fn user_kind(view: &View<'_>, entry: &NetnsEntry) -> &'static str {
+    if entry.host {
+        return "the host";
+    }
+    if ghosts::gone(view, entry).is_some() {
+        return "a deleted pod";
+    }
+    match entry.sandbox.standing {
+        Standing::Terminating(_) => "a terminating pod",
+        Standing::Finished(_) => "a finished pod",
+        Standing::Listed => "a running pod",
+        _ if entry.sandbox.pod.is_some() => "a pod",
+        _ => "an unknown netns",
+    }
 }
 
 /// An address that a pod can have as its own.

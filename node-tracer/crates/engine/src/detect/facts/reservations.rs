@@ -71,11 +71,11 @@ impl Doubt {
     /// In words, after a number of reservations.
     pub(in crate::detect) fn words(self) -> &'static str {
         match self {
-            Self::Nameless => "no container is named; whether the pod still has it cannot be told",
+            Self::Nameless => "no container is named, so whether the pod still has it is unknown",
             Self::Elsewhere => {
-                "nothing shows that the container was on this node; all nodes share the store"
+                "nothing shows that the container was on this node: all nodes share the store"
             }
-            Self::GivenBack => "CNI DEL was called just now; the list may be older",
+            Self::GivenBack => "CNI DEL ran just now; the list may be older",
             Self::Stranger => {
                 "a network namespace that nobody names has the address: root has made it in a user \
                  namespace, as for a pod with one of its own, or in a pod"
@@ -175,16 +175,16 @@ impl<'a> Judge<'a> {
         let mut doubts = Vec::new();
         if !self.is_vouched() {
             doubts.push(format!(
-                "whether {CRI} still knows them, ready or not: {}",
+                "whether CRI still has their sandboxes: {}",
                 silence(self.model)
             ));
         }
         if let Some(why) = &self.unlisted {
-            doubts.push(format!("whether their containers live all the same: {why}"));
+            doubts.push(format!("whether their containers still run: {why}"));
         }
         if let Some(why) = self.uncached() {
             doubts.push(format!(
-                "whether libcni attached them to a namespace that exists: {why}"
+                "whether libcni attached them to a netns that exists: {why}"
             ));
         }
         if self.nameless > 0 {
@@ -285,21 +285,21 @@ impl<'a> Judge<'a> {
                 let listed = self.model.runtime.cri();
                 let listed = listed.map_or(at, |list| list.at);
                 match source {
-                    CRI => ("the container runtime has it, ready or not", source, listed),
-                    "bundles" => ("the runtime's folders have the container", source, at),
+                    CRI => ("CRI: sandbox Ready or NotReady", source, listed),
+                    "bundles" => (
+                        "the runtime's state directory has the container",
+                        source,
+                        at,
+                    ),
                     CGROUP => ("the container has a cgroup", "kernel", at),
                     "shim" => ("the container has a shim", source, at),
                     _ => ("the container exists", source, at),
                 }
             }
-            Proof::Netns => ("the sandbox's network namespace exists", "kernel", at),
-            Proof::Attachment => (
-                "libcni attached it to a network namespace that exists",
-                "libcni",
-                at,
-            ),
+            Proof::Netns => ("the sandbox's netns exists", "kernel", at),
+            Proof::Attachment => ("libcni attached it to a netns that exists", "libcni", at),
             Proof::Address => (
-                "no such container, but a network namespace still has the address",
+                "no such container, but a netns still has the IP",
                 "kernel",
                 at,
             ),

@@ -11,9 +11,19 @@ use event::sleep::name;
 pub struct Hint {
     /// What the task does: completes "the task ...".
     pub waits: &'static str,
-    /// How that ends, step by step. `TID` stands for the task's thread ID.
-    pub release: &'static [&'static str],
+    /// How that ends, in a sentence.
+    pub ends: &'static str,
+    /// Commands that show what is in the way and then end it, each with what it
+    /// is good for or costs; the dangerous ones last. `TID` stands for the task's
+    /// thread ID, other words in capitals are to be filled in.
+    pub commands: &'static [(&'static str, &'static str)],
 }
+
+/// The disks, and what the kernel says of them.
+const DISKS: &[(&str, &str)] = &[
+    ("dmesg -T | tail -n 50", "errors of disks and links"),
+    ("iostat -x 1 3", "which disk does not answer"),
+];
 
 /// Function names (exact, or a beginning if they end in `_`), then the hint.
 const HINTS: &[(&[&str], Hint)] = &[
@@ -21,34 +31,44 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["cleanup_net"],
         Hint {
             waits: "takes network namespaces down for the kernel",
-            release: &["see the netns-teardown-stall finding; killing pods does not help"],
+            ends: "killing pods does not help; see the netns-teardown-stall finding",
+            commands: &[],
         },
     ),
     (
         &["copy_net_ns", "setup_net"],
         Hint {
             waits: "waits to create a network namespace, behind one that is being taken down",
-            release: &["it goes on when the teardown does; look for what holds that up"],
+            ends: "it goes on when that teardown does",
+            commands: &[],
         },
     ),
     (
         &["virtio_fs_"],
         Hint {
             waits: "waits for virtiofs, that is for the host of this virtual machine",
-            release: &["have the host's virtiofsd for this machine checked"],
+            ends: "have virtiofsd checked on this machine's host",
+            commands: &[],
         },
     ),
     (
         &["request_wait_answer", "fuse_"],
         Hint {
             waits: "waits for a FUSE daemon (JuiceFS, s3fs, CSI driver, lxcfs, ...)",
-            release: &[
-                "find the mount (grep ' fuse' /proc/TID/mountinfo) and its daemon; ending that \
-                 daemon releases it",
-                "or fail the I/O of all who use the mount (MINOR: the number after the colon in \
-                 the mountinfo line): echo 1 > /sys/fs/fuse/connections/MINOR/abort",
-                "if /sys/fs/fuse/connections is empty: \
-                 mount -t fusectl none /sys/fs/fuse/connections",
+            ends: "restart the daemon of its FUSE mount; if that does not end the wait, abort the mount",
+            commands: &[
+                (
+                    "grep ' fuse' /proc/TID/mountinfo",
+                    "its FUSE mounts, field 3 is 0:MINOR, field 5 the mount point",
+                ),
+                (
+                    "mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections",
+                    "changes nothing if mounted",
+                ),
+                (
+                    "echo 1 > /sys/fs/fuse/connections/MINOR/abort",
+                    "fill in MINOR, all users of the mount get I/O errors",
+                ),
             ],
         },
     ),
@@ -56,10 +76,17 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["rpc_", "nfs_", "nfs3_", "nfs4_", "nlmclnt_"],
         Hint {
             waits: "waits for an NFS server",
-            release: &[
-                "find the mount (grep ' nfs' /proc/TID/mountinfo) and see whether the server \
-                 answers (rpcinfo -p SERVER); it goes on when the server does",
-                "or fail the I/O: umount -f of the mount",
+            ends: "it goes on when the server answers",
+            commands: &[
+                (
+                    "grep ' nfs' /proc/TID/mountinfo",
+                    "its NFS mounts and servers",
+                ),
+                ("rpcinfo -p SERVER", "fill in SERVER, it must answer"),
+                (
+                    "umount -f MOUNTPOINT",
+                    "fill in MOUNTPOINT, all its users get I/O errors",
+                ),
             ],
         },
     ),
@@ -67,36 +94,46 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["cifs_", "smb2_", "smb3_", "SMB2_"],
         Hint {
             waits: "waits for an SMB server",
-            release: &[
-                "find the mount (grep ' cifs' /proc/TID/mountinfo) and see whether the server \
-                      answers",
-            ],
+            ends: "it goes on when the server answers",
+            commands: &[(
+                "grep ' cifs' /proc/TID/mountinfo",
+                "its SMB mounts and servers",
+            )],
         },
     ),
     (
         &["ceph_", "rbd_"],
         Hint {
             waits: "waits for Ceph",
-            release: &[
-                "ask the storage team whether the cluster answers this node (ceph status; \
-                      /sys/kernel/debug/ceph/*/osdc lists what is outstanding)",
-            ],
+            ends: "ask the storage team whether the cluster answers this node",
+            commands: &[(
+                "grep -r . /sys/kernel/debug/ceph/*/osdc",
+                "requests without an answer",
+            )],
         },
     ),
     (
         &["p9_client_rpc", "v9fs_"],
         Hint {
             waits: "waits for a 9p server",
-            release: &["find the mount (grep ' 9p' /proc/TID/mountinfo) and its server"],
+            ends: "it goes on when the server answers",
+            commands: &[(
+                "grep ' 9p' /proc/TID/mountinfo",
+                "its 9p mounts and servers",
+            )],
         },
     ),
     (
         &["nbd_"],
         Hint {
             waits: "waits for a network block device (nbd)",
-            release: &[
-                "find the device (grep nbd /proc/TID/mountinfo) and see whether its server \
-                      answers; nbd-client -d DEVICE fails the I/O",
+            ends: "it goes on when the server answers",
+            commands: &[
+                ("grep nbd /proc/TID/mountinfo", "its nbd devices"),
+                (
+                    "umount -f MOUNTPOINT",
+                    "fill in MOUNTPOINT, all its users get I/O errors",
+                ),
             ],
         },
     ),
@@ -104,30 +141,29 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["mem_cgroup_oom_synchronize"],
         Hint {
             waits: "waits for memory: its cgroup is at its limit and has the OOM killer turned off",
-            release: &[
-                "raise memory.limit_in_bytes of its memory cgroup (see /proc/TID/cgroup), or end \
-                 something in it",
-            ],
+            ends: "raise memory.limit_in_bytes of its memory cgroup, or end something in it",
+            commands: &[("grep memory /proc/TID/cgroup", "its memory cgroup")],
         },
     ),
     (
         &["handle_userfault"],
         Hint {
-            waits: "waits for memory that another process is to deliver (userfaultfd: a virtual \
-                    machine, a checkpoint being restored)",
-            release: &[
-                "find the process that has the userfaultfd (it reads anon_inode:[userfaultfd]); once \
-                 it delivers the memory or has ended, the task goes on",
-            ],
+            waits: "waits for memory that another process delivers (userfaultfd: a virtual machine, a checkpoint being restored)",
+            ends: "find the process that has the userfaultfd; once that delivers the memory or ends, the task goes on",
+            commands: &[(
+                "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -B99 userfaultfd",
+                "the process that has it",
+            )],
         },
     ),
     (
         &["zap_pid_ns_processes"],
         Hint {
             waits: "is a container's first process and waits for the others in it to end",
-            release: &[
-                "find the one that does not end (lsns -t pid; ps -eLo pid,stat,wchan:32,comm) \
-                      and see what that one waits for",
+            ends: "find the process in it that does not end, and what that one waits for",
+            commands: &[
+                ("lsns -t pid", "PID namespaces and their first processes"),
+                ("ps -eLo pid,tid,stat,wchan:32,comm", "who sleeps where"),
             ],
         },
     ),
@@ -135,9 +171,8 @@ const HINTS: &[(&[&str], Hint)] = &[
         &["do_coredump", "vfs_coredump", "coredump_wait"],
         Hint {
             waits: "writes a core dump",
-            release: &[
-                "see where /proc/sys/kernel/core_pattern sends it and whether that is stuck",
-            ],
+            ends: "see where core dumps go, and whether that hangs",
+            commands: &[("cat /proc/sys/kernel/core_pattern", "where core dumps go")],
         },
     ),
     (
@@ -149,19 +184,24 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits to write to a file system that is frozen (fsfreeze, a snapshot)",
-            release: &[
-                "find what froze it (a backup or snapshot job) and have it thawed: \
-                      fsfreeze -u MOUNTPOINT",
-            ],
+            ends: "find the backup or snapshot job that froze it, and have that thaw it",
+            commands: &[(
+                "fsfreeze -u MOUNTPOINT",
+                "fill in MOUNTPOINT, the snapshot that is being made is lost",
+            )],
         },
     ),
     (
         &["dm_"],
         Hint {
             waits: "waits for a device-mapper device",
-            release: &[
-                "see whether one is suspended (dmsetup info); dmsetup resume NAME; with \
-                      multipath, whether a path is left (multipath -ll)",
+            ends: "see whether a device is suspended, and with multipath whether a path is left",
+            commands: &[
+                ("dmsetup info", "which device is SUSPENDED"),
+                (
+                    "dmsetup resume DEVICE",
+                    "fill in DEVICE, only if nobody works on it",
+                ),
             ],
         },
     ),
@@ -175,26 +215,27 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "is held back because writes to the disk do not keep up",
-            release: &["see the disk's load (iostat -x 1) and io.max of its cgroup"],
+            ends: "see the disk's load, and io.max of the task's cgroup",
+            commands: &[
+                ("iostat -x 1 3", "the load of each disk"),
+                ("cat /proc/TID/cgroup", "its cgroup"),
+            ],
         },
     ),
     (
         &["ovl_"],
         Hint {
             waits: "waits in overlayfs, that is in the file system under the container's image",
-            release: &[
-                "see whether the disk under the container runtime answers (dmesg; iostat -x 1)",
-            ],
+            ends: "see whether the disk under the container runtime answers",
+            commands: DISKS,
         },
     ),
     (
         &["jbd2_", "ext4_", "xfs_", "btrfs_", "f2fs_"],
         Hint {
             waits: "waits for a local file system's journal or disk",
-            release: &[
-                "see whether the disk answers (dmesg; iostat -x 1) and which other task of \
-                      that file system is stuck longest",
-            ],
+            ends: "see whether the disk answers, and which task of that file system is stuck longest",
+            commands: DISKS,
         },
     ),
     (
@@ -213,19 +254,19 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits for a block device",
-            release: &[
-                "see which device does not answer (dmesg; iostat -x 1; /proc/TID/mountinfo)",
-            ],
+            ends: "see which device does not answer",
+            commands: DISKS,
         },
     ),
     (
         &["rtnl_lock", "rtnl_lock_killable", "rtnetlink_rcv_msg"],
         Hint {
-            waits: "waits for the kernel's network configuration lock",
-            release: &[
-                "find the task that holds it: the one with rtnl or unregister_netdevice on a \
-                      longer stack",
-            ],
+            waits: "waits for RTNL, the kernel's lock of network configuration",
+            ends: "find the task that holds RTNL: its stack has rtnl or unregister_netdevice, and is longer",
+            commands: &[(
+                "grep -l -e rtnl -e unregister_netdevice /proc/[0-9]*/task/[0-9]*/stack",
+                "who has such a stack",
+            )],
         },
     ),
     (
@@ -239,10 +280,11 @@ const HINTS: &[(&[&str], Hint)] = &[
         ],
         Hint {
             waits: "waits for a lock that another task holds",
-            release: &[
-                "find the holder: another stuck task with a longer stack; dmesg may name it \
-                      (\"blocked by\")",
-            ],
+            ends: "find the holder: another stuck task with a longer stack",
+            commands: &[(
+                "dmesg -T | grep 'blocked by'",
+                "the kernel may name the holder",
+            )],
         },
     ),
 ];
@@ -295,10 +337,15 @@ mod tests {
     }
 
     #[test]
-    fn the_way_out_of_a_fuse_wait_is_told_where_fusectl_is_not_mounted() {
+    fn fusectl_is_mounted_before_the_step_that_needs_it() {
         let hint = hint(&[], Some("request_wait_answer")).unwrap();
-        let command = "mount -t fusectl none /sys/fs/fuse/connections";
-        assert!(hint.release.iter().any(|step| step.ends_with(command)));
+        let place = |part: &str| {
+            let mut commands = hint.commands.iter();
+            commands
+                .position(|(command, _)| command.contains(part))
+                .unwrap()
+        };
+        assert!(place("mount -t fusectl") < place("/abort"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod name;
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use event::{Attachment, RuntimeSandbox, clock::Timestamp};
+use event::{Attachment, RuntimeSandbox, clock::Timestamp, wording::advice::commented};
 
 /// What making a sandbox, or removing one, may take.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -236,41 +236,50 @@ pub fn is_named_by_others(entry: &NetnsEntry) -> bool {
     mounts.any(|path| !name::is_sandbox(path, true))
 }
 
-/// How to end what keeps a namespace in which no task is, in steps.
+/// Mounts of a namespace whose removal is advised one by one.
+const MOUNTS: usize = 3;
+
+/// How to end what holds a namespace open in which no task is, in steps.
 pub fn release(entry: &NetnsEntry) -> Vec<String> {
     let mut steps = Vec::new();
-    if let Some(path) = entry.mounts.first() {
-        let unmount = Command::new("umount").word(path);
-        let remove = Command::new("rm -f").word(path);
-        let also = match entry.mounts.len() {
-            1 => "",
-            _ => ", and the same with its other mounts",
-        };
-        steps.push(format!("unmount it: {}{also}", unmount.and(&remove)));
-        let name = path.file_name().unwrap_or_default();
-        let whose = Command::new("grep -l").word(name);
-        let unmount = Command::new("nsenter -t PID -m umount").word(path);
-        steps.push(format!(
-            "if that says \"not mounted\" or \"no such file\", or the runtime's removal says \
-             \"device or resource busy\", the mount is in another mount namespace: {} shows \
-             whose; {unmount}",
-            whose.own("/proc/[0-9]*/mountinfo")
+    if !entry.mounts.is_empty() {
+        for path in entry.mounts.iter().take(MOUNTS) {
+            let unmount = Command::new("umount").word(path);
+            let remove = Command::new("rm -f").word(path);
+            steps.push(commented(unmount.and(&remove), "nothing runs in it"));
+        }
+        let name = entry.mounts.first().and_then(|path| path.file_name());
+        let whose = Command::new("grep -l").word(name.unwrap_or_default());
+        steps.push(String::from(
+            "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
+             mount; unmount it there",
         ));
+        let whose = whose.own("/proc/[0-9]*/mountinfo");
+        steps.push(commented(whose, "the PIDs that still see the mount"));
+        if let Some(path) = entry.mounts.first() {
+            let unmount = Command::new("nsenter -t PID -m umount").word(path);
+            steps.push(commented(unmount, "fill in PID"));
+        }
     } else if let Some(first) = entry.fds.first() {
         let (pid, fd) = (first.pid, first.fd);
         steps.push(format!(
-            "look at {} (ls -l /proc/{pid}/fd/{fd}; ps -fp {pid}): once its process closes it or \
-             ends, the namespace goes; restart that daemon, and tell its makers that it leaks \
-             descriptors of sandboxes",
+            "restart the daemon that holds {}: it leaks descriptors of sandboxes; the netns goes \
+             when they are closed",
             fd_label(first),
         ));
+        steps.push(commented(
+            format!("ls -l /proc/{pid}/fd/{fd}"),
+            "what it holds",
+        ));
+        steps.push(commented(format!("ps -fp {pid}"), "which daemon it is"));
     } else if let Some(first) = entry.sockets.first() {
         let pid = first.pid;
         steps.push(format!(
-            "look at {} (ps -fp {pid}): it opened the socket in the namespace and has left; once \
-             it closes it or ends, the namespace goes; restart that daemon",
+            "restart the daemon that holds {}: it opened the socket in the netns and left; the \
+             netns goes when the socket is closed",
             socket_label(first),
         ));
+        steps.push(commented(format!("ps -fp {pid}"), "which daemon it is"));
     }
     steps
 }

@@ -3,8 +3,7 @@
 
 use crate::detect::{
     Command, cordon,
-    facts::{common::label, ghosts::Ghost},
-    fd_label,
+    facts::{common::label, ghosts::Ghost, unused},
     ghost_sandbox::{
         asleep,
         fate::{Case, Fate},
@@ -12,90 +11,123 @@ use crate::detect::{
         is_frozen,
         telling::GhostReport,
     },
-    joined, release_advice, remove_sandbox,
+    joined, logged_of, release_advice, remove_sandbox, repair, uncordon,
 };
-use event::{finding::Phase, wording::subjects::task_label};
+use event::{
+    finding::Phase,
+    wording::{advice::commented, subjects::task_label},
+};
+use std::collections::BTreeSet;
+
+/// Processes whose end is advised by their IDs.
+const KILLED: usize = 8;
 
 impl GhostReport<'_, '_> {
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        let Ghost { entry, stuck, .. } = self.ghost;
-        if self.phase >= Phase::Armed || self.coming().is_some() {
-            let command = cordon(self.view);
-            advice.push(format!("keep new pods off the node: {command}"));
+        let is_cordoned = self.phase >= Phase::Armed || self.coming().is_some();
+        if is_cordoned {
+            advice.push(cordon(self.view));
         }
         if let Some(name) = self.coming().filter(|case| is_of_cluster(case)).map(name) {
             advice.push(format!(
-                "be quick: {name} can give the address to a pod on any node, and cordoning this one \
-                 does not keep it from that"
-            ));
-        }
-        if let Some(first) = stuck.first() {
-            advice.extend(release_advice(first));
-        } else if let Some(task) = asleep(entry) {
-            let tid = task.tid;
-            advice.push(format!(
-                "look again in a moment: if {} is still in state D then, it is stuck, and where \
-                 shows in /proc/{tid}/stack",
-                task_label(task),
-            ));
-        } else if is_frozen(entry) {
-            advice.push(String::from(
-                "thaw its tasks: they take no signal while their cgroup is frozen (the runtime's \
-                 resume, or freezer.state and cgroup.freeze in the cgroup that /proc/PID/cgroup \
-                 names); then remove the sandbox",
-            ));
-        } else if entry.task_count > 0 {
-            advice.push(String::from(
-                "find out why the runtime did not stop its tasks (journalctl -u containerd -u crio \
-                 -u kubelet); if nothing needs them any more, end them: they take signals",
-            ));
-        } else if let Some(path) = entry.mounts.first() {
-            advice.push(format!(
-                "find out why the runtime did not unmount it; if crictl pods knows no sandbox of \
-                 it: {}",
-                Command::new("umount").word(path),
-            ));
-        } else if let Some(first) = entry.fds.first() {
-            let (pid, fd) = (first.pid, first.fd);
-            advice.push(format!(
-                "look at {} (ls -l /proc/{pid}/fd/{fd}; ps -fp {pid}){}: once its process closes it \
-                 or ends, the namespace goes; restart that daemon, and tell its makers that it \
-                 leaks descriptors of sandboxes",
-                fd_label(first),
-                match entry.fds.len() {
-                    1 => "",
-                    _ => ", and the others under holders",
-                },
-            ));
-        } else {
-            advice.push(String::from(
-                "find the process that has a socket in it: one that was in the namespace and has \
-                 left it, as node agents and CNI daemons do; ending it releases the namespace",
+                "be quick: {name} can give the IP to a pod on any node, which cordon does not stop"
             ));
         }
         for Case { address, fate, .. } in &self.cases {
             if let Fate::TakenBy(other, _) = fate {
                 advice.push(format!(
-                    "{} has {address} to itself again once the ghost is gone; do not delete it \
-                     before: its reservation would go to the next pod",
+                    "do not delete {}: that frees {address} for a third pod while the ghost still \
+                     uses it",
                     label(self.view.model, other),
                 ));
             }
         }
         self.advise_on_reservations(&mut advice);
-        if let Some(id) = &entry.sandbox.id {
-            advice.push(format!(
-                "when the holder has gone, have the runtime finish: {}",
-                remove_sandbox(id)
+        self.advise_on_holder(&mut advice);
+        if let Some(id) = &self.ghost.entry.sandbox.id {
+            let command = remove_sandbox(id);
+            advice.push(commented(
+                command,
+                "when the holder has ended, removes the old sandbox",
             ));
         }
-        if !stuck.is_empty() {
+        if !self.ghost.stuck.is_empty() {
             advice.push(String::from(
                 "give this finding (-o json: stack, times, ids) to the storage or kernel team",
             ));
         }
+        if let Some(address) = self.ghost.addresses.first() {
+            let command = Command::new("node-tracer explain").word(address.to_string());
+            advice.push(commented(command, "the ghost must no longer hold it"));
+        }
+        let mut cases = self.cases.iter();
+        if cases.any(|case| is_ahead(case) && case.outlook == Outlook::Leak) {
+            advice.push(String::from(
+                "when the ghost is gone and leaked-reservation shows its IP, give the IP back:",
+            ));
+            advice.extend(repair());
+        }
+        if is_cordoned {
+            advice.push(uncordon(self.view, "only one netns has the IP"));
+        }
         advice
+    }
+
+    /// What ends what holds the namespace open.
+    fn advise_on_holder(&self, advice: &mut Vec<String>) {
+        let Ghost { entry, stuck, .. } = self.ghost;
+        if let Some(first) = stuck.first() {
+            advice.extend(release_advice(first));
+        } else if let Some(task) = asleep(entry) {
+            let tid = task.tid;
+            advice.push(format!(
+                "look again in a moment: if {} is still in state D then, it is stuck",
+                task_label(task),
+            ));
+            let command = format!("cat /proc/{tid}/stack");
+            advice.push(commented(command, "where in the kernel it waits"));
+        } else if is_frozen(entry) {
+            advice.push(String::from(
+                "thaw its tasks: their cgroup is frozen, and they take no signal until then",
+            ));
+            if let Some(task) = entry.tasks.first() {
+                let command = format!("cat /proc/{}/cgroup", task.tid);
+                advice.push(commented(command, "names the cgroup"));
+            }
+            advice.push(commented(
+                "echo 0 > /sys/fs/cgroup/CGROUP/cgroup.freeze",
+                "fill in CGROUP. With cgroup v1 write THAWED to its freezer.state",
+            ));
+        } else if entry.task_count > 0 {
+            advice.push(String::from(
+                "find out why the runtime did not stop its tasks; if nothing needs them, kill \
+                 them; signals work",
+            ));
+            if let Some(id) = &entry.sandbox.id {
+                advice.push(commented(
+                    logged_of(id),
+                    "what the runtime did with the sandbox",
+                ));
+            }
+            let pids: BTreeSet<u32> = entry.tasks.iter().map(|task| task.pid).collect();
+            let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
+            if !pids.is_empty() {
+                let command = format!("kill -9 {}", pids.join(" "));
+                advice.push(commented(command, "ends these processes of the old pod"));
+            }
+        } else if entry.mounts.is_empty() && entry.fds.is_empty() && entry.sockets.is_empty() {
+            advice.push(String::from(
+                "find the process that has a socket in it: one that was in the netns and has left \
+                 it, as node agents and CNI daemons do; ending it releases the netns",
+            ));
+        } else {
+            if let Some(id) = &entry.sandbox.id {
+                let command = Command::new("crictl pods --id").id(id);
+                advice.push(commented(command, "must not show it as Ready"));
+            }
+            advice.extend(unused::release(entry));
+        }
     }
 
     /// What is still reserved and goes back to the pool by itself.
@@ -115,23 +147,15 @@ impl GhostReport<'_, '_> {
         };
         if reserved(true).next().is_some() {
             advice.push(format!(
-                "leave the reservation of {} where it is: without it the address is given to \
-                 another pod while this one still has it",
+                "leave the reservation of {} where it is: without it another pod gets an IP that \
+                 this one still has",
                 joined(reserved(true)),
             ));
         }
         if reserved(false).next().is_some() {
             advice.push(format!(
-                "do not rely on the reservation of {}: it is taken away under the ghost",
+                "do not rely on the reservation of {}: the IPAM frees it while the ghost lives",
                 joined(reserved(false)),
-            ));
-        }
-        let mut cases = self.cases.iter();
-        if cases.any(|case| is_ahead(case) && case.outlook == Outlook::Leak) {
-            advice.push(String::from(
-                "when the namespace has gone, see that the address is given back (node-tracer scan: \
-                 leaked-reservation): without CNI DEL it stays blocked, and the range is one \
-                 address smaller",
             ));
         }
     }

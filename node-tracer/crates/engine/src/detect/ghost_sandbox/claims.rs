@@ -16,7 +16,7 @@ use crate::{
             is_frozen,
             telling::GhostReport,
         },
-        joined, sleeps_in, socket_label,
+        has, joined, sleeps_in, socket_label,
     },
     model::{
         allocation::StoreAnswer,
@@ -55,7 +55,7 @@ impl GhostReport<'_, '_> {
         let born = if entry.created {
             "was created"
         } else {
-            "was there when first seen"
+            "was present at first look"
         };
         claims.push(evidence(
             format!("netns {inode} {born}"),
@@ -76,9 +76,9 @@ impl GhostReport<'_, '_> {
                     None => String::new(),
                 };
                 let says = match known {
-                    PodEvidence::Cache { .. } => "libcni remembers that CNI ADD made it",
-                    PodEvidence::Runtime { source: CRI, .. } => "the container runtime lists it as",
-                    PodEvidence::Runtime { .. } => "the container runtime's folders have it as",
+                    PodEvidence::Cache { .. } => "libcni's cache of CNI ADD: it is",
+                    PodEvidence::Runtime { source: CRI, .. } => "CRI: it is",
+                    PodEvidence::Runtime { .. } => "the runtime's state directory: it is",
                     PodEvidence::Cni { .. } | PodEvidence::Cgroup { .. } => "CNI ADD made it",
                 };
                 let claim = format!("{says} sandbox {id} of pod {pod}{uid}");
@@ -92,8 +92,7 @@ impl GhostReport<'_, '_> {
         }
         for held in entry.addresses.iter() {
             if self.ghost.addresses.contains(&held.address.address) {
-                let claim = format!("it has {} on {}", held.address, held.address.ifname);
-                claims.push(evidence(claim, "kernel", held.since));
+                claims.push(has(self.view.model, entry, held));
             }
         }
     }
@@ -106,12 +105,12 @@ impl GhostReport<'_, '_> {
         let at = self.ghost.since;
         let claim = match self.ghost.entry.sandbox.standing {
             Standing::Terminating(_) => format!(
-                "{pod} should have been gone by now and is still listed; while it is, its address \
-                 is not given to others"
+                "{pod} is past its deletion time and still in the API; while it is, its IP is \
+                 not given to others"
             ),
             Standing::Finished(_) => format!("{pod} has run to its end (Succeeded or Failed)"),
-            Standing::Gone(_) => format!("{pod} was listed and is not any more"),
-            _ => format!("{pod} is not on the pod list, which is later than its sandbox"),
+            Standing::Gone(_) => format!("{pod} disappeared from the API"),
+            _ => format!("{pod} is not in the API (read after the sandbox was made)"),
         };
         claims.push(evidence(claim, source, at));
         let names = self.pod.namespace.as_deref().zip(self.pod.name.as_deref());
@@ -119,7 +118,7 @@ impl GhostReport<'_, '_> {
         let uid = self.pod.uid.as_deref().unwrap_or_default();
         if let Some(other) = namesake.filter(|other| !other.uids.contains(uid)) {
             let other = reference(other).uid.unwrap_or_default();
-            let claim = format!("the pod that is now called {pod} is another one ({other})");
+            let claim = format!("the pod now called {pod} is another one ({other})");
             claims.push(evidence(claim, source, at));
         }
     }
@@ -134,7 +133,7 @@ impl GhostReport<'_, '_> {
         } = self.ghost;
         for blocked in stuck.iter().take(TOLD) {
             let claim = format!(
-                "{} is in it, in uninterruptible sleep{}",
+                "{} is in the netns, in state D{}",
                 task_label(&blocked.task),
                 sleeps_in(blocked),
             );
@@ -144,33 +143,33 @@ impl GhostReport<'_, '_> {
         let asleep = asleep(entry).filter(|_| stuck.is_empty());
         if let Some(task) = asleep {
             let claim = format!(
-                "{} is in it, in uninterruptible sleep, for less than {} s so far",
+                "{} is in the netns, in state D, for less than {} s so far",
                 task_label(task),
                 self.view.settings.stall_threshold.as_secs_f32(),
             );
             claims.push(evidence(claim, "kernel", held_at));
         } else if stuck.is_empty() && entry.task_count > 0 {
             let state = match is_frozen(entry) {
-                true => "are frozen by their cgroup's freezer",
+                true => "are frozen by their cgroup",
                 false => "still run",
             };
-            let claim = format!("tasks in it {state}");
+            let claim = format!("tasks in the netns {state}");
             claims.push(evidence(claim, "kernel", held_at));
         } else if stuck.is_empty() {
             let mounts = joined(entry.mounts.iter().map(|path| path.display()));
             let fds = joined(entry.fds.iter().map(fd_label));
             let sockets = joined(entry.sockets.iter().map(socket_label));
             let claim = match (entry.mounts.is_empty(), entry.fds.is_empty()) {
-                (false, _) => format!("no task is in it; it is mounted at {mounts}"),
+                (false, _) => format!("no task is in the netns; {mounts} holds it open"),
                 (true, false) => {
-                    format!("no task is in it and it is mounted nowhere; it is kept by {fds}")
+                    format!("no task is in the netns, no mount; {fds} holds it open")
                 }
                 (true, true) if !entry.sockets.is_empty() => {
-                    format!("no task is in it and it is mounted nowhere; it is kept by {sockets}")
+                    format!("no task is in the netns, no mount; {sockets} holds it open")
                 }
                 (true, true) => String::from(
-                    "it lives on, so something keeps it; no task in it, no mount and no \
-                     descriptor of it was found",
+                    "the netns lives, so something holds it open; no task, mount or descriptor \
+                     was found",
                 ),
             };
             claims.push(evidence(claim, "kernel", held_at));
@@ -184,7 +183,7 @@ impl GhostReport<'_, '_> {
     fn claim_del(&self, claims: &mut Vec<Evidence>) {
         let sandbox = &self.ghost.entry.sandbox;
         if let Some((_, since)) = sandbox.deleting {
-            let claim = "a CNI DEL for it runs since then, and has not ended";
+            let claim = "a CNI DEL for it runs since then and has not ended";
             claims.push(evidence(claim, "cni", since));
             if let Some(del) = sandbox.del.filter(|del| del.failed) {
                 claims.push(evidence("another CNI DEL for it failed", "cni", del.at));
@@ -198,7 +197,7 @@ impl GhostReport<'_, '_> {
             }
             (Some(add), None) => {
                 claims.push(evidence(
-                    "no CNI DEL for it has been seen since its ADD",
+                    "no CNI DEL for it was seen since its ADD",
                     "cni",
                     add,
                 ));
@@ -225,10 +224,10 @@ impl GhostReport<'_, '_> {
         } else if !calls.iter().all(|each| each.deleted().is_some()) {
             "CNI DEL for it has begun, and not all of its plugins have reported success"
         } else if calls.iter().any(is_told) {
-            "CNI DEL for it reported success, and the address is still there"
+            "CNI DEL for it reported success, and the IP is still there"
         } else {
-            "a CNI DEL for it reported success, and the address is still there; whether it was the \
-             last plugin's is not known"
+            "a CNI DEL for it reported success, and the IP is still there; whether it was the \
+             last plugin's is unknown"
         };
         (claim, last.at)
     }
@@ -257,7 +256,7 @@ impl GhostReport<'_, '_> {
             .flat_map(|id| self.view.model.cni.of_container(id));
         if let Some(attachment) = its.find(|each| each.ifname != "lo") {
             let claim = format!(
-                "no CNI DEL of its {} has succeeded: libcni still has the ADD",
+                "CNI DEL of its {} not completed (libcni's cache has the ADD)",
                 attachment.ifname
             );
             claims.push(evidence(claim, "libcni", attachment.written));
@@ -271,11 +270,9 @@ impl GhostReport<'_, '_> {
             return;
         };
         let claim = match list.of_container(id).map(|sandbox| sandbox.ready) {
-            Some(Some(true)) => "the container runtime still has its sandbox as ready",
-            Some(Some(false)) => "the container runtime has its sandbox as not ready",
-            None if is_removed(self.view.model, entry) => {
-                "the container runtime has no such sandbox any more"
-            }
+            Some(Some(true)) => "CRI: sandbox Ready",
+            Some(Some(false)) => "CRI: sandbox NotReady",
+            None if is_removed(self.view.model, entry) => "CRI: no such sandbox",
             Some(None) | None => return,
         };
         claims.push(evidence(claim, CRI, list.at));
@@ -286,7 +283,7 @@ impl GhostReport<'_, '_> {
         let address = case.address;
         match &case.fate {
             Fate::TakenBy(other, since) => {
-                let claim = format!("{} has {address}, too", label(self.view.model, other));
+                let claim = format!("{} has {address} as well", label(self.view.model, other));
                 claims.push(evidence(claim, "kernel", *since));
             }
             Fate::Free(known, _) | Fate::Reserved(known) => {
@@ -313,10 +310,16 @@ impl GhostReport<'_, '_> {
 fn reservation(address: IpAddr, answer: &StoreAnswer) -> Evidence {
     let stores = joined(answer.stores.iter().map(|path| path.display()));
     let (claim, source) = match &answer.holder {
-        None => (format!("{address} is free in {stores}"), "ipam"),
+        None => {
+            let found = match answer.is_news {
+                true => "",
+                false => "; it was so at the first look",
+            };
+            (format!("{address} is free in {stores}{found}"), "ipam")
+        }
         Some(holder) if holder.container_id.is_empty() => (
             format!(
-                "{address} is reserved by {}, which names nobody",
+                "{address} is reserved by {}, an empty file",
                 holder.path.display()
             ),
             "ipam",

@@ -9,7 +9,10 @@ use crate::{
     detect::{answering, joined, silence, unknown_holder},
     model::{allocation::Allocation, pods::Standing, runtime::CRI},
 };
-use event::{StoreKind, wording::subjects::short_id};
+use event::{
+    StoreKind,
+    wording::subjects::{pod_word, short_id},
+};
 
 impl GhostReport<'_, '_> {
     pub(super) fn unknown(&self) -> Vec<String> {
@@ -20,12 +23,11 @@ impl GhostReport<'_, '_> {
             doubt_giver(&mut unknown, case);
             match &case.fate {
                 Fate::Untold if case.giver.is_none() => unknown.push(format!(
-                    "which IPAM has {address}, and when it gives the address back: no store of \
-                     reservations could be looked at"
+                    "which IPAM has {address}, and when it frees the IP: no store of reservations \
+                     could be read"
                 )),
                 Fate::Untold => unknown.push(format!(
-                    "whether {address} is still reserved: the store of its IPAM could not be \
-                     looked at"
+                    "whether {address} is still reserved: its IPAM's store could not be read"
                 )),
                 Fate::NotYet => {
                     unknown.push(format!(
@@ -39,26 +41,24 @@ impl GhostReport<'_, '_> {
             }
         }
         if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
-            unknown.push(String::from(
-                "when the pod was deleted: no list that was seen had it",
+            let pod = pod_word(&self.pod);
+            unknown.push(format!(
+                "when {pod} was deleted: already gone at the first look"
             ));
         }
         if let Some(failure) = self.view.model.pods_failure() {
-            unknown.push(format!("the pods as they are now: {}", failure.error));
+            unknown.push(format!("the pods in the API now: {}", failure.error));
         }
         if let Some(failure) = self.view.model.failure(CRI) {
-            unknown.push(format!(
-                "what the container runtime knows: {}",
-                failure.error
-            ));
+            unknown.push(format!("what CRI knows: {}", failure.error));
         }
         if entry.held_at.is_none() {
-            unknown.push(String::from("what else keeps the namespace"));
+            unknown.push(String::from("what else holds the netns open"));
         } else if entry.is_held_by_nothing_found() && self.ghost.stuck.is_empty() {
-            unknown.push(unknown_holder("it"));
+            unknown.push(unknown_holder("the netns open"));
         } else if entry.task_count > entry.tasks.len() {
             unknown.push(format!(
-                "the names of {} more tasks in the namespace",
+                "the names of {} more tasks in the netns",
                 entry.task_count - entry.tasks.len()
             ));
         }
@@ -70,12 +70,17 @@ impl GhostReport<'_, '_> {
         let is_reserved = matches!(case.fate, Fate::Reserved(_));
         if known.silent.is_some() {
             unknown.push(format!(
-                "whether the reservation of {address} is still so: no store answers"
+                "whether {address} is still reserved: no store answers"
             ));
         }
         let Some(answer) = &known.answer else {
             return;
         };
+        if matches!(case.fate, Fate::Free(..)) && !answer.is_news {
+            unknown.push(format!(
+                "since when {address} is free: it was so at the first look"
+            ));
+        }
         if !known.was_reserved {
             unknown.push(format!(
                 "whether {} is the pod network's store: it never had {address}",
@@ -99,8 +104,8 @@ impl GhostReport<'_, '_> {
                 None => silence(self.view.model),
             };
             unknown.push(format!(
-                "whose sandbox {id:?} is, which {address} is reserved for: if another pod's, the \
-                 address is given out already; {why}"
+                "whose sandbox {id:?} is, which {address} is reserved for: if another pod's, the IP \
+                 is in use twice; {why}"
             ));
         }
     }
@@ -120,11 +125,11 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
             }),
             _,
         ) => unknown.push(format!(
-            "when {name:?}, which has {address}, gives it to another: {}",
+            "when {name:?} gives {address} to another pod: {}",
             case.giver
                 .as_ref()
                 .and_then(|giver| giver.ipam.ways())
-                .unwrap_or("how that IPAM does it is not known here; as a rule CNI DEL frees it")
+                .unwrap_or("how it does that is unknown here; as a rule CNI DEL frees an IP")
         )),
         (
             Some(Giver {
@@ -133,8 +138,7 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
             }),
             Outlook::Unknown,
         ) => unknown.push(format!(
-            "when antrea-agent starts again: it then gives {address} back to host-local's pool, \
-             even if in use"
+            "when antrea-agent restarts: it then frees {address} even if in use"
         )),
         (
             Some(Giver {
@@ -143,11 +147,11 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
             }),
             Outlook::Conflict { .. },
         ) => unknown.push(format!(
-            "when Whereabouts' reconciler runs, if its control loop has missed the deletion: by \
-             default once a day, which {address} is due by"
+            "when Whereabouts' reconciler runs, if its control loop missed the deletion: by \
+             default once a day, by which {address} is due"
         )),
         (None, _) if matches!(case.fate, Fate::Reserved(_)) => unknown.push(format!(
-            "which IPAM has {address}, and when it gives the address back"
+            "which IPAM has {address}, and when it frees the IP"
         )),
         _ => {}
     }

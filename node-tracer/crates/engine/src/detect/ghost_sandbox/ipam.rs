@@ -114,29 +114,26 @@ impl Ipam {
         };
         Some(match kind {
             StoreKind::Terway => {
-                "Terway takes the address of a pod that the API server does not have back within \
-                 5 min, whether or not its sandbox lives"
+                "Terway frees the IP of a pod that is not in the API within 5 min, even if in use"
             }
             StoreKind::Calico => {
-                "Calico's kube-controllers take the address of a pod that the API server does not \
-                 have back after 15 min, whether or not its sandbox lives"
+                "calico-kube-controllers frees the IP of a pod that is not in the API after 15 \
+                 min, even if in use"
             }
             StoreKind::Whereabouts => {
-                "Whereabouts takes the address of a pod that the API server does not have back, \
-                 whether or not its sandbox lives: at once if its control loop sees the deletion, \
-                 otherwise when its reconciler runs"
+                "Whereabouts frees the IP of a pod that is not in the API, even if in use: at once \
+                 if its control loop sees the deletion, otherwise when its reconciler runs"
             }
             StoreKind::HostLocal => {
-                "host-local releases an address by CNI DEL alone: nobody else is given it before, \
-                 unless somebody removes the reservation's file"
+                "host-local frees an IP by CNI DEL alone: the IP stays reserved until CNI DEL \
+                 runs or somebody removes the reservation's file"
             }
             StoreKind::Aws => {
-                "the AWS VPC CNI's ipamd releases an address by CNI DEL alone, and not while the \
-                 sandbox's veth is there: nobody else is given it before"
+                "the AWS VPC CNI's ipamd frees an IP by CNI DEL alone, and not while the \
+                 sandbox's veth exists"
             }
             StoreKind::Cilium => {
-                "Cilium's agent releases an address by CNI DEL: nobody else is given it before, \
-                 unless the agent is started again"
+                "Cilium's agent frees an IP by CNI DEL, or when the agent restarts"
             }
         })
     }
@@ -207,7 +204,7 @@ fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver>
     };
     Some(Giver {
         claim: Some(format!(
-            "CNI {command} for {} had its address from {}",
+            "CNI {command} for {} had its IP from {}",
             short_id(id),
             ipam.name()
         )),
@@ -272,7 +269,7 @@ fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Gi
     let ipam = by_type.or_else(|| Ipam::of_plugin(&network.plugin))?;
     Some(Giver {
         claim: Some(format!(
-            "{} has the addresses of the network {:?} come from {}",
+            "{}: network {:?} gets its IPs from {}",
             network.file.display(),
             network.name,
             ipam.name()

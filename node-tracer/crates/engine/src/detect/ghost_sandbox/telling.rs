@@ -5,23 +5,20 @@
 use crate::{
     detect::{
         View,
-        facts::{common::label, ghosts::Ghost},
-        fd_label,
+        facts::{common::user_kind, ghosts::Ghost},
+        few,
         ghost_sandbox::{
-            asleep,
             fate::{Case, Fate},
-            ipam::{self, Outlook, Start},
-            is_frozen,
+            ipam::{Outlook, Start},
         },
-        holders_of, joined, netns_of, pod_of, sleeps_in,
+        holders_of, is, netns_of, pod_of,
     },
-    model::pods::{Standing, reference},
+    model::{allocation::StoreAnswer, netns::NetnsEntry, pods::Standing},
 };
 use event::{
     PodRef,
-    clock::Timestamp,
     finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
-    wording::subjects::{pod_word, short_id, task_label},
+    wording::subjects::short_id,
 };
 
 /// What the finding's parts are written from.
@@ -32,7 +29,6 @@ pub(super) struct GhostReport<'v, 'a> {
     /// One for each address.
     pub(super) cases: Vec<Case<'a>>,
     pub(super) phase: Phase,
-    due: Option<Timestamp>,
 }
 
 pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
@@ -59,7 +55,6 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         pod,
         cases,
         phase,
-        due,
     };
     Finding {
         rule: Rule::GhostSandbox,
@@ -78,6 +73,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         unknown: told.unknown(),
         advice: told.advice(),
         detail: Detail {
+            first_seen: is_first_seen(view, entry),
             phase: Some(phase),
             due,
             ..Detail::default()
@@ -87,35 +83,45 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
 }
 
 impl GhostReport<'_, '_> {
-    /// The namespace that has one of the addresses, too.
-    fn victim(&self) -> Option<String> {
+    /// The namespace that has one of the addresses as well.
+    fn victim(&self) -> Option<&NetnsEntry> {
         self.cases.iter().find_map(|case| match &case.fate {
-            Fate::TakenBy(other, _) => {
-                let pod = pod_of(self.view.model, other);
-                Some(pod.map_or_else(|| label(self.view.model, other), |pod| pod.label()))
-            }
+            Fate::TakenBy(other, _) => Some(*other),
             _ => None,
         })
     }
 
+    /// What is wrong in one line: the cause first, and no name that can be long.
     fn title(&self) -> String {
-        let addresses = joined(&self.ghost.addresses);
+        let all = &self.ghost.addresses;
+        let (addresses, is) = (few(all), is(all.len()));
         let state = match self.ghost.entry.sandbox.standing {
-            Standing::Terminating(_) => "the terminating pod",
-            Standing::Finished(_) => "the finished pod",
-            _ => "the deleted pod",
+            Standing::Terminating(_) => "a terminating",
+            Standing::Finished(_) => "a finished",
+            _ => "a deleted",
         };
-        let pod = pod_word(&self.pod);
-        let holder = self.holder();
-        let next = match (self.phase, self.victim(), self.due) {
-            (Phase::Conflict, Some(victim), _) => format!("{victim} has been given it, too"),
-            (Phase::Armed, _, Some(due)) if self.is_free() => match self.reserved_for() {
-                Some(id) => format!("it is reserved for {} now", short_id(id)),
-                None => format!("it can be given to another pod since {}", due.time_of_day()),
+        let held = format!("{addresses} {is} held by {state} pod");
+        let free = self.free();
+        match (self.phase, self.victim()) {
+            (Phase::Conflict, Some(victim)) => {
+                let other = user_kind(self.view, victim);
+                match other.strip_suffix(" pod") {
+                    Some(other) => format!("{addresses} {is} used by {state} and {other} pod"),
+                    None => format!("{addresses} {is} used by {state} pod and {other}"),
+                }
+            }
+            (Phase::Armed, _) if let Some(answer) = free => match self.reserved_for() {
+                Some(id) => format!("{held} and reserved for {}", short_id(id)),
+                None if answer.is_news => {
+                    format!(
+                        "{held}; free for others since {}",
+                        answer.since.time_of_day()
+                    )
+                }
+                None => format!("{held}; free for others"),
             },
-            _ => self.outlook(),
-        };
-        format!("{addresses} is still held by {state} {pod}: {holder}; {next}")
+            _ => format!("{held}{}", self.outlook()),
+        }
     }
 
     /// What will become of the address that is worst off.
@@ -127,66 +133,27 @@ impl GhostReport<'_, '_> {
         let name = case.giver.as_ref().map_or("", |giver| giver.ipam.name());
         let reserved = matches!(case.fate, Fate::Reserved(_));
         match (case.outlook, case.due) {
-            (Outlook::Conflict { due, from }, _) => match (from, due) {
-                (Start::Claimed, _) => {
-                    let heir = ipam::heir(self.view, &self.pod, case.address);
-                    let heir = heir.and_then(|pod| reference(pod).uid).unwrap_or_default();
-                    format!(
-                        "conflict due at any time: {name} gives it to the pod that has the same \
-                         name now ({heir})"
-                    )
+            (Outlook::Conflict { from, .. }, due) => match (from, due) {
+                (Start::Claimed, _) => format!("; {name} gives it to its namesake"),
+                (_, None) => format!("; {name} frees it, unknown when"),
+                (_, Some(due)) if self.view.passed(due) => {
+                    format!("; {name} should have freed it")
                 }
-                (_, None) => format!(
-                    "conflict due: {name} frees it even if in use, some time after the pod's \
-                     deletion, and when that was is not known"
-                ),
-                (_, Some(due)) if self.view.passed(due) => format!(
-                    "conflict due since {}: {name} should have freed it",
-                    due.time_of_day()
-                ),
-                (_, Some(due)) => format!(
-                    "conflict due by {}: {name} frees it even if in use",
-                    due.time_of_day()
-                ),
+                (_, Some(due)) => format!("; {name} frees it by {}", due.time_of_day()),
             },
-            (Outlook::Leak, _) if reserved => {
-                String::from("leak: it stays reserved for it, and for nobody else, until CNI DEL")
-            }
-            (Outlook::Leak, _) => format!("leak: {name} keeps it from others until CNI DEL"),
-            (Outlook::Unknown, _) if reserved => String::from("it is still reserved for it"),
-            (Outlook::Unknown, _) => String::from("whether another pod can get it is not known"),
+            (Outlook::Leak, _) if reserved => String::from("; leak: reserved until CNI DEL runs"),
+            (Outlook::Leak, _) => String::from("; leak: kept until CNI DEL runs"),
+            (Outlook::Unknown, _) if reserved => String::from(" and still reserved for it"),
+            (Outlook::Unknown, _) => String::from("; whether others can get it is unknown"),
         }
     }
 
-    /// What keeps the namespace, in few words.
-    fn holder(&self) -> String {
-        let Ghost { entry, stuck, .. } = self.ghost;
-        if let Some(stuck) = stuck.first() {
-            format!("{} is stuck{}", task_label(&stuck.task), sleeps_in(stuck))
-        } else if let Some(task) = asleep(entry) {
-            format!("{} is in uninterruptible sleep", task_label(task))
-        } else if entry.task_count > 0 {
-            match is_frozen(entry) {
-                true => String::from("its tasks are frozen"),
-                false => String::from("its tasks still run"),
-            }
-        } else if let Some(path) = entry.mounts.first() {
-            format!("only the mount {} is left", path.display())
-        } else {
-            match entry.fds.as_slice() {
-                [] if !entry.sockets.is_empty() => String::from("only sockets in it are left"),
-                [] => String::from("what keeps it was not found"),
-                [only] => format!("only {} is left", fd_label(only)),
-                [first, more @ ..] => {
-                    format!("only {} and {} more are left", fd_label(first), more.len())
-                }
-            }
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        let mut cases = self.cases.iter();
-        cases.any(|case| matches!(case.fate, Fate::Free(..)))
+    /// The answer by which one of the addresses is the ghost's no more.
+    fn free(&self) -> Option<&StoreAnswer> {
+        self.cases.iter().find_map(|case| match &case.fate {
+            Fate::Free(known, _) => known.answer.as_ref(),
+            _ => None,
+        })
     }
 
     /// Who has reserved the addresses that are the ghost's no more, if none of
@@ -200,5 +167,15 @@ impl GhostReport<'_, '_> {
         others
             .all(|holder| holder.is_some())
             .then_some(first.container_id.as_str())
+    }
+}
+
+/// Whether nobody saw the pod's end: `since` is when it was first missed.
+fn is_first_seen(view: &View<'_>, entry: &NetnsEntry) -> bool {
+    let pod = || view.model.pods.pod(entry.sandbox.uid()?);
+    match entry.sandbox.standing {
+        Standing::Unlisted(_) => true,
+        Standing::Finished(_) => pod().is_none_or(|pod| pod.finished.is_none()),
+        _ => false,
     }
 }

@@ -5,19 +5,23 @@ use super::{
     Leak, TOLD,
     advice::{find_out_why, look_once_more},
 };
-use crate::detect::{Command, kubectl_words};
-use event::StoreKind;
+use crate::detect::{
+    Command,
+    facts::command::{NODE, node_word},
+    kubectl_words,
+};
+use event::{StoreKind, wording::advice::commented};
 
 impl Leak<'_, '_> {
     /// In order.
     pub(super) fn advice_of_others(&self) -> Vec<String> {
         if self.is_left_over() {
             return vec![String::from(
-                "nothing has to be done: no configured network gives these addresses out",
+                "nothing to do: no configured network gives these IPs out",
             )];
         }
         let first = self.first_id();
-        let mut advice: Vec<String> = first.map(look_once_more).into_iter().collect();
+        let mut advice: Vec<String> = first.map(look_once_more).into_iter().flatten().collect();
         advice.extend(match self.store().kind {
             StoreKind::Terway => self.terway(),
             StoreKind::Aws => self.aws(),
@@ -33,60 +37,61 @@ impl Leak<'_, '_> {
     fn terway(&self) -> Vec<String> {
         let mut advice = vec![
             String::from(
-                "do not change the file: Terway's daemon holds it open and has its own copy in \
-                 memory; see what it has: terway-cli mapping, in the node's terway pod",
+                "do not change the file: Terway's daemon holds it open and has a copy in memory",
             ),
             String::from(
-                "wait 5 min and look again: Terway's garbage collection gives back what belongs to \
-                 pods that the API server does not have, by namespace and name",
+                "wait 5 min and look again: Terway frees what belongs to pods that are not in the \
+                 API, by namespace and name",
+            ),
+            commented(
+                "terway-cli mapping",
+                "in the terway pod of this node: what its daemon has",
+            ),
+            String::from(
+                "what stays has the name of a pod that exists again, or Terway's collection fails: \
+                 see the log of the terway pod",
             ),
         ];
         let mut pods = self
             .leaked
             .iter()
             .filter_map(|each| each.holder.pod.as_ref());
-        advice.push(match pods.find_map(kubectl_words) {
-            Some(pod) => format!(
-                "what stays is of a name that there is again (kubectl get pod {pod}), or the \
-                 collection fails: see the log of the node's terway pod"
-            ),
-            None => String::from(
-                "what stays is of a name that there is again, or the collection fails: see the log \
-                 of the node's terway pod",
-            ),
-        });
+        if let Some(pod) = pods.find_map(kubectl_words) {
+            let command = format!("kubectl get pod {pod}");
+            advice.push(commented(command, "whether the pod exists again"));
+        }
         advice
     }
 
     fn aws(&self) -> Vec<String> {
         let command = "kubectl -n kube-system delete pod -l k8s-app=aws-node";
         vec![
-            String::from("do not change the file: ipamd writes it anew with every allocation"),
-            format!(
-                "restart ipamd, which drops at its start what has no veth on the host any more; \
-                 pods that run are not disturbed: {}",
-                self.of_node(command)
-            ),
+            String::from("do not change the file: ipamd rewrites it with every allocation"),
+            String::from("restart ipamd: at its start it drops what has no host-side veth"),
+            commented(self.of_node(command), "running pods keep their network"),
         ]
     }
 
     fn calico(&self) -> Vec<String> {
         let mut advice = vec![
             String::from(
-                "wait 15 min and look again: calico-kube-controllers gives back what belongs to \
-                 pods that the API server does not have",
+                "wait 15 min and look again: calico-kube-controllers frees what belongs to pods \
+                 that are not in the API",
             ),
-            String::from(
-                "what stays: see whether Calico calls it leaked, too: calicoctl ipam check \
-                 --show-problem-ips",
+            commented(
+                "calicoctl ipam check --show-problem-ips",
+                "whether Calico calls what stays leaked",
             ),
-            String::from("then give back single addresses, and only those:"),
+            String::from("then free single IPs, and only those:"),
         ];
         let leaked = self.leaked.iter().take(TOLD);
-        advice.extend(leaked.map(|each| format!("calicoctl ipam release --ip={}", each.address)));
+        advice.extend(leaked.map(|each| {
+            let command = format!("calicoctl ipam release --ip={}", each.address);
+            commented(command, "a pod that still uses it will share it")
+        }));
         if self.leaked.len() > TOLD {
             advice.push(format!(
-                "and so on with the other {}: -o json has them under reservations",
+                "the same with the other {}: -o json lists them under reservations",
                 self.leaked.len() - TOLD
             ));
         }
@@ -95,22 +100,18 @@ impl Leak<'_, '_> {
 
     /// A command that is about the node's pods alone.
     pub(super) fn of_node(&self, command: &'static str) -> Command {
-        let node = &self.view.settings.node;
-        Command::new(command)
-            .own("--field-selector")
-            .value("spec.nodeName", node)
+        let command = Command::new(command).own("--field-selector");
+        command.value("spec.nodeName", node_word(self.view).unwrap_or(NODE))
     }
 }
 
 fn whereabouts() -> Vec<String> {
     vec![
         String::from(
-            "do not change the pool: Whereabouts' reconciler gives back what belongs to pods that \
-             the API server does not have",
+            "do not change the pool: Whereabouts' reconciler frees what belongs to pods that are \
+             not in the API",
         ),
-        String::from(
-            "see that it runs, and why it has left these: kubectl get cronjobs,pods -A | grep -i \
-             -e whereabouts -e reconcil",
-        ),
+        String::from("see that the reconciler runs, and why it left these:"),
+        String::from("kubectl get cronjobs,pods -A | grep -i -e whereabouts -e reconcil"),
     ]
 }

@@ -51,6 +51,7 @@ fn gap(story: &[Event]) -> Option<String> {
     let settings = crate::Settings {
         boot_id: "boot".into(),
         node: "node-1".into(),
+        node_is_named: true,
         stall_threshold: std::time::Duration::from_secs(5),
         surveyed: false,
     };

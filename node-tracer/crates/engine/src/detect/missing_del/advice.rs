@@ -2,68 +2,43 @@
 
 use crate::detect::{
     View,
-    facts::{calls::give_back, command::is_plain, stays::Stays},
+    facts::{calls::is_host_locals, command::is_plain, stays::Stays},
     heard, logged_of,
     missing_del::Missing,
-    remove_sandbox,
+    remove_sandbox, repair,
 };
-use event::{StoreKind, wording::subjects::short_id};
-
-/// Commands that are given one by one.
-const TOLD: usize = 3;
+use event::{StoreKind, wording::advice::commented};
 
 /// In order.
 pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
     if all.iter().all(|each| each.left_over) {
         return vec![String::from(
-            "nothing has to be done: no configured network gives these addresses out; the \
-             leaked-reservation finding on the store says what can go",
+            "nothing to do: no configured network gives these IPs out",
         )];
     }
     let mut advice = Vec::new();
     let plain = |missing: &&&Missing<'_>| is_plain(missing.case.id);
-    let first = all.iter().find(plain);
     let listed = heard(view.model);
     let known = |missing: &&&Missing<'_>| {
         listed.is_some_and(|list| list.of_container(missing.case.id).is_some())
     };
-    if let Some(first) = first {
-        advice.push(format!(
-            "find out why DEL was not called: the runtime was killed or restarted, the node went \
-             down, or the pod was force-deleted while a task of it was stuck; {}",
-            logged_of(first.case.id)
-        ));
-    }
     if let Some(missing) = all.iter().filter(plain).find(known) {
         advice.push(format!(
-            "the runtime still has {} of them: it calls DEL itself if it is asked to finish: {}",
+            "remove the old sandbox: CRI still has {} of them and calls DEL then",
             all.iter().filter(known).count(),
+        ));
+        advice.push(commented(
             remove_sandbox(missing.case.id),
+            "only if its pod is gone",
         ));
     }
     let left: Vec<&Missing<'_>> = all.iter().filter(|each| !known(each)).copied().collect();
-    let held = left.iter().filter_map(|each| match each.stays {
-        Stays::Reserved { holder, .. } => give_back(view.model, holder),
-        _ => None,
+    let is_repaired = left.iter().any(|each| match each.stays {
+        Stays::Reserved { holder, .. } => is_host_locals(view.model, holder),
+        _ => false,
     });
-    let mut commands = held.peekable();
-    if commands.peek().is_some() {
-        if let Some(id) = first.map(|missing| short_id(missing.case.id)) {
-            advice.push(format!(
-                "look once more before each reservation is given back: neither crictl pods --id \
-                 {id} nor grep -rl {id} /proc/[0-9]*/cgroup may print anything"
-            ));
-        }
-        advice.push(String::from(
-            "then move its file away, under host-local's own lock and only if it still says the \
-             same:",
-        ));
-        advice.extend(commands.take(TOLD));
-        if left.len() > TOLD {
-            advice.push(String::from(
-                "and so on with the others: -o json has them under reservations",
-            ));
-        }
+    if is_repaired {
+        advice.extend(repair());
     }
     let other = left.iter().find_map(|each| match each.stays {
         Stays::Reserved { kind, .. } => kind.filter(|kind| *kind != StoreKind::HostLocal),
@@ -71,8 +46,8 @@ pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
     });
     if let Some(kind) = other {
         advice.push(format!(
-            "have {0} give the addresses back by its own means (restart its agent on the node, or \
-             its own tool); do not edit {0}'s store",
+            "have {0} free the IPs: restart its agent on the node, or use its own tool; do not \
+             edit {0}'s store",
             kind.as_str()
         ));
     }
@@ -81,8 +56,18 @@ pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
         .all(|each| !matches!(each.stays, Stays::Reserved { .. }))
     {
         advice.push(String::from(
-            "see in the IPAM's own records whether it still has the address for this sandbox; if \
-             not, nothing has to be done",
+            "see in the IPAM's records whether the IP is still reserved for this sandbox; if not, \
+             nothing to do",
+        ));
+    }
+    if let Some(first) = all.iter().find(plain) {
+        advice.push(String::from(
+            "find out why DEL did not run: the runtime was killed, the node went down, or the pod \
+             was force-deleted while a task of it hung",
+        ));
+        advice.push(commented(
+            logged_of(first.case.id),
+            "what was logged of the sandbox",
         ));
     }
     advice

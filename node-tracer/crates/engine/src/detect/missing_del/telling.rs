@@ -6,7 +6,7 @@ use crate::{
     detect::{
         View, evidence,
         facts::stays::Stays,
-        heard, joined,
+        few, heard, joined,
         missing_del::{Case, Gone, Missing, advice},
         netns_of, silence, unfound, unlisted, unread,
     },
@@ -36,8 +36,7 @@ impl Missing<'_> {
             severity: self.severity,
             id: finding_id(&view.settings.boot_id, Rule::MissingDel, &subject),
             since: match self.case.gone {
-                Gone::Netns(at) | Gone::Pod(at, _) => at,
-                Gone::Found(_) => self.case.added,
+                Gone::Netns(at) | Gone::Pod(at, _) | Gone::Found(at) => at,
             },
             title: self.title(),
             pod: Some(pod.clone()),
@@ -49,6 +48,7 @@ impl Missing<'_> {
             unknown: self.unknown(view),
             advice: advice::of(view, &[self]),
             detail: Detail {
+                first_seen: matches!(self.case.gone, Gone::Found(_)),
                 reservations: self.reservation().into_iter().collect(),
                 ..Detail::default()
             },
@@ -56,19 +56,22 @@ impl Missing<'_> {
     }
 
     fn title(&self) -> String {
-        let Case { id, pod, ips, .. } = &self.case;
+        let Case { id, ips, .. } = &self.case;
         let what = match self.stays {
             Stays::Reserved { address, .. } if self.left_over => {
-                format!("{address} stays reserved for it, in a store that is no longer in use")
+                return format!(
+                    "{address} stays reserved in an unused store: no CNI DEL for a gone sandbox"
+                );
             }
-            Stays::Reserved { address, .. } => format!("{address} stays reserved for it"),
-            _ if ips.is_empty() => String::from("whether anything is reserved for it is not known"),
-            _ => format!("whether {} is still reserved is not known", joined(ips)),
+            Stays::Reserved { address, .. } => {
+                return format!("{address} stays reserved: no CNI DEL for a sandbox that is gone");
+            }
+            _ if ips.is_empty() => String::from("its IPs are unknown"),
+            _ => format!("{} may stay reserved", few(ips)),
         };
         format!(
-            "CNI DEL has not come for sandbox {} of {}, which is gone: {what}",
-            short_id(id),
-            pod_word(pod),
+            "no CNI DEL for sandbox {}, which is gone; {what}",
+            short_id(id)
         )
     }
 
@@ -102,6 +105,7 @@ impl Missing<'_> {
             address,
             container_id: holder.container_id.clone(),
             ifname: holder.ifname.clone(),
+            reserved: None,
         })
     }
 
@@ -110,28 +114,23 @@ impl Missing<'_> {
         let mut claims = vec![self.add()];
         match case.gone {
             Gone::Netns(at) => {
-                let netns = self
-                    .netns()
-                    .map(|netns| format!(", netns {},", netns.id.inode));
+                let netns = self.netns().map(|netns| format!(" {}", netns.id.inode));
                 let netns = netns.unwrap_or_default();
-                let claim = format!("its network namespace{netns} is gone");
+                let claim = format!("its netns{netns} is gone");
                 claims.push(evidence(claim, "kernel", at));
             }
             Gone::Found(at) => {
                 let path = case.cached.map_or("", |each| each.netns_path.as_str());
-                let claim = format!("its network namespace is not at {path} any more");
+                let claim = format!("its netns is no longer at {path}");
                 claims.push(evidence(claim, "kernel", at));
             }
             Gone::Pod(at, entry) => {
                 let list = view.model.pods.list();
                 let source = list.map_or("pods", |list| list.source.as_str());
-                let claim = format!("{} is not on the pod list any more", case.pod.label());
+                let claim = format!("{} disappeared from the API", case.pod.label());
                 claims.push(evidence(claim, source, at));
                 if let Some(entry) = entry {
-                    let claim = format!(
-                        "its network namespace, netns {}, lives on and has no address",
-                        entry.id.inode
-                    );
+                    let claim = format!("its netns {} lives and has no IP", entry.id.inode);
                     let at = entry.wiring.as_ref().map_or(at, |wiring| wiring.at);
                     claims.push(evidence(claim, "kernel", at));
                 }
@@ -139,12 +138,12 @@ impl Missing<'_> {
         }
         claims.push(match (case.called, case.cached) {
             (None, Some(cached)) => evidence(
-                "no CNI DEL of it has succeeded: libcni still has the ADD",
+                "CNI DEL not completed (libcni's cache has the ADD)",
                 "libcni",
                 cached.written,
             ),
             _ => evidence(
-                "no CNI DEL for it has been seen since its ADD",
+                "no CNI DEL for it was seen since its ADD",
                 "cni",
                 case.added,
             ),
@@ -153,11 +152,9 @@ impl Missing<'_> {
         claims.extend(self.no_longer_in_use());
         if let Some(list) = heard(view.model) {
             let claim = match list.of_container(case.id).map(|sandbox| sandbox.ready) {
-                Some(Some(true)) => Some("the container runtime still has it as ready"),
-                Some(_) => Some("the container runtime still has it, not ready"),
-                None if list.partial.is_none() => {
-                    Some("the container runtime has no such sandbox any more")
-                }
+                Some(Some(true)) => Some("CRI: sandbox Ready"),
+                Some(_) => Some("CRI: sandbox NotReady"),
+                None if list.partial.is_none() => Some("CRI: no such sandbox"),
                 None => None,
             };
             claims.extend(claim.map(|claim| evidence(claim, CRI, list.at)));
@@ -171,8 +168,8 @@ impl Missing<'_> {
             return None;
         };
         self.left_over.then(|| {
-            let claim = "the store is no longer in use: the CNI configuration names no network \
-                         with it, and none of its containers exists";
+            let claim = "the store is unused: no configured network has it, and none of its containers \
+                         exists";
             evidence(claim, "cni", at)
         })
     }
@@ -208,8 +205,7 @@ impl Missing<'_> {
             ),
             None => evidence(
                 format!(
-                    "libcni remembers that CNI ADD attached {ifname} of sandbox {id} of \
-                     {of}{network}{gave}"
+                    "libcni's cache: CNI ADD attached {ifname} of sandbox {id} of {of}{network}{gave}"
                 ),
                 "libcni",
                 *added,
@@ -222,40 +218,38 @@ impl Missing<'_> {
         let mut unknown = Vec::new();
         if matches!(self.case.gone, Gone::Found(_)) {
             unknown.push(String::from(
-                "since when: nobody saw the namespace go, and libcni notes only when it was made",
+                "when the netns went: already gone at the first look",
             ));
         }
         match self.stays {
             Stays::Reserved { .. } => {}
             _ => unknown.push(String::from(
-                "whether its address is still reserved: no store of reservations that could be \
-                 looked at would know",
+                "whether its IP is still reserved: no store that was read would know",
             )),
         }
         match heard(model) {
             Some(list) if list.of_container(self.case.id).is_some() => unknown.push(String::from(
-                "whether DEL will still come: the runtime calls it when it stops or removes the \
+                "whether DEL will still run: the runtime calls it when it stops or removes the \
                  sandbox",
             )),
             Some(list) if list.partial.is_none() => {}
             _ => unknown.push(format!(
-                "whether the runtime still knows the sandbox, and so will call DEL: {}",
+                "whether the runtime still has the sandbox and will call DEL: {}",
                 silence(model)
             )),
         }
         if self.case.called.is_none() {
-            let lives = "whether its namespace lives all the same";
+            let lives = "whether its netns still lives";
             let unread = match unread(view) {
                 0 => None,
-                unread => Some(counted(unread, "network namespace")),
+                unread => Some(counted(unread, "netns")),
             };
             unknown.extend(unread.map(|unread| format!("{lives}: {unread} could not be read")));
             unknown.extend(unfound(model).map(|why| format!("{lives}: {why}")));
         }
         if self.case.gone.is_inferred() {
             let why = unlisted(view);
-            unknown
-                .extend(why.map(|why| format!("whether a task of it lives all the same: {why}")));
+            unknown.extend(why.map(|why| format!("whether a task of it still runs: {why}")));
         }
         if self.case.may_have_been_lost(model) {
             unknown.push(String::from(
@@ -279,15 +273,13 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
     }
     let at = view.model.cni.attachments_at();
     let at = at.or(newest.map(|each| each.case.added));
-    let oldest = all.first().map(|each| each.case.added).or(at);
-    let Some((at, since)) = at.zip(oldest) else {
+    let Some(at) = at else {
         return all.first().map(|each| each.finding(view));
     };
     let number = all.len();
-    let claim =
-        format!("the network namespaces of {number} sandboxes of network {network} are gone");
+    let claim = format!("the netns of {number} sandboxes of network {network} are gone");
     claims.push(evidence(claim, "kernel", at));
-    let claim = "no CNI DEL of them has succeeded: libcni still has the ADDs";
+    let claim = "CNI DEL not completed (libcni's cache has the ADDs)";
     claims.push(evidence(claim, "libcni", at));
     for each in all
         .iter()
@@ -300,10 +292,10 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
     claims.extend(unused.clone().find_map(|each| each.no_longer_in_use()));
     let what = match reservations.len() {
         stay if stay > 0 && unused.count() == stay => {
-            format!("{stay} of their addresses stay reserved, in a store that is no longer in use")
+            format!("{stay} of their IPs stay reserved in an unused store")
         }
-        0 => String::from("whether their addresses are still reserved is not known"),
-        stay => format!("{stay} of their addresses stay reserved"),
+        0 => String::from("their IPs may stay reserved"),
+        stay => format!("{stay} of their IPs stay reserved"),
     };
     let unknown = all.iter().flat_map(|each| each.unknown(view));
     let unknown: BTreeSet<String> = unknown.collect();
@@ -316,11 +308,8 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
             .max()
             .unwrap_or(Severity::Info),
         id: finding_id(&view.settings.boot_id, Rule::MissingDel, &subject),
-        since,
-        title: format!(
-            "CNI DEL has not come for {number} sandboxes of network {network}, which are gone: \
-             {what}"
-        ),
+        since: at,
+        title: format!("{network}: {number} sandboxes are gone without CNI DEL; {what}"),
         pod: None,
         sandbox_id: None,
         netns: None,
@@ -330,6 +319,7 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
         unknown: unknown.into_iter().collect(),
         advice: advice::of(view, &all),
         detail: Detail {
+            first_seen: true,
             reservations,
             ..Detail::default()
         },

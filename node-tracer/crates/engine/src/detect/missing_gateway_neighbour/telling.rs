@@ -3,20 +3,22 @@
 use crate::detect::{
     Command, View, evidence,
     facts::{common::label, own},
-    kubectl_words,
+    fitting, kubectl_words,
     missing_gateway_neighbour::{Missing, Sign},
     netns_of, pod_of, shell_word, way_in,
 };
 use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
-    wording::plural::counted,
+    wording::{advice::commented, plural::counted, subjects::pod_word},
 };
 
 impl Missing<'_> {
     pub(super) fn finding(&self, view: &View<'_>) -> Finding {
         let entry = self.entry;
         let subject = format!("{} {} {}", entry.id.inode, self.device.name, self.gateway);
-        let whose = label(view.model, entry);
+        let pod = pod_of(view.model, entry);
+        let whose = pod.as_ref().map(pod_word);
+        let whose = whose.unwrap_or_else(|| format!("netns {}", entry.id.inode));
         Finding {
             rule: Rule::MissingGatewayNeighbour,
             severity: self.severity,
@@ -26,12 +28,8 @@ impl Missing<'_> {
                 &subject,
             ),
             since: self.wiring.at,
-            title: format!(
-                "{whose} cannot reach its gateway {}: the neighbour entry {}",
-                self.gateway,
-                self.state(),
-            ),
-            pod: pod_of(view.model, entry),
+            title: fitting(self.title(&whose), || self.title("a pod")),
+            pod,
             sandbox_id: entry.sandbox.id.clone(),
             netns: Some(netns_of(entry)),
             addresses: own::addresses(view, entry),
@@ -39,15 +37,18 @@ impl Missing<'_> {
             evidence: self.evidence(view),
             unknown: self.unknown(),
             advice: self.advice(view),
-            detail: Detail::default(),
+            detail: Detail {
+                first_seen: true,
+                ..Detail::default()
+            },
         }
     }
 
-    fn state(&self) -> &'static str {
-        match self.neighbour.map(|neighbour| neighbour.state.as_str()) {
-            None => "is missing",
-            Some("incomplete") => "is incomplete",
-            Some(_) => "has failed",
+    fn title(&self, whose: &str) -> String {
+        let gateway = self.gateway;
+        match self.neighbour {
+            None => format!("{whose} has no neighbour entry for its gateway {gateway}"),
+            Some(_) => format!("{whose} gets no answer from its gateway {gateway}"),
         }
     }
 
@@ -61,7 +62,7 @@ impl Missing<'_> {
         let claim = match self.neighbour {
             None => format!("there is no neighbour entry for {gateway} on {name}"),
             Some(neighbour) => format!(
-                "the neighbour entry for {gateway} on {name} is {}: nobody has answered",
+                "the neighbour entry for {gateway} on {name} is {}: no answer",
                 neighbour.state
             ),
         };
@@ -94,13 +95,10 @@ impl Missing<'_> {
     }
 
     fn unknown(&self) -> Vec<String> {
-        let mut unknown = vec![String::from(
-            "since when, and what removed the entry: a look tells only that it is so",
-        )];
+        let mut unknown = vec![String::from("when the entry went, and what removed it")];
         if self.sign.is_none() && self.severity < Severity::Critical {
             unknown.push(String::from(
-                "whether it had only just been asked for: look again; it is so if the finding is \
-                 gone",
+                "whether the kernel had only just asked for it: scan again",
             ));
         }
         unknown
@@ -108,40 +106,48 @@ impl Missing<'_> {
 
     fn advice(&self, view: &View<'_>) -> Vec<String> {
         let mut advice = Vec::new();
-        let pod = pod_of(view.model, self.entry);
-        if let Some(words) = pod.as_ref().and_then(kubectl_words) {
-            advice.push(format!(
-                "a new pod has its network set up anew (one without an owner is lost): kubectl \
-                 delete pod {words}"
-            ));
-        }
         let end = view.cables().other_end(self.entry, self.device);
         let end = end.map(|end| end.device);
-        if let (None, Some(end)) = (self.sign, end) {
-            let proxy = format!("/proc/sys/net/ipv4/conf/{}/proxy_arp", end.name);
-            advice.push(format!(
-                "see why the host's end does not answer: {} (it must be UP), {} (1), {} (the pod's \
-                 address)",
-                Command::new("ip link show").word(&end.name),
-                Command::new("cat").word(proxy),
-                Command::new("ip route show dev").word(&end.name),
-            ));
-        }
         let mac = end
             .and_then(|end| end.mac.as_deref())
             .filter(|mac| is_mac(mac));
         if let (Some(way), Some(mac)) = (way_in(self.entry), mac) {
-            advice.push(format!(
-                "if the pod must stay, write the entry: nsenter {way} ip neigh replace {} lladdr \
-                 {mac} dev {} nud permanent",
-                self.gateway,
-                shell_word(self.device.name.as_ref()),
+            let name = shell_word(self.device.name.as_ref());
+            let entry = format!("{} lladdr {mac} dev {name} nud permanent", self.gateway);
+            advice.push(commented(
+                format!("nsenter {way} ip neigh replace {entry}"),
+                "writes the entry, the pod keeps running",
+            ));
+        }
+        if let (None, Some(end)) = (self.sign, end) {
+            let name = &end.name;
+            let proxy = format!("/proc/sys/net/ipv4/conf/{name}/proxy_arp");
+            advice.push(String::from("see why the host-side veth does not answer:"));
+            advice.push(commented(
+                Command::new("ip link show").word(name),
+                "must be UP",
+            ));
+            advice.push(commented(Command::new("cat").word(proxy), "must be 1"));
+            advice.push(commented(
+                Command::new("ip route show dev").word(name),
+                "must have the IP of the pod",
             ));
         }
         advice.push(String::from(
-            "look for a late CNI DEL of an older sandbox of the same pod, which can have taken \
-             the entry and the route with it: journalctl -u kubelet -u containerd -u crio",
+            "find out what took it: a late CNI DEL of an older sandbox of the same pod can take the \
+             entry and the route",
         ));
+        advice.push(commented(
+            "journalctl -u kubelet -u containerd -u crio | grep -i del",
+            "late DELs",
+        ));
+        let pod = pod_of(view.model, self.entry);
+        if let Some(words) = pod.as_ref().and_then(kubectl_words) {
+            advice.push(commented(
+                format!("kubectl delete pod {words}"),
+                "recreates its network, a pod without an owner is lost",
+            ));
+        }
         advice
     }
 }

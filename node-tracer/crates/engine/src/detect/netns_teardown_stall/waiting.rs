@@ -40,8 +40,8 @@ fn worker(view: &View<'_>) -> Option<Finding> {
     let mut claims = Vec::new();
     for blocked in workers.iter().chain(creators.iter().take(1)) {
         let does = match workers.contains(blocked) {
-            true => "takes namespaces down and is stuck",
-            false => "waits to create a namespace",
+            true => "takes netns down and is stuck",
+            false => "waits to create a netns",
         };
         let claim = format!("{} {does}{}", task_label(&blocked.task), sleeps_in(blocked));
         claims.push(evidence(claim, "kernel", blocked.since));
@@ -66,9 +66,7 @@ fn worker(view: &View<'_>) -> Option<Finding> {
         addresses: Vec::new(),
         holders: workers.iter().copied().map(stuck_holder).collect(),
         evidence: claims,
-        unknown: vec![String::from(
-            "which network namespaces wait: what tells of the task does not say",
-        )],
+        unknown: vec![String::from("which netns wait: the source does not say")],
         advice: advice(view, &suspects),
         detail: Detail::default(),
     })
@@ -77,8 +75,8 @@ fn worker(view: &View<'_>) -> Option<Finding> {
 fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
     let long = waits.last.since(waits.first);
     let references = match waits.references {
-        Some(1) => String::from(": 1 reference to it is left"),
-        Some(left) => format!(": {left} references to it are left"),
+        Some(1) => String::from(", 1 reference left"),
+        Some(left) => format!(", {left} references left"),
         None => String::new(),
     };
     let mut claims = vec![evidence(
@@ -87,13 +85,13 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
         waits.first,
     )];
     if waits.times > 1 {
-        let claim = "it says so about every ten seconds, this time for the last";
+        let claim = "the kernel repeats this about every ten seconds; this was the last time";
         claims.push(evidence(claim, "kernel", waits.last));
     }
     let (workers, _) = stuck(view);
     for blocked in &workers {
         let claim = format!(
-            "{} takes namespaces down and is stuck{}",
+            "{} takes netns down and is stuck{}",
             task_label(&blocked.task),
             sleeps_in(blocked)
         );
@@ -111,10 +109,7 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
             &format!("device {device}"),
         ),
         since: waits.first.minus(EVERY),
-        title: format!(
-            "the kernel cannot remove the network device {device}, and takes no network namespace \
-             down until it can{references}"
-        ),
+        title: format!("the kernel hangs in netns teardown: device {device} is in use{references}"),
         pod: None,
         sandbox_id: None,
         netns: None,
@@ -122,11 +117,8 @@ fn finding(view: &View<'_>, device: &str, waits: &Waiting) -> Finding {
         holders: workers.into_iter().map(stuck_holder).collect(),
         evidence: claims,
         unknown: vec![
-            format!(
-                "which network namespace {device} is of: each has devices of these names, and the \
-                 kernel's message does not say"
-            ),
-            String::from("what still refers to it: the kernel does not say"),
+            format!("which netns {device} is in: the kernel's message does not say"),
+            String::from("what still refers to it: the kernel's message does not say"),
         ],
         advice: advice(view, &rtnl::holders(view.model)),
         detail: Detail::default(),
@@ -157,11 +149,7 @@ mod tests {
         let mut node = Node::of(&[waits(100, 1)]);
         let (open, _) = node.only(100, RULE, State::Open);
         assert_eq!((open.severity, open.since), (Severity::Warning, s(90)));
-        assert!(
-            open.title.ends_with("1 reference to it is left"),
-            "{}",
-            open.title
-        );
+        assert!(open.title.ends_with("1 reference left"), "{}", open.title);
         for seconds in (110..160).step_by(10) {
             node.tell(waits(seconds, 1));
             // The second time is news, the others are not.

@@ -2,13 +2,14 @@
 
 use crate::{
     detect::{
-        Command, View, evidence,
+        Command, View, commented, evidence,
         facts::{
             common::label,
             ghosts, own,
             unused::{Pinned, Tie, Unused, release},
         },
-        fd_label, holders_of, is_routable, joined, netns_of, pod_of, silence, socket_label,
+        fd_label, few, has, holders_of, is_routable, joined, netns_of, pod_of, repair, silence,
+        socket_label,
     },
     model::{netns::NetnsEntry, runtime::CRI, sandbox::PodEvidence},
 };
@@ -52,30 +53,29 @@ pub(super) fn finding(view: &View<'_>, pinned: &Pinned<'_>) -> Finding {
         unknown: unknown(view, pinned),
         advice: advice(view, pinned),
         addresses,
-        detail: Detail::default(),
+        detail: Detail {
+            first_seen: since.is_none(),
+            ..Detail::default()
+        },
     }
 }
 
 fn title(view: &View<'_>, pinned: &Pinned<'_>) -> String {
     let entry = pinned.unused.entry;
     let inode = entry.id.inode;
-    let whose = match pod_of(view.model, entry) {
-        Some(pod) => format!("netns {inode} of pod {}", pod_word(&pod)),
-        None => format!("netns {inode} of an unknown pod"),
-    };
     let addresses = own::addresses(view, entry);
     let has = match addresses.is_empty() {
         true => String::new(),
-        false => format!("; it still has {}", joined(addresses)),
+        false => format!("; it still has {}", few(&addresses)),
     };
-    format!("{whose} is kept by {} alone{has}", keeper(entry))
+    format!("netns {inode}: only {} holds it open{has}", keeper(entry))
 }
 
 /// The first of its holders.
 fn keeper(entry: &NetnsEntry) -> String {
     let mount = entry.mounts.first();
     mount
-        .map(|path| format!("the mount {}", path.display()))
+        .map(|_| String::from("a mount"))
         .or_else(|| entry.fds.first().map(fd_label))
         .or_else(|| entry.sockets.first().map(socket_label))
         .unwrap_or_default()
@@ -86,7 +86,7 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
     let inode = entry.id.inode;
     let born = match entry.created {
         true => "was created",
-        false => "was there when first seen",
+        false => "was present at first look",
     };
     let mut claims = vec![evidence(
         format!("netns {inode} {born}"),
@@ -97,8 +97,7 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
     let own = own::addresses(view, entry);
     for held in entry.addresses.iter() {
         if own.contains(&held.address.address) {
-            let claim = format!("it has {} on {}", held.address, held.address.ifname);
-            claims.push(evidence(claim, "kernel", held.since));
+            claims.push(has(view.model, entry, held));
         }
     }
     let looked_at = entry.held_at.unwrap_or(entry.seen);
@@ -108,19 +107,19 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
         .chain(fds)
         .chain(entry.sockets.iter().map(socket_label));
     claims.push(evidence(
-        format!("no task is in it; it is kept by {}", joined(kept)),
+        format!(
+            "no task is in the netns; it is held open by {}",
+            joined(kept)
+        ),
         "kernel",
         looked_at,
     ));
     if let Some(list) = pinned.unused.runtime {
         let claim = match stopped {
-            Some(sandbox) => format!(
-                "the container runtime has its sandbox {} as not ready",
-                short_id(&sandbox.id)
-            ),
+            Some(sandbox) => format!("CRI: sandbox {} NotReady", short_id(&sandbox.id)),
             None => {
                 let all = list.sandboxes().count();
-                format!("none of the {all} sandboxes that the container runtime lists is in it")
+                format!("CRI: none of its {all} sandboxes is in the netns")
             }
         };
         claims.push(evidence(claim, CRI, list.at));
@@ -128,7 +127,7 @@ fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {
     if let Some(gone) = ghosts::gone(view, entry) {
         let source = view.model.pods.list();
         let source = source.map_or("pods", |list| list.source.as_str());
-        claims.push(evidence("its pod is not listed any more", source, gone));
+        claims.push(evidence("its pod is not in the API", source, gone));
     }
     claims
 }
@@ -140,7 +139,7 @@ fn tied(view: &View<'_>, pinned: &Pinned<'_>) -> Evidence {
         Tie::Sandbox(known) => known,
         Tie::Mount(path) => {
             let claim = format!(
-                "it is or was mounted at {}, as container runtimes name a pod sandbox's",
+                "it is or was mounted at {}, a name that runtimes give to sandboxes",
                 path.display()
             );
             return evidence(claim, "kernel", entry.held_at.unwrap_or(entry.seen));
@@ -149,11 +148,11 @@ fn tied(view: &View<'_>, pinned: &Pinned<'_>) -> Evidence {
     let id = short_id(entry.sandbox.id.as_deref().unwrap_or_default());
     let pod = pod_of(view.model, entry).unwrap_or_default();
     let (says, at) = match known {
-        PodEvidence::Cache { at } => ("libcni remembers that CNI ADD made it", at),
-        PodEvidence::Runtime { source: CRI, at } => ("the container runtime had it as", at),
-        PodEvidence::Runtime { at, .. } => ("the container runtime's folders had it as", at),
+        PodEvidence::Cache { at } => ("libcni's cache of CNI ADD: it is", at),
+        PodEvidence::Runtime { source: CRI, at } => ("CRI: it was", at),
+        PodEvidence::Runtime { at, .. } => ("the runtime's state directory: it was", at),
         PodEvidence::Cni { at } => ("CNI ADD made it", at),
-        PodEvidence::Cgroup { at, .. } => ("a task in it had the cgroup of", at),
+        PodEvidence::Cgroup { at, .. } => ("a task in it was in the cgroup of", at),
     };
     let claim = format!("{says} sandbox {id} of pod {}", pod_word(&pod));
     evidence(claim, known.source(), at)
@@ -169,25 +168,25 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let mut unknown = Vec::new();
     if since.is_none() {
         unknown.push(String::from(
-            "since when it exists: it may be a pod's that is just being set up; if so, it is no \
-             more reported in a minute",
+            "since when it exists: it may be of a pod that is being made; then this finding is \
+             gone in a minute",
         ));
     }
     if entry.is_strangers() {
         unknown.push(String::from(
-            "whose it is: it belongs to a user namespace of root's, which a pod can have made",
+            "whose it is: it belongs to a user namespace that root made, in a pod or not",
         ));
     }
     if entry.wiring.is_none() && view.settings.surveyed {
         unknown.push(String::from(
-            "whether it still has an address: it could not be entered",
+            "whether it still has an IP: it could not be entered",
         ));
     } else if own::addresses(view, entry).is_empty() {
         unknown.extend(hidden(entry).map(str::to_owned));
     }
     if runtime.is_none() {
         unknown.push(format!(
-            "whether the container runtime has a sandbox of it, or removes one just now: {}",
+            "whether CRI has a sandbox of it, or removes one just now: {}",
             silence(view.model)
         ));
     }
@@ -195,11 +194,9 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let is_known = pod.is_some_and(|pod| *pod != PodRef::default());
     match pinned.unused.stopped {
         _ if !ghosts::is_untold(view, entry) => {}
-        _ if is_known => unknown.push(String::from(
-            "whether its pod still exists: no pod list tells",
-        )),
+        _ if is_known => unknown.push(String::from("whether its pod still exists: no API access")),
         Some(_) => unknown.push(String::from(
-            "whose it is, and so whether its pod is just being deleted",
+            "whose it is, and whether its pod is being deleted",
         )),
         None => {}
     }
@@ -212,13 +209,13 @@ fn hidden(entry: &NetnsEntry) -> Option<&'static str> {
     let mut held = entry.addresses.iter();
     if held.any(|held| is_routable(held.address.address)) {
         return Some(
-            "whether an address in it is its pod's: nothing names it, and it is on no device that is \
-             seen to lead out",
+            "whether an IP in it is its pod's: nothing names the IP, and no device of it is seen to \
+             lead out",
         );
     }
     own::hides_address(entry).then_some(
-        "whether it still has an address: its pod's device is there and shows none, as with gVisor, \
-         and nothing names one",
+        "whether it still has an IP: the pod's device shows none, as with gVisor, and nothing \
+         names one",
     )
 }
 
@@ -226,21 +223,19 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let entry = pinned.unused.entry;
     let mut advice = Vec::new();
     if let Some(id) = &entry.sandbox.id {
-        advice.push(format!(
-            "look once more: {} must not show it as Ready",
-            Command::new("crictl pods --id").id(id)
-        ));
+        let command = Command::new("crictl pods --id").id(id);
+        advice.push(commented(command, "must not show it as Ready"));
     }
     advice.extend(release(entry));
     let mut reserved = own::addresses(view, entry);
     reserved.retain(|address| view.model.cni.reservations(*address).next().is_some());
     if !reserved.is_empty() {
         advice.push(format!(
-            "leave the reservation of {} where it is until {} is gone; CNI DEL will not give it \
-             back then: scan again, and leaked-reservation says how to",
+            "leave the reservation of {} where it is until {} is gone; then:",
             joined(reserved),
             label(view.model, entry),
         ));
+        advice.extend(repair());
     }
     advice
 }

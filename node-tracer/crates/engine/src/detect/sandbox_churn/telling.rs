@@ -2,12 +2,12 @@
 
 use crate::{
     detect::{
-        View, evidence,
+        View, commented, evidence,
         facts::{
             calls::{self, failure, pace},
             command::is_plain,
         },
-        heard,
+        fitting, heard, logged_of,
         sandbox_churn::Churn,
     },
     model::{calls::AttachmentCalls, runtime::CRI},
@@ -35,11 +35,7 @@ impl Churn<'_> {
             severity: Severity::Warning,
             id: finding_id(&view.settings.boot_id, Rule::SandboxChurn, &self.id),
             since: self.since,
-            title: format!(
-                "the sandbox of {} is made and killed over and over{}",
-                self.pod.label(),
-                self.why(view),
-            ),
+            title: self.title(view),
             pod: Some(self.pod.clone()),
             sandbox_id: self.last_id().map(str::to_owned),
             netns: None,
@@ -55,12 +51,23 @@ impl Churn<'_> {
         }
     }
 
+    fn title(&self, view: &View<'_>) -> String {
+        let why = self.why(view);
+        let named = format!(
+            "{}: sandboxes are made and killed in a loop{why}",
+            self.pod.label()
+        );
+        fitting(named, || {
+            format!("sandboxes of a pod are made and killed in a loop{why}")
+        })
+    }
+
     /// What ends the last of them, in a clause.
     fn why(&self, view: &View<'_>) -> &'static str {
         match self.fates(view).last() {
-            Some((Fate::Failed, ..)) => ": CNI ADD fails",
-            Some((Fate::Removed, ..)) => ": CNI ADD succeeds, and soon after it is taken down",
-            Some((Fate::Gone, ..)) => ": CNI ADD succeeds, and it ends without CNI DEL",
+            Some((Fate::Failed, ..)) => "; CNI ADD fails",
+            Some((Fate::Removed, ..)) => "; CNI ADD works",
+            Some((Fate::Gone, ..)) => "; no CNI DEL",
             None => "",
         }
     }
@@ -96,7 +103,7 @@ impl Churn<'_> {
             });
             let pace = pace.map(|pace| format!(", a new one {pace}"));
             let claim = format!(
-                "CNI ADD has been called for one sandbox of the pod after the other{}",
+                "CNI ADD runs for one sandbox of the pod after another{}",
                 pace.unwrap_or_default()
             );
             claims.push(evidence(claim, "cni", calls.since));
@@ -106,7 +113,7 @@ impl Churn<'_> {
         }
         let list = heard(view.model);
         if let (Some(attempt), Some(list)) = (self.attempt, list) {
-            let claim = format!("the runtime counts its sandboxes: the last is attempt {attempt}");
+            let claim = format!("CRI: its last sandbox is attempt {attempt}");
             claims.push(evidence(claim, CRI, list.at));
         }
         for sandbox in self.listed.iter().rev().take(2).rev() {
@@ -114,8 +121,8 @@ impl Churn<'_> {
                 continue;
             };
             let state = match sandbox.ready {
-                Some(true) => ", ready",
-                Some(false) => ", not ready any more",
+                Some(true) => ", Ready",
+                Some(false) => ", NotReady",
                 None => "",
             };
             let claim = format!(
@@ -133,18 +140,17 @@ impl Churn<'_> {
         if self.pod.uid.is_none() {
             unknown.push(String::from(
                 "whether it is one pod: the runtime names no UID, and a pod of the same name may \
-                 have been made anew",
+                 have replaced it",
             ));
         }
         match (self.calls, self.fates(view).as_slice()) {
             (None, _) => unknown.push(String::from(
-                "what ended them: their CNI calls were not seen (node-tracer trace sees them)",
+                "what ended them: only a trace sees their CNI calls",
             )),
             (Some(_), []) => unknown.push(String::from("what ended them")),
             (Some(_), fates) if fates.iter().any(|(fate, ..)| *fate != Fate::Failed) => {
                 unknown.push(String::from(
-                    "what ended those whose CNI ADD succeeded: their network was there; the \
-                     runtime's log knows",
+                    "what ended those whose CNI ADD succeeded: see the runtime's log",
                 ));
             }
             _ => {}
@@ -159,27 +165,22 @@ impl Churn<'_> {
         let open = self.calls.and_then(|calls| calls::failing(view, calls));
         if fails || open.is_some() {
             advice.push(String::from(
-                "mend what the finding add-failed of the same pod names: the kubelet makes a new \
+                "mend what the add-failed finding of the same pod names: the kubelet makes a new \
                  sandbox each time CNI ADD fails",
             ));
         }
         if fates.iter().any(|(fate, ..)| *fate != Fate::Failed) || fates.is_empty() {
             advice.push(String::from(
                 "find out what kills them: a memory limit that is too small for the pause \
-                 container (dmesg | grep -i -e oom -e killed), a second runtime or kubelet on the \
-                 node, a sandbox that CRI cannot find again",
+                 container, a second runtime or kubelet on the node, a sandbox that CRI lost",
             ));
+            let killed = "dmesg -T | grep -i -e oom -e killed";
+            advice.push(commented(killed, "what the kernel killed"));
         }
         if let Some(id) = self.last_id().filter(|id| is_plain(id)) {
-            advice.push(format!(
-                "the story of the last one: journalctl -u kubelet -u containerd -u crio | grep {}",
-                short_id(id)
-            ));
+            advice.push(commented(logged_of(id), "the log of the last sandbox"));
         }
-        advice.push(String::from(
-            "see that they do not use the addresses up: node-tracer scan (range-exhausted, \
-             leaked-reservation)",
-        ));
+        advice.push(commented("node-tracer scan", "whether they use up the IPs"));
         advice
     }
 }
@@ -191,10 +192,10 @@ fn fate(attachment: &AttachmentCalls) -> Option<(Fate, Timestamp, String)> {
     }
     attachment.added()?;
     if let Some(at) = attachment.deleted() {
-        let claim = "CNI ADD succeeded, and CNI DEL took its network down again";
+        let claim = "CNI ADD succeeded, then CNI DEL removed the network";
         return Some((Fate::Removed, at, claim.to_owned()));
     }
     let at = attachment.netns_gone?;
-    let claim = "CNI ADD succeeded, and its network namespace went without a CNI DEL";
+    let claim = "CNI ADD succeeded, then the netns went without CNI DEL";
     (!attachment.has_del()).then(|| (Fate::Gone, at, claim.to_owned()))
 }

@@ -1,12 +1,12 @@
 //! A pod that does not start, in words.
 
 use crate::detect::{
-    View, evidence,
+    View, commented, evidence,
     facts::{
         calls::{clipped, pace},
         command::is_plain,
     },
-    kubectl_words, logged_of,
+    fitting, kubectl_words, logged_of,
     sandbox_create_failed::{FailureReport, Leader, MANY, Stuck},
 };
 use diagnosis::Cause;
@@ -37,10 +37,7 @@ impl Stuck<'_> {
             },
             id: self.finding_id(view, &self.id),
             since: self.since(),
-            title: match self.is_mended() {
-                true => format!("{} did not start at first: {}", self.label(), self.why()),
-                false => format!("{} does not start: {}", self.label(), self.why()),
-            },
+            title: self.title(),
             pod: (self.pod != Default::default()).then(|| self.pod.clone()),
             sandbox_id: self.sandbox_id.clone(),
             netns: None,
@@ -50,7 +47,7 @@ impl Stuck<'_> {
             unknown: self.unknown(),
             advice: match follows_another {
                 Some(leader) => vec![format!(
-                    "as of {}: finding {}",
+                    "the same as for {}: see finding {}",
                     leader.label,
                     self.finding_id(view, &leader.id)
                 )],
@@ -63,6 +60,16 @@ impl Stuck<'_> {
                 ..Detail::default()
             },
         }
+    }
+
+    fn title(&self) -> String {
+        let starts = match self.is_mended() {
+            true => "did not start at first",
+            false => "does not start",
+        };
+        let why = self.why();
+        let named = format!("{} {starts}: {why}", self.label());
+        fitting(named, || format!("a pod {starts}: {why}"))
     }
 
     /// Whether the pod has started since.
@@ -87,7 +94,7 @@ impl Stuck<'_> {
         match (told.cause, self.earlier()) {
             (Cause::Unknown, _) => format!("unknown cause; {}", clipped(&told.text, TITLED)),
             (cause, Some(earlier)) => {
-                format!("{}; before that, {}", cause.clause(), earlier.clause())
+                format!("{}; first: {}", cause.clause(), earlier.clause())
             }
             (cause, None) => match cause.remedy(&told.text) {
                 Some(remedy) => remedy.clause.to_owned(),
@@ -125,7 +132,7 @@ impl Stuck<'_> {
             };
             let more = more.replacen("and ", "and up to ", 1);
             let claim = format!(
-                "it is the node's matter: the same cause keeps {}{more}",
+                "the node causes it: the same keeps {}{more} from starting",
                 leader.others.join(", ")
             );
             claims.push(evidence(claim, "node-tracer", self.since()));
@@ -157,18 +164,16 @@ impl Stuck<'_> {
     fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         if self.cause() == Cause::Unknown {
-            unknown.push(String::from(
-                "why: the message is none of those whose cause is known",
-            ));
+            unknown.push(String::from("why: the message is not recognised"));
         }
         if self.cause().follows() && self.earlier().is_none() {
             unknown.push(String::from(
-                "what went wrong first: it follows from something before, as a rule, of which \
-                 nothing was told",
+                "what went wrong first: as a rule this follows from an earlier failure, which was \
+                 not seen",
             ));
         }
         if self.pod.name.is_none() && self.pod.uid.is_none() {
-            unknown.push(String::from("which pod: it is not named"));
+            unknown.push(String::from("which pod: the message does not name it"));
         }
         unknown
     }
@@ -177,33 +182,30 @@ impl Stuck<'_> {
         let mut advice = Vec::new();
         if self.is_mended() {
             advice.push(String::from(
-                "nothing, unless it takes too long or comes again: the pod has started since",
+                "nothing to do unless it comes again: the pod has started since",
             ));
         }
         if self.has_calls {
             advice.push(String::from(
-                "see the finding add-failed of the same pod: it has the plugin's own words and \
-                 what to do about them",
+                "see the add-failed finding of the same pod: it has the plugin's message and what to \
+                 do",
             ));
         } else {
             let cause = self.cause();
             let remedy = self.decisive().and_then(|told| cause.remedy(&told.text));
-            advice.push(
-                remedy
-                    .map_or(cause.advice(), |remedy| remedy.advice)
-                    .to_owned(),
-            );
-        }
-        if let Some(earlier) = self.earlier() {
-            advice.push(format!("and first: {}", earlier.advice()));
+            let own = remedy.map_or(cause.advice(), |remedy| remedy.advice);
+            // What came first is mended first.
+            let first = self.earlier().map_or(&[][..], Cause::advice);
+            advice.extend(first.iter().chain(own).map(ToString::to_string));
         }
         if let Some(words) = kubectl_words(&self.pod) {
-            advice.push(format!(
-                "what Kubernetes says of it: kubectl describe pod {words}"
+            advice.push(commented(
+                format!("kubectl describe pod {words}"),
+                "its Events",
             ));
         }
         if let Some(id) = self.sandbox_id.as_deref().filter(|id| is_plain(id)) {
-            advice.push(format!("the story of the last try: {}", logged_of(id)));
+            advice.push(commented(logged_of(id), "the log of the last try"));
         }
         advice
     }

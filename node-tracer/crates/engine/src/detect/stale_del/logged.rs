@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::{
     detect::{
-        View, evidence, joined,
+        View, evidence, fitting, joined,
         stale_del::{Effect, HARMLESS, UNDECIDED, telling::advice},
     },
     model::{
@@ -180,7 +180,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             holders: Vec::new(),
             evidence: self.evidence(),
             unknown: self.unknown(),
-            advice: advice(effect, &self.pod, plugins, (old, newer)),
+            advice: advice(self.view, effect, &self.pod, plugins, (old, newer)),
             detail: Detail {
                 effect: Some(effect),
                 old_container_id: Some(old.clone()),
@@ -191,23 +191,22 @@ impl<'v, 'a> Logged<'v, 'a> {
     }
 
     fn title(&self) -> String {
-        let old = short_id(&self.old.container_id);
-        let whose = pod_word(&self.pod);
-        match self.endpoint {
-            Fate::Deleted(entry, _) => format!(
-                "pod {whose} has lost its {} endpoint by a CNI DEL of its old sandbox {old}",
-                store(entry)
-            ),
-            Fate::Kept(entry, _) => format!(
-                "a CNI DEL of pod {whose}'s old sandbox {old} has left the newer one's {} endpoint \
-                 where it is",
-                store(entry)
-            ),
-            Fate::Unknown => format!(
-                "a CNI DEL of pod {whose}'s old sandbox {old} came after a newer one was set up: \
-                 whether it did harm, the log does not tell"
-            ),
-        }
+        let says = |whose: &str| match self.endpoint {
+            Fate::Deleted(entry, _) => {
+                format!(
+                    "{whose} lost its {} endpoint to a stale CNI DEL",
+                    store(entry)
+                )
+            }
+            Fate::Kept(entry, _) => {
+                format!(
+                    "stale CNI DEL of {whose} left its {} endpoint",
+                    store(entry)
+                )
+            }
+            Fate::Unknown => format!("stale CNI DEL of {whose}: harm unknown"),
+        };
+        fitting(says(&pod_word(&self.pod)), || says("a pod"))
     }
 
     fn evidence(&self) -> Vec<Evidence> {
@@ -238,7 +237,7 @@ impl<'v, 'a> Logged<'v, 'a> {
                 Some(end) if end.is_failed() => {
                     crate::detect::facts::calls::failure(end).replacen("failed", "it failed", 1)
                 }
-                _ => String::from("how it ended is not told"),
+                _ => String::from("exit status unknown"),
             };
             let claim = format!(
                 "CNI DEL of the old sandbox by {}{times}; {ended}",
@@ -253,8 +252,8 @@ impl<'v, 'a> Logged<'v, 'a> {
                     claims.push(evidence(claim, LOG, written));
                 }
                 let claim = format!(
-                    "the endpoint {} was deleted, {} s after the newer sandbox was set up, and not \
-                     written again",
+                    "the endpoint {} was deleted, {} s after the newer sandbox was made, and not \
+                     rewritten",
                     entry.endpoint.key,
                     at.since(self.added).as_secs()
                 );
@@ -277,20 +276,20 @@ impl<'v, 'a> Logged<'v, 'a> {
         let mut unknown = Vec::new();
         if started(self.old).is_none() {
             unknown.push(String::from(
-                "when the old sandbox was made: no line of the log tells of its CNI ADD",
+                "when the old sandbox was made: the log has no line about its CNI ADD",
             ));
         }
         unknown.push(match self.endpoint {
             Fate::Deleted(..) => String::from(
-                "what else the newer sandbox has lost, and whether it still has to do without: \
-                 node-tracer scan on the node shows its device, route and neighbour",
+                "whether the newer sandbox lost its device or route as well, and has them again: a \
+                 scan on the node shows them",
             ),
             Fate::Kept(..) => String::from(
-                "whether the newer sandbox has lost anything else: a log tells nothing of devices \
-                 and routes",
+                "whether the newer sandbox lost anything else: a log has nothing about devices and \
+                 routes",
             ),
             Fate::Unknown => String::from(
-                "whether it did harm: no line tells what became of the newer sandbox's endpoint, \
+                "whether it did harm: the log has nothing about the newer sandbox's endpoint, \
                  device or route",
             ),
         });

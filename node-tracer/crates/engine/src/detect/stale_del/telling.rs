@@ -2,10 +2,11 @@
 
 use crate::{
     detect::{
-        Command, evidence,
+        Command, View, cordon, evidence,
         facts::command::is_plain,
-        joined, kubectl_words, logged_of, named, netns_of,
+        fitting, joined, kubectl_words, logged_of, named, netns_of, shell_word,
         stale_del::{Missed, Reach, Stale, Verdict, WATCH, Why},
+        uncordon,
     },
     model::{
         calls::{Call, PluginCalls},
@@ -16,13 +17,16 @@ use event::{
     PodRef,
     clock::Timestamp,
     finding::{Detail, Effect, Evidence, Finding, Rule, Severity, finding_id},
-    wording::subjects::{pod_word, short_id},
+    wording::{
+        advice::commented,
+        subjects::{pod_word, short_id},
+    },
 };
 
 /// What the newer sandbox had and was not looked at for so long before the DEL
 /// may have been lost before it.
 const STALE_LOOK: std::time::Duration = std::time::Duration::from_secs(60);
-/// Losses that the title names.
+/// Losses that are named in one sentence.
 const TITLED: usize = 3;
 /// Characters of a plugin's message that are quoted.
 const QUOTED: usize = 300;
@@ -54,7 +58,13 @@ impl Stale<'_, '_> {
             holders: Vec::new(),
             evidence: self.evidence(verdict),
             unknown: self.unknown(verdict),
-            advice: advice(verdict.effect(), &pod, plugins, (self.old, newer.id)),
+            advice: advice(
+                self.view,
+                verdict.effect(),
+                &pod,
+                plugins,
+                (self.old, newer.id),
+            ),
             detail: Detail {
                 effect: Some(verdict.effect()),
                 old_container_id: Some(self.old.to_owned()),
@@ -65,31 +75,32 @@ impl Stale<'_, '_> {
     }
 
     fn title(&self, verdict: Verdict, pod: &PodRef) -> String {
-        let old = short_id(self.old);
-        let whose = pod_word(pod);
-        match verdict {
+        let says = |whose: &str| match verdict {
             Verdict::Harmful => {
-                let named = self.named(Reach::Can);
-                format!("pod {whose} has lost {named} after a CNI DEL of its old sandbox {old}")
-            }
-            Verdict::Unknown(Why::Cause) => {
-                let named = self.named(Reach::Perhaps);
                 format!(
-                    "pod {whose} has lost {named} around a CNI DEL of its old sandbox {old}: \
-                     whether that DEL took it is not known"
+                    "{whose} lost {} to a stale CNI DEL",
+                    self.titled(Reach::Can)
                 )
             }
-            Verdict::Harmless => format!(
-                "a CNI DEL of pod {whose}'s old sandbox {old} has done its newer sandbox no harm"
-            ),
-            Verdict::Pending => format!(
-                "a CNI DEL of pod {whose}'s old sandbox {old} while a newer one runs: the newer \
-                 one is being watched"
-            ),
-            Verdict::Unknown(_) => format!(
-                "a CNI DEL of pod {whose}'s old sandbox {old} while a newer one runs: whether it \
-                 did harm is not known"
-            ),
+            Verdict::Unknown(Why::Cause) => {
+                let lost = self.titled(Reach::Perhaps);
+                format!("{whose} lost {lost}, perhaps to a stale CNI DEL")
+            }
+            Verdict::Harmless => format!("stale CNI DEL of {whose} did no harm"),
+            Verdict::Pending => format!("stale CNI DEL of {whose}: its sandbox is watched"),
+            Verdict::Unknown(_) => format!("stale CNI DEL of {whose}: harm unknown"),
+        };
+        fitting(says(&pod_word(pod)), || says("a pod"))
+    }
+
+    /// The first loss of a kind of reach, and how many more there are.
+    fn titled(&self, reach: Reach) -> String {
+        let mut things = self.taken(reach);
+        let first = things.next().map(|missed| thing(missed.kind, missed.name));
+        let first = first.unwrap_or_default();
+        match things.count() {
+            0 => first,
+            more => format!("{first} and {more} more"),
         }
     }
 
@@ -128,14 +139,14 @@ impl Stale<'_, '_> {
             let Missed {
                 kind, name, item, ..
             } = *missed;
-            let claim = format!("the newer sandbox has lost {}", thing(kind, name));
+            let claim = format!("the newer sandbox lost {}", thing(kind, name));
             let claim = match kind {
                 Kind::Address => claim,
                 _ => format!("{claim}, last seen at {}", item.seen.time_of_day()),
             };
             let claim = match missed.reach {
                 Reach::Cannot => {
-                    format!("{claim}; this DEL has no way to it, so something else took it")
+                    format!("{claim}; this DEL cannot have taken it")
                 }
                 Reach::Perhaps | Reach::Can => claim,
             };
@@ -170,7 +181,7 @@ impl Stale<'_, '_> {
                     (Some(0), _) => String::from("it succeeded"),
                     (Some(code), _) => format!("it failed with exit status {code}"),
                     (None, Some(signal)) => format!("signal {signal} ended it"),
-                    (None, None) => String::from("it ended, nobody knows how"),
+                    (None, None) => String::from("it ended, exit status unknown"),
                 };
                 let said = end.error.as_ref().map(|error| {
                     let msg: String = error.msg.chars().take(QUOTED).collect();
@@ -204,32 +215,29 @@ impl Stale<'_, '_> {
         let mut unknown = Vec::new();
         if self.old_add().is_none() {
             unknown.push(String::from(
-                "when the old sandbox was made: its CNI ADD was not seen and libcni has forgotten \
-                 it",
+                "when the old sandbox was made: its CNI ADD was not seen, and libcni's cache does \
+                 not have it",
             ));
         }
         match verdict {
             Verdict::Pending => unknown.push(format!(
-                "whether it does harm: the newer sandbox is looked at for {} s after the DEL",
+                "whether it does harm: the newer sandbox is watched for {} s after the DEL",
                 WATCH.as_secs()
             )),
             Verdict::Unknown(Why::NotBefore) => unknown.push(String::from(
-                "whether it did harm: what devices and routes the newer sandbox had before the \
-                 DEL was not looked at",
+                "whether it did harm: the devices and routes of the newer sandbox were not read \
+                 before the DEL",
             )),
             Verdict::Unknown(Why::NotAfter) => unknown.push(String::from(
-                "whether it did harm: the newer sandbox and the host could not be looked at \
-                 afterwards",
+                "whether it did harm: the newer sandbox and the host could not be read afterwards",
             )),
             Verdict::Unknown(Why::Cause) => unknown.push(format!(
-                "whether the DEL took {}: the plugin is not known to reach into another sandbox's \
-                 network namespace; the pod itself, a person or an agent of the node can have \
-                 removed it",
+                "whether the DEL took {}: the plugin is not known to change another sandbox's netns; \
+                 the pod, a person or an agent of the node can have removed it",
                 self.named(Reach::Perhaps)
             )),
             Verdict::Unknown(Why::NoEnd) => unknown.push(String::from(
-                "whether it did harm: when the DEL ended was not seen, so nothing tells when the \
-                 newer sandbox was safe from it",
+                "whether it did harm: the end of the DEL was not seen",
             )),
             Verdict::Harmful => {
                 unknown.extend(self.taken(Reach::Can).filter_map(doubt));
@@ -239,64 +247,69 @@ impl Stale<'_, '_> {
         let mut items = self.view.model.lost.of(self.newer.entry.id);
         if !items.any(|(kind, _, _)| kind == Kind::Reservation) {
             unknown.push(String::from(
-                "whether the CNI's own records of the newer sandbox (reservation, endpoint) are \
-                 still there: no store that was read names it",
+                "whether the CNI's records of the newer sandbox (reservation, endpoint) are still \
+                 there: no store that was read names it",
             ));
         }
         unknown
     }
 }
 
-/// What to do about a DEL, in order. `ids`: the old sandbox's, the newer one's.
+/// What to do about a DEL, in order: nothing is done about the pod before the
+/// retries have ended, or the next DEL hits it again. `ids`: the old sandbox's,
+/// the newer one's.
 pub(super) fn advice<'p>(
+    view: &View<'_>,
     effect: Effect,
     pod: &PodRef,
     mut plugins: impl Iterator<Item = &'p PluginCalls>,
     (old, newer): (&str, &str),
 ) -> Vec<String> {
+    if effect == Effect::Harmless {
+        return Vec::new();
+    }
     let mut advice = Vec::new();
     let words = kubectl_words(pod);
+    if effect == Effect::Harmful {
+        advice.push(cordon(view));
+    }
+    if is_plain(old) {
+        advice.push(commented(
+            Command::new("crictl rmp").id(old),
+            "removes the old sandbox, which ends the retries",
+        ));
+        advice.push(commented(logged_of(old), "if that fails: why"));
+    }
     let is_calico = plugins.any(|plugin| {
         let ipam = plugin.ipam.as_deref().unwrap_or_default();
         plugin.plugin.contains("calico") || ipam.contains("calico")
     });
-    if is_calico && effect != Effect::Harmless {
-        let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
-        let namespace = namespace.unwrap_or("NAMESPACE");
-        advice.push(format!(
-            "see whether Calico still has the pod's endpoint: calicoctl get workloadendpoint -n \
-             {namespace} -o yaml must list it, with containerID {}",
-            short_id(newer)
+    let namespace = words.as_deref().and_then(|words| words.split(' ').nth(1));
+    if let Some(namespace) = namespace.filter(|_| is_calico) {
+        let command = format!("calicoctl get workloadendpoint -n {namespace} -o yaml | grep");
+        advice.push(commented(
+            format!("{command} {}", shell_word(short_id(newer).as_ref())),
+            "prints nothing if Calico lost the endpoint",
         ));
     }
-    if is_plain(old) && effect != Effect::Harmless {
-        advice.push(format!(
-            "end the retries: {} shows whether the runtime still has the old sandbox; {} says why \
-             removing it fails; once that is mended, {}",
-            Command::new("crictl pods --id").id(old),
-            logged_of(old),
-            Command::new("crictl rmp").id(old),
-        ));
+    if effect != Effect::Harmful {
+        return advice;
     }
-    if effect == Effect::Harmful {
-        advice.push(match &words {
-            Some(words) => format!(
-                "then have the pod's network set up anew: kubectl delete pod {words} (its owner \
-                 makes a new one; a pod without an owner is lost)"
-            ),
-            None => String::from(
-                "then have the pod's network set up anew: delete the pod, so that its owner makes \
-                 a new one; a pod without an owner is lost",
-            ),
-        });
+    match &words {
+        Some(words) => advice.push(commented(
+            format!("kubectl delete pod {words}"),
+            "recreates it, a pod without an owner is lost, one with a local volume stays Pending",
+        )),
+        None => advice.push(String::from(
+            "recreate the pod: delete it if it has an owner; a pod without an owner is lost",
+        )),
     }
-    if effect == Effect::Harmful {
-        advice.push(String::from(
-            "use a CNI plugin that compares the container ID in a DEL, or it happens with the next \
-             StatefulSet pod: Calico does since 2017 (projectcalico/cni-plugin#383), if the \
-             endpoint's containerID is set; Terway since 2022; host-local always",
-        ));
-    }
+    advice.push(String::from(
+        "update the CNI plugin to one that checks the container ID in a DEL: Calico since 2017 \
+         (projectcalico/cni-plugin#383), if the endpoint's containerID is set; Terway since 2022; \
+         host-local always",
+    ));
+    advice.push(uncordon(view, "the retries have ended"));
     advice
 }
 
@@ -322,7 +335,7 @@ fn thing(kind: Kind, name: &str) -> String {
         Kind::Device => format!("its device {name}"),
         Kind::Route => format!("its route {name}"),
         Kind::Neighbour => format!("its gateway's neighbour entry {name}"),
-        Kind::Veth => format!("its host end {name}"),
+        Kind::Veth => format!("its host-side veth {name}"),
         Kind::HostRoute => format!("the host's route to {name}"),
         Kind::Reservation => format!("its reservation {name}"),
     }
