@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 
 use self::budget::{Budget, Verdict};
 use self::machine::Machine;
-use crate::{cargo, readme};
+use crate::{cargo, generated};
 
 /// What `bench` is asked for.
 #[derive(Debug, Args)]
@@ -64,9 +64,10 @@ pub(crate) struct Bench {
     /// Seconds instead of minutes: to see that it works
     #[arg(long, global = true)]
     quick: bool,
-    /// Measure nothing; put what the last whole run said into README.md
+    /// Measure nothing; put what the last whole run said into
+    /// node-tracer/doc/performance.md
     #[arg(long)]
-    readme: bool,
+    doc: bool,
 }
 
 /// What can be measured.
@@ -144,7 +145,7 @@ fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last table, where the README takes it from.
+/// The last table, where the document takes it from.
 const TABLE: &str = "table.md";
 
 impl What {
@@ -255,12 +256,12 @@ fn lost(whole: bool) -> anyhow::Result<Budget> {
 }
 
 pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
-    if asked.readme {
-        anyhow::ensure!(asked.what.is_none(), "--readme takes a whole run's table");
+    if asked.doc {
+        anyhow::ensure!(asked.what.is_none(), "--doc takes a whole run's table");
         let file = folder().join(TABLE);
         let table = std::fs::read_to_string(&file)
             .with_context(|| format!("{}: run `cargo xtask bench` first", file.display()))?;
-        readme::write("bench", &table)?;
+        generated::write("performance.md", "bench", &table)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(what) = &asked.what {

@@ -1,5 +1,5 @@
 //! `lint`: rustfmt, clippy (host and eBPF), rustdoc, where warnings are errors;
-//! and other people's code, by cargo-deny (`.cargo/deny.toml`), where that is
+//! links and wording of the documents ([`documents`]); and other people's code, by cargo-deny (`.cargo/deny.toml`), where that is
 //! installed.
 
 use std::process::{Command, ExitCode};
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::cargo::cargo;
-use crate::setup;
+use crate::{documents, setup};
 
 /// The programs for eBPF are linted for their own target: on the host they
 /// are compiled away.
@@ -98,6 +98,12 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         {
             failed.push(name);
         }
+    }
+    println!("── lint: documents");
+    let problems = documents::problems()?;
+    problems.iter().for_each(|problem| println!("{problem}"));
+    if !problems.is_empty() {
+        failed.push("documents");
     }
     if !deny()? {
         failed.push("cargo deny");

@@ -10,7 +10,7 @@
 //! | [`mod@fuzz`] | feeds the readers what nobody would write |
 //! | [`mod@miri`] | runs what reads with `unsafe` in an interpreter that sees what it does wrong |
 //! | [`mod@dist`] | what is released: static binary, packages, image |
-//! | [`lint`] | rustfmt, clippy, rustdoc |
+//! | [`lint`] | rustfmt, clippy, rustdoc, the documents |
 //! | [`mod@vm`] | runs the tracer on other kernels, in QEMU |
 //! | [`run`] | builds the tracer and runs it |
 
@@ -25,11 +25,12 @@ mod bpf_linker;
 mod cargo;
 mod demo;
 mod dist;
+mod documents;
 mod fuzz;
+mod generated;
 mod lint;
 mod miri;
 mod packages;
-mod readme;
 mod run;
 mod setup;
 mod siege;
@@ -73,7 +74,7 @@ enum Command {
     Vm(vm::Vm),
     /// Build what is released: a static binary, packages, an image, checksums
     Dist(dist::Dist),
-    /// rustfmt, clippy and rustdoc, with warnings as errors
+    /// rustfmt, clippy, rustdoc, with warnings as errors; the links of the documents
     Lint,
     /// Build node-tracer and run it
     Run {

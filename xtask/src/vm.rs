@@ -34,7 +34,7 @@ use node_tracer_tests::stage::in_path;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
-use crate::{readme, setup};
+use crate::{generated, setup};
 use kernel::{Kernel, Wanted};
 use programs::Programs;
 use qemu::{Files, GuestEnd};
@@ -69,9 +69,9 @@ pub(crate) struct Vm {
     /// Debian's archive (it ends in /debian) [default: that of this machine's apt]
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
-    /// Run nothing; put what the last whole runs said into README.md
+    /// Run nothing; put what the last whole runs said into node-tracer/doc/kernels.md
     #[arg(long, exclusive = true)]
-    readme: bool,
+    doc: bool,
     /// Run only the tests with this in their name
     #[arg(last = true, value_name = "TEST")]
     tests: Vec<String>,
@@ -91,13 +91,13 @@ fn cache() -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
-    if asked.readme {
+    if asked.doc {
         let (table, remarks) = reports::all(&cache()?);
         let mut text = format!("{table}\n");
         for remark in &remarks {
             text += &format!("* {remark}\n");
         }
-        readme::write("vm", &text)?;
+        generated::write("kernels.md", "vm", &text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernels: Vec<Wanted> = match (asked.all, asked.kernels.as_slice()) {

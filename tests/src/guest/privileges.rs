@@ -151,7 +151,7 @@ fn check(host: &mut Host, rights: &Rights, limit: &str) -> anyhow::Result<Covera
         .with_context(|| format!("check: {}: {stderr}", output.status))?;
     host.note("check", &format!("{rights:?} {limit}: {record}\n{stderr}"));
     let coverage = Coverage::of(&record)?;
-    // What the README promises of check's exit code.
+    // What the README says of check's exit code.
     let whole = SIGNALS
         .iter()
         .all(|signal| !coverage.mechanism(signal).is_empty());

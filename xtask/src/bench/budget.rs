@@ -1,9 +1,9 @@
 //! Budgets (design.md, section 9), and what was measured of them: the last
-//! table of `cargo xtask bench`, and the one in the README.
-
-use std::fmt::Write as _;
+//! table of `cargo xtask bench`, and the one in `performance.md`.
 
 use serde_json::{Value, json};
+
+use crate::generated;
 
 /// Whether a budget is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,29 +86,11 @@ const HEADER: [&str; 5] = ["what", "limit", "node-tracer", "beside it", "met"];
 
 /// All of them, in Markdown.
 pub(crate) fn table(budgets: &[Budget]) -> String {
-    let rows: Vec<[String; 5]> = std::iter::once(HEADER.map(str::to_owned))
+    let rows: Vec<Vec<String>> = std::iter::once(HEADER.map(str::to_owned))
         .chain(budgets.iter().map(Budget::cells))
-        .map(|cells| cells.map(|cell| cell.replace('|', "\\|").replace('\n', " ")))
+        .map(Vec::from)
         .collect();
-    let width = |column: usize| {
-        let widths = rows.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(text, "| {cell:width$} ");
-        }
-        text += "|\n";
-        if index == 0 {
-            for width in widths {
-                text += &format!("|{}", "-".repeat(width + 2));
-            }
-            text += "|\n";
-        }
-    }
-    text
+    generated::table(&rows)
 }
 
 #[cfg(test)]
@@ -126,10 +108,10 @@ mod tests {
         };
         assert_eq!(
             table(&[budget, Budget::not_measured("c", "why")]),
-            "| what | limit | node-tracer | beside it    | met          |\n\
-             |------|-------|-------------|--------------|--------------|\n\
-             | a\\|b | ≤ 1 s | 0.9 s       | x 2 s; y 3 s | yes          |\n\
-             | c    |       | why         |              | not measured |\n"
+            "| what | limit | node-tracer | beside it | met |\n\
+             |---|---|---|---|---|\n\
+             | a\\|b | ≤ 1 s | 0.9 s | x 2 s; y 3 s | yes |\n\
+             | c |  | why |  | not measured |\n"
         );
     }
 }

@@ -336,7 +336,7 @@ fn budgets(rows: &[Row], netns: u32, rate: f64) -> anyhow::Result<Vec<Budget>> {
     };
     Ok(vec![
         Budget {
-            what: format!("attach and first stock-taking, {netns} pods"),
+            what: format!("attach and first look, {netns} pods"),
             limit: format!("≤ {START} s"),
             measured: format!("{} s", tracer.start),
             peers: beside(&|row| format!("{:.2} s", row.start.median())),

@@ -1,12 +1,13 @@
 //! What is packed, and where it goes on a node.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Context as _;
 
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
 use super::{Release, command_line, image, notices};
-use crate::cargo;
+use crate::{cargo, documents};
 
 const MANIFEST: (&str, &str) = (
     "kubernetes/node-tracer.yaml",
@@ -103,6 +104,25 @@ fn read(path: &str) -> anyhow::Result<Vec<u8>> {
     fs::read(&path).with_context(|| path.display().to_string())
 }
 
+/// The README and what it links to, by their names in the package. (The rules'
+/// pages are in the program: `node-tracer explain-rule`.)
+fn packed_documents() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let all = documents::all()?.into_iter().filter_map(|document| {
+        let is_readme = document.path == Path::new("README.md");
+        let name = match document.path.strip_prefix(documents::FOLDER) {
+            Ok(name) => Path::new("doc").join(name),
+            Err(_) if is_readme => document.path.clone(),
+            Err(_) => return None,
+        };
+        let text = document
+            .text
+            .replace(&format!("]({}/", documents::FOLDER), "](doc/")
+            .replace("](../../README.md", "](../README.md");
+        Some((name.display().to_string(), text.into_bytes()))
+    });
+    Ok(all.collect())
+}
+
 /// This binary, and what belongs to it.
 pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> {
     let mut others = Tree::new();
@@ -122,11 +142,9 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
     for (path, script) in command_line::completions() {
         add(format!("usr/share/{path}"), script);
     }
-    let documents = [
-        ("README.md", read("README.md")?),
-        ("THIRD-PARTY", notices::text()?.into_bytes()),
-    ];
-    for (name, content) in documents {
+    let mut texts = packed_documents()?;
+    texts.push((String::from("THIRD-PARTY"), notices::text()?.into_bytes()));
+    for (name, content) in texts {
         add(
             format!("usr/share/doc/node-tracer/{name}.gz"),
             gzip(&content)?,
@@ -167,6 +185,8 @@ mod tests {
             "usr/share/fish/vendor_completions.d/node-tracer.fish",
             "usr/share/doc/node-tracer/copyright",
             "usr/share/doc/node-tracer/THIRD-PARTY.gz",
+            "usr/share/doc/node-tracer/README.md.gz",
+            "usr/share/doc/node-tracer/doc/runbook.md.gz",
             "etc/default/node-tracer",
         ] {
             assert!(installed.contains_key(path), "{path}");

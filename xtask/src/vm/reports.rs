@@ -1,5 +1,5 @@
 //! What the guests report: shown as it comes, kept in the cache, and read again
-//! for the README.
+//! for the document.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -1,9 +1,12 @@
-//! What the guests reported, as tables: kernel, signal, mechanism, verdict; and
-//! case by kernel, of the suites that are lists of cases.
+//! What the guests reported, as tables with a column for each kernel: by which
+//! mechanisms a signal was seen, and how many cases of each suite passed. What
+//! did not pass is named.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+
+use crate::generated;
 
 /// Mechanisms, the best first.
 const MECHANISMS: [&str; 6] = [
@@ -86,73 +89,82 @@ impl Table {
 }
 
 impl std::fmt::Display for Table {
-    /// In Markdown, to be pasted.
+    /// In Markdown, as the document has it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.kernels.iter().any(|(_, rows)| !rows.names.is_empty()) {
-            self.signals(f)?;
+        let (signals, suites) = (self.signals(), self.suites());
+        if signals.len() > 1 {
+            write!(f, "{}", generated::table(&signals))?;
         }
-        if !self.cases.is_empty() {
-            writeln!(f)?;
-            self.cases(f)?;
+        if suites.len() > 1 {
+            write!(f, "\n{}", generated::table(&suites))?;
         }
         Ok(())
     }
 }
 
+/// What passed in words that the caller chooses, and what did not by its verdict.
+fn cell<'a>(
+    verdicts: impl Iterator<Item = (&'a str, &'a str)>,
+    passed: impl Fn(&[&str]) -> String,
+) -> String {
+    let mut by_verdict: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, verdict) in verdicts {
+        by_verdict.entry(verdict).or_default().push(name);
+    }
+    let ok = by_verdict.remove("ok").map(|names| passed(&names));
+    let others = by_verdict
+        .iter()
+        .map(|(verdict, names)| format!("{verdict}: {}", names.join(", ")));
+    ok.into_iter().chain(others).collect::<Vec<_>>().join("; ")
+}
+
+/// The values, each once, in the order in which they come.
+fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut all = Vec::new();
+    for value in values {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
+}
+
 impl Table {
-    fn signals(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let width = self.kernels.iter().map(|(label, _)| label.len()).max();
-        let width = width.unwrap_or(0).max(6);
-        write!(f, "| {:width$} | {:15} |", "kernel", "signal")?;
-        for mechanism in MECHANISMS {
-            write!(f, " {mechanism:10} |")?;
-        }
-        writeln!(f)?;
-        write!(f, "|{}|{}|", "-".repeat(width + 2), "-".repeat(17))?;
-        for _ in MECHANISMS {
-            write!(f, "{}|", "-".repeat(12))?;
-        }
-        writeln!(f)?;
-        for (label, rows) in &self.kernels {
-            for signal in &rows.names {
-                write!(f, "| {label:width$} | {signal:15} |")?;
-                for mechanism in MECHANISMS {
-                    let key = (signal.clone(), mechanism.to_owned());
-                    let verdict = rows.cells.get(&key).map_or("", String::as_str);
-                    write!(f, " {verdict:10} |")?;
-                }
-                writeln!(f)?;
-            }
-        }
-        Ok(())
+    fn header(&self, first: &str) -> Vec<String> {
+        let labels = self.kernels.iter().map(|(label, _)| label.clone());
+        std::iter::once(first.to_owned()).chain(labels).collect()
     }
 
-    fn cases(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let width = |text: &str| text.chars().count();
-        let suites = self.cases.iter().map(|((suite, _), _)| width(suite));
-        let suites = suites.max().unwrap_or(0).max(5);
-        let names = self.cases.iter().map(|((_, case), _)| width(case));
-        let names = names.max().unwrap_or(0);
-        write!(f, "| {:suites$} | {:names$} |", "suite", "case")?;
-        for (label, _) in &self.kernels {
-            write!(f, " {label:8} |")?;
+    fn signals(&self) -> Vec<Vec<String>> {
+        let names = self.kernels.iter().flat_map(|(_, rows)| &rows.names);
+        let mut table = vec![self.header("signal")];
+        for signal in distinct(names.map(String::as_str)) {
+            let cells = self.kernels.iter().map(|(_, rows)| {
+                let verdicts = MECHANISMS.iter().filter_map(|mechanism| {
+                    let key = (signal.to_owned(), (*mechanism).to_owned());
+                    Some((*mechanism, rows.cells.get(&key)?.as_str()))
+                });
+                cell(verdicts, |names| names.join(", "))
+            });
+            table.push(std::iter::once(signal.to_owned()).chain(cells).collect());
         }
-        writeln!(f)?;
-        write!(f, "|{}|{}|", "-".repeat(suites + 2), "-".repeat(names + 2))?;
-        for (label, _) in &self.kernels {
-            write!(f, "{}|", "-".repeat(label.len().max(8) + 2))?;
+        table
+    }
+
+    fn suites(&self) -> Vec<Vec<String>> {
+        let names = self.cases.iter().map(|((suite, _), _)| suite.as_str());
+        let mut table = vec![self.header("suite")];
+        for suite in distinct(names) {
+            let cells = self.kernels.iter().map(|(label, _)| {
+                let cases = self.cases.iter().filter(|((of, _), _)| of == suite);
+                let verdicts = cases.filter_map(|((_, case), verdicts)| {
+                    Some((case.as_str(), verdicts.get(label)?.as_str()))
+                });
+                cell(verdicts, |names| format!("{} ok", names.len()))
+            });
+            table.push(std::iter::once(suite.to_owned()).chain(cells).collect());
         }
-        writeln!(f)?;
-        for ((suite, case), verdicts) in &self.cases {
-            write!(f, "| {suite:suites$} | {case:names$} |")?;
-            for (label, _) in &self.kernels {
-                let verdict = verdicts.get(label).map_or("", String::as_str);
-                let width = label.len().max(8);
-                write!(f, " {verdict:width$} |")?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        table
     }
 }
 
@@ -173,24 +185,26 @@ mod tests {
         assert_eq!(table.failures(), 1);
         let text = table.to_string();
         assert!(
-            text.contains("| 6.1.0-1 | address         |            | FAILED     |"),
+            text.contains("| signal | 6.1.0-1 |") && text.contains("| address | FAILED: kprobe |"),
             "{text}"
         );
     }
 
     #[test]
-    fn a_case_has_a_column_for_each_kernel() {
+    fn what_passed_is_counted_and_what_did_not_is_named() {
         let mut table = Table::default();
         for (kernel, verdict) in [("6.1.0-1", "ok"), ("6.12", "FAILED")] {
             table.kernel(kernel);
-            table.take(
-                &json!({"kind": "case", "suite": "node", "case": "ghost", "verdict": verdict}),
-            );
+            for (case, verdict) in [("boot", "ok"), ("ghost", verdict)] {
+                table.take(
+                    &json!({"kind": "case", "suite": "node", "case": case, "verdict": verdict}),
+                );
+            }
         }
         assert_eq!(table.failures(), 1);
         let text = table.to_string();
         assert!(
-            text.contains("| node  | ghost | ok       | FAILED   |"),
+            text.contains("| node | 2 ok | 1 ok; FAILED: ghost |"),
             "{text}"
         );
     }

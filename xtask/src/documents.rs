@@ -1,0 +1,215 @@
+//! The documents: what must be so of them, for `lint`, and which there are, for
+//! `dist`.
+//!
+//! Links lead to files and headings that exist, the README stays two screens
+//! long and has a row for each rule, and phrases that nobody understands at
+//! first reading stay out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::cargo;
+
+/// Below the repository's root.
+pub(crate) const FOLDER: &str = "node-tracer/doc";
+const RULES: &str = "node-tracer/rules";
+const README: &str = "README.md";
+const README_LIMIT: usize = 9_216;
+
+/// Phrases that readers stumbled over, and what is clear instead.
+const WORDING: [(&str, &str); 22] = [
+    ("given it, too", "now has the same IP"),
+    ("takes it back", "frees it even if in use"),
+    ("no list that was seen", "already gone at the first look"),
+    ("no pod list tells", "no API access"),
+    ("is not on the pod list", "not in the API"),
+    ("was listed and is not any more", "disappeared from the API"),
+    ("libcni still has", "CNI DEL not completed"),
+    ("still has its sandbox as ready", "CRI: sandbox Ready"),
+    ("have the runtime finish", "remove the old sandbox"),
+    ("they take signals", "kill them; signals work"),
+    ("before the tracer looked", "present at first look"),
+    ("fail the I/O", "all users get I/O errors"),
+    ("may print anything", "both must print nothing"),
+    ("minds the container", "checks the container ID"),
+    ("set up anew", "recreate the pod"),
+    ("nobody knows how", "exit status unknown"),
+    ("host's end", "host-side veth"),
+    ("in what could be read", "no holder found; incomplete"),
+    ("as far as could be seen", "no problem found; incomplete"),
+    ("take stock", "read what is there"),
+    ("the job could not be done", "error"),
+    ("for a person", "manual steps"),
+];
+
+/// A Markdown file, by its path below the repository's root.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// The README, what is in `node-tracer/doc`, and the rules' pages.
+pub(crate) fn all() -> anyhow::Result<Vec<Document>> {
+    let root = cargo::root();
+    let mut paths = vec![PathBuf::from(README)];
+    for folder in [FOLDER, RULES] {
+        let entries = fs::read_dir(root.join(folder)).context(folder)?;
+        for entry in entries {
+            let path = Path::new(folder).join(entry.context(folder)?.file_name());
+            if path.extension().is_some_and(|kind| kind == "md") {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(root.join(&path));
+        let text = text.with_context(|| path.display().to_string())?;
+        Ok(Document { path, text })
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// What is wrong with the documents, a line each.
+pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
+    let documents = all()?;
+    let mut problems = Vec::new();
+    for document in &documents {
+        let name = document.path.display();
+        problems.extend(links(document).map(|problem| format!("{name}: {problem}")));
+        problems.extend(wording(&document.text).map(|problem| format!("{name}: {problem}")));
+        if document.path == Path::new(README) && document.text.len() > README_LIMIT {
+            let length = document.text.len();
+            problems.push(format!("{name}: {length} bytes, not {README_LIMIT}"));
+        }
+    }
+    for (document, row) in [
+        (PathBuf::from(README), "| `RULE` |"),
+        (Path::new(FOLDER).join("findings.md"), "| [RULE]("),
+    ] {
+        let name = document.display();
+        let text = documents.iter().find(|other| other.path == document);
+        let text = &text.with_context(|| format!("no {name}"))?.text;
+        for page in documents
+            .iter()
+            .filter(|other| other.path.starts_with(RULES))
+        {
+            let rule = page.path.file_stem().unwrap_or_default().to_string_lossy();
+            if !text.contains(&row.replace("RULE", &rule)) {
+                problems.push(format!("{name}: no row for the rule {rule}"));
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// Phrases of [`WORDING`], wherever a line breaks.
+fn wording(text: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ").to_lowercase();
+    WORDING
+        .iter()
+        .filter(move |(phrase, _)| text.contains(&phrase.to_lowercase()))
+        .map(|(phrase, clear)| format!("`{phrase}`; clearer: `{clear}`"))
+}
+
+/// Links to what does not exist.
+fn links(document: &Document) -> impl Iterator<Item = String> {
+    let folder = document.path.parent().unwrap_or(Path::new(""));
+    let targets: Vec<&str> = prose(&document.text)
+        .flat_map(|line| line.split("](").skip(1))
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
+        .filter(|target| !target.contains("://"))
+        .collect();
+    targets.into_iter().filter_map(move |target| {
+        let (path, anchor) = match target.split_once('#') {
+            Some((path, anchor)) => (path, Some(anchor)),
+            None => (target, None),
+        };
+        let text = match path {
+            "" => Some(document.text.clone()),
+            _ => {
+                let path = cargo::root().join(folder).join(path);
+                if !path.exists() {
+                    return Some(format!("no file {target}"));
+                }
+                fs::read_to_string(path).ok()
+            }
+        };
+        let anchor = anchor?;
+        let found = text.is_some_and(|text| anchors(&text).iter().any(|other| other == anchor));
+        (!found).then(|| format!("no heading {target}"))
+    })
+}
+
+/// The lines outside of blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The headings' anchors, as GitHub makes them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in prose(text).filter(|line| line.starts_with('#')) {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading
+            .chars()
+            .filter(|kept| kept.is_alphanumeric() || " -_".contains(*kept));
+        let anchor: String = kept
+            .map(|kept| if kept == ' ' { '-' } else { kept })
+            .collect();
+        let same = all.iter().filter(|other| **other == anchor).count();
+        all.push(match same {
+            0 => anchor,
+            _ => format!("{anchor}-{same}"),
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(text: &str) -> Document {
+        Document {
+            path: Path::new(FOLDER).join("findings.md"),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_link_leads_to_a_file_and_a_heading_that_exist() {
+        let text = "# A heading: `x` & y\n[1](glossary.md) [2](#a-heading-x--y) [3](https://x/#y)\n\
+                    ```\n[4](in-code.md)\n```\n[5](none.md) [6](#none) [7](glossary.md#none)\n";
+        let found: Vec<String> = links(&document(text)).collect();
+        assert_eq!(
+            found,
+            [
+                "no file none.md",
+                "no heading #none",
+                "no heading glossary.md#none"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_phrase_is_found_across_lines() {
+        let found: Vec<String> = wording("It is Set up\n  anew.").collect();
+        assert_eq!(found, ["`set up anew`; clearer: `recreate the pod`"]);
+        assert_eq!(wording("The pod is recreated.").count(), 0);
+    }
+
+    #[test]
+    fn the_documents_are_in_order() {
+        assert_eq!(problems().unwrap(), [String::new(); 0]);
+    }
+}
