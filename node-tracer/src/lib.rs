@@ -53,6 +53,8 @@ mod replay;
 mod reservations;
 mod rules;
 mod scan;
+#[cfg(test)]
+mod schema;
 mod terminal;
 mod trace;
 
