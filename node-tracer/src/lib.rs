@@ -26,10 +26,11 @@
 //! | [`config`] | what the command line means |
 //! | [`look`], [`reservations`] | every source once; single addresses again and again |
 //! | [`output`], [`outcome`] | where records go; what the exit code says |
+//! | [`nearest`] | what was meant by a word that is none |
 //! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
 //! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
 //! | [`repair`] | the one command that changes the node, and only if told to |
-//! | [`rules`] | the rules' pages, for people |
+//! | [`rules`], [`manual`] | the rules' pages, for people; man pages and completions |
 //! | [`recording`], [`coverage`] | what the commands have in common |
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
@@ -41,6 +42,8 @@ mod coverage;
 mod heartbeat;
 mod log;
 mod look;
+mod manual;
+mod nearest;
 mod notify;
 mod outcome;
 mod output;
@@ -129,6 +132,14 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         }
         Command::ExplainRule(options) => {
             rules::run(options.rule.as_deref())?;
+            Ok(NOTHING)
+        }
+        Command::Completions(options) => {
+            manual::completions(options.shell)?;
+            Ok(NOTHING)
+        }
+        Command::Man(options) => {
+            manual::page(options.command.as_deref())?;
             Ok(NOTHING)
         }
         Command::Report(options) => {

@@ -112,6 +112,18 @@ fn text<W: io::Write>(out: W) -> TextSink<W> {
         .verbose(terminal::verbosity())
 }
 
+/// Prints an answer that is no record.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print(text: &str) -> Result<(), SinkError> {
+    has_stdout()?;
+    let mut out = io::stdout().lock();
+    let written = io::Write::write_all(&mut out, text.as_bytes());
+    let written = written.and_then(|()| io::Write::flush(&mut out));
+    quietly(written.map_err(SinkError::from))
+}
+
 /// Writes to those who still listen; the others are let go.
 ///
 /// # Errors

@@ -2,13 +2,14 @@
 //! do, and what it cannot know. The pages are in `node-tracer/rules/`, one a
 //! rule, for people to read there, too.
 
-use std::io::{self, Write as _};
-
+use crate::nearest;
 use event::rule::Rule;
-use sink::SinkError;
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no rule {given:?}; there are: {}", names())]
+#[error(
+    "there is no rule {given:?}{}\nhelp: node-tracer explain-rule lists all of them",
+    nearest::said(nearest::of(given, Rule::ALL.iter().map(|rule| rule.as_str())))
+)]
 pub(crate) struct NoSuchRule {
     given: String,
 }
@@ -22,10 +23,7 @@ pub(crate) fn run(rule: Option<&str>) -> anyhow::Result<()> {
         Some(rule) => page(rule)?.to_owned(),
         None => list(),
     };
-    crate::output::has_stdout()?;
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(crate::output::quietly(written.map_err(SinkError::from))?)
+    Ok(crate::output::print(&text)?)
 }
 
 fn page(rule: &str) -> Result<&'static str, NoSuchRule> {
@@ -57,11 +55,6 @@ fn meaning(page: &str) -> String {
     text.get(..end).unwrap_or(&text).to_owned()
 }
 
-fn names() -> String {
-    let names: Vec<&str> = Rule::ALL.iter().map(|rule| rule.as_str()).collect();
-    names.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,10 +67,12 @@ mod tests {
             list.lines().all(|line| line.chars().count() <= 150),
             "{list}"
         );
-        let error = page("ghost").unwrap_err().to_string();
-        assert!(
-            error.contains("duplicate-address, ghost-sandbox"),
-            "{error}"
-        );
+        for typed in ["ghost", "gost-sandbox", "Ghost_Sandbox"] {
+            let error = page(typed).unwrap_err().to_string();
+            assert!(error.contains("did you mean ghost-sandbox?"), "{error}");
+            assert!(error.contains("\nhelp: "), "{error}");
+        }
+        let error = page("x").unwrap_err().to_string();
+        assert!(!error.contains("did you mean"), "{error}");
     }
 }

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | [`binary`] | the build itself, with nothing of this machine in it |
 //! | [`contents`] | what is packed, and where it goes |
-//! | [`command_line`] | man pages and completions, of the command line's definition |
 //! | [`dependencies`] | the crates that the binary is made of |
 //! | [`sbom`], [`notices`] | the same as a bill of materials; their licences |
 //! | [`sign`] | a signature of the checksums, with the key that is given |
@@ -23,7 +22,6 @@
 
 mod archive;
 mod binary;
-mod command_line;
 mod contents;
 mod deb;
 mod dependencies;

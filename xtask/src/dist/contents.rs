@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
-use super::{Release, command_line, image, notices};
+use super::{Release, image, notices};
 use crate::{cargo, documents};
 
 const MANIFEST: (&str, &str) = (
@@ -43,6 +43,13 @@ const FILES: [(&str, &str); 9] = [
         "grafana/node-tracer.json",
         "usr/share/doc/node-tracer/examples/dashboard.json",
     ),
+];
+
+/// (shell, below `usr/share`)
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/node-tracer"),
+    ("zsh", "zsh/vendor-completions/_node-tracer"),
+    ("fish", "fish/vendor_completions.d/node-tracer.fish"),
 ];
 
 #[derive(Debug)]
@@ -132,15 +139,19 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
     for (from, to) in FILES {
         add(to.to_owned(), source(from)?);
     }
-    for (name, page) in command_line::man_pages(release)? {
-        let section = command_line::SECTION;
+    let day = release.day()?;
+    for command in manual::commands().map(Some).chain([None]) {
+        let page = manual::man_page(command, &day).context("no man page")?;
+        let name = command.map_or(String::new(), |name| format!("-{name}"));
+        let section = manual::SECTION;
         add(
-            format!("usr/share/man/man{section}/{name}.gz"),
-            gzip(&page)?,
+            format!("usr/share/man/man{section}/node-tracer{name}.{section}.gz"),
+            gzip(page.as_bytes())?,
         );
     }
-    for (path, script) in command_line::completions() {
-        add(format!("usr/share/{path}"), script);
+    for (shell, path) in COMPLETIONS {
+        let script = manual::completions(shell).context(shell)?;
+        add(format!("usr/share/{path}"), script.into_bytes());
     }
     let mut texts = packed_documents()?;
     texts.push((String::from("THIRD-PARTY"), notices::text()?.into_bytes()));

@@ -108,6 +108,17 @@ pub enum Command {
         Exit codes: 0 nothing to do, or all done; 1 something to do, or some was left alone as it had \
         changed; 2 the job could not be done.")]
     Repair(Repair),
+    /// What completes this command line in a shell
+    #[command(after_help = "Examples:\n  \
+        node-tracer completions bash > /usr/share/bash-completion/completions/node-tracer\n  \
+        node-tracer completions zsh > /usr/share/zsh/vendor-completions/_node-tracer\n  \
+        source <(node-tracer completions bash)    # in this shell alone")]
+    Completions(Completions),
+    /// The man page of a command; without one, of all of them
+    #[command(after_help = "Examples:\n  \
+        node-tracer man | man -l -\n  \
+        node-tracer man scan | man -l -")]
+    Man(ManPage),
 }
 
 /// How much is said, and how it looks.
@@ -256,6 +267,33 @@ pub struct ExplainRule {
     /// A rule's name, as findings have it
     #[arg(value_name = "RULE")]
     pub rule: Option<String>,
+}
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+/// Shells that complete the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// Fish
+    Fish,
+}
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+pub struct ManPage {
+    /// The command that the page is of
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Options of `replay`.
