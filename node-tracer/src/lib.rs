@@ -75,6 +75,7 @@ use clap::Parser as _;
 
 use crate::config::Config;
 use cli::{Cli, Command};
+use engine::explain::SubjectError;
 use event::{fault, wording::escape::Printable};
 use sys::{apart, privileges};
 
@@ -93,15 +94,28 @@ pub fn main() -> ExitCode {
     let code = match run(&cli.command) {
         Ok(code) => code,
         Err(error) => {
-            let text = fault::chain(error.as_ref());
             // Nothing is left to do if even this cannot be written.
-            let line = format!("node-tracer: {}\n", Printable(text));
-            let _ = log::Stderr.write_all(line.as_bytes());
+            let _ = log::Stderr.write_all(said(&error).as_bytes());
             FAILED
         }
     };
     log::flush();
     apart::exit(code)
+}
+
+/// What is wrong, and below it what to do, of errors that say so apart: these
+/// quote what others have named.
+fn said(error: &anyhow::Error) -> String {
+    let text = fault::chain(error.as_ref());
+    let has_help = error.is::<SubjectError>()
+        || error.is::<rules::NoSuchRule>()
+        || error.is::<manual::ManualError>();
+    match text.split_once("\nhelp: ") {
+        Some((what, help)) if has_help => {
+            format!("error: {}\n\nhelp: {}\n", Printable(what), Printable(help))
+        }
+        _ => format!("error: {}\n", Printable(text)),
+    }
 }
 
 fn run(command: &Command) -> anyhow::Result<u8> {

@@ -69,7 +69,9 @@ pub enum Command {
         node-tracer explain d6fe7d73              # a sandbox's or container's ID\n  \
         node-tracer explain 4026532246            # a network namespace\n  \
         node-tracer explain /run/netns/cni-1      # the same by its path\n  \
-        node-tracer explain 26310                 # a process")]
+        node-tracer explain veth1a2b3c4d          # an interface; or a MAC address\n  \
+        node-tracer explain 26310                 # a process\n  \
+        node-tracer explain -v 10.0.3.7           # all of it: stacks, mounts, IDs")]
     Explain(Explain),
     /// What a rule means, how it decides, what to do; without one, all rules
     #[command(after_help = "Examples:\n  \
@@ -249,8 +251,9 @@ pub struct Scan {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// An IP address, namespace/pod, pod UID, sandbox or container ID (or its
-    /// beginning), inode or path of a network namespace, or process ID
+    /// An IP address, a pod (namespace/name, or its name alone) or its UID, a
+    /// sandbox's or container's ID (or its beginning), an interface, a MAC address,
+    /// a reservation's path, a network namespace's inode or path, or a process ID
     #[arg(value_name = "X")]
     pub subject: String,
     /// What every command takes.

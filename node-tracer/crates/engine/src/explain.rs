@@ -69,7 +69,7 @@ pub fn explain(
         value,
         seeds,
         also,
-    } = resolve::resolve(asked, &index, hints)?;
+    } = resolve::resolve(asked, &view, &index, hints)?;
     let related = related::related(&seeds, &index);
     let look = look::look(engine, hints, seeds.address);
 

@@ -463,7 +463,13 @@ impl<W: io::Write> Sink for TextSink<W> {
             Body::Explanation(explained) => {
                 // The answer comes first, even before the date.
                 self.date = style::date(record.time);
-                let text = explanation::text(self.paint, record.time, record.node, explained);
+                let text = explanation::text(
+                    self.paint,
+                    record.time,
+                    record.node,
+                    explained,
+                    self.verbose,
+                );
                 self.lines.put(text.as_bytes())?;
                 self.after_block = true;
                 return Ok(Shown::Yes);

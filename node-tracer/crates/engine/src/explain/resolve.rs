@@ -11,9 +11,9 @@ use super::{
     index::Index,
     subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
 };
-use crate::model::netns::NetnsEntry;
+use crate::{detect::View, model::netns::NetnsEntry};
 use event::explanation::Kind;
-use event::{FdHolder, Netns, Task, order::Order as _};
+use event::{Device, FdHolder, Netns, Task, order::Order as _};
 
 /// Candidates of an ambiguous prefix that are named.
 const CANDIDATES: usize = 10;
@@ -53,6 +53,7 @@ pub(super) struct Seeds {
 /// any, the likeliest one.
 pub(super) fn resolve(
     asked: &Asked,
+    view: &View<'_>,
     index: &Index<'_>,
     hints: &Hints,
 ) -> Result<Resolved, SubjectError> {
@@ -60,14 +61,11 @@ pub(super) fn resolve(
     let mut otherwise: Option<Resolved> = None;
     let mut also = Vec::new();
     for form in &asked.forms {
-        let resolved = match meaning(form, index, hints) {
+        let resolved = match meaning(form, view, index, hints) {
             Ok(resolved) => resolved,
             Err(ambiguous) if taken.is_none() => return Err(ambiguous),
             Err(_) => {
-                also.push(format!(
-                    "the beginning of several IDs: {}",
-                    explicitly(form)
-                ));
+                also.push(format!("{} of several: {}", noun(form), explicitly(form)));
                 continue;
             }
         };
@@ -101,6 +99,9 @@ fn explicitly(form: &Form) -> String {
         Form::Inode(inode) => format!("netns:{inode}"),
         Form::Path(path) => format!("path:{}", path.display()),
         Form::Pid(pid) => format!("pid:{pid}"),
+        Form::Name(name) => format!("pod:{name}"),
+        Form::Device(name) => format!("dev:{name}"),
+        Form::Mac(mac) => format!("mac:{mac}"),
     }
 }
 
@@ -113,10 +114,18 @@ fn noun(form: &Form) -> &'static str {
         Form::Inode(_) => "a network namespace",
         Form::Path(_) => "a path",
         Form::Pid(_) => "a process",
+        Form::Name(_) => "a pod's name",
+        Form::Device(_) => "an interface",
+        Form::Mac(_) => "a MAC address",
     }
 }
 
-fn meaning(form: &Form, index: &Index<'_>, hints: &Hints) -> Result<Resolved, SubjectError> {
+fn meaning(
+    form: &Form,
+    view: &View<'_>,
+    index: &Index<'_>,
+    hints: &Hints,
+) -> Result<Resolved, SubjectError> {
     let (kind, value, seeds) = match form {
         Form::Address(ip) => (Kind::Address, ip.to_string(), address(*ip, index)),
         Form::Pod(namespace, name) => {
@@ -134,6 +143,41 @@ fn meaning(form: &Form, index: &Index<'_>, hints: &Hints) -> Result<Resolved, Su
             (Kind::Container, id.unwrap_or_else(|| prefix.clone()), seeds)
         }
         Form::Inode(inode) => (Kind::Netns, inode.to_string(), netns(*inode, index)),
+        Form::Name(name) => match pod_of_name(name, index)? {
+            Some((namespace, name)) => {
+                let seeds = pod(&namespace, &name, index);
+                (Kind::Pod, format!("{namespace}/{name}"), seeds)
+            }
+            None => (Kind::Pod, name.clone(), Seeds::default()),
+        },
+        Form::Device(name) => {
+            let is_it = |device: &Device| device.name == *name;
+            match netns_of_device(name, is_it, view, index)? {
+                Some(inode) => (Kind::Netns, inode.to_string(), netns(inode, index)),
+                None => (
+                    Kind::Netns,
+                    format!("with an interface {name}"),
+                    Seeds::default(),
+                ),
+            }
+        }
+        Form::Mac(mac) => {
+            let is_it = |device: &Device| {
+                let own = device.mac.as_deref();
+                own.is_some_and(|own| own.eq_ignore_ascii_case(mac))
+            };
+            match netns_of_device(mac, is_it, view, index)? {
+                Some(inode) => (Kind::Netns, inode.to_string(), netns(inode, index)),
+                None => (
+                    Kind::Netns,
+                    format!("with the MAC address {mac}"),
+                    Seeds::default(),
+                ),
+            }
+        }
+        Form::Path(text) if let Some(ip) = reserved_at(text, index) => {
+            (Kind::Address, ip.to_string(), address(ip, index))
+        }
         Form::Path(text) => {
             let value = text.display().to_string();
             (Kind::NetnsPath, value, path(text, index, hints))
@@ -253,6 +297,98 @@ fn uid(uid: &str, index: &Index<'_>) -> Seeds {
     seeds
 }
 
+/// The one pod that has a name, in whatever Kubernetes namespace.
+fn pod_of_name(name: &str, index: &Index<'_>) -> Result<Option<(String, String)>, SubjectError> {
+    let model = index.model;
+    let listed = model.pods.list().into_iter().flat_map(|list| list.pods());
+    let mut found: BTreeMap<&str, &str> = BTreeMap::new();
+    for pod in listed.filter(|pod| pod.name == name) {
+        found.insert(&pod.namespace, "in the API");
+    }
+    for (pod, _) in model.pods.departed().filter(|(pod, _)| pod.name == name) {
+        found.entry(&pod.namespace).or_insert("deleted");
+    }
+    let sandboxes = index
+        .entries
+        .iter()
+        .filter_map(|entry| entry.sandbox.pod.as_ref());
+    let listed = index.sandboxes().map(|(_, sandbox)| &sandbox.pod);
+    let attached = model.cni.attachments().filter_map(|it| it.pod.as_ref());
+    for pod in sandboxes.chain(listed).chain(attached) {
+        if let (Some(namespace), Some(own)) = (&pod.namespace, &pod.name)
+            && own == name
+        {
+            found.entry(namespace).or_insert("a sandbox on this node");
+        }
+    }
+    if found.len() < 2 {
+        let namespace = found.into_keys().next();
+        return Ok(namespace.map(|namespace| (namespace.to_owned(), name.to_owned())));
+    }
+    let all = found.iter().map(|(namespace, what)| Candidate {
+        id: format!("{namespace}/{name}"),
+        what: (*what).to_owned(),
+    });
+    let what = format!("name of {} pods", found.len());
+    Err(ambiguous(name, what, all.collect()))
+}
+
+/// The one network namespace that a device belongs to. One of the host's that
+/// leads to another namespace belongs to that: so a pod's veth is named.
+fn netns_of_device(
+    asked: &str,
+    is_it: impl Fn(&Device) -> bool,
+    view: &View<'_>,
+    index: &Index<'_>,
+) -> Result<Option<u32>, SubjectError> {
+    let mut found: BTreeMap<u32, String> = BTreeMap::new();
+    for entry in &index.entries {
+        let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
+        for device in devices.filter(|device| is_it(device)) {
+            let other = view.cables().other_end(entry, device);
+            let inside = other.filter(|other| entry.host && !other.entry.host);
+            let place = inside.map_or(*entry, |other| other.entry);
+            let whose = match &place.sandbox.pod {
+                Some(pod) => pod.label(),
+                None if place.host => String::from("the host"),
+                None => String::from("no pod"),
+            };
+            let what = format!("{}, of {whose}", device.name);
+            found.entry(place.id.inode).or_insert(what);
+        }
+    }
+    if found.len() < 2 {
+        return Ok(found.into_keys().next());
+    }
+    let what = format!("interface of {} network namespaces", found.len());
+    let all = found.into_iter().map(|(inode, what)| Candidate {
+        id: format!("netns:{inode}"),
+        what,
+    });
+    Err(ambiguous(asked, what, all.collect()))
+}
+
+/// The address whose reservation a file is.
+fn reserved_at(path: &Path, index: &Index<'_>) -> Option<IpAddr> {
+    let stores = index.model.cni.stores();
+    let mut all = stores.flat_map(|listed| &listed.store.reservations);
+    // A store that is one file has all of them there.
+    let its = all.find(|each| same_path(&each.holder.path, path))?;
+    let is_only = all.all(|each| !same_path(&each.holder.path, path));
+    is_only.then_some(its.address)
+}
+
+fn ambiguous(asked: &str, what: String, mut candidates: Vec<Candidate>) -> SubjectError {
+    let more = candidates.len().saturating_sub(CANDIDATES);
+    candidates.truncate(CANDIDATES);
+    SubjectError::Ambiguous {
+        asked: asked.to_owned(),
+        what,
+        candidates,
+        more,
+    }
+}
+
 /// The one ID that begins so.
 fn container(prefix: &str, index: &Index<'_>) -> Result<Option<String>, SubjectError> {
     let mut known: BTreeMap<&str, String> = BTreeMap::new();
@@ -266,18 +402,12 @@ fn container(prefix: &str, index: &Index<'_>) -> Result<Option<String>, SubjectE
         let id = exact.or_else(|| known.keys().next().copied());
         return Ok(id.map(str::to_owned));
     }
-    let more = known.len().saturating_sub(CANDIDATES);
-    let candidates = known.into_iter().take(CANDIDATES);
-    Err(SubjectError::Ambiguous {
-        asked: prefix.to_owned(),
-        candidates: candidates
-            .map(|(id, what)| Candidate {
-                id: id.to_owned(),
-                what,
-            })
-            .collect(),
-        more,
-    })
+    let what = format!("beginning of {} IDs", known.len());
+    let all = known.into_iter().map(|(id, what)| Candidate {
+        id: id.to_owned(),
+        what,
+    });
+    Err(ambiguous(prefix, what, all.collect()))
 }
 
 fn netns(inode: u32, index: &Index<'_>) -> Seeds {

@@ -32,6 +32,11 @@ pub(super) enum Form {
     Uid(String),
     /// A sandbox or container by the beginning of its ID.
     Container(String),
+    /// A pod by its name alone.
+    Name(String),
+    /// A network device by its name, and by its hardware address.
+    Device(String),
+    Mac(String),
     /// A network namespace by its inode number.
     Inode(u32),
     /// A network namespace by a path.
@@ -45,25 +50,27 @@ pub(super) enum Form {
 pub enum SubjectError {
     /// It is nothing that can be looked up.
     #[error(
-        "{asked:?} {why}; give an IP address (10.0.3.7), a pod (shop/checkout-1) or its UID, a \
-         sandbox's or container's ID or at least {SHORTEST} characters of its beginning, a network \
+        "{asked:?} {why}\nhelp: give an IP address (10.0.3.7), a pod (shop/checkout-1, or its name \
+         alone) or its UID, a sandbox's or container's ID or at least {SHORTEST} characters of its \
+         beginning, an interface (cali12ab34cd56e), a MAC address, a reservation's path, a network \
          namespace's inode number (4026532246) or path (/run/netns/NAME, /proc/PID/ns/net), or a \
-         process ID (26310); to be explicit, put ip:, pod:, uid:, container:, netns: or pid: \
-         before it"
+         process ID (26310); to be explicit, put ip:, pod:, uid:, container:, dev:, mac:, netns: or \
+         pid: before it"
     )]
     Malformed {
         /// As much of it as can be repeated.
         asked: String,
         why: String,
     },
-    /// It is the beginning of several IDs.
+    /// It can mean several things.
     #[error(
-        "{asked} is the beginning of {} IDs: {}; give more of the one that is meant",
-        .candidates.len() + .more,
+        "{asked:?} is the {what}: {}\nhelp: give the one that is meant, or more of it",
         listed(.candidates, *.more)
     )]
     Ambiguous {
         asked: String,
+        /// `beginning of 3 IDs`
+        what: String,
         /// The first of them.
         candidates: Vec<Candidate>,
         /// How many there are besides.
@@ -74,7 +81,7 @@ pub enum SubjectError {
 /// One thing that an ambiguous word can mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The ID in full.
+    /// What to ask for: the ID in full.
     pub id: String,
     pub what: String,
 }

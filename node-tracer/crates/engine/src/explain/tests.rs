@@ -41,6 +41,15 @@ fn text(explanation: &Explanation) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// All that is known, as text.
+fn whole(explanation: &Explanation) -> String {
+    let mut out = Vec::new();
+    let record = Record::explanation("node-1", s(7_300), explanation);
+    let mut sink = TextSink::new(&mut out, false).verbose(1);
+    sink.write(&record).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 fn json(explanation: &Explanation) -> String {
     let mut out = Vec::new();
     let record = Record::explanation("node-1", s(7_300), explanation);
@@ -67,7 +76,10 @@ fn inodes(explanation: &Explanation) -> Vec<u32> {
 #[test]
 fn the_address_of_a_ghost_and_of_its_victim() {
     let explanation = explained(&incident(), "10.0.0.5/24");
-    compare("address.txt", &text(&explanation));
+    compare("address.txt", &whole(&explanation));
+    let brief = text(&explanation);
+    assert!(brief.lines().count() <= 30, "{brief}");
+    compare("address.brief.txt", &brief);
     let json = json(&explanation);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["type"], "explanation");
@@ -332,7 +344,7 @@ fn a_pod_of_which_only_the_uid_is_known_is_called_a_pod_once() {
         added(2, 100, 5),
         holders(3, 100, &[task], &[MOUNT]),
     ]);
-    let page = text(&explained(&node, "10.0.0.5"));
+    let page = whole(&explained(&node, "10.0.0.5"));
     assert!(page.contains(&format!("  pod {OLD}")), "{page}");
     assert!(!page.contains("pod pod"), "{page}");
 }

@@ -10,6 +10,7 @@ use event::{
     wording::escape::Printable,
 };
 
+mod brief;
 mod namespace;
 mod sources;
 
@@ -30,13 +31,26 @@ struct Page {
 }
 
 /// An explanation's lines, each with its newline.
-pub(super) fn text(paint: Painter, now: Timestamp, node: &str, all: &Explanation) -> String {
+pub(super) fn text(
+    paint: Painter,
+    now: Timestamp,
+    node: &str,
+    all: &Explanation,
+    verbose: u8,
+) -> String {
     let mut page = Page {
         text: String::new(),
         paint,
         now,
     };
+    if verbose == 0 {
+        page.brief(node, all);
+        return page.text;
+    }
     page.answer(node, all);
+    page.text.push('\n');
+    let also = all.subject.also.iter().map(String::as_str);
+    page.texts("or", also);
     page.namespaces(all);
     page.reservations(all);
     page.each("cni", &all.cni_calls, Page::call);
@@ -90,9 +104,7 @@ impl Page {
             Printable(&subject.asked),
         );
         let line = self.paint.hanging(&line, 0, 2);
-        self.text += &format!("{}\n\n", self.paint.paint(Style::Quiet, line));
-        let also = subject.also.iter().map(String::as_str);
-        self.texts("or", also);
+        self.text += &format!("{}\n", self.paint.paint(Style::Quiet, line));
     }
 
     /// A labelled line, in several if it is long; what hangs is further in than

@@ -46,7 +46,7 @@ type Forms = Result<Vec<Form>, String>;
 
 /// `kind:word`; `None` if there is no kind before it.
 fn explicit(word: &str) -> Option<Forms> {
-    if address(word).is_some() {
+    if address(word).is_some() || mac(word).is_some() {
         return None;
     }
     let (kind, rest) = word.split_once(':')?;
@@ -65,8 +65,13 @@ fn explicit(word: &str) -> Option<Forms> {
         },
         "pod" => match rest.contains('/') {
             true => one(pod(rest), "is followed by no namespace/name"),
-            false => one(uid(rest), "is followed by neither namespace/name nor a UID"),
+            false => one(
+                uid(rest).or_else(|| name(rest).map(Form::Name)),
+                "is followed by neither namespace/name nor a UID",
+            ),
         },
+        "dev" | "if" => one(device(rest), "is followed by no name of an interface"),
+        "mac" => one(mac(rest), "is followed by no MAC address"),
         "uid" => one(uid(rest), "is followed by no UID"),
         "container" | "sandbox" => one(container(rest), "is followed by no container ID"),
         // net:[4026532246], as readlink(1) shows it
@@ -99,6 +104,9 @@ fn forms(word: &str) -> Forms {
     if let Some(found) = address(word) {
         return found.map(|ip| vec![Form::Address(ip)]);
     }
+    if let Some(mac) = mac(word) {
+        return Ok(vec![mac]);
+    }
     if let Some(path) = path(word) {
         return Ok(vec![path]);
     }
@@ -111,12 +119,18 @@ fn forms(word: &str) -> Forms {
     let mut forms: Vec<Form> = number(word).into_iter().collect();
     forms.extend(uid(word));
     forms.extend(container(word));
+    // A number, or a part of an address, is nobody's name.
+    let is_number = |c: u8| c.is_ascii_digit() || c == b'.';
+    if uid(word).is_none() && !word.bytes().all(is_number) {
+        forms.extend(name(word).map(Form::Name));
+        forms.extend(device(word));
+    }
     if !forms.is_empty() {
         return Ok(forms);
     }
     Err(match word.len() < SHORTEST {
         true => String::from("is too short"),
-        false => String::from("is nothing that can be looked up"),
+        false => String::from("is not recognised; pods: NAMESPACE/NAME"),
     })
 }
 
@@ -140,13 +154,37 @@ fn address(word: &str) -> Option<Result<IpAddr, String>> {
 
 /// `namespace/name`, of the characters that Kubernetes allows.
 fn pod(word: &str) -> Option<Form> {
-    let (namespace, name) = word.split_once('/')?;
-    let is_name = |text: &str, more: &[u8]| {
-        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || more.contains(&c);
-        (1..=253).contains(&text.len()) && text.bytes().all(plain)
-    };
-    let is_pod = is_name(namespace, b"-") && is_name(name, b"-.");
-    is_pod.then(|| Form::Pod(namespace.to_owned(), name.to_owned()))
+    let (namespace, rest) = word.split_once('/')?;
+    let is_pod = is_name(namespace, b"-") && is_name(rest, b"-.");
+    is_pod.then(|| Form::Pod(namespace.to_owned(), rest.to_owned()))
+}
+
+/// A pod's name alone.
+fn name(word: &str) -> Option<String> {
+    is_name(word, b"-.").then(|| word.to_owned())
+}
+
+fn is_name(text: &str, more: &[u8]) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || more.contains(&c);
+    (1..=253).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// An interface's name, as the kernel allows them, as far as it is one word of
+/// usual characters.
+fn device(word: &str) -> Option<Form> {
+    const LONGEST: usize = 15;
+    let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.@".contains(&c);
+    let is_device = (1..=LONGEST).contains(&word.len()) && word.bytes().all(plain);
+    let is_dots = word.bytes().all(|c| c == b'.');
+    (is_device && !is_dots).then(|| Form::Device(word.to_owned()))
+}
+
+/// `0a:58:0a:00:00:01`, or with hyphens.
+fn mac(word: &str) -> Option<Form> {
+    let parts: Vec<&str> = word.split([':', '-']).collect();
+    let is_byte = |part: &&str| part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit());
+    let is_mac = parts.len() == 6 && parts.iter().all(is_byte);
+    is_mac.then(|| Form::Mac(parts.join(":").to_ascii_lowercase()))
 }
 
 /// A UID as the API server makes them, or a static pod's: 32 digits.

@@ -1,7 +1,7 @@
 //! What a word is taken for, and what is said of what is not there.
 
 use super::*;
-use event::explanation::Kind;
+use event::{Pod, explanation::Kind};
 
 #[test]
 fn a_beginning_of_several_ids_lists_them() {
@@ -34,7 +34,7 @@ fn a_beginning_of_several_ids_lists_them() {
     ));
     let told = ask(&node, "abc", 102).unwrap_err().to_string();
     assert!(
-        told.contains("beginning of 25 IDs") && told.contains(", and 15 more;"),
+        told.contains("beginning of 25 IDs") && told.contains(", and 15 more\nhelp: "),
         "{told}"
     );
 }
@@ -260,4 +260,110 @@ fn a_task_that_is_told_as_one_of_many_has_its_finding_here() {
         found.finding.title
     );
     assert!(!explanation.advice.is_empty());
+}
+
+#[test]
+fn a_pods_name_alone_is_enough_if_one_pod_has_it() {
+    let mut node = incident();
+    let told = explained(&node, "checkout-x8k2p");
+    assert_eq!((told.subject.kind, told.subject.found), (Kind::Pod, true));
+    assert_eq!(told.subject.value, "shop/checkout-x8k2p");
+    assert_eq!(
+        inodes(&told),
+        inodes(&explained(&node, "shop/checkout-x8k2p"))
+    );
+    assert!(!explained(&node, "no-such-pod").subject.found);
+    let namesake = Pod {
+        namespace: String::from("test"),
+        ..pod(
+            "checkout-q4w7z",
+            "0a1b2c3d-0000-4000-8000-0000000000ee",
+            &[],
+        )
+    };
+    let running = pod("checkout-q4w7z", NEW, &[ip(5)]);
+    node.tell(listed(103, &[running, namesake]));
+    let error = ask(&node, "checkout-q4w7z", 104).unwrap_err().to_string();
+    for candidate in [
+        "name of 2 pods",
+        "shop/checkout-q4w7z (",
+        "test/checkout-q4w7z (",
+    ] {
+        assert!(error.contains(candidate), "{error}");
+    }
+}
+
+#[test]
+fn a_veth_or_its_hardware_address_leads_to_the_pod_behind_it() {
+    let node = incident();
+    let netns = |word: &str| {
+        let told = explained(&node, word);
+        (told.subject.kind, told.subject.value)
+    };
+    for word in ["vetha2", "dev:vetha2"] {
+        assert_eq!(netns(word), (Kind::Netns, String::from("200")), "{word}");
+    }
+    assert_eq!(netns("vetha1"), (Kind::Netns, String::from("100")));
+    let device = Device {
+        index: 2,
+        name: String::from("net1"),
+        mac: Some(String::from("0a:58:0a:00:00:07")),
+        ..Device::default()
+    };
+    let mut other = incident();
+    let what = What::NetnsDevices {
+        netns: ns(200),
+        devices: vec![device],
+        routes: Vec::new(),
+        neighbours: Vec::new(),
+        host_nsid: None,
+    };
+    other.tell(at(101, what));
+    let told = explained(&other, "0A-58-0A-00-00-07");
+    assert_eq!(
+        (told.subject.kind, told.subject.value.as_str()),
+        (Kind::Netns, "200")
+    );
+    let error = ask(&node, "eth0", 100).unwrap_err().to_string();
+    assert!(
+        error.contains("netns:100 (eth0, of shop/checkout-x8k2p)"),
+        "{error}"
+    );
+    assert!(!explained(&node, "veth-none").subject.found);
+    assert!(!explained(&node, "02:00:00:00:00:99").subject.found);
+}
+
+#[test]
+fn a_reservations_file_is_its_address() {
+    let node = incident();
+    let told = explained(&node, "/var/lib/cni/networks/pods/10.0.0.5");
+    assert_eq!(
+        (told.subject.kind, told.subject.found),
+        (Kind::Address, true)
+    );
+    assert_eq!(told.subject.value, "10.0.0.5");
+}
+
+#[test]
+fn an_answer_has_a_screen_and_that_nobody_has_it_has_five_lines() {
+    let full = incident();
+    let mut blind = Node::of(&[host(0)]);
+    for inode in 100..190 {
+        blind.tell(found(1, inode));
+    }
+    blind.tick(60);
+    for node in [&full, &blind] {
+        let free = text(&explained(node, "10.0.0.99"));
+        assert!(free.lines().count() <= 5, "{free}");
+        for word in [
+            "10.0.0.5",
+            "100",
+            "shop/checkout-x8k2p",
+            "pid:9",
+            OLD_SANDBOX,
+        ] {
+            let page = text(&explained(node, word));
+            assert!(page.lines().count() <= 30, "{page}");
+        }
+    }
 }

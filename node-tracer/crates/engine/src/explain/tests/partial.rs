@@ -101,7 +101,7 @@ fn a_namespace_that_was_not_visited_is_not_said_to_have_no_address() {
 
 #[test]
 fn nobody_is_said_of_stores_that_were_read_whole() {
-    let page = |node: &Node| text(&explained(node, "10.0.0.99"));
+    let page = |node: &Node| whole(&explained(node, "10.0.0.99"));
     let mut node = incident();
     let whole = page(&node);
     let line = format!("reserved  for nobody, in {STORE}\n");

@@ -134,7 +134,7 @@ impl Page {
     }
 
     /// One holder; its stack, too, if that is not `last`.
-    fn holder<'a>(
+    pub(super) fn holder<'a>(
         &mut self,
         label: &str,
         indent: usize,

@@ -34,7 +34,7 @@ impl Page {
         self.each("reserved", &all.reservations, Self::reservation);
     }
 
-    fn reservation(&mut self, label: &str, part: &ReservationPart) {
+    pub(super) fn reservation(&mut self, label: &str, part: &ReservationPart) {
         let ReservationPart {
             store: _,
             network,

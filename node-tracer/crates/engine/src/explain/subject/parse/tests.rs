@@ -64,7 +64,11 @@ fn ids_are_read_in_every_spelling() {
         "cri-o://D6FE7D",
         "sandbox:d6fe7d",
     ] {
-        assert_eq!(forms_of(word), [Form::Container("d6fe7d".into())], "{word}");
+        assert_eq!(
+            forms_of(word)[0],
+            Form::Container("d6fe7d".into()),
+            "{word}"
+        );
     }
 }
 
@@ -85,12 +89,32 @@ fn pods_and_paths_are_told_apart() {
 }
 
 #[test]
+fn a_word_can_be_a_pods_name_or_an_interface_and_a_mac_is_no_kind() {
+    let both = |word: &str| [Form::Name(word.to_owned()), Form::Device(word.to_owned())];
+    for word in ["stuck", "veth12zz", "eth0"] {
+        assert_eq!(forms_of(word), both(word));
+    }
+    assert_eq!(forms_of("vethAB12"), [Form::Device("vethAB12".into())]);
+    let long = "checkout-5b7d9c-x8k2p";
+    assert_eq!(forms_of(long), [Form::Name(long.into())]);
+    assert_eq!(forms_of("pod:stuck"), [Form::Name("stuck".into())]);
+    assert_eq!(forms_of("dev:cafe"), [Form::Device("cafe".into())]);
+    for word in [
+        "0A:58:0a:00:00:01",
+        "0a-58-0a-00-00-01",
+        "mac:0a:58:0a:00:00:01",
+    ] {
+        assert_eq!(forms_of(word), [Form::Mac("0a:58:0a:00:00:01".into())]);
+    }
+}
+
+#[test]
 fn what_is_nothing_is_refused_with_what_there_is() {
     for word in [
         "",
         "  ",
-        "ab",
-        "zzz",
+        "..",
+        "Shop!",
         "10.0.0.300",
         "10.0.3.7/33",
         "fd00::7/129",
@@ -106,7 +130,9 @@ fn what_is_nothing_is_refused_with_what_there_is() {
         "containerd://",
         "docker://xyz",
         "ip:10.0.0",
-        "pod:abc",
+        "pod:Abc",
+        "mac:1",
+        "dev:a/b",
         "shop/",
         "../../etc",
     ] {
