@@ -151,7 +151,7 @@ const ROWS: &[Row] = &[
             advice: &[
                 "find what has the most threads; raise TasksMax= of the runtime's service if that is the limit",
                 "ps -eLf    # all threads",
-                "sysctl kernel.threads-max kernel.pid_max    # the node's limits",
+                "sysctl kernel.threads-max kernel.pid_max    # limits of the node",
                 "grep . /sys/fs/cgroup/system.slice/*/pids.max    # the limits of services",
             ],
         },
@@ -340,6 +340,12 @@ const ROWS: &[Row] = &[
     },
 ];
 
+/// All that messages say more exactly.
+#[cfg(test)]
+pub(crate) fn all() -> impl Iterator<Item = &'static Remedy> {
+    ROWS.iter().map(|row| &row.remedy)
+}
+
 impl Cause {
     /// What a message says besides.
     pub fn remedy(self, message: &str) -> Option<&'static Remedy> {
@@ -428,7 +434,7 @@ impl Cause {
             ],
             Self::NodeMemory => &[
                 "see what has the memory, and whether it is in pieces (no pages of order 4 and above)",
-                "free -m    # what is left",
+                "grep Mem /proc/meminfo    # what is left",
                 "cat /proc/buddyinfo    # free pages by order",
                 "echo 1 > /proc/sys/vm/compact_memory    # helps for a while, a reboot longer",
             ],
@@ -469,7 +475,7 @@ impl Cause {
             ],
             Self::Unknown => &[
                 "read the message, and what the runtime logged before it",
-                "journalctl -u containerd -u crio -u docker    # the runtime's log",
+                "journalctl -u containerd -u crio -u docker    # the log of the runtime",
             ],
         }
     }

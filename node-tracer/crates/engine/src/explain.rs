@@ -182,9 +182,9 @@ fn unknown(
     for entry in related.netns.values().filter(|entry| !entry.host) {
         let inode = entry.id.inode;
         if entry.held_at.is_none() && entry.dying.is_none() {
-            unknown.push(format!("what keeps netns {inode}: it was not looked at"));
+            unknown.push(format!("what holds netns {inode} open: it was not read"));
         } else if entry.is_held_by_nothing_found() && entry.dying.is_none() {
-            unknown.push(format!("what keeps netns {inode}: nothing was found"));
+            unknown.push(format!("what holds netns {inode} open: no holder found"));
         }
         if entry.wiring.is_none() && entry.dying.is_none() {
             unknown.push(format!("the devices and routes of netns {inode}"));
@@ -193,7 +193,7 @@ fn unknown(
     for pod in all.pods.iter().filter(|pod| pod.listed.is_none()) {
         let name = pod_word(&pod.reference());
         unknown.push(format!(
-            "whether the pod {name} still exists: there is no list of pods"
+            "whether the pod {name} still exists: no API access"
         ));
     }
     let said = all.findings.iter();

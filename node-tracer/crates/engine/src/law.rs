@@ -16,6 +16,8 @@
 mod oracle;
 mod sources;
 #[cfg(test)]
+mod speech;
+#[cfg(test)]
 mod tests;
 mod traced;
 mod truth;

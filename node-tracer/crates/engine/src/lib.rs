@@ -559,28 +559,27 @@ fn gaps(view: &View<'_>, uncovered: &Uncovered) -> Vec<String> {
     let mut gaps = Vec::new();
     let failure = view.model.pods_failure();
     match (list, failure) {
-        (None, None) => gaps.push(String::from("ghost-sandbox: there is no pod list")),
-        (None, Some(failure)) => gaps.push(format!(
-            "ghost-sandbox: there is no pod list: {}",
-            failure.error
-        )),
+        (None, None) => gaps.push(String::from("ghost-sandbox: no pod list")),
+        (None, Some(failure)) => {
+            gaps.push(format!("ghost-sandbox: no pod list: {}", failure.error))
+        }
         (Some(_), None) => {}
         (Some(_), Some(failure)) => gaps.push(format!(
-            "ghost-sandbox: the pods are as of earlier: {}",
+            "ghost-sandbox: the pod list is old: {}",
             failure.error
         )),
     }
     gaps.extend(uncovered.gaps());
     if let Some(failure) = view.model.failure(OWNERS) {
         gaps.push(format!(
-            "ghost-sandbox, duplicate-address: pods that nothing but processes shows: {}",
+            "ghost-sandbox, duplicate-address: pods that only processes show: {}",
             failure.error
         ));
     }
     for entry in ghost_sandbox::undecided(view) {
         gaps.push(format!(
-            "ghost-sandbox: {}: its pod is gone; whether its deletion is still under way or it is \
-             left over shows in 30 s (node-tracer scan --duration 40s waits for that)",
+            "ghost-sandbox: {}: its pod is not in the API; whether its deletion is still under \
+             way shows in 30 s (scan --duration 40s waits)",
             label(view.model, entry),
         ));
     }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use event::wording::advice::{command, is_harmless};
 
 /// What components of nodes have said, with other names, by the cause.
 const LINES: &str = include_str!("../lines.txt");
@@ -147,7 +148,20 @@ fn any_text_has_a_cause() {
 fn every_cause_is_told_and_has_advice() {
     for cause in Cause::ALL {
         assert!(cause.clause().len() > 15);
-        assert!(cause.advice().len() > 60);
+        let sentence = cause.advice().first().unwrap();
+        assert!(sentence.len() > 40 && command(sentence).is_none());
+    }
+}
+
+#[test]
+fn a_step_of_advice_is_a_sentence_or_a_command_alone() {
+    let own = Cause::ALL.iter().flat_map(|cause| cause.advice());
+    let rows = crate::remedy::all().flat_map(|remedy| remedy.advice);
+    for step in own.chain(rows) {
+        match command(step) {
+            Some(it) => assert!(it.comment.is_none_or(is_harmless), "{step}"),
+            None => assert!(!step.contains("    # ") && !step.contains('`'), "{step}"),
+        }
     }
 }
 
@@ -282,13 +296,13 @@ fn what_plugins_say_has_its_cause_and_its_remedy() {
         ),
         (
             Cause::CniPluginError,
-            "namespace is not there",
+            "netns is not there",
             "failed to open netns \"/var/run/netns/cni-4f2a\": failed to Statfs \
                  \"/var/run/netns/cni-4f2a\": no such file or directory",
         ),
         (
             Cause::CniPluginError,
-            "namespace is not there",
+            "netns is not there",
             "CNI failed to retrieve network namespace path: Cannot find network namespace for \
                  the terminated container \"41857f70ed13\"",
         ),
@@ -389,7 +403,7 @@ fn a_text_that_says_nothing_leaves_the_code() {
         (50, Cause::CniNotReady, ""),
         (1, Cause::CniPluginError, "refuses what it is given"),
         (7, Cause::CniPluginError, "refuses what it is given"),
-        (3, Cause::CniPluginError, "namespace is not there"),
+        (3, Cause::CniPluginError, "netns is not there"),
         (5, Cause::CniPluginError, ""),
     ] {
         let error = error(code, "no");

@@ -22,7 +22,7 @@ use crate::{
     detect::{
         Command, View, cordon, evidence,
         facts::{
-            common::{label, user_kind},
+            common::{label, user_kind, users},
             conflicts::{AllShared, Conflict, MAX_STRANGERS, Owner},
             ghosts, own,
             reservations::Judge,
@@ -247,24 +247,7 @@ fn title(
         .iter()
         .map(|owner| user_kind(view, owner.entry))
         .collect();
-    let users = match kinds.as_slice() {
-        [one, other] if one == other && *one == "the host" => String::from("the host twice"),
-        [one, other] if one == other => {
-            let kind = one.split_once(' ').map_or(*one, |(_, kind)| kind);
-            match kind.ends_with("netns") {
-                true => format!("two {kind}"),
-                false => format!("two {kind}s"),
-            }
-        }
-        // "a deleted and a running pod"
-        [one, other] => match (one.strip_suffix(" pod"), *other) {
-            (Some(one), "a pod") => format!("{one} pod and another pod"),
-            (Some("a"), other) => format!("a pod and {other}"),
-            (Some(one), other) if other.ends_with(" pod") => format!("{one} and {other}"),
-            _ => format!("{one} and {other}"),
-        },
-        many => format!("{} netns", many.len()),
-    };
+    let users = users(&kinds);
     let perhaps = match is_certain {
         true => "",
         false => ", perhaps in different networks",

@@ -128,8 +128,12 @@ fn crowd(view: &View<'_>, more: &[&Orphan<'_>]) -> Option<Finding> {
         id: finding_id(&view.settings.boot_id, Rule::OrphanVeth, subject),
         since: since.unwrap_or(first.wiring.at),
         title: fitting(
-            format!("{count} lead to no pod: {} and others", joined(&names)),
-            || format!("{count} lead to no pod"),
+            format!(
+                "{count} {} to no pod, as {}",
+                lead(more.len()),
+                joined(&names)
+            ),
+            || format!("{count} {} to no pod", lead(more.len())),
         ),
         pod: None,
         sandbox_id: None,
@@ -151,6 +155,14 @@ fn crowd(view: &View<'_>, more: &[&Orphan<'_>]) -> Option<Finding> {
     })
 }
 
+/// `leads` or `lead`, as so many do.
+fn lead(number: usize) -> &'static str {
+    match number {
+        1 => "leads",
+        _ => "lead",
+    }
+}
+
 /// Why some could not be judged.
 pub fn gap(view: &View<'_>) -> Option<String> {
     let Orphans {
@@ -162,7 +174,8 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     let cables = counted(*undecided, "veth");
     Some(match view.model.failure(NETNS) {
         Some(failure) => format!(
-            "orphan-veth: whether {cables} lead to a pod: {}",
+            "orphan-veth: whether {cables} {} to a pod: {}",
+            lead(*undecided),
             failure.error
         ),
         None => format!(

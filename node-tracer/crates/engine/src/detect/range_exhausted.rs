@@ -155,8 +155,7 @@ impl<'v, 'a> Uses<'v, 'a> {
             (self.live, "are of containers that exist"),
             (
                 self.held,
-                "are of containers that no longer exist, but a network namespace still has the \
-                 address",
+                "are of containers that are gone, but a netns still has the IP",
             ),
             (
                 self.young,

@@ -37,8 +37,8 @@ impl Basis<'_> {
     /// told by runtimes, CNI and the kernel together.
     fn no_namespace(&self) -> &'static str {
         match self.not_read.is_empty() {
-            true => "it has no network namespace here",
-            false => "no network namespace of it was found in what could be read",
+            true => "it has no netns here",
+            false => "no netns of it found; incomplete",
         }
     }
 }
@@ -77,12 +77,12 @@ fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
             more => format!("; and {more} more"),
         };
         let first = first.join("; ");
-        return format!("{what} was not found in what could be read; not read: {first}{more}");
+        return format!("no holder of {what} found; incomplete: {first}{more}");
     }
     match kind {
         Kind::Address => format!(
-            "nobody holds {value}: no network namespace has it on any device but lo, and no \
-             reservation, CNI attachment, sandbox or pod names it"
+            "nobody holds {value}: no netns has it on any device but lo, and no reservation, CNI \
+             attachment, sandbox or pod names it"
         ),
         _ => format!("nothing on this node knows {what}"),
     }
@@ -97,11 +97,11 @@ fn address(all: &Explanation, basis: &Basis<'_>) -> String {
     let users: Vec<&NetnsPart> = all.netns.iter().filter(has).collect();
     if users.is_empty() {
         let read = match basis.blind {
-            true => " that could be read",
+            true => "; incomplete",
             false => "",
         };
         let named = named_by(all);
-        return format!("no network namespace{read} has {ip}{named}");
+        return format!("no netns has {ip}{named}{read}");
     }
     let named = users.iter().take(USERS);
     let mut named: Vec<String> = named.map(|part| kept(part, basis.now)).collect();
@@ -116,7 +116,7 @@ fn address(all: &Explanation, basis: &Basis<'_>) -> String {
 fn kept(part: &NetnsPart, now: Timestamp) -> String {
     let netns = words::netns(part);
     match keeper(part, now) {
-        Some(keeper) => format!("{netns}, kept by {keeper}"),
+        Some(keeper) => format!("{netns}, held open by {keeper}"),
         None => netns,
     }
 }
@@ -187,16 +187,16 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             format!("pod {value} is {phase}{network}")
         }
         (None, Some(pod)) => match (&pod.doubt, pod.missing_since) {
-            (Some(doubt), _) => format!("pod {value} is not on the list of pods, but {doubt}"),
+            (Some(doubt), _) => format!("pod {value} is not in the API, but {doubt}"),
             (None, Some(at)) => {
                 // The first list without it, which may be a file.
                 let at = words::clock(at, basis.now);
                 let source = source_of(pod);
-                format!("pod {value} was not on the list of pods ({source}) at {at}")
+                format!("pod {value} was not in the API ({source}) at {at}")
             }
-            (None, None) => format!("pod {value} is not on the list of pods"),
+            (None, None) => format!("pod {value} is not in the API"),
         },
-        (None, None) => format!("pod {value}: no list of pods tells whether it exists"),
+        (None, None) => format!("pod {value}: whether it exists is unknown, no API access"),
     };
     let places: Vec<String> = mine
         .iter()
@@ -207,7 +207,7 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
     match places.is_empty() {
         true if on_host => state,
         true if all.sandboxes.is_empty() => format!("{state}; {}", basis.no_namespace()),
-        true => format!("{state}; its sandboxes have no network namespace that was found"),
+        true => format!("{state}; no netns of its sandboxes found"),
         false => format!("{state}; {}", places.join("; ")),
     }
 }
@@ -232,7 +232,7 @@ fn place(part: &NetnsPart, several: bool, basis: &Basis<'_>) -> String {
         false => format!("{who} has {} in netns {inode}", list(&addresses)),
     };
     match keeper(part, basis.now) {
-        Some(keeper) => format!("{has}, kept by {keeper}"),
+        Some(keeper) => format!("{has}, held open by {keeper}"),
         None => has,
     }
 }
@@ -307,12 +307,12 @@ fn namespace(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
         let many = mine.iter().map(|part| kept(part, basis.now));
         let many: Vec<String> = many.collect();
         let place = match basis.blind {
-            true => " in what could be read",
+            true => "; incomplete",
             false => "",
         };
         return match many.is_empty() {
             true => format!(
-                "{} is only remembered: no such network namespace was found{place}",
+                "{} is only remembered: no such netns found{place}",
                 all.subject.value
             ),
             false => many.join("; and "),
@@ -326,7 +326,7 @@ fn namespace(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
     let kept = keeper(part, basis.now);
     if addresses.is_empty() && basis.is_unvisited(part) {
         return match kept {
-            Some(keeper) => format!("{netns} ({UNVISITED}) is kept by {keeper}"),
+            Some(keeper) => format!("{netns} ({UNVISITED}) is held open by {keeper}"),
             None => format!("{netns} ({UNVISITED})"),
         };
     }
@@ -335,7 +335,7 @@ fn namespace(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
         false => list(&addresses),
     };
     match kept {
-        Some(keeper) => format!("{netns} has {has} and is kept by {keeper}"),
+        Some(keeper) => format!("{netns} has {has} and is held open by {keeper}"),
         None => format!("{netns} has {has}"),
     }
 }
@@ -373,7 +373,7 @@ fn task(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
     }
     for part in held {
         clauses.push(format!(
-            "keeps {} by a descriptor or socket",
+            "holds {} open by a descriptor or socket",
             words::netns(part)
         ));
     }

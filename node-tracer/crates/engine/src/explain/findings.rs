@@ -79,8 +79,9 @@ fn is_about(finding: &Finding, seeds: &Seeds, related: &Related<'_>) -> bool {
             .any(|each| held(&each.address) || has(&each.container_id))
 }
 
-/// What the findings advise, each thing once. Where a ghost is found, its advice
-/// covers what follows from it.
+/// What the findings advise, each thing once: what keeps pods away first, what
+/// undoes that last. Where a ghost is found, its advice covers what follows from
+/// it.
 pub(super) fn advice(findings: &[FindingPart]) -> Vec<String> {
     let findings = findings.iter().map(|part| &part.finding);
     let (ghosts, others): (Vec<_>, Vec<_>) =
@@ -107,6 +108,15 @@ pub(super) fn advice(findings: &[FindingPart]) -> Vec<String> {
             advice.push(step.clone());
         }
     }
+    advice.sort_by_key(|step| match step {
+        step if step.starts_with("kubectl cordon ") => 0,
+        step if step.starts_with("kubectl uncordon ") => 2,
+        _ => 1,
+    });
+    let mut undone = false;
+    advice.retain(|step| {
+        !(step.starts_with("kubectl uncordon ") && std::mem::replace(&mut undone, true))
+    });
     advice
 }
 
@@ -128,12 +138,11 @@ pub(super) fn otherwise(
     // It may be stuck, or wait for a disk for a moment.
     if let Some((comm, tid)) = all.find_map(asleep) {
         return vec![format!(
-            "look again in some seconds: {comm} ({tid}) is in uninterruptible sleep, and since \
-             when is not known"
+            "look again in some seconds: {comm} ({tid}) is in state D, unknown since when"
         )];
     }
     vec![String::from(match partial {
-        true => "nothing to do, as far as could be seen",
+        true => "no problem found; incomplete",
         false => "nothing to do",
     })]
 }

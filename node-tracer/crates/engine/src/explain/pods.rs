@@ -111,17 +111,16 @@ fn unlisted(view: &View<'_>, related: &Related<'_>, uid: &str, name: Option<&Pod
     });
     let doubt = list.and_then(|_| {
         if !uid.contains('-') {
-            return Some("a static pod runs whether or not the API server has it");
+            return Some("a static pod runs without the API");
         }
         let namespace = name.and_then(|name| name.namespace.as_deref());
         if missing_since.is_some() && !view.list_covers(namespace) {
             return Some(
-                "the list has no pod of this one's Kubernetes namespace or none of this node, so it \
-                 does not show that the pod is gone",
+                "the list has no pod of its namespace or none of this node, so the pod may exist",
             );
         }
         let is_older = entry.is_some_and(|entry| entry.sandbox.standing == Standing::Unknown);
-        is_older.then_some("the list is not later than the pod's sandbox")
+        is_older.then_some("the list is older than the pod's sandbox")
     });
     PodPart {
         namespace: name.and_then(|name| name.namespace.clone()),

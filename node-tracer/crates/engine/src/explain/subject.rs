@@ -48,7 +48,7 @@ pub(super) enum Form {
 /// Why a question has no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
-    /// It is nothing that can be looked up.
+    /// It is no name of anything.
     #[error(
         "{asked:?} {why}\nhelp: give an IP address (10.0.3.7), a pod (shop/checkout-1, or its name \
          alone) or its UID, a sandbox's or container's ID or at least {SHORTEST} characters of its \

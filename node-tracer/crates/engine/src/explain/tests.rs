@@ -124,8 +124,10 @@ fn every_word_for_the_incident_leads_to_it() {
         for rule in ["ghost-sandbox", "duplicate-address"] {
             assert!(rules.contains(&rule), "{word}: {rules:?}");
         }
+        let first = explanation.advice.first().unwrap();
+        assert!(first.starts_with("kubectl cordon "), "{word}: {first}");
         let last = explanation.advice.last().unwrap();
-        assert!(last.contains("storage or kernel team"), "{word}: {last}");
+        assert!(last.starts_with("kubectl uncordon "), "{word}: {last}");
         let times: Vec<_> = explanation
             .timeline
             .iter()
@@ -143,15 +145,15 @@ fn the_answers_are_sentences() {
     assert_eq!(
         answer("10.0.0.5"),
         format!(
-            "10.0.0.5 is held by netns 100 of the deleted pod shop/checkout-x8k2p, kept by {stuck}; \
+            "10.0.0.5 is held by netns 100 of the deleted pod shop/checkout-x8k2p, held open by {stuck}; \
              and by netns 200 of shop/checkout-q4w7z"
         )
     );
     assert_eq!(
         answer("shop/checkout-x8k2p"),
         format!(
-            "pod shop/checkout-x8k2p was not on the list of pods (pods) at 04:41:00; it has 10.0.0.5 \
-             in netns 100, kept by {stuck}"
+            "pod shop/checkout-x8k2p was not in the API (pods) at 04:41:00; it has 10.0.0.5 \
+             in netns 100, held open by {stuck}"
         )
     );
     assert_eq!(
@@ -162,13 +164,13 @@ fn the_answers_are_sentences() {
         answer("02af05"),
         format!(
             "container 02af057ee0f1a is checkout of shop/checkout-x8k2p; it has 10.0.0.5 in netns \
-             100, kept by {stuck}"
+             100, held open by {stuck}"
         )
     );
     assert_eq!(
         answer("inode:100"),
         format!(
-            "netns 100 of the deleted pod shop/checkout-x8k2p has 10.0.0.5 and is kept by {stuck}"
+            "netns 100 of the deleted pod shop/checkout-x8k2p has 10.0.0.5 and is held open by {stuck}"
         )
     );
     assert_eq!(
@@ -208,7 +210,7 @@ fn a_reservation_is_told_whose_it_is() {
     let leaked = explained(&node, "10.0.0.77");
     assert_eq!(
         leaked.answer,
-        "no network namespace has 10.0.0.77; it is reserved for a container of which nothing is left"
+        "no netns has 10.0.0.77; it is reserved for a container of which nothing is left"
     );
     assert_eq!(leaked.reservations[0].live, Some(false));
 }

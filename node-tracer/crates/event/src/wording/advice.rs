@@ -6,7 +6,7 @@
 //! that a shell would act on.
 
 /// Programs that a command can begin with. No sentence begins with one.
-const PROGRAMS: [&str; 39] = [
+const PROGRAMS: [&str; 38] = [
     "arping",
     "bridge",
     "calicoctl",
@@ -18,7 +18,6 @@ const PROGRAMS: [&str; 39] = [
     "dmsetup",
     "docker",
     "echo",
-    "free",
     "fsfreeze",
     "fuser",
     "grep",

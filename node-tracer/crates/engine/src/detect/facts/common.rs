@@ -292,6 +292,25 @@ pub(in crate::detect) fn has(model: &Model, entry: &NetnsEntry, held: &HeldAddre
     evidence(claim, "kernel", held_since(model, entry, held))
 }
 
+/// Who uses an address, by [`user_kind`]: `a deleted and a running pod`.
+pub(in crate::detect) fn users(kinds: &[&str]) -> String {
+    match kinds {
+        [] => String::from("nobody"),
+        [only] => String::from(*only),
+        [one, other] if one == other => match one.split_once(' ') {
+            Some((_, kind)) if kind.ends_with("pod") => format!("two {kind}s"),
+            Some((_, kind)) => format!("two {kind}"),
+            None => format!("{one} twice"),
+        },
+        [one, "a pod"] if one.ends_with(" pod") => format!("{one} and another pod"),
+        [one, other] if other.ends_with(" pod") && *one != "a pod" => {
+            format!("{} and {other}", one.strip_suffix(" pod").unwrap_or(one))
+        }
+        [one, other] => format!("{one} and {other}"),
+        many => format!("{} netns", many.len()),
+    }
+}
+
 /// What a namespace is that has an address, in a title: `a deleted pod`. Nothing
 /// is said of a pod's fate that no list tells.
 pub(in crate::detect) fn user_kind(view: &View<'_>, entry: &NetnsEntry) -> &'static str {

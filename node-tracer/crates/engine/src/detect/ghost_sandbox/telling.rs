@@ -5,7 +5,10 @@
 use crate::{
     detect::{
         View,
-        facts::{common::user_kind, ghosts::Ghost},
+        facts::{
+            common::{user_kind, users},
+            ghosts::Ghost,
+        },
         few,
         ghost_sandbox::{
             fate::{Case, Fate},
@@ -104,11 +107,9 @@ impl GhostReport<'_, '_> {
         let free = self.free();
         match (self.phase, self.victim()) {
             (Phase::Conflict, Some(victim)) => {
-                let other = user_kind(self.view, victim);
-                match other.strip_suffix(" pod") {
-                    Some(other) => format!("{addresses} {is} used by {state} and {other} pod"),
-                    None => format!("{addresses} {is} used by {state} pod and {other}"),
-                }
+                let state = format!("{state} pod");
+                let users = users(&[&state, user_kind(self.view, victim)]);
+                format!("{addresses} {is} used by {users}")
             }
             (Phase::Armed, _) if let Some(answer) = free => match self.reserved_for() {
                 Some(id) => format!("{held} and reserved for {}", short_id(id)),

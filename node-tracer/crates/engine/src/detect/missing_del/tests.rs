@@ -61,10 +61,10 @@ fn a_namespace_that_goes_without_del_leaves_its_reservation() {
     assert_eq!(found.pod.as_ref().unwrap().label(), "shop/checkout-x8k2p");
     assert_eq!(found.addresses, [ip(5)]);
     assert_eq!(found.detail.reservations[0].container_id, ID);
-    let title = "10.0.0.5 stays reserved for it";
-    assert!(found.title.ends_with(title), "{}", found.title);
-    assert!(said(&found.advice, "flock /var/lib/cni/networks/pods/lock"));
-    let no_more = "has no such sandbox any more";
+    let title = "10.0.0.5 stays reserved: no CNI DEL";
+    assert!(found.title.starts_with(title), "{}", found.title);
+    assert!(said(&found.advice, "node-tracer repair --plan"));
+    let no_more = "CRI: no such sandbox";
     assert!(found.evidence.iter().any(|e| e.claim.contains(no_more)));
     // The runtime comes back, and takes it back after all.
     node.tell(calls(200, del(ID)));
@@ -86,7 +86,7 @@ fn what_has_been_given_back_all_the_same_is_no_finding() {
 fn without_a_store_that_would_know_it_is_only_worth_knowing() {
     let found = at_end(&gone(), 500).unwrap();
     assert_eq!(found.severity, Severity::Info);
-    assert!(said(&found.unknown, "no store of reservations"));
+    assert!(said(&found.unknown, "no store that was read"));
     // A store that never had the address may be another network's.
     let mut story = gone();
     story.push(reserved(110, None));
@@ -205,7 +205,7 @@ fn a_namespace_without_pod_and_without_address_is_told_where_no_ghost_is() {
     assert_ne!(story.last(), Some(&last));
     let found = at_end(&story, 500).unwrap();
     assert_eq!((found.severity, found.since), (Severity::Warning, s(60)));
-    let lives = "lives on and has no address";
+    let lives = "lives and has no IP";
     assert!(found.evidence.iter().any(|e| e.claim.contains(lives)));
     assert!(Node::of(&story).of_rule(500, Rule::GhostSandbox).is_empty());
 }
@@ -239,9 +239,9 @@ fn while_the_runtime_lists_it_del_can_still_come() {
     story.push(cri(120, &[sandbox(ID, 100, OLD)]));
     let found = at_end(&story, 300).unwrap();
     assert_eq!(found.severity, Severity::Info);
-    assert!(said(&found.unknown, "whether DEL will still come"));
+    assert!(said(&found.unknown, "whether DEL will still run"));
     assert!(said(&found.advice, "crictl stopp sandbox-old"));
-    assert!(!said(&found.advice, "flock"), "{found:#?}");
+    assert!(!said(&found.advice, "repair"), "{found:#?}");
     assert_eq!(at_end(&story, 800).unwrap().severity, Severity::Warning);
     story.push(cri(130, &[]));
     let found = at_end(&story, 300).unwrap();
@@ -286,9 +286,13 @@ fn look_before_the_runtime() -> Vec<Event> {
 #[test]
 fn what_libcni_still_has_and_nobody_holds_is_told_by_one_look() {
     let found = at_end(&look(&[(ID, None, 5)], &[(5, ID, 0)]), 501).unwrap();
-    assert_eq!((found.severity, found.since), (Severity::Warning, s(0)));
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(
+        found.detail.first_seen && found.since > s(5),
+        "not when it was made"
+    );
     assert_eq!(found.sandbox_id.as_deref(), Some(ID));
-    assert!(said(&found.unknown, "since when"));
+    assert!(said(&found.unknown, "already gone at the first look"));
     assert_eq!(
         found.detail.reservations[0].path,
         PathBuf::from("/var/lib/cni/networks/pods/10.0.0.5")
@@ -350,9 +354,12 @@ fn many_of_one_network_are_told_together() {
         (found.addresses.len(), found.detail.reservations.len()),
         (10, 10)
     );
-    assert!(found.title.contains("10 sandboxes of network pods"));
-    let commands = found.advice.iter().filter(|line| line.starts_with("flock"));
-    assert_eq!(commands.count(), 3);
+    assert!(found.title.starts_with("pods: 10 sandboxes are gone"));
+    let commands = found
+        .advice
+        .iter()
+        .filter(|line| line.starts_with("node-tracer repair"));
+    assert_eq!(commands.count(), 2);
 }
 
 #[test]
@@ -512,9 +519,9 @@ fn on_a_store_of_an_earlier_cni_it_agrees_with_leaked_reservation() {
                 continue;
             }
             assert_eq!(found.severity, Severity::Info, "{found:#?}");
-            assert!(said(&found.advice, "nothing has to be done"), "{found:#?}");
+            assert!(said(&found.advice, "nothing to do"), "{found:#?}");
             let claims: Vec<String> = found.evidence.into_iter().map(|it| it.claim).collect();
-            assert!(said(&claims, "the store is no longer in use"), "{claims:?}");
+            assert!(said(&claims, "the store is unused"), "{claims:?}");
         }
         assert_eq!(node.0.open_count(), 2);
     }
@@ -581,7 +588,7 @@ fn a_task_may_live_of_which_only_an_unread_cgroup_tells() {
         let (found, _) = told.pop().unwrap();
         (
             found.severity,
-            said(&found.unknown, "whether a task of it lives"),
+            said(&found.unknown, "whether a task of it still runs"),
         )
     };
     assert_eq!(of_scan(&[cgroups(None)]), (Severity::Warning, false));

@@ -8,13 +8,13 @@ use crate::{
             ghosts, own,
             unused::{Pinned, Tie, Unused, release},
         },
-        fd_label, few, has, holders_of, is_routable, joined, netns_of, pod_of, repair, silence,
-        socket_label,
+        fd_label, few, fitting, has, holders_of, is_routable, joined, netns_of, pod_of, repair,
+        silence, socket_label,
     },
     model::{netns::NetnsEntry, runtime::CRI, sandbox::PodEvidence},
 };
 use event::{
-    PodRef,
+    FdHolder, PodRef,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::subjects::{pod_word, short_id},
 };
@@ -64,11 +64,13 @@ fn title(view: &View<'_>, pinned: &Pinned<'_>) -> String {
     let entry = pinned.unused.entry;
     let inode = entry.id.inode;
     let addresses = own::addresses(view, entry);
-    let has = match addresses.is_empty() {
-        true => String::new(),
-        false => format!("; it still has {}", few(&addresses)),
-    };
-    format!("netns {inode}: only {} holds it open{has}", keeper(entry))
+    let held = format!("only {} holds netns {inode} open", keeper(entry));
+    match addresses.is_empty() {
+        true => held,
+        false => fitting(format!("{held}; it has {}", few(&addresses)), || {
+            held.clone()
+        }),
+    }
 }
 
 /// The first of its holders.
@@ -76,9 +78,17 @@ fn keeper(entry: &NetnsEntry) -> String {
     let mount = entry.mounts.first();
     mount
         .map(|_| String::from("a mount"))
-        .or_else(|| entry.fds.first().map(fd_label))
-        .or_else(|| entry.sockets.first().map(socket_label))
+        .or_else(|| entry.fds.first().map(process))
+        .or_else(|| entry.sockets.first().map(process))
         .unwrap_or_default()
+}
+
+/// The process that has a descriptor or socket.
+fn process(holder: &FdHolder) -> String {
+    match &holder.comm {
+        Some(comm) => format!("{comm} ({})", holder.pid),
+        None => format!("process {}", holder.pid),
+    }
 }
 
 fn claims(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<Evidence> {

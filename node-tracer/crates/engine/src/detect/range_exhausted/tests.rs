@@ -41,8 +41,7 @@ fn a_full_range_is_critical_and_says_what_add_will_say() {
     );
     assert_eq!(
         found.title,
-        "no address is left for new pods in 10.0.0.1-10.0.0.254 of network pods: 253 of 253 are \
-         reserved, 231 of them for nobody"
+        "pods has no IP left: 253 of 253 are reserved, 231 leaked"
     );
     let last = &found.evidence.last().unwrap().claim;
     assert!(
@@ -51,7 +50,7 @@ fn a_full_range_is_critical_and_says_what_add_will_say() {
     );
     assert!(found.advice[1].contains("leaked-reservation"));
     assert_eq!(found.unknown.len(), 1, "{:?}", found.unknown);
-    assert!(found.unknown[0].ends_with("says maxPods"));
+    assert!(found.unknown[0].ends_with("has maxPods"));
 }
 
 #[test]
@@ -65,7 +64,7 @@ fn one_address_in_twenty_is_few() {
         (found.detail.used, found.detail.leaked),
         (Some(241), Some(0))
     );
-    assert!(found.title.starts_with("12 of 253 addresses are left"));
+    assert!(found.title.starts_with("pods: 12 of 253 IPs left"));
     assert!(found.advice[0].contains("maxPods"));
 }
 
@@ -103,7 +102,7 @@ fn a_sandbox_whose_pod_is_gone_is_no_pod_that_the_kubelet_counts() {
     };
     let full = of(OTHER, true);
     assert_eq!(full.severity, Severity::Info);
-    assert!(full.title.contains("no more are needed"), "{}", full.title);
+    assert!(full.title.contains("enough for maxPods"), "{}", full.title);
     // One that was force-deleted: another comes, and gets no address.
     assert_eq!(of(OLD, true).severity, Severity::Critical);
     // Without a list of pods that is not known.
@@ -125,12 +124,8 @@ fn a_range_that_has_an_address_for_each_pod_that_can_come_lacks_none() {
     // 110 addresses for 110 pods, of which 5 are on the host's network.
     let none = with(106, 1, 110, 110);
     assert_eq!(none.severity, Severity::Info);
-    assert!(
-        none.title.contains("and no more are needed"),
-        "{}",
-        none.title
-    );
-    assert!(none.advice[0].starts_with("nothing has to be done"));
+    assert!(none.title.contains("enough for maxPods"), "{}", none.title);
+    assert!(none.advice[0].starts_with("nothing to do"));
     assert_eq!(with(111, 1, 110, 110).severity, Severity::Info);
     assert_eq!(
         with(106, 1, 110, 105).severity,
@@ -147,7 +142,7 @@ fn a_range_that_has_an_address_for_each_pod_that_can_come_lacks_none() {
         let mut claims = found.evidence.iter();
         assert!(claims.any(|it| it.claim.contains(part)), "{found:#?}");
     };
-    said(&small, "more than the range has addresses for");
+    said(&small, "more than the range has IPs");
     assert!(
         small.advice[1].contains("250 now, at most 110 fit"),
         "{:?}",
@@ -172,12 +167,8 @@ fn without_a_word_of_the_pods_only_those_with_an_address_count() {
     };
     assert!(silent(found), "{found:#?}");
     // Some of them can be a deleted pod's.
-    assert!(
-        found.title.starts_with("no address is left"),
-        "{}",
-        found.title
-    );
-    assert!(!found.advice[0].starts_with("nothing has to be done"));
+    assert!(found.title.contains("has no IP left"), "{}", found.title);
+    assert!(!found.advice[0].starts_with("nothing to do"));
     story.pop();
     let [found] = &all(&story)[..] else { panic!() };
     assert_eq!(found.severity, Severity::Critical, "nobody tells");
@@ -219,8 +210,9 @@ fn each_range_set_is_counted_for_itself_and_its_ranges_together() {
     let [found] = &all(&story)[..] else { panic!() };
     assert!(
         found
-            .title
-            .contains("in 10.0.0.2-10.0.0.4,10.0.0.9-10.0.0.10 of")
+            .evidence
+            .iter()
+            .any(|it| it.claim.ends_with("10.0.0.2-10.0.0.4,10.0.0.9-10.0.0.10"))
     );
     assert_eq!(
         (found.detail.used, found.detail.leaked, found.detail.size),
@@ -271,12 +263,12 @@ fn without_a_word_of_the_containers_the_leaked_are_unknown() {
     let found = all(&story).remove(0);
     assert_eq!((found.detail.used, found.detail.leaked), (Some(5), None));
     assert_eq!(found.unknown[0], "how many are leaked: CRI was not asked");
-    assert!(found.advice[1].contains("before removing any"));
+    assert!(found.advice[1].contains("before you free any"));
 
     story.push(containers(3, "cgroup", &["lives"]));
     let found = all(&story).remove(0);
     assert_eq!(found.detail.leaked, Some(2));
-    assert!(found.title.ends_with("2 of them apparently for nobody"));
+    assert!(found.title.ends_with("2 perhaps leaked"));
     assert!(found.unknown[0].contains("CRI was not asked"));
 }
 
@@ -315,14 +307,12 @@ fn what_is_young_or_held_is_not_said_to_be_in_use_by_a_container() {
         claims(&found),
         [
             "3 of these are of containers that exist",
-            "1 of these are of containers that no longer exist, but a network namespace still \
-             has the address",
-            "1 of these have no container yet, but are younger than a minute; they may be in the \
-             making",
+            "1 of these are of containers that are gone, but a netns still has the IP",
+            "1 of these have no container yet and are younger than a minute",
         ]
     );
-    assert!(found.advice[1].contains("outlive their container"));
-    assert!(found.advice[2].starts_with("look again in a minute: 1 of them"));
+    assert!(found.advice[1].contains("whose containers are gone"));
+    assert!(found.advice[2].starts_with("scan again in a minute: 1 of them"));
     assert!(
         found
             .advice
@@ -344,9 +334,9 @@ fn with_a_namespace_unread_the_leaked_are_apparent() {
         let told = Node::of_looks(story).of_rule(NOW, Rule::RangeExhausted);
         told.into_iter().next().unwrap().0
     };
-    assert!(of_scan(&story).title.ends_with(", 2 of them for nobody"));
+    assert!(of_scan(&story).title.ends_with(", 2 leaked"));
     story.push(found(12, 100));
     let found = of_scan(&story);
-    assert!(found.title.ends_with("2 of them apparently for nobody"));
+    assert!(found.title.ends_with("2 perhaps leaked"));
     assert!(found.unknown[0].ends_with("1 network namespace could not be read"));
 }

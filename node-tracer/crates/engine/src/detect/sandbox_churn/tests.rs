@@ -73,7 +73,7 @@ fn the_third_sandbox_in_ten_minutes_is_churn_until_it_stops() {
 fn sandboxes_that_live_a_moment_are_told_apart() {
     let story: Vec<_> = (0..3).flat_map(|i| lived(i * 60, i, OLD)).collect();
     let found = at_end(&story, 200).unwrap();
-    assert!(found.title.contains("soon after it is taken down"));
+    assert!(found.title.ends_with("; CNI ADD works"));
     assert!(
         found
             .unknown
@@ -156,7 +156,7 @@ fn the_runtimes_own_count_tells_one_look() {
     .unwrap();
     assert_eq!(found.detail.attempts, Some(688));
     assert_eq!(found.sandbox_id.as_deref(), Some("sandbox-688"));
-    assert!(found.unknown[0].contains("CNI calls were not seen"));
+    assert!(found.unknown[0].contains("only a trace sees"));
     let died = at_end(&[cri(100, &[made(5, 95, false)])], 101).unwrap();
     assert_eq!(died.detail.attempts, Some(5));
 }

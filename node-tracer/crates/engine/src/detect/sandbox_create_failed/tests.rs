@@ -98,10 +98,7 @@ fn a_name_that_is_taken_follows_from_what_went_wrong_before() {
     let claims: Vec<_> = found.evidence.iter().map(|one| &one.claim[..8]).collect();
     assert_eq!(claims, ["no-space", "name-con"]);
     assert!(
-        found
-            .advice
-            .iter()
-            .any(|one| one.starts_with("and first: make room")),
+        found.advice.iter().any(|one| one.starts_with("make room")),
         "{found:#?}"
     );
 
@@ -169,7 +166,10 @@ fn of_many_pods_one_tells_the_story() {
     for other in without {
         assert_eq!(
             other.advice,
-            [format!("as of shop/a: finding {}", with[0].id)]
+            [format!(
+                "the same as for shop/a: see finding {}",
+                with[0].id
+            )]
         );
     }
     let mut node = Node::default();

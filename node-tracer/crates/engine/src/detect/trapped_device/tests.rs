@@ -44,14 +44,13 @@ fn a_device_in_a_ghost_is_trapped() {
     assert_eq!((found.severity, found.since), (Severity::Critical, s(60)));
     assert_eq!(
         found.title,
-        "the node's device eth1 (pci 0000:00:06.0) is trapped in netns 100 \
-         (shop/checkout-x8k2p), which is a ghost"
+        "eth1 (pci 0000:00:06.0) is trapped in a ghost netns"
     );
     assert!(found.advice[0].contains("by itself"));
-    assert_eq!(
-        found.advice[1],
-        "if that cannot wait, move it back now: nsenter --net=/proc/9/ns/net ip link set eth1 \
-         netns 1"
+    let last = found.advice.last().unwrap();
+    assert!(
+        last.starts_with("nsenter --net=/proc/9/ns/net ip link set eth1 netns 1    # "),
+        "{last}"
     );
 }
 
@@ -60,13 +59,19 @@ fn a_device_in_a_namespace_that_is_kept_for_nothing_is_trapped() {
     let mut story = unused(SANDBOX_MOUNT);
     let found = trapped(&story).unwrap();
     assert_eq!(found.severity, Severity::Warning);
-    assert!(found.title.ends_with("kept for nothing"), "{}", found.title);
-    assert!(found.advice[1].contains(&format!("nsenter --net={SANDBOX_MOUNT} ip link")));
+    assert!(found.title.ends_with("an unused netns"), "{}", found.title);
+    assert!(
+        found
+            .advice
+            .last()
+            .unwrap()
+            .contains(&format!("nsenter --net={SANDBOX_MOUNT} ip link"))
+    );
     // Only a daemon's descriptor keeps it, and nothing tells whose it was.
     story[2] = held_by_fds(3, 100, &[leaked_fd(7)]);
     let found = trapped(&story).unwrap();
-    assert!(found.title.ends_with("which is empty"), "{}", found.title);
-    assert!(found.advice[1].contains("--net=/proc/77/fd/7"));
+    assert!(found.title.ends_with("an empty netns"), "{}", found.title);
+    assert!(found.advice.last().unwrap().contains("--net=/proc/77/fd/7"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ const REPEATED: usize = 80;
 /// Reads a word.
 ///
 /// # Errors
-/// It is nothing that can be looked up.
+/// It is no name of anything.
 pub fn parse(text: &str) -> Result<Asked, SubjectError> {
     let word = text.trim();
     let malformed = |why: String| SubjectError::Malformed {

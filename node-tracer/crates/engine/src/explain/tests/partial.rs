@@ -26,30 +26,24 @@ fn that_no_namespace_has_an_address_is_said_of_those_that_were_read() {
     let mut node = incident();
     assert_eq!(
         explained_blindly(&node, "10.0.0.77").answer,
-        "no network namespace that could be read has 10.0.0.77; it is reserved for a container of \
-         which nothing is left"
+        "no netns has 10.0.0.77; it is reserved for a container of \
+         which nothing is left; incomplete"
     );
     // Whose it is is not known then, but that no namespace has it.
     node.tell(cri_fails(101));
     let answer = explained(&node, "10.0.0.77").answer;
-    assert!(
-        answer.starts_with("no network namespace has 10.0.0.77; "),
-        "{answer}"
-    );
+    assert!(answer.starts_with("no netns has 10.0.0.77; "), "{answer}");
     node.tell(found(102, 300));
     let answer = explained(&node, "10.0.0.77").answer;
-    assert!(
-        answer.starts_with("no network namespace that could be read has 10.0.0.77; "),
-        "{answer}"
-    );
+    assert!(answer.starts_with("no netns has 10.0.0.77; "), "{answer}");
 }
 
 #[test]
 fn that_a_pod_or_container_has_no_namespace_is_said_only_if_everything_was_read() {
     let mut node = incident();
     node.tell(listed(101, &[pod("fine", OTHER, &[ip(9)])]));
-    let whole = "it has no network namespace here";
-    let part = "no network namespace of it was found in what could be read";
+    let whole = "it has no netns here";
+    let part = "no netns of it found; incomplete";
     let pod = "pod shop/fine is Running";
     assert_eq!(
         explained(&node, "shop/fine").answer,

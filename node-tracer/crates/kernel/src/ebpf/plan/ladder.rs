@@ -217,7 +217,7 @@ fn address_tp_btf(facts: &Facts) -> Result<Step, Obstacle> {
     let step = step(
         vec![notified, tasks, walk],
         &[
-            "an address that is removed again before the walk that follows its adding",
+            "very short-lived addresses",
             "IPv6 address changes until the next walk (after a CNI call, or one to ten seconds)",
         ],
     )?;

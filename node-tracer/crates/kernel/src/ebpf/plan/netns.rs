@@ -52,8 +52,7 @@ pub(super) fn created_notifier(facts: &Facts) -> Result<Step, Obstacle> {
     }
 }
 
-const LEFT_BEFORE_WALK: &str =
-    "a namespace made, left and let go before the walk that follows its making";
+const LEFT_BEFORE_WALK: &str = "very short-lived namespaces";
 const LEFT_WITHOUT_WALK: &str = "a namespace made and left within the same system-call sequence \
      (containerd, CNI libraries) is seen only by comparison";
 

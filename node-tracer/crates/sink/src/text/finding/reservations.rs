@@ -31,7 +31,7 @@ impl Block<'_> {
                 address,
                 container_id,
                 ifname,
-                reserved: _,
+                ..
             } = each;
             let whose = match container_id.as_str() {
                 "" => String::from("for nobody: empty file"),

@@ -58,7 +58,7 @@ fn each_store_is_freed_by_those_whose_it_is() {
         assert_eq!(found.severity, Severity::Warning, "{ipam}");
         assert_eq!(found.addresses, [ip(5)]);
         assert!(
-            found.title.starts_with("1 of 2 reservations in "),
+            found.title.contains(": 1 of 2 IPs is reserved for "),
             "{}",
             found.title
         );
@@ -109,7 +109,7 @@ fn foreign_names_are_not_put_into_commands() {
 fn a_store_that_no_network_names_is_left_over() {
     let found = leak(&of(StoreKind::Aws, "host-local", &[(5, "gone")])).unwrap();
     assert_eq!(found.severity, Severity::Info);
-    assert!(found.advice[0].starts_with("nothing has to be done"));
+    assert!(found.advice[0].starts_with("nothing to do"));
 }
 
 #[test]

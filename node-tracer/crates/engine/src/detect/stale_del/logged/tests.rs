@@ -195,7 +195,7 @@ fn a_del_that_failed_and_is_called_again_is_a_retry_in_a_log_only() {
     node.tell(story[2].clone());
     let (open, _) = node.only(600, Rule::DelRetry, State::Open);
     assert!(
-        open.title.contains("failed and was called again"),
+        open.title.contains("failed and runs again"),
         "{}",
         open.title
     );
@@ -203,7 +203,7 @@ fn a_del_that_failed_and_is_called_again_is_a_retry_in_a_log_only() {
     assert_eq!(open.detail.error.unwrap().msg, "it does not exist");
     node.tell(over(601, "DEL", "old", Some(0)));
     let (told, _) = node.only(602, Rule::DelRetry, State::Updated);
-    assert!(told.title.contains("until it succeeded"), "{}", told.title);
+    assert!(told.title.contains("then succeeded"), "{}", told.title);
     // The same, traced.
     let live = story.into_iter().map(|mut event| {
         if let What::CniStarted { call } | What::CniCall { call, .. } = &mut event.what {

@@ -11,7 +11,7 @@ fn without_looks_it_is_not_known_and_that_is_said() {
     let (finding, _) = node.only(34, RULE, State::Updated);
     assert_eq!(finding.detail.effect, Some(Effect::Unknown));
     assert_eq!(finding.severity, Severity::Info);
-    assert!(finding.unknown[0].contains("could not be looked at afterwards"));
+    assert!(finding.unknown[0].contains("could not be read afterwards"));
     // A look that comes after all decides.
     node.tell_all(&looked(40));
     node.tell(effect_of_nothing(40));
@@ -25,7 +25,7 @@ fn without_looks_it_is_not_known_and_that_is_said() {
     story.extend(looked(32));
     let (finding, _) = Node::of(&story).only(33, RULE, State::Open);
     assert_eq!(finding.detail.effect, Some(Effect::Unknown));
-    assert!(finding.unknown[0].contains("before the DEL was not looked at"));
+    assert!(finding.unknown[0].contains("were not read before the DEL"));
     assert_eq!(finding.severity, Severity::Info);
 }
 
@@ -152,7 +152,7 @@ fn a_del_whose_end_was_lost_is_not_waited_for_for_ever() {
     let (finding, _) = node.only(620, RULE, State::Updated);
     assert_eq!(finding.detail.effect, Some(Effect::Unknown));
     assert_eq!(finding.severity, Severity::Info);
-    assert!(finding.unknown[0].contains("when the DEL ended was not seen"));
+    assert!(finding.unknown[0].contains("the end of the DEL was not seen"));
     let claims = finding.evidence.iter();
     assert!(
         claims

@@ -56,7 +56,7 @@ fn a_plugin_that_goes_by_the_container_takes_nothing_of_another_sandbox() {
                 .iter()
                 .map(|it| it.claim.as_str())
                 .collect();
-            let other = "10.0.0.5; this DEL has no way to it, so something else took it";
+            let other = "10.0.0.5; this DEL cannot have taken it";
             assert!(
                 claims.iter().any(|claim| claim.ends_with(other)),
                 "{claims:?}"
@@ -108,7 +108,7 @@ fn an_address_that_goes_alone_goes_by_a_del_only_while_it_runs() {
     let (effect, finding) = after("some-cni", &flushed(24)).unwrap();
     assert_eq!(effect, Effect::Unknown);
     assert!(
-        finding.unknown[0].contains("the pod itself"),
+        finding.unknown[0].contains("the pod, a person or an agent"),
         "{:?}",
         finding.unknown
     );

@@ -1,0 +1,261 @@
+//! Laws of what findings say: what an engineer at night reads, and pastes.
+
+use std::{fs, path::PathBuf};
+
+use event::{
+    Event, What,
+    finding::{Finding, Rule},
+    testing::{self as story, generator::Dice, s},
+    wording::advice::{command, is_harmless},
+};
+
+use super::{Absence, LATE, LOOK, Missing, Source, Teller, settings, truth::Truth};
+use crate::{Engine, testing::Node};
+
+/// How many nodes are made up.
+const NODES: u64 = 40;
+/// Characters of a title of usual names.
+const TITLE: usize = 76;
+
+/// What all rules say of many nodes that lack these sources.
+fn told(missing: &Missing) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for seed in 0..NODES {
+        let truth = Truth::any(&mut Dice::Seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let teller = Teller {
+            truth: &truth,
+            missing,
+        };
+        let mut engine = Engine::of_trace(settings());
+        let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
+        for (time, events) in teller.trace().into_iter().chain(quiet) {
+            for event in &events {
+                engine.apply(event);
+            }
+            let (time, what) = (s(time), What::Tick);
+            let time = engine.not_before().map_or(time, |pause| pause.max(time));
+            let findings = engine.apply(&Event { time, what });
+            all.extend(findings.into_iter().map(|(finding, _)| finding));
+        }
+    }
+    let rules = all.iter().map(|finding| finding.rule.as_str());
+    assert!(rules.collect::<std::collections::BTreeSet<_>>().len() > 5);
+    all
+}
+
+/// The story of a ghost whose address another pod gets.
+fn conflict() -> Vec<Event> {
+    [story::ghost_story(), story::successor(70)].concat()
+}
+
+fn whole() -> Vec<Finding> {
+    let mut all = told(&Missing::new());
+    let ghost = Node::of(&conflict()).tick(80).into_iter();
+    all.extend(ghost.map(|(finding, _)| finding));
+    all
+}
+
+/// The beginnings of commands that no sentence holds.
+const COMMANDS: [&str; 22] = [
+    "`",
+    "    #",
+    "calicoctl ",
+    "cat /",
+    "crictl ",
+    "dmesg",
+    "echo ",
+    "flock ",
+    "fsfreeze ",
+    "grep ",
+    "iostat ",
+    "ip link",
+    "ip -d",
+    "journalctl",
+    "kill -",
+    "kubectl ",
+    "ls -",
+    "mv /",
+    "nsenter ",
+    "ps -",
+    "rm -",
+    "umount ",
+];
+
+#[test]
+fn a_step_is_a_sentence_or_a_command_that_stands_alone() {
+    let mut commands = 0;
+    for finding in whole() {
+        for step in &finding.advice {
+            match command(step) {
+                Some(it) => {
+                    commands += 1;
+                    let comment = it.comment.unwrap_or_default();
+                    assert!(is_harmless(comment) && comment.len() <= 90, "{step}");
+                    assert!(!it.command.contains('#'), "{step}");
+                }
+                None => {
+                    let inside = COMMANDS.iter().find(|it| step.contains(**it));
+                    assert_eq!(inside, None, "{}: {step}", finding.rule.as_str());
+                }
+            }
+        }
+    }
+    assert!(commands > 100, "{commands}");
+}
+
+#[test]
+fn what_keeps_pods_away_is_first_and_is_undone_last() {
+    let mut cordoned = 0;
+    for finding in whole() {
+        let is = |step: &&String, verb: &str| step.starts_with(&format!("kubectl {verb} "));
+        let advice = &finding.advice;
+        let any = advice
+            .iter()
+            .any(|step| is(&step, "cordon") || is(&step, "uncordon"));
+        if any {
+            cordoned += 1;
+            let first = advice.first().filter(|step| is(step, "cordon"));
+            let last = advice.last().filter(|step| is(step, "uncordon"));
+            assert!(first.is_some() && last.is_some(), "{advice:#?}");
+            assert!(
+                first
+                    .unwrap()
+                    .contains("DaemonSet, static and already bound pods")
+            );
+        }
+    }
+    assert!(cordoned > 10, "{cordoned}");
+}
+
+#[test]
+fn a_node_whose_name_is_not_known_is_not_named_in_a_command() {
+    let advice = |named: bool| {
+        let mut node = Node(Engine::of_trace(crate::Settings {
+            node: String::from("the-hosts-name"),
+            node_is_named: named,
+            ..Node::default().0.settings().clone()
+        }));
+        node.tell_all(&conflict());
+        let told = node.of_rule(80, Rule::GhostSandbox);
+        told[0].0.advice[0].clone()
+    };
+    assert!(advice(true).starts_with("kubectl cordon the-hosts-name "));
+    let unnamed = advice(false);
+    assert!(unnamed.starts_with("kubectl cordon NODE "), "{unnamed}");
+    assert!(unnamed.contains("fill in the node name"), "{unnamed}");
+}
+
+#[test]
+fn a_title_fits_in_a_line() {
+    for finding in whole() {
+        let length = finding.title.chars().count();
+        assert!(length <= TITLE, "{length}: {}", finding.title);
+    }
+}
+
+#[test]
+fn without_a_pod_source_nothing_is_said_of_a_pods_fate() {
+    let absent = [(Source::Pods, Absence::NotAsked)];
+    let mut all = told(&Missing::from(absent));
+    let unlisted = conflict().into_iter();
+    let unlisted: Vec<_> = unlisted
+        .filter(|event| !matches!(event.what, What::PodsListed { .. }))
+        .collect();
+    let shared = Node::of(&unlisted).tick(80).into_iter();
+    all.extend(shared.map(|(finding, _)| finding));
+    for finding in all {
+        let claims = finding.evidence.iter().map(|it| it.claim.as_str());
+        for text in claims.chain([finding.title.as_str()]) {
+            for fate in [
+                "deleted pod",
+                "not in the API",
+                "disappeared",
+                "its pod",
+                "ghost",
+            ] {
+                assert!(!text.contains(fate), "{}: {text}", finding.rule.as_str());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_holder_that_is_seen_is_not_only_what_was_seen_of_it() {
+    let (open, _) = Node::of(&conflict())
+        .of_rule(80, Rule::GhostSandbox)
+        .remove(0);
+    assert!(!open.detail.first_seen, "the pod was seen to go");
+    let json = serde_json::to_string(&open).unwrap();
+    assert!(
+        !json.contains("first_seen"),
+        "recordings of before have no such key"
+    );
+    let read: Finding = serde_json::from_str(&json).unwrap();
+    assert_eq!(read, open);
+}
+
+/// Constructions that are not said any more.
+const OLD: [&str; 30] = [
+    "has been given it, too",
+    "and for nobody else, until",
+    "takes it back, whoever",
+    "no list that was seen had it",
+    "no pod list tells",
+    "is not on the pod list",
+    "was listed and is not any more",
+    "libcni still has the ADD",
+    "sandbox as ready",
+    "have the runtime finish",
+    "end them: they take signals",
+    "had it before the tracer looked",
+    "keeps netns",
+    "fail the I/O of all who use",
+    "may print anything",
+    "minds the container ID",
+    "set up anew",
+    "nobody knows how",
+    "its host end",
+    "was not found in what could be read",
+    "as far as could be seen",
+    "is nothing that can be looked up",
+    "attach, take stock",
+    "take stock anew",
+    "the job could not be done",
+    "left and let go before the walk",
+    "lacks most of the pods",
+    "for a person",
+    "in uninterruptible sleep, keeps",
+    "nothing has to be done",
+];
+
+#[test]
+fn the_sources_have_none_of_the_old_words() {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut folders: Vec<PathBuf> = ["engine", "event", "diagnosis"]
+        .map(|name| root.join(name).join("src"))
+        .into();
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let is_source = path.extension().is_some_and(|end| end == "rs");
+            if !is_source || path.ends_with(file!().rsplit('/').next().unwrap()) {
+                continue;
+            }
+            files += 1;
+            let text = fs::read_to_string(&path).unwrap();
+            let words: Vec<&str> = text
+                .split(|c: char| c.is_whitespace() || c == '\\')
+                .filter(|word| !word.is_empty() && !matches!(*word, "//" | "///" | "//!"))
+                .collect();
+            let text = words.join(" ");
+            let found = OLD.iter().find(|old| text.contains(**old));
+            assert_eq!(found, None, "{}", path.display());
+        }
+    }
+    assert!(files > 100, "{files}");
+}
