@@ -10,7 +10,11 @@
 use crate::{
     detect::{
         View, evidence,
-        facts::{ghosts, rtnl, stack_hint},
+        facts::{
+            ghosts, rtnl,
+            sigkill::{Sigkill, sigkill},
+            stack_hint,
+        },
         fitting, is_routable, named, netns_of, release_advice, sleeps_in, stuck_holder, task_label,
     },
     model::{pods::Standing, task::Blocked},
@@ -21,7 +25,6 @@ use event::{
     PodRef,
     finding::{Detail, Finding, Rule, Severity, finding_id},
     sleep,
-    wording::advice::commented,
 };
 
 /// One finding a task, and one for many of one owner.
@@ -103,22 +106,14 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
             ));
         }
     }
-    let mut release = release_advice(blocked);
     let mut unknown = Vec::new();
     match sigkill(blocked) {
-        Sigkill::Ends(claim) => {
+        Sigkill::Ends(claim) | Sigkill::Not(claim) => {
             claims.push(evidence(claim, "kernel", blocked.seen));
-            let kill = format!("kill -9 {}", task.pid);
-            let kill = commented(
-                kill,
-                "ends it, and its container if it is its first process",
-            );
-            release.insert(1.min(release.len()), kill);
         }
-        Sigkill::Not(claim) => claims.push(evidence(claim, "kernel", blocked.seen)),
         Sigkill::Unknown(what) => unknown.push(what),
     }
-    advice.extend(release);
+    advice.extend(release_advice(blocked));
     if *found {
         unknown.push(String::from(
             "since when it is in state D: it was at the first look",
@@ -172,56 +167,6 @@ fn severity(blocked: &Blocked, is_pods: bool) -> Severity {
     match task.kernel_thread && !is_pods && apart {
         true => Severity::Info,
         false => Severity::Warning,
-    }
-}
-
-/// What is known of a SIGKILL.
-enum Sigkill {
-    /// It would end the sleep.
-    Ends(String),
-    /// It would not.
-    Not(String),
-    Unknown(String),
-}
-
-fn sigkill(blocked: &Blocked) -> Sigkill {
-    let Blocked {
-        task,
-        wchan,
-        stack,
-        killable,
-        sigkill_pending,
-        ..
-    } = blocked;
-    let tid = task.tid;
-    if task.kernel_thread {
-        return Sigkill::Not(String::from("it is a kernel thread: SIGKILL has no effect"));
-    }
-    let by_place = || sleep::is_killable(stack, wchan.as_deref()).then_some(true);
-    let by_fuse = sleep::function(stack, wchan.as_deref()) == Some("request_wait_answer");
-    let pending = format!("SigPnd and ShdPnd in /proc/{tid}/status");
-    match (sigkill_pending, killable.or_else(by_place)) {
-        (Some(true), _) => Sigkill::Not(String::from(
-            "a SIGKILL is pending and has no effect: another one changes nothing",
-        )),
-        (_, Some(false)) => {
-            Sigkill::Not(String::from("SIGKILL has no effect (TASK_UNINTERRUPTIBLE)"))
-        }
-        (Some(false), Some(true)) if by_fuse => Sigkill::Unknown(String::from(
-            "whether SIGKILL ends it: none is pending; it works only if the FUSE daemon has not read the request",
-        )),
-        (Some(false), Some(true)) => Sigkill::Ends(String::from(
-            "no SIGKILL is pending; SIGKILL ends it (TASK_KILLABLE)",
-        )),
-        (None, Some(true)) => Sigkill::Unknown(format!(
-            "whether a SIGKILL is pending ({pending}); if not, SIGKILL ends it"
-        )),
-        (Some(false), None) => Sigkill::Unknown(String::from(
-            "whether SIGKILL ends it: none is pending; TASK_KILLABLE is state D as well",
-        )),
-        (None, None) => Sigkill::Unknown(format!(
-            "whether a SIGKILL is pending ({pending}), and whether SIGKILL ends it"
-        )),
     }
 }
 

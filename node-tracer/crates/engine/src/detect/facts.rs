@@ -13,6 +13,7 @@ pub mod links;
 pub mod own;
 pub mod reservations;
 pub mod rtnl;
+pub mod sigkill;
 pub mod stack_hint;
 pub mod stays;
 pub mod unused;

@@ -6,7 +6,11 @@ use std::{iter, net::IpAddr};
 use crate::{
     detect::{
         View,
-        facts::{ghosts, stack_hint},
+        facts::{
+            ghosts,
+            sigkill::{Sigkill, sigkill},
+            stack_hint,
+        },
     },
     model::{
         Model,
@@ -214,24 +218,27 @@ pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
     let hint = stack_hint::hint(&blocked.stack, blocked.wchan.as_deref());
     let task = task_label(&blocked.task);
     let tid = blocked.task.tid;
-    let Some(hint) = hint else {
-        return vec![
-            format!(
-                "find out what {task} waits for, and end that wait; until then signals may not work"
-            ),
-            commented(
-                format!("cat /proc/{tid}/stack"),
-                "where in the kernel it waits",
-            ),
-            commented(format!("cat /proc/{tid}/mountinfo"), "its mounts"),
-        ];
+    let (effect, kill) = match sigkill(blocked) {
+        Sigkill::Not(_) => (" (kill -9 has no effect)", None),
+        Sigkill::Unknown(_) => ("", None),
+        Sigkill::Ends(_) => {
+            let ends = "ends it, and its container if it is the first process of it";
+            let command = format!("kill -9 {}", blocked.task.pid);
+            ("", Some(commented(command, ends)))
+        }
     };
-    let sentence = format!("{task} {}: {}", hint.waits, hint.ends);
-    let commands = hint
-        .commands
-        .iter()
+    let sentence = match hint {
+        Some(hint) => format!("{task} {}{effect}: {}", hint.waits, hint.ends),
+        None => format!("find out what {task} waits for{effect}, and end that wait"),
+    };
+    let unread: &[(&str, &str)] = &[
+        ("cat /proc/TID/stack", "where in the kernel it waits"),
+        ("cat /proc/TID/mountinfo", "its mounts"),
+    ];
+    let commands = hint.map_or(unread, |hint| hint.commands).iter();
+    let commands = commands
         .map(|(command, comment)| commented(command.replace("TID", &tid.to_string()), comment));
-    iter::once(sentence).chain(commands).collect()
+    iter::once(sentence).chain(kill).chain(commands).collect()
 }
 
 pub(in crate::detect) fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {

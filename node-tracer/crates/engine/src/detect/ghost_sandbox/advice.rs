@@ -11,11 +11,14 @@ use crate::detect::{
         is_frozen,
         telling::GhostReport,
     },
-    joined, logged_of, release_advice, remove_sandbox, repair, uncordon,
+    joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
 };
 use event::{
     finding::Phase,
-    wording::{advice::commented, subjects::task_label},
+    wording::{
+        advice::commented,
+        subjects::{pod_word, task_label},
+    },
 };
 use std::collections::BTreeSet;
 
@@ -39,7 +42,10 @@ impl GhostReport<'_, '_> {
                 advice.push(format!(
                     "do not delete {}: that frees {address} for a third pod while the ghost still \
                      uses it",
-                    label(self.view.model, other),
+                    match pod_of(self.view.model, other) {
+                        Some(pod) => pod_word(&pod),
+                        None => label(self.view.model, other),
+                    },
                 ));
             }
         }

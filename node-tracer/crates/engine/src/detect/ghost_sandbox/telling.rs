@@ -9,7 +9,7 @@ use crate::{
             common::{user_kind, users},
             ghosts::Ghost,
         },
-        few,
+        few, fitting,
         ghost_sandbox::{
             fate::{Case, Fate},
             ipam::{Outlook, Start},
@@ -18,6 +18,8 @@ use crate::{
     },
     model::{allocation::StoreAnswer, netns::NetnsEntry, pods::Standing},
 };
+use std::net::IpAddr;
+
 use event::{
     PodRef,
     finding::{Detail, Finding, Phase, Rule, Severity, finding_id},
@@ -96,7 +98,13 @@ impl GhostReport<'_, '_> {
 
     /// What is wrong in one line: the cause first, and no name that can be long.
     fn title(&self) -> String {
-        let all = &self.ghost.addresses;
+        let all = self.ghost.addresses.as_slice();
+        fitting(self.title_of(all), || {
+            self.title_of(all.get(..1).unwrap_or(all))
+        })
+    }
+
+    fn title_of(&self, all: &[IpAddr]) -> String {
         let (addresses, is) = (few(all), is(all.len()));
         let state = match self.ghost.entry.sandbox.standing {
             Standing::Terminating(_) => "a terminating",
@@ -145,7 +153,7 @@ impl GhostReport<'_, '_> {
             (Outlook::Leak, _) if reserved => String::from("; leak: reserved until CNI DEL runs"),
             (Outlook::Leak, _) => String::from("; leak: kept until CNI DEL runs"),
             (Outlook::Unknown, _) if reserved => String::from(" and still reserved for it"),
-            (Outlook::Unknown, _) => String::from("; whether others can get it is unknown"),
+            (Outlook::Unknown, _) => String::from("; unknown if reserved"),
         }
     }
 
