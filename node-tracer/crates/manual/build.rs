@@ -15,6 +15,9 @@ use flate2::{Compression, write::DeflateEncoder};
 const SECTION: &str = "8";
 const NAME: &str = "node-tracer";
 
+/// (name, content)
+type Texts = Vec<(String, Vec<u8>)>;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut texts = Vec::new();
     for (name, shell) in [
@@ -45,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// (file name, source) of the man pages: of the command, and of each of its own.
 /// The day is whoever releases them to say.
-fn man_pages() -> Result<Vec<(String, Vec<u8>)>, Box<dyn Error>> {
+fn man_pages() -> Result<Texts, Box<dyn Error>> {
     let mut whole = cli::Cli::command().disable_help_subcommand(true);
     whole.build();
     let subcommands = whole.get_subcommands().filter(|it| !it.is_hide_set());

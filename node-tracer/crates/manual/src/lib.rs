@@ -16,7 +16,7 @@ const INDEX: &[(&str, usize, usize)] = &include!(concat!(env!("OUT_DIR"), "/inde
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 
 /// What the title's line has where the day is to be.
-const DAY: &str = "\"DAY\"";
+const DAY: &str = " DAY ";
 
 /// The script that completes the command line in a shell: `bash`, `zsh` or `fish`.
 pub fn completions(shell: &str) -> Option<String> {
@@ -29,7 +29,7 @@ pub fn man_page(command: Option<&str>, day: &str) -> Option<String> {
         Some(command) => format!("node-tracer-{command}.{SECTION}"),
         None => format!("node-tracer.{SECTION}"),
     };
-    Some(text(&name)?.replacen(DAY, &format!("\"{day}\""), 1))
+    Some(text(&name)?.replacen(DAY, &format!(" \"{day}\" "), 1))
 }
 
 /// Commands that have a page of their own.

@@ -50,12 +50,10 @@ pub(super) enum Form {
 pub enum SubjectError {
     /// It is no name of anything.
     #[error(
-        "{asked:?} {why}\nhelp: give an IP address (10.0.3.7), a pod (shop/checkout-1, or its name \
-         alone) or its UID, a sandbox's or container's ID or at least {SHORTEST} characters of its \
-         beginning, an interface (cali12ab34cd56e), a MAC address, a reservation's path, a network \
-         namespace's inode number (4026532246) or path (/run/netns/NAME, /proc/PID/ns/net), or a \
-         process ID (26310); to be explicit, put ip:, pod:, uid:, container:, dev:, mac:, netns: or \
-         pid: before it"
+        "{asked:?} {why}\nhelp: give an IP address, a pod (NAMESPACE/NAME or NAME) or its UID, \
+         {SHORTEST} or more characters of a sandbox's or container's ID, an interface, a MAC \
+         address, a network namespace's inode or path, a reservation's path, or a PID; to be \
+         explicit, put ip:, pod:, uid:, container:, dev:, mac:, netns: or pid: before it"
     )]
     Malformed {
         /// As much of it as can be repeated.
