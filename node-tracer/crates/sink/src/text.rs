@@ -268,16 +268,15 @@ impl<W: io::Write> TextSink<W> {
         for severity in self.incidents.values() {
             *incidents.entry(*severity).or_default() += 1;
         }
-        match (self.is_look, self.verbose) {
-            (true, 0) => {
-                let footer = frame::footer(self.paint, summary, &incidents);
-                frame::gaps(self.paint, summary) + &footer
-            }
-            (true, _) => {
-                let footer = frame::footer(self.paint, summary, &incidents);
-                self.numbers(summary) + "\n" + &footer
-            }
-            (false, _) => self.numbers(summary) + &frame::not_checked(self.paint, summary),
+        let not_checked = frame::not_checked(self.paint, summary);
+        if !self.is_look {
+            return self.numbers(summary) + &not_checked;
+        }
+        let footer = frame::footer(self.paint, summary, &incidents);
+        match self.verbose {
+            0 => not_checked + &frame::gaps(self.paint, summary) + &footer,
+            _ => self.numbers(summary) + "
+" + &not_checked + &footer,
         }
     }
 

@@ -250,7 +250,7 @@ fn title(
     let users = users(&kinds);
     let perhaps = match is_certain {
         true => "",
-        false => ", perhaps in different networks",
+        false => " (networks may differ)",
     };
     format!("{used} {users}{perhaps}")
 }

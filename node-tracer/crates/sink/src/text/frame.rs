@@ -125,14 +125,14 @@ pub(super) fn header(
     wrap::fields(&fields, paint, 2)
 }
 
-/// `1 incident: 1 critical (3 findings, -v)  0.13 s`, after what was not checked.
+/// `1 incident: 1 critical (3 findings, -v)  0.13 s`.
 /// `incidents` are those that were told, by severity.
 pub(super) fn footer(
     paint: Painter,
     summary: &Summary,
     incidents: &BTreeMap<Severity, u64>,
 ) -> String {
-    let mut text = not_checked(paint, summary);
+    let mut text = String::new();
     let lost = plural::total(summary.events_lost.values());
     if lost > 0 {
         let lost = format!("LOST {}", super::events::losses(&summary.events_lost));
@@ -378,8 +378,7 @@ mod tests {
         };
         assert_eq!(
             footer(WIDE, &summary, &BTreeMap::new()),
-            "NOT CHECKED: ghost-sandbox, because no pod list. Fix: --kubeconfig FILE\n\
-             No findings, INCOMPLETE.\n"
+            "No findings, INCOMPLETE.\n"
         );
         let late =
             "ghost-sandbox: netns 5 of shop/a: its pod is gone; ".to_owned() + &"x ".repeat(99);
