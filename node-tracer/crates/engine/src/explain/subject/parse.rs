@@ -119,9 +119,9 @@ fn forms(word: &str) -> Forms {
     let mut forms: Vec<Form> = number(word).into_iter().collect();
     forms.extend(uid(word));
     forms.extend(container(word));
-    // A number, or a part of an address, is nobody's name.
+    // A number, a part of an address and one letter are nobody's name.
     let is_number = |c: u8| c.is_ascii_digit() || c == b'.';
-    if uid(word).is_none() && !word.bytes().all(is_number) {
+    if word.len() > 1 && uid(word).is_none() && !word.bytes().all(is_number) {
         forms.extend(name(word).map(Form::Name));
         forms.extend(device(word));
     }

@@ -114,6 +114,7 @@ fn what_is_nothing_is_refused_with_what_there_is() {
         "",
         "  ",
         "..",
+        "x",
         "Shop!",
         "10.0.0.300",
         "10.0.3.7/33",
