@@ -177,6 +177,8 @@ fn anchors(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     fn document(text: &str) -> Document {
@@ -206,6 +208,71 @@ mod tests {
         let found: Vec<String> = wording("It is Set up\n  anew.").collect();
         assert_eq!(found, ["`set up anew`; clearer: `recreate the pod`"]);
         assert_eq!(wording("The pod is recreated.").count(), 0);
+    }
+
+    /// The calls of the tracer in blocks of code, without comments and pipes.
+    fn calls(text: &str) -> Vec<Vec<String>> {
+        let quoted: Vec<&str> = prose(text).collect();
+        let code = text.lines().filter(|line| !quoted.contains(line));
+        code.filter_map(|line| {
+            let starts = ["node-tracer ", "./node-tracer "].map(|start| line.strip_prefix(start));
+            let within = ["| node-tracer ", " -- node-tracer "]
+                .map(|middle| Some(line.split_once(middle)?.1));
+            let call = starts.into_iter().chain(within).flatten().next()?;
+            let call = call.split(['#', '|']).next()?;
+            Some(call.split_whitespace().map(str::to_owned).collect())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn each_call_of_the_tracer_is_one_that_it_takes() {
+        let mut count = 0;
+        for document in all().unwrap() {
+            for call in calls(&document.text) {
+                let line = std::iter::once("node-tracer").chain(call.iter().map(String::as_str));
+                if let Err(error) = cli::Cli::try_parse_from(line) {
+                    panic!("{}: {call:?}: {error}", document.path.display());
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count}");
+    }
+
+    #[test]
+    fn the_tests_that_security_names_exist() {
+        let document = all().unwrap().into_iter();
+        let mut security = document.filter(|one| one.path.ends_with("security.md"));
+        let text = security.next().unwrap().text;
+        let tests: Vec<&str> = text
+            .split('`')
+            .filter(|word| word.contains('_') && !word.contains(' '))
+            .filter(|word| {
+                word.chars()
+                    .all(|letter| letter.is_lowercase() || "_*".contains(letter))
+            })
+            .map(|word| word.trim_end_matches('*'))
+            .collect();
+        let mut sources = Vec::new();
+        for folder in ["node-tracer", "tests", "xtask"] {
+            read_sources(&cargo::root().join(folder), &mut sources);
+        }
+        assert!(tests.len() > 20, "{tests:?}");
+        for test in tests {
+            assert!(sources.iter().any(|source| source.contains(test)), "{test}");
+        }
+    }
+
+    fn read_sources(folder: &Path, into: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read_sources(&path, into);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                into.push(fs::read_to_string(&path).unwrap());
+            }
+        }
     }
 
     #[test]
