@@ -275,8 +275,11 @@ impl<W: io::Write> TextSink<W> {
         let footer = frame::footer(self.paint, summary, &incidents);
         match self.verbose {
             0 => not_checked + &frame::gaps(self.paint, summary) + &footer,
-            _ => self.numbers(summary) + "
-" + &not_checked + &footer,
+            _ => {
+                self.numbers(summary)
+                    + "
+" + &not_checked + &footer
+            }
         }
     }
 

@@ -327,7 +327,7 @@ fn what_is_young_or_held_is_not_said_to_be_in_use_by_a_container() {
 
     let used = all(&node(network("bridge", &[range(1, 6)]), 6, 1)).remove(0);
     assert_eq!(claims(&used), ["5 of these are of containers that exist"]);
-    assert!(used.advice[1].starts_with("there is nothing to clean up"));
+    assert!(used.advice[1].starts_with("nothing to clean up"));
 }
 
 #[test]
