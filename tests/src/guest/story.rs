@@ -17,44 +17,25 @@ const SOON: Duration = Duration::from_secs(60);
 /// What is said of the ghost and of the address, step by step: (rule, state or
 /// phase, beginning of the title), with the names and numbers of this run taken out.
 const STORY: [(&str, &str, &str); 8] = [
-    (
-        "ghost-sandbox",
-        "suspected",
-        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
-         request_wait_answer; ",
-    ),
+    ("ghost-sandbox", "suspected", "IP is held by a deleted pod"),
     (
         "blocked-task",
         "open",
-        "checkout-api (N) of shop/OLD is stuck in uninterruptible sleep in request_wait_answer",
+        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
     ),
     (
         "ghost-sandbox",
         "armed",
-        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
-         request_wait_answer; ",
+        "IP is held by a deleted pod; free for others",
     ),
-    (
-        "duplicate-address",
-        "open",
-        "IP is used twice: by the deleted pod shop/OLD (netns N) and by ",
-    ),
-    (
-        "ghost-sandbox",
-        "conflict",
-        "IP is still held by the deleted pod shop/OLD: checkout-api (N) is stuck in \
-         request_wait_answer; ",
-    ),
+    ("duplicate-address", "open", "IP is used by a deleted "),
+    ("ghost-sandbox", "conflict", "IP is used by a deleted "),
     (
         "blocked-task",
         "resolved",
-        "checkout-api (N) of shop/OLD is stuck in uninterruptible sleep in request_wait_answer",
+        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
     ),
-    (
-        "duplicate-address",
-        "resolved",
-        "IP is used twice: by the deleted pod shop/OLD (netns N) and by ",
-    ),
+    ("duplicate-address", "resolved", "IP is used by a deleted "),
     ("ghost-sandbox", "resolved", ""),
 ];
 

@@ -216,8 +216,8 @@ fn pairs() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     let inodes = |record: &Value| -> Vec<u64> {
         let of = all.iter().flat_map(|(a, b)| [a.inode(), b.inode()]);
-        let title = record["title"].to_string();
-        of.filter(|inode| title.contains(&inode.to_string()))
+        let claims = record["evidence"].to_string();
+        of.filter(|inode| claims.contains(&format!("netns {inode}")))
             .collect()
     };
     for (one, other) in &all {

@@ -172,7 +172,8 @@ fn of_incident() -> anyhow::Result<()> {
     let (one, other) = (old.pod.name.as_str(), new.pod.name.as_str());
     for words in [
         format!("{} was in use twice for ", old.address),
-        format!("by the deleted pod shop/{one} and by shop/{other}"),
+        format!("shop/{one}"),
+        format!("shop/{other}"),
         format!("checkout-api ({})", stuck.pid),
         String::from("uninterruptible sleep in "),
         String::from("it was deleted by force, or quickly"),

@@ -325,7 +325,7 @@ fn explained(address: &str) -> anyhow::Result<()> {
     let rule = "NODE_TRACER_RULE=ghost-sandbox";
     let all = ["-t", "node-tracer", "--no-pager"];
     let told = journalctl(&[&all[..], &["-o", "cat"]].concat())?;
-    let title = format!("{address} is still held by the deleted pod");
+    let title = format!("{address} is held by a deleted pod");
     ensure!(told.contains(&title), "journalctl -t node-tracer: {told}");
     // The package has put the catalog in its place, and told journald of it.
     let text = journalctl(&[&all[..], &["-x", "-n", "1", rule, &matches]].concat())?;

@@ -104,7 +104,7 @@ pub(super) fn told_by_the_api() -> anyhow::Result<()> {
     })?;
     let ghost = wait_for_stage(&mut tracer, &old, "suspected")?;
     check_ghost(&ghost, &old, &stuck)?;
-    claimed_by_the_api(&ghost, "was listed and is not any more")?;
+    claimed_by_the_api(&ghost, "disappeared from the API")?;
     incident.garbage_collect()?;
     wait_for_stage(&mut tracer, &old, "armed")?;
     let new = incident.start_new_pod("reborn")?;
@@ -130,10 +130,7 @@ pub(super) fn told_by_the_api() -> anyhow::Result<()> {
     ensure!(found == ids, "scan: {found:?}; trace: {ids:?}");
     let ghost = look.the("ghost-sandbox")?;
     check_ghost(ghost, &old, &stuck)?;
-    claimed_by_the_api(
-        ghost,
-        "is not on the pod list, which is later than its sandbox",
-    )?;
+    claimed_by_the_api(ghost, "is not in the API (read after the sandbox was made)")?;
 
     incident.kube().freeze()?;
     let hung = explain(incident.kube(), &args, &address);

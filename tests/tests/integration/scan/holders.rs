@@ -278,7 +278,7 @@ pub(super) fn zombie_leader() -> anyhow::Result<()> {
     ensure!(finding["pod"]["uid"] == uid.as_str(), "{finding:#}");
     ensure!(
         netns_of(finding) == Some(netns.inode()),
-        "it keeps netns {}: {finding:#}",
+        "it holds netns {} open: {finding:#}",
         netns.inode()
     );
     let explained_tid = explained_tid?;

@@ -78,8 +78,8 @@ fn content(id: &str) -> String {
 fn is_leak(look: &Look) -> anyhow::Result<&Value> {
     let all = look.findings("leaked-reservation");
     let mut of_store = all.into_iter().filter(|finding| {
-        let title = finding["title"].as_str().unwrap_or_default();
-        title.contains(STORE)
+        let first = finding["reservations"][0]["path"].as_str();
+        first.is_some_and(|path| path.starts_with(STORE))
     });
     let one = of_store.next();
     ensure!(of_store.next().is_none(), "two: {}", look.brief());

@@ -202,6 +202,7 @@ mod tests {
         let (open, _) = node.only(10, Rule::BlockedTask, State::Open);
         assert_eq!(open.severity, Severity::Warning);
         assert_eq!((open.since, open.addresses), (s(3), vec![ip(5)]));
+        assert!(!open.detail.first_seen, "it was seen to go to sleep");
         assert_eq!(open.netns.unwrap().id, ns(100));
         assert_eq!(open.pod.unwrap().uid.as_deref(), Some(OLD));
         assert!(open.title.contains("request_wait_answer"), "{}", open.title);

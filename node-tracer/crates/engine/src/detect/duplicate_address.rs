@@ -27,7 +27,7 @@ use crate::{
             ghosts, own,
             reservations::Judge,
         },
-        fd_label, holders_of, joined, kubectl_words, netns_of, pod_of, pod_word, short_id,
+        fd_label, fitting, holders_of, joined, kubectl_words, netns_of, pod_of, pod_word, short_id,
         sleeps_in, stuck_in, task_label, uncordon, unknown_holder,
     },
     model::{
@@ -165,7 +165,7 @@ fn finding<'a>(
     }
     if !is_certain {
         unknown.push(format!(
-            "whether they share a network: what {} are connected to could not be read",
+            "whether they share a network: what {} are plugged into could not be read",
             joined(owners.iter().map(|owner| label(view.model, owner.entry)))
         ));
     }
@@ -250,9 +250,11 @@ fn title(
     let users = users(&kinds);
     let perhaps = match is_certain {
         true => "",
-        false => " (networks may differ)",
+        false => "; networks may differ",
     };
-    format!("{used} {users}{perhaps}")
+    fitting(format!("{used} {users}{perhaps}"), || {
+        format!("{used} {} netns{perhaps}", owners.len())
+    })
 }
 
 /// An address of a user's own namespace that another namespace has.

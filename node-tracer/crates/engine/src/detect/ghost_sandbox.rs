@@ -54,7 +54,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
 
 /// What a list does not show that need not have all of the node's pods, and why.
 pub fn unlisted(doubt: &str) -> String {
-    format!("ghost-sandbox: whether pods that are not in the list still exist: {doubt}")
+    format!("ghost-sandbox: whether pods that are not on the list still exist: {doubt}")
 }
 
 /// What the list does not show of pods that it lacks.

@@ -174,8 +174,7 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     let cables = counted(*undecided, "veth");
     Some(match view.model.failure(NETNS) {
         Some(failure) => format!(
-            "orphan-veth: whether {cables} {} to a pod: {}",
-            lead(*undecided),
+            "orphan-veth: whether a pod is at the other end of {cables}: {}",
             failure.error
         ),
         None => format!(

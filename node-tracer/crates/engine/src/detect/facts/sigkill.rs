@@ -44,7 +44,7 @@ pub(in crate::detect) fn sigkill(blocked: &Blocked) -> Sigkill {
             "no SIGKILL is pending; SIGKILL ends it (TASK_KILLABLE)",
         )),
         (None, Some(true)) => Sigkill::Unknown(format!(
-            "whether a SIGKILL is pending ({pending}); if not, SIGKILL ends it"
+            "whether a SIGKILL is pending ({pending}); if not, one would wake it"
         )),
         (Some(false), None) => Sigkill::Unknown(String::from(
             "whether SIGKILL ends it: none is pending; TASK_KILLABLE is state D as well",

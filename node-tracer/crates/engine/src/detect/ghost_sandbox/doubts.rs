@@ -27,7 +27,7 @@ impl GhostReport<'_, '_> {
                      could be read"
                 )),
                 Fate::Untold => unknown.push(format!(
-                    "whether {address} is still reserved: its IPAM's store could not be read"
+                    "whether {address} is still reserved: the store of its IPAM could not be read"
                 )),
                 Fate::NotYet => {
                     unknown.push(format!(

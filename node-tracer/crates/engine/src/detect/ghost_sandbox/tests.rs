@@ -120,6 +120,7 @@ fn a_list_between_the_tasks_start_and_the_tracers_counts() {
             .iter()
             .any(|unknown| unknown.ends_with("was deleted: already gone at the first look"))
     );
+    assert!(finding.detail.first_seen, "nobody saw the pod go");
     assert!(early(-50).is_none(), "the pod is younger than the list");
 }
 

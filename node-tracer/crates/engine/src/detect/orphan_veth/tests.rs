@@ -505,6 +505,6 @@ fn while_not_all_namespaces_can_be_found_nothing_is_said() {
     let told = gap(&story).unwrap();
     assert_eq!(
         told,
-        "orphan-veth: whether 1 veth leads to a pod: it took too long"
+        "orphan-veth: whether a pod is at the other end of 1 veth: it took too long"
     );
 }

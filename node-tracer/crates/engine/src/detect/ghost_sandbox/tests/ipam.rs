@@ -201,7 +201,10 @@ fn calicos_is_due_after_its_grace_period() {
         (phase(&early), early.detail.due),
         (Phase::Suspected, Some(s(960)))
     );
-    assert!(said(&early.unknown, "its IPAM's store could not be read"));
+    assert!(said(
+        &early.unknown,
+        "the store of its IPAM could not be read"
+    ));
     let late = ghost(&story, 960).unwrap();
     assert_eq!(phase(&late), Phase::Suspected, "nobody saw it free");
     assert!(
