@@ -56,23 +56,18 @@ impl Missing<'_> {
     }
 
     fn title(&self) -> String {
-        let Case { id, ips, .. } = &self.case;
-        let what = match self.stays {
+        let Case { ips, .. } = &self.case;
+        let gone = "no CNI DEL for a sandbox that is gone";
+        match self.stays {
             Stays::Reserved { address, .. } if self.left_over => {
-                return format!(
+                format!(
                     "{address} stays reserved in an unused store: no CNI DEL for a gone sandbox"
-                );
+                )
             }
-            Stays::Reserved { address, .. } => {
-                return format!("{address} stays reserved: no CNI DEL for a sandbox that is gone");
-            }
-            _ if ips.is_empty() => String::from("its IPs are unknown"),
-            _ => format!("{} may stay reserved", few(ips)),
-        };
-        format!(
-            "no CNI DEL for sandbox {}, which is gone; {what}",
-            short_id(id)
-        )
+            Stays::Reserved { address, .. } => format!("{address} stays reserved: {gone}"),
+            _ if ips.is_empty() => format!("{gone}; its IPs are unknown"),
+            _ => format!("{} may stay reserved: {gone}", few(ips)),
+        }
     }
 
     fn netns(&self) -> Option<FindingNetns> {
