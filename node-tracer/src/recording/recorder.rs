@@ -181,7 +181,6 @@ mod tests {
 
     fn create(path: &Path, limit: u64) -> Result<Recorder, RecordingError> {
         let node = Node {
-            is_named: true,
             root: PathBuf::from("/"),
             name: String::from("n"),
             boot_id: String::from("b"),

@@ -93,7 +93,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("run")).unwrap();
         let node = Node {
-            is_named: true,
             root: root.path().to_owned(),
             name: String::from("n"),
             boot_id: String::from("b"),
@@ -113,7 +112,6 @@ mod tests {
     fn a_node_without_a_run_folder_has_no_lock() {
         let root = tempfile::tempdir().unwrap();
         let node = Node {
-            is_named: true,
             root: root.path().to_owned(),
             name: String::from("n"),
             boot_id: String::from("b"),

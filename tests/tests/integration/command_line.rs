@@ -222,7 +222,7 @@ fn rule_pages() -> anyhow::Result<()> {
     }
     refused(
         &run(&["explain-rule", "no-such-rule"])?,
-        &["no-such-rule", "ghost-sandbox"],
+        &["no-such-rule", "node-tracer explain-rule"],
     )
 }
 

@@ -60,7 +60,7 @@ pub(super) fn dockershim_night() -> anyhow::Result<()> {
     ensure!(stale["node"] == "shelf-07", "{stale:#}");
     let evidence = stale["evidence"].to_string();
     ensure!(
-        evidence.contains("92 s after the newer sandbox was set up"),
+        evidence.contains("92 s after the newer sandbox was made"),
         "{evidence}"
     );
     let retry = opened(&told, "del-retry")[0];
