@@ -47,6 +47,9 @@ const PROGRAMS: [&str; 38] = [
     "umount",
 ];
 
+/// Those of them that are words as well; as commands they have an option.
+const VERBS: [&str; 2] = ["kill", "mount"];
+
 /// What stands between a command and its comment.
 const COMMENT: &str = "    # ";
 
@@ -61,8 +64,9 @@ pub struct Command<'a> {
 
 /// The command that a step is; `None` for a sentence.
 pub fn command(step: &str) -> Option<Command<'_>> {
-    let program = step.split(' ').next()?;
-    if !PROGRAMS.contains(&program) || step.contains('\n') {
+    let (program, rest) = step.split_once(' ').unwrap_or((step, ""));
+    let is_verb = VERBS.contains(&program) && !rest.starts_with('-');
+    if is_verb || !PROGRAMS.contains(&program) || step.contains('\n') {
         return None;
     }
     Some(match step.rsplit_once(COMMENT) {
@@ -103,6 +107,7 @@ mod tests {
         assert_eq!(command("crictl rmp 1").unwrap().comment, None);
         for sentence in [
             "restart the daemon: it hangs",
+            "kill the daemon: it hangs",
             "",
             "killing pods does not help",
         ] {

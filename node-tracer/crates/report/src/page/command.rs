@@ -1,6 +1,7 @@
 //! Commands in advice: told apart, so that they can be selected and copied.
 
 use super::super::prose::Prose;
+use event::wording::advice::command;
 
 /// Programs that advice names.
 const PROGRAMS: [&str; 22] = [
@@ -28,10 +29,14 @@ const PROGRAMS: [&str; 22] = [
     "ctr",
 ];
 
-/// Advice with its commands. They stand in parentheses, or after a colon to the
-/// end.
+/// Advice with its commands. A step is one; recordings of before have them in
+/// parentheses, or after a colon to the end.
 pub(super) fn with_commands(advice: &str) -> Prose {
     let mut prose = Prose::default();
+    if let Some(step) = command(advice) {
+        let comment = step.comment.map(|comment| format!("  # {comment}"));
+        return prose.code(step.command).say(&comment.unwrap_or_default());
+    }
     let mut rest = advice;
     while let Some((start, end)) = next(rest) {
         prose = prose.say(&rest[..start]).code(&rest[start..end]);
@@ -122,6 +127,10 @@ mod tests {
             (
                 "kill the daemon: it is stuck",
                 "kill the daemon: it is stuck",
+            ),
+            (
+                "crictl rmp 1    # ends the retries",
+                "[crictl rmp 1]  # ends the retries",
             ),
             ("(ip)", "(ip)"),
             ("", ""),
