@@ -35,7 +35,7 @@ pub(super) fn with_commands(advice: &str) -> Prose {
     let mut prose = Prose::default();
     if let Some(step) = command(advice) {
         let comment = step.comment.map(|comment| format!("  # {comment}"));
-        return prose.code(step.command).say(&comment.unwrap_or_default());
+        return prose.code(step.command).say(comment.unwrap_or_default());
     }
     let mut rest = advice;
     while let Some((start, end)) = next(rest) {
