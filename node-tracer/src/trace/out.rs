@@ -208,7 +208,7 @@ impl<'a> Out<'a> {
             self.write(&Record::finding(&node.name, event.time, finding, *state));
         }
         if !findings.is_empty() {
-            self.to_sinks(Weight::Finding, |sink| sink.flush());
+            self.each_sink(Weight::Finding, |sink| sink.flush());
         }
     }
 
@@ -224,10 +224,10 @@ impl<'a> Out<'a> {
             Body::Event(_) => Weight::Event,
             _ => Weight::Finding,
         };
-        self.to_sinks(weight, |sink| sink.write(record).map(drop));
+        self.each_sink(weight, |sink| sink.write(record).map(drop));
     }
 
-    fn to_sinks(&mut self, weight: Weight, put: impl Fn(&mut dyn Sink) -> Result<(), SinkError>) {
+    fn each_sink(&mut self, weight: Weight, put: impl Fn(&mut dyn Sink) -> Result<(), SinkError>) {
         for to in &mut self.sinks {
             to.outlet.next_are(weight);
             match put(to.sink.as_mut()) {

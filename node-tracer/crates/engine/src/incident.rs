@@ -1,9 +1,10 @@
 //! Which findings are one incident: a ghost, the pod that has been given its
 //! address, the task that holds it, the reservation that leaked.
 //!
-//! Every finding belongs to the first cause ([`Rule::rank_in_incident`]) that it
-//! shares its namespace, its sandbox, or an address and a holder with. It is a
-//! cause of its own if there is none. Causes are not joined: two ghosts are two
+//! Every finding belongs to the first cause
+//! ([`rank_in_incident`](event::finding::Rule::rank_in_incident)) that it shares
+//! its namespace, its sandbox, or an address and a holder with. It is a cause of
+//! its own if there is none. Causes are not joined: two ghosts are two
 //! incidents, whatever else names both.
 
 use std::{
