@@ -163,7 +163,7 @@ pub(super) fn leaked() -> anyhow::Result<()> {
     ));
     ensure!(leaks(less)? == expected, "{less:#}");
     ensure!(less["id"] == finding["id"], "one finding");
-    look.expect_unknown("whether cri still knows them")
+    look.expect_unknown("whether CRI still has their sandboxes: CRI was not asked")
 }
 
 pub(super) fn exhausted() -> anyhow::Result<()> {

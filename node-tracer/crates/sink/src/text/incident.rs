@@ -15,7 +15,11 @@ use super::{
 use event::{
     clock::Timestamp,
     finding::{Finding, Holder, Phase, Rule, State},
-    wording::{duration::length, escape::Printable},
+    wording::{
+        advice::{self, Command},
+        duration::length,
+        escape::Printable,
+    },
 };
 
 /// Lines of an incident, and of a change of one.
@@ -500,7 +504,7 @@ impl Block<'_> {
             };
             let text = Printable(step).to_string();
             let begin = if number == 0 { VALUE } else { NUMBERED };
-            let lines = match is_command(&text) {
+            let lines = match advice::command(&text).is_some() {
                 true => vec![self.command(&text, begin)],
                 false => self.cut(&text, begin, begin, STEP),
             };
@@ -524,26 +528,30 @@ impl Block<'_> {
 
     /// A command, whole, and as much of its comment as fits.
     fn command(&self, step: &str, begin: usize) -> String {
-        let Some((command, comment)) = step.split_once(" # ") else {
+        let Some(Command {
+            command,
+            comment: Some(comment),
+        }) = advice::command(step)
+        else {
             return step.to_owned();
         };
-        let from = begin + command.chars().count() + " # ".len();
+        let from = begin + command.chars().count();
         let room = self.paint.width.saturating_sub(from);
-        let fits = comment.chars().count() <= room;
-        let words = comment.split(' ');
+        let whole = advice::commented("", comment);
+        if whole.chars().count() <= room {
+            return step.to_owned();
+        }
         let mut kept = String::new();
-        for word in words {
-            let length = kept.chars().count() + 1 + word.chars().count();
-            if !fits && length + " …".chars().count() > room {
+        for word in comment.split(' ') {
+            let more = format!("{kept} {word}");
+            if advice::commented("", &more).chars().count() + 1 > room {
                 break;
             }
-            kept += if kept.is_empty() { "" } else { " " };
-            kept += word;
+            kept = more;
         }
-        match (kept.is_empty(), fits) {
-            (true, _) => command.trim_end().to_owned(),
-            (false, true) => step.to_owned(),
-            (false, false) => format!("{command} # {kept} …"),
+        match kept.trim_start() {
+            "" => command.to_owned(),
+            kept => advice::commented(command, &format!("{kept} …")),
         }
     }
 
@@ -642,9 +650,4 @@ fn second(time: Timestamp, now: Timestamp) -> String {
     let text = moment(time, now);
     let end = text.rfind('.').unwrap_or(text.len());
     text[..end].to_owned()
-}
-
-/// Whether a step is a command, which is not broken into lines.
-fn is_command(step: &str) -> bool {
-    super::wrap::is_command(step)
 }

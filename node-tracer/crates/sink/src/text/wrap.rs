@@ -127,11 +127,6 @@ fn units(text: &str, room: usize) -> Vec<(usize, &str)> {
     }
 }
 
-/// Whether `text` begins with a command.
-pub(super) fn is_command(text: &str) -> bool {
-    COMMANDS.contains(&&text[..word(text)])
-}
-
 /// Length of the first word.
 fn word(text: &str) -> usize {
     text.find(' ').unwrap_or(text.len())
