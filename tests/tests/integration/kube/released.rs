@@ -65,7 +65,7 @@ pub(super) fn found() -> anyhow::Result<()> {
         let (code, text) = debug(incident.kube(), image, &program, &command)?;
         let text = plain(&text);
         ensure!(code == 1, "exit code {code}: {text}");
-        let holder = format!("dd[{}]", stuck.pid);
+        let holder = format!("dd ({})", stuck.pid);
         for words in [&holder, &stuck.wchan, &old.sandbox.netns_inode.to_string()] {
             ensure!(text.contains(words.as_str()), "no {words:?} in {text}");
         }
