@@ -3,7 +3,7 @@
 
 use crate::detect::{
     Command, cordon,
-    facts::{common::label, ghosts::Ghost, unused},
+    facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         asleep,
         fate::{Case, Fate},
@@ -16,7 +16,7 @@ use crate::detect::{
 use event::{
     finding::Phase,
     wording::{
-        advice::commented,
+        advice::{commented, is_harmless},
         subjects::{pod_word, task_label},
     },
 };
@@ -43,12 +43,16 @@ impl GhostReport<'_, '_> {
             let command = remove_sandbox(id);
             advice.push(commented(
                 command,
-                "when the holder has ended, removes the old sandbox",
+                "after the holder ends",
             ));
         }
         if let Some(address) = self.ghost.addresses.first() {
             let command = Command::new("node-tracer explain").word(address.to_string());
-            advice.push(commented(command, "the ghost must no longer hold it"));
+            let comment = match self.victim_name() {
+                Some(name) => format!("one holder left, do not delete {name} before that"),
+                None => String::from("the ghost must no longer hold it"),
+            };
+            advice.push(commented(command, &comment));
         }
         let mut cases = self.cases.iter();
         if cases.any(|case| is_ahead(case) && case.outlook == Outlook::Leak) {
@@ -60,24 +64,14 @@ impl GhostReport<'_, '_> {
         if is_cordoned {
             advice.push(uncordon(self.view, "only one netns has the IP"));
         }
-        for Case { address, fate, .. } in &self.cases {
-            if let Fate::TakenBy(other, _) = fate {
-                advice.push(format!(
-                    "do not delete {} before that: it frees {address} for a third pod while the \
-                     ghost still uses it",
-                    match pod_of(self.view.model, other) {
-                        Some(pod) => pod_word(&pod),
-                        None => label(self.view.model, other),
-                    },
-                ));
-            }
-        }
-        if !self.ghost.stuck.is_empty() {
-            advice.push(String::from(
-                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
-            ));
-        }
         advice
+    }
+
+    /// Who has the address now, and keeps it from a third pod: its end would free
+    /// it. Only if the name does nothing in a shell.
+    fn victim_name(&self) -> Option<String> {
+        let name = pod_word(&pod_of(self.view.model, self.victim()?)?);
+        is_harmless(&name).then_some(name)
     }
 
     /// What ends what holds the namespace open.

@@ -89,7 +89,7 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
 
 impl GhostReport<'_, '_> {
     /// The namespace that has one of the addresses as well.
-    fn victim(&self) -> Option<&NetnsEntry> {
+    pub(super) fn victim(&self) -> Option<&NetnsEntry> {
         self.cases.iter().find_map(|case| match &case.fate {
             Fate::TakenBy(other, _) => Some(*other),
             _ => None,
