@@ -41,6 +41,7 @@ mod claims;
 mod doubts;
 mod fate;
 mod ipam;
+mod set_aside;
 mod telling;
 
 use std::collections::BTreeSet;

@@ -6,18 +6,20 @@
 //! that a shell would act on.
 
 /// Programs that a command can begin with. No sentence begins with one.
-const PROGRAMS: [&str; 38] = [
+const PROGRAMS: [&str; 40] = [
     "arping",
     "bridge",
     "calicoctl",
     "cat",
     "ceph",
     "chmod",
+    "cp",
     "crictl",
     "dmesg",
     "dmsetup",
     "docker",
     "echo",
+    "find",
     "fsfreeze",
     "fuser",
     "grep",
@@ -47,8 +49,8 @@ const PROGRAMS: [&str; 38] = [
     "umount",
 ];
 
-/// Those of them that are words as well; as commands they have an option.
-const VERBS: [&str; 2] = ["kill", "mount"];
+/// Those of them that are words as well; as commands they have an option, or a path.
+const VERBS: [&str; 3] = ["find", "kill", "mount"];
 
 /// What stands between a command and its comment.
 const COMMENT: &str = "    # ";
@@ -65,7 +67,7 @@ pub struct Command<'a> {
 /// The command that a step is; `None` for a sentence.
 pub fn command(step: &str) -> Option<Command<'_>> {
     let (program, rest) = step.split_once(' ').unwrap_or((step, ""));
-    let is_verb = VERBS.contains(&program) && !rest.starts_with('-');
+    let is_verb = VERBS.contains(&program) && !rest.starts_with(['-', '/']);
     if is_verb || !PROGRAMS.contains(&program) || step.contains('\n') {
         return None;
     }

@@ -514,9 +514,14 @@ impl Block<'_> {
                 0 => (VALUE, String::new()),
                 _ => (NUMBERED, format!("{number}. ")),
             };
-            let lines = match advice::command(&text).is_some() {
-                true => vec![self.command(&text, begin)],
-                false => self.cut(&text, begin, begin, sentence),
+            let width = self.paint.width.saturating_sub(begin);
+            let lines = match advice::command(&text) {
+                Some(it) if it.command.chars().count() > width && it.comment.is_some() => {
+                    let why = it.comment.unwrap_or_default();
+                    self.cut(&format!("{why}: command in -v"), begin, begin, 1)
+                }
+                Some(_) => vec![self.command(&text, begin)],
+                None => self.cut(&text, begin, begin, sentence),
             };
             let under = " ".repeat(mark.len());
             let marks = std::iter::once(mark).chain(std::iter::repeat(under));

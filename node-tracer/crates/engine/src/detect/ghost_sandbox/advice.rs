@@ -9,6 +9,7 @@ use crate::detect::{
         fate::{Case, Fate},
         ipam::Outlook,
         is_frozen,
+        set_aside::set_aside,
         telling::GhostReport,
     },
     joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
@@ -28,6 +29,8 @@ const KILLED: usize = 8;
 impl GhostReport<'_, '_> {
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
+        let set_aside: Vec<_> = self.cases.iter().filter_map(set_aside).collect();
+        advice.extend(set_aside.iter().map(|it| it.step.clone()));
         let is_cordoned = self.phase >= Phase::Armed || self.coming().is_some();
         if is_cordoned {
             advice.push(cordon(self.view));
@@ -61,6 +64,7 @@ impl GhostReport<'_, '_> {
             ));
             advice.extend(repair());
         }
+        advice.extend(set_aside.into_iter().filter_map(|it| it.undo));
         if is_cordoned {
             advice.push(uncordon(self.view, "only one netns has the IP"));
         }
