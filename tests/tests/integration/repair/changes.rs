@@ -1,5 +1,6 @@
 //! What a repair changes, what it leaves alone, and what it takes back.
 
+use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
@@ -15,7 +16,11 @@ use node_tracer_tests::tracer::{SOON, Tracer, command};
 
 use super::{Reserved, Stage, ghost, of, planned, summary, until, with, withheld};
 
-pub(super) fn there_and_back() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    repair_releases_what_is_leaked_and_undo_puts_it_back
+);
+fn repair_releases_what_is_leaked_and_undo_puts_it_back() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = [stage.leak()?, stage.leak()?, stage.leak()?];
     let live = stage.live()?;
@@ -100,7 +105,8 @@ fn at(address: IpAddr) -> Reserved {
     }
 }
 
-pub(super) fn known() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_leaves_alone_what_anything_knows);
+fn repair_leaves_alone_what_anything_knows() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let live = stage.live()?;
     let known = Cgroup::create(&pod_uid()?, &live.id)?;
@@ -168,7 +174,11 @@ pub(super) fn known() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn changed_since() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    repair_leaves_alone_what_has_changed_since_the_plan
+);
+fn repair_leaves_alone_what_has_changed_since_the_plan() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     let (late, again, alive, seen) = (stage.leak()?, stage.leak()?, stage.leak()?, stage.leak()?);
@@ -221,7 +231,8 @@ pub(super) fn changed_since() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn taken_since() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_undo_gives_nobodys_address_away);
+fn repair_undo_gives_nobodys_address_away() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = [stage.leak()?, stage.leak()?];
     stage.grow_old()?;
@@ -298,7 +309,8 @@ fn expect_few_rights(pid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn killed() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_killed_in_the_middle_can_be_undone);
+fn repair_killed_in_the_middle_can_be_undone() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     // Stores are done one after the other, by name: it is killed while it waits
     // for the second one's lock.
@@ -361,7 +373,8 @@ pub(super) fn killed() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn locked() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_waits_for_host_locals_lock_and_gives_up);
+fn repair_waits_for_host_locals_lock_and_gives_up() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     stage.grow_old()?;

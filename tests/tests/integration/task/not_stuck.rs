@@ -2,6 +2,7 @@
 //! of version 1 has frozen. Each time another one is stuck beside them, which
 //! is told: so the tracer has looked, by each of its ways.
 
+use node_tracer_tests::test;
 use std::process::Child;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use super::{is_about, is_blocked};
 
-pub(super) const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Freezer, Need::Tracer];
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Freezer, Need::Tracer];
 
 const THRESHOLD: [&str; 2] = ["--stall-threshold", "1s"];
 const WAYS: [&[&str]; 4] = [
@@ -55,7 +56,11 @@ fn told_alone(stuck: u32, others: &[u32]) -> anyhow::Result<()> {
     check(&look.ended.records, "scan")
 }
 
-pub(super) fn vfork() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    stall_of_a_vfork_parent_is_none_and_its_childs_is_one
+);
+fn stall_of_a_vfork_parent_is_none_and_its_childs_is_one() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let mut other = HangFs::mount()?;
     let netns = Netns::create()?;
@@ -84,7 +89,8 @@ impl Drop for Killed {
     }
 }
 
-pub(super) fn frozen() -> anyhow::Result<()> {
+test!(NEEDS, stall_of_a_frozen_task_is_none);
+fn stall_of_a_frozen_task_is_none() -> anyhow::Result<()> {
     let netns = Netns::create()?;
     // The one is frozen in its sleep, the other one in the freezer.
     let asleep = Killed(netns.command("sleep").arg("1000").spawn()?);
@@ -106,9 +112,10 @@ pub(super) fn frozen() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NEEDS, stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one);
 /// Who is stuck keeps its cgroup from being frozen as a whole, and is told all
 /// the same.
-pub(super) fn freezing() -> anyhow::Result<()> {
+fn stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
@@ -123,9 +130,10 @@ pub(super) fn freezing() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(super::FROZEN, stall_of_many_short_sleeps_is_none);
 /// Who uses a disk that is slow is in state D nearly whenever somebody looks,
 /// and has run each time in between.
-pub(super) fn busy() -> anyhow::Result<()> {
+fn stall_of_many_short_sleeps_is_none() -> anyhow::Result<()> {
     const FROZEN: Duration = Duration::from_millis(700);
     const THAWED: Duration = Duration::from_millis(150);
     let mut tasks = Stuck::start(4)?;
