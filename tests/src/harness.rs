@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use crate::stage::{self, Need};
-use crate::wait;
+use crate::{process, wait};
 
 /// Time for one test, then time for it to clean up.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -222,8 +222,7 @@ fn run_apart(test: &Test) -> anyhow::Result<(bool, String)> {
             break status;
         }
         if wait::interrupted() && !std::mem::replace(&mut is_told, true) {
-            // SAFETY: kill takes no pointers; the child is not reaped yet.
-            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+            let _ = process::signal(child.id(), libc::SIGINT);
         }
         std::thread::sleep(Duration::from_millis(10));
     };

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::process;
 use crate::wait::{self, Interrupted};
 
 /// Long enough for anything that is to happen at once, on a busy machine too.
@@ -243,8 +244,8 @@ impl Tracer {
 
     /// Sends it a signal. (It is not reaped yet, so the PID is its own.)
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill takes no pointers.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        // It fails only if it has ended.
+        let _ = process::signal(self.pid(), signal);
     }
 
     /// Sends SIGINT and waits for the end.

@@ -39,7 +39,7 @@ struct Deployed<'a> {
 
 impl<'a> Deployed<'a> {
     fn start(incident: &'a RealIncident, name: &str, argv: &[&str]) -> anyhow::Result<Self> {
-        let (node, cri) = (incident.node(), incident.node().cri()?);
+        let (node, cri) = (incident.node(), incident.node().cri());
         let Pod {
             namespace,
             name,
@@ -75,7 +75,7 @@ impl<'a> Deployed<'a> {
     }
 
     fn exec(&self, argv: &[&str]) -> anyhow::Result<String> {
-        self.incident.node().cri()?.exec(&self.container, argv)
+        self.incident.node().cri().exec(&self.container, argv)
     }
 
     /// Where it can write below the node's root.

@@ -14,6 +14,7 @@ use node_tracer_tests::kube::incident::{KubeIncident, NEEDS};
 use node_tracer_tests::kube::{Account, Kube, PodSpec, Running, agent};
 use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::inode_of_process;
+use node_tracer_tests::process;
 use node_tracer_tests::process::state;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Tracer, binary, is_event, netns_of};
@@ -148,8 +149,7 @@ fn kube_ordinary_deletion_is_no_ghost() -> anyhow::Result<()> {
     ensure!(still, "the pod is still being deleted then");
     during.expect_nothing_on(&[inode])?;
 
-    // SAFETY: kill takes no pointers; the container's process is alive.
-    unsafe { libc::kill(pod.pid as libc::pid_t, libc::SIGKILL) };
+    process::signal(pod.pid, libc::SIGKILL)?;
     tracer.wait_for("netns-destroyed", SOON, |record| {
         is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
     })?;

@@ -56,7 +56,7 @@ fn stage_containerd_is_real() -> anyhow::Result<()> {
         let stopped = node.stop(&first, Duration::from_secs(5));
         Ok(stopped.unwrap_or(false).then_some(()))
     })?;
-    let status = node.cri()?.sandbox_status(&first.id)?;
+    let status = node.cri().sandbox_status(&first.id)?;
     ensure!(!status.ready, "it is stopped: {}", status.all);
     node.remove(&first)?;
     ensure!(

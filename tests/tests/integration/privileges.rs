@@ -8,10 +8,11 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::keeper::{By, Keeper};
 use node_tracer_tests::look::{Look, run as look};
@@ -378,7 +379,7 @@ fn a_scan_keeps_nothing_that_it_does_not_need() -> anyhow::Result<()> {
 }
 
 /// A process of another user that keeps a namespace by a descriptor.
-struct Stranger(Child);
+struct Stranger(Killed);
 
 impl Stranger {
     fn start(netns: &Netns) -> anyhow::Result<Self> {
@@ -389,20 +390,13 @@ impl Stranger {
             .stdout(Stdio::null())
             .spawn()
             .context("setpriv")?;
-        let this = Self(child);
+        let this = Self(Killed(child));
         // Until it is the other user's.
         wait::until("sleep", SOON, || {
-            let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.id()))?;
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.0.id()))?;
             Ok((name == "sleep\n").then_some(()))
         })?;
         Ok(this)
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

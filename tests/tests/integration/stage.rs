@@ -171,9 +171,9 @@ fn expect_parts(of: &Path, folder: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if path.is_dir() {
+        if path.is_dir() && path.with_extension("rs").exists() {
             expect_parts(&path.with_extension("rs"), &path)?;
-        } else if path != of {
+        } else if path != of && path.extension().is_some_and(|kind| kind == "rs") {
             let is_part = text
                 .lines()
                 .any(|line| line.ends_with(&format!("mod {name};")));

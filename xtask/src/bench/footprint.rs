@@ -244,10 +244,7 @@ fn node(
 /// The tracer at rest on a node with so many pods.
 fn size(setting: &Setting, netns: u32, times: u32, length: Duration) -> anyhow::Result<Size> {
     let crowd = Crowd::build(netns, netns)?;
-    say(&format!(
-        "{netns} namespaces made in {:.0} s",
-        crowd.build_time().as_secs_f64()
-    ));
+    say(&format!("{netns} namespaces"));
     let (tracer, start) = starts(&crowd, setting, times)?;
     wait::pause(CALM)?;
     let mut rest = uses(&[tracer.pid()], times, length)?;

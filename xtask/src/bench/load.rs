@@ -1,13 +1,14 @@
 //! A node on which a steady number of things happen in a second.
 
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use node_tracer_tests::calls::Calls;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::netns::Netns;
 
 /// Events that this makes in a second: an address added and one removed
@@ -41,17 +42,6 @@ fn paced(
     Ok(())
 }
 
-/// Killed when it is dropped, and waited for.
-pub(super) struct Batch(pub(super) Child);
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A namespace with a device for addresses.
 pub(super) fn place() -> anyhow::Result<Netns> {
     let netns = Netns::create()?;
@@ -82,7 +72,7 @@ pub(super) fn end<T>(
 fn addresses(netns: &Netns, stop: &AtomicBool) -> anyhow::Result<()> {
     let mut command = netns.command("ip");
     command.args(["-batch", "-"]).stdin(Stdio::piped());
-    let mut batch = Batch(command.spawn().context("start ip")?);
+    let mut batch = Killed(command.spawn().context("start ip")?);
     let mut input = batch.0.stdin.take().context("no pipe")?;
     let ticks = (1.0 / TICK.as_secs_f64()) as usize;
     let each = PAIRS as usize / ticks;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use node_tracer_tests::calls::Calls;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{self, Need};
@@ -74,7 +75,7 @@ fn addresses(netns: &Netns, folder: &Path, stop: &AtomicBool) -> anyhow::Result<
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut command = netns.command("ip");
-        let mut ip = load::Batch(command.arg("-batch").arg(&path).spawn().context("ip")?);
+        let mut ip = Killed(command.arg("-batch").arg(&path).spawn().context("ip")?);
         let status = loop {
             match ip.0.try_wait()? {
                 Some(status) => break status,

@@ -111,8 +111,8 @@ impl Guest {
 }
 
 impl Node for Guest {
-    fn cri(&self) -> anyhow::Result<&Cri> {
-        Ok(&self.cri)
+    fn cri(&self) -> &Cri {
+        &self.cri
     }
 
     fn pod_config(&self, pod: &Pod) -> PodConfig {

@@ -4,12 +4,13 @@ use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::calls::Calls;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::links;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, unique_name};
@@ -145,16 +146,6 @@ fn faults_documented_memory_limits_are_no_less_than_is_tested() -> anyhow::Resul
     Ok(())
 }
 
-/// Killed when it is dropped.
-struct Hog(Child);
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 test!(
     &[Need::Root, Need::Tracer, Need::Cgroup],
     faults_tracer_killed_for_memory_leaves_a_usable_recording
@@ -176,11 +167,12 @@ fn faults_tracer_killed_for_memory_leaves_a_usable_recording() -> anyhow::Result
             // It keeps what it may have to print; so it does not fit, and ends.
             let mut hog = limited.command(Path::new("sh"));
             hog.args(["-c", "head -c 256M /dev/zero | tail -c 256M"]);
-            let _hog = Hog(hog
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .context("sh")?);
+            let _hog = Killed(
+                hog.stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .context("sh")?,
+            );
             tracer.wait_for_end(SOON)
         });
         stop.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Outputs that are not read, and disks that are full.
 
+use node_tracer_tests::process;
 use node_tracer_tests::test;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -55,8 +56,7 @@ fn recording(to: &Path, change: impl FnOnce(&mut Command)) -> anyhow::Result<Chi
 
 /// Ends it; what it said on stderr.
 fn end(mut child: Child) -> anyhow::Result<String> {
-    // SAFETY: kill takes no pointers.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    process::signal(child.id(), libc::SIGTERM)?;
     let mut said = String::new();
     let stderr = child.stderr.take().context("no pipe")?;
     BufReader::new(stderr).read_to_string(&mut said)?;
@@ -248,8 +248,7 @@ fn faults_full_disk_costs_records_and_no_line() -> anyhow::Result<()> {
         .stderr(fs::File::create(&stderr)?)
         .spawn()?;
     let outcome = fill_and_free(&path, &stderr, &disk);
-    // SAFETY: kill takes no pointers; the child is not reaped yet.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    process::signal(child.id(), libc::SIGTERM)?;
     let status = wait::until("the tracer to end", SOON, || Ok(child.try_wait()?));
     if status.is_err() {
         let _ = child.kill();

@@ -1,5 +1,6 @@
 //! What a repair changes, what it leaves alone, and what it takes back.
 
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::net::IpAddr;
@@ -77,7 +78,9 @@ fn repair_releases_what_is_leaked_and_undo_puts_it_back() -> anyhow::Result<()> 
 }
 
 /// A plugin that runs for a container, as one of a slow chain does.
-pub(super) struct SlowPlugin(std::process::Child);
+pub(super) struct SlowPlugin {
+    _process: Killed,
+}
 
 impl SlowPlugin {
     pub(super) fn start(stage: &Stage, id: &str) -> anyhow::Result<Self> {
@@ -87,14 +90,10 @@ impl SlowPlugin {
         }
         let mut command = Command::new(&program);
         command.arg("600").env_clear().env("CNI_CONTAINERID", id);
-        Ok(Self(command.stdin(Stdio::null()).spawn().context("sleep")?))
-    }
-}
-
-impl Drop for SlowPlugin {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let child = command.stdin(Stdio::null()).spawn().context("sleep")?;
+        Ok(Self {
+            _process: Killed(child),
+        })
     }
 }
 

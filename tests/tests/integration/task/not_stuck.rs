@@ -3,15 +3,15 @@
 //! is told: so the tracer has looked, by each of its ways.
 
 use node_tracer_tests::test;
-use std::process::Child;
 use std::time::Duration;
 
 use anyhow::ensure;
 use node_tracer_tests::freezer::Freezer;
 use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::Netns;
-use node_tracer_tests::process::{PodProcess, state};
+use node_tracer_tests::process::{self, PodProcess, state};
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::stuck::Stuck;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding};
@@ -69,24 +69,14 @@ fn stall_of_a_vfork_parent_is_none_and_its_childs_is_one() -> anyhow::Result<()>
     reader.kill_into_d()?;
     // The child waits interruptibly yet.
     told_alone(reader.pid(), &[parent.pid(), child])?;
-    // SAFETY: the child is not reaped, as its parent sleeps.
-    unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
+    // It is not reaped, as its parent sleeps.
+    process::signal(child, libc::SIGKILL)?;
     told_alone(child, &[parent.pid()])?;
     ensure!(state(parent.pid()) == Some('D'), "the parent has gone on");
     for mut held in [volume, other] {
         held.release();
     }
     Ok(())
-}
-
-/// A process that is killed when the test is over.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 test!(NEEDS, stall_of_a_frozen_task_is_none);
