@@ -20,7 +20,7 @@ pub const SOON: Duration = Duration::from_secs(20);
 
 /// What came out so far.
 #[derive(Debug, Default)]
-struct Said {
+struct Output {
     records: Vec<(Instant, Value)>,
     /// Lines on stdout that are not records.
     text: Vec<String>,
@@ -33,7 +33,7 @@ struct Said {
 #[derive(Debug)]
 pub struct Tracer {
     child: Child,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<Output>>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -64,7 +64,7 @@ pub fn command(args: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+fn lock(said: &Mutex<Output>) -> MutexGuard<'_, Output> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,7 +105,7 @@ impl Tracer {
             .with_context(|| format!("start {}", Path::new(command.get_program()).display()))?;
         let stdout = child.stdout.take().context("no pipe")?;
         let stderr = child.stderr.take().context("no pipe")?;
-        let said = Arc::new(Mutex::new(Said::default()));
+        let said = Arc::new(Mutex::new(Output::default()));
         let (out, err) = (Arc::clone(&said), Arc::clone(&said));
         let (lines, read) = mpsc::channel();
         let readers = vec![

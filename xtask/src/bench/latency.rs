@@ -208,7 +208,7 @@ fn calls(rows: &mut Rows, tracer: &mut Tracer, times: u32, here: &[Peer]) -> any
     let mut beside = Beside::peer(Peer::Execs, here)?;
     let calls = Calls::create()?;
     let (mut begins, mut ends) = (Times::default(), Times::default());
-    let mut known = BTreeSet::new();
+    let mut counted = BTreeSet::new();
     let own = own_prefix();
     for _ in 0..times {
         let (clocks, begin) = (Clocks::read(), Instant::now());
@@ -218,9 +218,9 @@ fn calls(rows: &mut Rows, tracer: &mut Tracer, times: u32, here: &[Peer]) -> any
                 let path = record["plugin_path"].as_str().unwrap_or_default();
                 is_event(record, event)
                     && path.contains(&own)
-                    && !known.contains(&(event, record["pid"].as_u64()))
+                    && !counted.contains(&(event, record["pid"].as_u64()))
             })?;
-            known.insert((event, record["pid"].as_u64()));
+            counted.insert((event, record["pid"].as_u64()));
             into.0.push(clocks.since(time(&record, "time")?, at));
         }
         beside.tells(clocks, begin, |line| {

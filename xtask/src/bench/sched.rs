@@ -154,9 +154,9 @@ fn budget(work: Work, rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
     let tracer = tracer.context("the tracer was not measured")?;
     let median = tracer.slowdown.median();
     // The others tell of something else.
-    let rival = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
-    let mut rivals = rows.iter().filter(rival);
-    let above = rivals.any(|row| tracer.slowdown.is_above(&row.slowdown));
+    let similar = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
+    let mut others_alike = rows.iter().filter(similar);
+    let above = others_alike.any(|row| tracer.slowdown.is_above(&row.slowdown));
     let others = rows.iter().filter(|row| row.who != Who::Tracer);
     Ok(Budget {
         what: format!("slowdown of {}", work.name()),
