@@ -3,47 +3,32 @@
 //! plugin fills. A [runtime by script](crate::scripted_cri) can be had besides.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::scratch::Scratch;
-use crate::{cni, helper, own_root, wait};
+use crate::own_root::{self, Node};
+use crate::{cni, helper};
 
 /// Name of the pod network, unless another is given.
 pub const NETWORK: &str = "stage";
+/// To start, and to end.
+const LIMIT: Duration = Duration::from_secs(10);
 /// Where stores of reservations are, on the node.
 pub const STORES: &str = "/var/lib/cni/networks";
 
 #[derive(Debug)]
-pub struct Bare {
-    child: Child,
-    _scratch: Scratch,
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let ended = || matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
-        if !wait::settle(Duration::from_secs(10), ended) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
+pub struct Bare(Node);
 
 /// The helper itself: says that it is there, and waits for the end.
 pub(crate) fn serve(folder: &Path) -> anyhow::Result<()> {
     own_root::enter(folder, &[])?;
     own_root::become_first_process()?;
-    println!("in");
-    std::io::stdin().read_line(&mut String::new())?;
-    Ok(())
+    helper::ready_until_the_end()
 }
 
 /// A pod network by host-local with these ranges, each of a range set.
@@ -61,22 +46,9 @@ pub fn network(name: &str, subnets: &[&str]) -> Value {
 impl Bare {
     /// Starts one with a pod network of this subnet.
     pub fn start(subnet: &str) -> anyhow::Result<Self> {
-        let scratch = Scratch::create()?;
-        let root = scratch.path().join("node");
-        fs::create_dir(&root).context("mkdir node")?;
-        let mut child = helper::command(None, None, "bare")
-            .arg(&root)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the node")?;
-        let stdout = child.stdout.take().context("no pipe")?;
-        let this = Self {
-            child,
-            _scratch: scratch,
-        };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        anyhow::ensure!(line == "in\n", "the node did not start");
+        let node = Node::start("bare", LIMIT, |_, _| Ok(()))?;
+        node.helper.wait_until_ready("the node", LIMIT)?;
+        let this = Self(node);
         this.configure("10-stage.conflist", &network(NETWORK, &[subnet]))?;
         Ok(this)
     }
@@ -90,12 +62,12 @@ impl Bare {
 
     /// The node's root, as the host sees it: for `--root`.
     pub fn root(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.child.id()))
+        self.0.root()
     }
 
     /// A path of the node, as the host sees it.
     pub fn host_path(&self, path: &str) -> PathBuf {
-        self.root().join(path.trim_start_matches('/'))
+        self.0.host_path(Path::new(path))
     }
 
     /// The folder of the pod network's reservations, as the host sees it.

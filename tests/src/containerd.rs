@@ -16,12 +16,10 @@ pub(crate) mod node;
 mod setup;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -30,10 +28,10 @@ use serde_json::Value;
 use crate::cri::message::PodSandboxMetadata;
 use crate::cri::{Cri, PodConfig};
 use crate::kubepods::Kubepods;
-use crate::scratch::Scratch;
+use crate::own_root::Node;
 use crate::stage::{IP, Need};
 use crate::tracer::Tracer;
-use crate::{cni, helper, wait};
+use crate::{cni, process, wait};
 
 pub use setup::{Setup, Subnet};
 
@@ -75,6 +73,8 @@ pub struct Sandbox {
 
 /// For what a runtime does in a moment, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(60);
+/// For all that it has started to end.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until a container's process is its own program: the runtime says that
 /// it has started a moment before.
@@ -148,29 +148,10 @@ pub(crate) fn collect(store: &Path, address: Ipv4Addr) -> anyhow::Result<PathBuf
 #[derive(Debug)]
 pub struct Containerd {
     // Dropped in this order: what is in the cgroups ends with the helper.
-    cri: Option<Cri>,
-    helper: Helper,
+    cri: Cri,
+    node: Node,
     pods: Kubepods,
     runtime_pid: u32,
-    _scratch: Scratch,
-}
-
-/// The process that plays the node.
-#[derive(Debug)]
-struct Helper(Child);
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let ended = wait::settle(Duration::from_secs(40), || {
-            matches!(self.0.try_wait(), Ok(Some(_)) | Err(_))
-        });
-        if !ended {
-            eprintln!("stage: the node {} does not end", self.0.id());
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 }
 
 impl Containerd {
@@ -197,53 +178,35 @@ impl Containerd {
         let network = setup
             .network
             .map_or_else(|| setup.subnet.network(), Value::clone);
-        let scratch = Scratch::create()?;
         let pods = Kubepods::reserve();
-        let root = scratch.path().join("node");
-        fs::create_dir(&root).context("mkdir node")?;
-        let log_path = scratch.path().join("log");
-        let child = helper::command(None, None, "containerd")
-            .arg(&root)
-            .arg(plugins)
-            .arg(network.to_string())
-            .args(setup.volumes)
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(&log_path)?)
-            .spawn()
-            .context("start the node")?;
-        let mut helper = Helper(child);
-        let stdout = helper.0.stdout.take().context("no pipe")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        let runtime_pid = line
-            .trim()
-            .strip_prefix("ready ")
-            .and_then(|pid| pid.parse().ok());
-        let Some(runtime_pid) = runtime_pid else {
-            drop(helper);
+        let mut log_path = PathBuf::new();
+        let node = Node::start("containerd", PATIENCE, |command, folder| {
+            log_path = folder.join("log");
+            command.arg(plugins).arg(network.to_string());
+            command.args(setup.volumes);
+            command.stderr(fs::File::create(&log_path)?);
+            Ok(())
+        })?;
+        let line = node.helper.line("the node", LIMIT).with_context(|| {
             let log = fs::read_to_string(&log_path).unwrap_or_default();
             let lines: Vec<&str> = log.lines().rev().take(5).collect();
-            anyhow::bail!(
-                "the node did not start; last lines first:\n{}",
-                lines.join("\n")
-            );
-        };
-        let mut this = Self {
-            cri: None,
-            helper,
-            pods,
-            runtime_pid,
-            _scratch: scratch,
-        };
-        let cri = Cri::connect(&this.socket())?;
+            format!("its last lines, the last one first:\n{}", lines.join("\n"))
+        })?;
+        let runtime_pid = line.strip_prefix("ready ").with_context(|| line.clone())?;
+        let runtime_pid = runtime_pid.parse()?;
+        let cri = Cri::connect(&node.host_path(Path::new(SOCKET)))?;
         // The import is known to the CRI part a moment later.
         wait::until("the images", Duration::from_secs(20), || {
             let there = cri.images()?;
             let has = |image: &str| there.iter().any(|tag| tag == image);
             Ok((has(image::PAUSE) && has(image::BOX)).then_some(()))
         })?;
-        this.cri = Some(cri);
-        Ok(this)
+        Ok(Self {
+            cri,
+            node,
+            pods,
+            runtime_pid,
+        })
     }
 
     /// Another CRI client, for a thread of its own.
@@ -263,13 +226,13 @@ impl Containerd {
     }
 
     /// The CRI client of the stage itself.
-    pub fn cri(&self) -> anyhow::Result<&Cri> {
-        self.cri.as_ref().context("the node is not up")
+    pub fn cri(&self) -> &Cri {
+        &self.cri
     }
 
     /// The process whose namespaces and root are the node's.
     pub fn pid(&self) -> u32 {
-        self.helper.0.id()
+        self.node.helper.pid()
     }
 
     pub fn runtime_pid(&self) -> u32 {
@@ -278,18 +241,12 @@ impl Containerd {
 
     /// The node's root, as the host sees it: for `--root`.
     pub fn root(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.pid()))
+        self.node.root()
     }
 
     /// A path of the node, as the host sees it.
     pub fn host_path(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        // Its one symlink, which would lead to the host's own /run.
-        let path = match path.strip_prefix("/var/run") {
-            Ok(below) => Path::new("/run").join(below),
-            Err(_) => path.to_owned(),
-        };
-        self.root().join(path.strip_prefix("/").unwrap_or(&path))
+        self.node.host_path(path.as_ref())
     }
 
     /// Name of the cgroup below which all pods' are.
@@ -309,12 +266,7 @@ impl Containerd {
 
     /// A command that runs in the node's network namespace, on the host's root.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> anyhow::Result<Command> {
-        let path = format!("/proc/{}/ns/net", self.pid());
-        let netns = fs::File::open(&path).with_context(|| path)?;
-        let mut command = Command::new(program);
-        // SAFETY: the closure makes one system call, which is allowed between fork and exec.
-        unsafe { command.pre_exec(move || crate::syscall::enter_netns(&netns)) };
-        Ok(command)
+        self.node.command(program.as_ref())
     }
 
     /// Stops the runtime in its tracks: its socket accepts and never answers.
@@ -330,11 +282,7 @@ impl Containerd {
 
     fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
         // The helper ends as soon as containerd does, so the PID is its own.
-        // SAFETY: kill takes no pointers.
-        match unsafe { libc::kill(self.runtime_pid as libc::pid_t, signal) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()).context("signal containerd"),
-        }
+        process::signal(self.runtime_pid, signal).context("signal containerd")
     }
 
     /// What a pod's sandbox is made of, for calls of one's own.
@@ -369,13 +317,13 @@ impl Containerd {
         host_network: bool,
     ) -> anyhow::Result<Sandbox> {
         let config = self.pod_config(name, namespace, uid, attempt, host_network);
-        let id = self.cri()?.run_sandbox(&config)?;
+        let id = self.cri.run_sandbox(&config)?;
         self.sandbox(id, config)
     }
 
     /// A sandbox that is there, whoever has made it.
     pub fn sandbox(&self, id: String, config: PodConfig) -> anyhow::Result<Sandbox> {
-        Sandbox::of(self.cri()?, id, config)
+        Sandbox::of(&self.cri, id, config)
     }
 
     /// Makes and starts a container of busybox in a sandbox. `mounts` are
@@ -388,18 +336,18 @@ impl Containerd {
         argv: &[&str],
         mounts: &[(&Path, &str)],
     ) -> anyhow::Result<(String, u32)> {
-        sandbox.run_container(self.cri()?, name, argv, mounts)
+        sandbox.run_container(&self.cri, name, argv, mounts)
     }
 
     /// Stops a sandbox with its containers. Returns whether the runtime was
     /// done within `limit`.
     pub fn stop(&self, sandbox: &Sandbox, limit: Duration) -> anyhow::Result<bool> {
-        self.cri()?.stop_sandbox(&sandbox.id, limit)
+        self.cri.stop_sandbox(&sandbox.id, limit)
     }
 
     /// Removes a sandbox that is stopped.
     pub fn remove(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        self.cri()?.remove_sandbox(&sandbox.id)
+        self.cri.remove_sandbox(&sandbox.id)
     }
 
     /// Frees an address as a collector does that trusts the API server alone.

@@ -9,22 +9,18 @@
 mod build;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 pub(crate) use build::serve;
 
 use crate::kubepods::Kubepods;
-use crate::scratch::Scratch;
+use crate::own_root::Node;
 use crate::stage::{IP, Need};
-use crate::{helper, wait};
 
 pub const NEEDS: &[Need] = &[Need::Root, Need::Cgroup, IP];
 
@@ -38,25 +34,8 @@ const SPARE_PIDS: u64 = 2_000;
 #[derive(Debug)]
 pub struct Crowd {
     // Dropped in this order: what is in the cgroups ends with the helper.
-    helper: Helper,
+    node: Node,
     _pods: Kubepods,
-    build_time: Duration,
-    _scratch: Scratch,
-}
-
-#[derive(Debug)]
-struct Helper(Child);
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let ended = wait::settle(LIMIT, || matches!(self.0.try_wait(), Ok(Some(_)) | Err(_)));
-        if !ended {
-            eprintln!("stage: the crowd {} does not end", self.0.id());
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 }
 
 /// A number in a file of /proc/sys/kernel.
@@ -95,59 +74,24 @@ impl Crowd {
     pub fn build(netns: u32, tasks: u32) -> anyhow::Result<Self> {
         anyhow::ensure!(0 < netns && netns <= tasks, "each pod has a task");
         room_for(tasks.into())?;
-        let begin = Instant::now();
-        let scratch = Scratch::create()?;
         let pods = Kubepods::reserve();
-        let root = scratch.path().join("node");
-        fs::create_dir(&root).context("mkdir node")?;
-        let child = helper::command(None, None, "crowd")
-            .arg(&root)
-            .arg(pods.top())
-            .args([netns.to_string(), tasks.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the crowd's helper")?;
-        let mut this = Self {
-            helper: Helper(child),
-            _pods: pods,
-            build_time: Duration::ZERO,
-            _scratch: scratch,
-        };
-        let stdout = this.helper.0.stdout.take().context("no pipe")?;
-        let (say, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line);
-            read.map(|_| say.send(line))
-        });
-        let line = wait::until("the crowd", LIMIT, || {
-            match said.recv_timeout(Duration::from_millis(1)) {
-                Ok(line) => Ok(Some(line)),
-                Err(RecvTimeoutError::Timeout) => Ok(None),
-                Err(RecvTimeoutError::Disconnected) => Ok(Some(String::new())),
-            }
+        let node = Node::start("crowd", LIMIT, |command, _| {
+            command.arg(pods.top());
+            command.args([netns.to_string(), tasks.to_string()]);
+            Ok(())
         })?;
-        anyhow::ensure!(
-            line == "ready\n",
-            "the crowd's helper has ended (its message is above)"
-        );
-        this.build_time = begin.elapsed();
-        Ok(this)
-    }
-
-    /// How long it took to make.
-    pub fn build_time(&self) -> Duration {
-        self.build_time
+        node.helper.wait_until_ready("the crowd", LIMIT)?;
+        Ok(Self { node, _pods: pods })
     }
 
     /// The process whose namespaces and root are the node's.
     pub fn pid(&self) -> u32 {
-        self.helper.0.id()
+        self.node.helper.pid()
     }
 
     /// The node's root, as the host sees it: for `--root`.
     pub fn root(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.pid()))
+        self.node.root()
     }
 
     /// Inodes of the pods' network namespaces.
@@ -161,11 +105,6 @@ impl Crowd {
 
     /// A command that runs in the node's network namespace, on the host's root.
     pub fn command(&self, program: &Path) -> anyhow::Result<Command> {
-        let path = format!("/proc/{}/ns/net", self.pid());
-        let netns = fs::File::open(&path).with_context(|| path)?;
-        let mut command = Command::new(program);
-        // SAFETY: the closure makes one system call, which is allowed between fork and exec.
-        unsafe { command.pre_exec(move || crate::syscall::enter_netns(&netns)) };
-        Ok(command)
+        self.node.command(program.as_os_str())
     }
 }

@@ -5,14 +5,15 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::cgroup::Cgroup;
 use crate::hangfs::HangFs;
-use crate::{helper, wait};
+use crate::helper::{self, Helper, Killed, ready_until_the_end};
+use crate::wait;
 
 /// `nobody`, who owns nothing.
 pub const NOBODY: u32 = 65_534;
@@ -28,9 +29,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A flood that has come to its height. Dropping it ends all its processes.
 #[derive(Debug)]
-pub struct Flood {
-    helper: Child,
-}
+pub struct Flood(Helper);
 
 impl Flood {
     /// So many executions of a program with CNI variables, one after the other,
@@ -81,47 +80,25 @@ impl Flood {
     }
 
     fn start(role: &str, arguments: &[String]) -> anyhow::Result<Self> {
-        let mut helper = helper::command(None, None, role)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {role}"))?;
-        let stdout = helper.stdout.take().context("no pipe")?;
-        let this = Self { helper };
-        let (say, said) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line);
-            read.map(|_| say.send(line))
-        });
-        let line = said.recv_timeout(LIMIT).unwrap_or_default();
-        anyhow::ensure!(line == "all\n", "{role} has not come to its height");
-        Ok(this)
+        let mut command = helper::command(None, None, role);
+        let helper = Helper::start(command.args(arguments), LIMIT)?;
+        helper.wait_until_ready(role, LIMIT)?;
+        Ok(Self(helper))
     }
 
     /// Its first process.
     pub fn pid(&self) -> u32 {
-        self.helper.id()
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        drop(self.helper.stdin.take());
-        let ended = || matches!(self.helper.try_wait(), Ok(Some(_)) | Err(_));
-        if !wait::settle(LIMIT, ended) {
-            eprintln!("stage: the flood {} does not end", self.helper.id());
-            // What it has started ends with it.
-            let _ = self.helper.kill();
-            let _ = self.helper.wait();
-        }
+        self.0.pid()
     }
 }
 
 /// A namespace in which addresses come and go without end. It ends when this is
 /// dropped.
 #[derive(Debug)]
-pub struct Restless(Child);
+pub struct Restless {
+    // The kernel ends its child with it, and the child's PID namespace.
+    _first: Killed,
+}
 
 impl Restless {
     /// A user's own; the user makes others all the time. Back when the first
@@ -170,19 +147,13 @@ impl Restless {
             .spawn()
             .context("setpriv or unshare")?;
         let stdout = child.stdout.take().context("no pipe")?;
-        let this = Self(child);
+        let this = Self {
+            _first: Killed(child),
+        };
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         anyhow::ensure!(line == "there\n", "no addresses can be added");
         Ok(this)
-    }
-}
-
-impl Drop for Restless {
-    fn drop(&mut self) {
-        // The kernel ends its child with it, and the child's PID namespace.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -201,15 +172,6 @@ fn plugin(path: &str) -> Command {
         .env("CNI_NETNS", "/run/netns/stranger")
         .env("CNI_PATH", folder);
     command
-}
-
-/// Says that all is there, and waits for the end.
-fn until_the_end() -> anyhow::Result<()> {
-    println!("all");
-    std::io::stdin()
-        .read_to_end(&mut Vec::new())
-        .context("stdin")?;
-    Ok(())
 }
 
 /// For good: groups, too.
@@ -237,7 +199,7 @@ pub(crate) fn call(user: u32, count: u32, path: &str) -> anyhow::Result<()> {
     for mut child in running {
         child.wait()?;
     }
-    until_the_end()
+    ready_until_the_end()
 }
 
 /// The helper of [`Flood::impostors`].
@@ -262,7 +224,9 @@ pub(crate) fn pose(count: u32, path: &str, cgroups: &[String]) -> anyhow::Result
             }
         }
     }
-    let ended = started.context("spawn").and_then(|()| until_the_end());
+    let ended = started
+        .context("spawn")
+        .and_then(|()| ready_until_the_end());
     for child in &mut sleepers {
         child.kill()?;
     }
@@ -277,7 +241,7 @@ pub(crate) fn wait_for_children(user: u32, count: u32) -> anyhow::Result<()> {
     become_user(user)?;
     let parents = Children::fork(count, || vfork_and_wait())?;
     parents.wait_for('D')?;
-    let ended = until_the_end();
+    let ended = ready_until_the_end();
     parents.kill();
     ended
 }
@@ -297,7 +261,7 @@ pub(crate) fn read_and_be_killed(user: u32, count: u32, file: &Path) -> anyhow::
     std::thread::sleep(Duration::from_secs(1));
     readers.kill();
     readers.wait_for('D')?;
-    until_the_end()
+    ready_until_the_end()
 }
 
 /// The helper of [`Flood::stream_of_execs`] and [`Flood::container_exec`].
@@ -310,7 +274,7 @@ pub(crate) fn execute_without_end(user: u32, each: u32, life: Duration) -> anyho
         return batch(each)?.until_the_end();
     }
     become_user(user)?;
-    println!("all");
+    println!("ready");
     // Who makes a batch traces its threads, and lets them go when it ends.
     let mut batches = Vec::new();
     let mut ended = false;
@@ -325,13 +289,7 @@ pub(crate) fn execute_without_end(user: u32, each: u32, life: Duration) -> anyho
             std::process::exit(0)
         })?;
         batches.push(batch);
-        let mut stdin = libc::pollfd {
-            fd: libc::STDIN_FILENO,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, as said.
-        ended = unsafe { libc::poll(&raw mut stdin, 1, PAUSE.as_millis() as libc::c_int) } != 0;
+        ended = crate::syscall::wait_for_input(PAUSE);
         let full = life.as_millis() / PAUSE.as_millis() + 20;
         if batches.len() as u128 > full {
             drop(batches.remove(0));
@@ -350,7 +308,7 @@ fn batch(count: u32) -> anyhow::Result<Batch> {
 impl Batch {
     fn until_the_end(self) -> anyhow::Result<()> {
         self.0.wait_for('D')?;
-        let ended = until_the_end();
+        let ended = ready_until_the_end();
         self.0.kill();
         // Its parent ends without having waited: dropping would wait for the
         // threads, too.
@@ -409,8 +367,8 @@ impl Children {
 
     fn kill(&self) {
         for pid in &self.0 {
-            // SAFETY: kill takes numbers; none of them was waited for yet.
-            unsafe { libc::kill(*pid, libc::SIGKILL) };
+            // None of them was waited for yet; one that has ended stays ended.
+            let _ = crate::process::signal(pid.cast_unsigned(), libc::SIGKILL);
         }
     }
 }

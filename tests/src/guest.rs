@@ -20,6 +20,7 @@
 
 mod address;
 mod coverage;
+mod incident;
 mod init;
 mod matrix;
 mod netns;
@@ -28,7 +29,6 @@ mod plugin;
 mod privileges;
 mod report;
 mod stock;
-mod story;
 mod suspend;
 mod task;
 mod teardown;

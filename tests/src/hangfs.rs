@@ -1,16 +1,14 @@
 //! A file system with one file whose read never returns.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::helper::{self, Helper};
 use crate::scratch::Scratch;
-use crate::{fuse, helper, wait};
+use crate::{fuse, wait};
 
 /// For the server and for a reader, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,46 +17,34 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// answer waits in uninterruptible sleep until this is dropped.
 #[derive(Debug)]
 pub struct SilentFs {
-    server: Child,
+    server: Helper,
     mount_point: PathBuf,
 }
 
 impl SilentFs {
     /// Covers a file or a folder.
     pub fn cover(path: &Path) -> anyhow::Result<Self> {
-        let mut server = helper::command(None, None, "fuse-silent")
-            .arg(path)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the FUSE server")?;
-        let stdout = server.stdout.take().context("no pipe")?;
-        let this = Self {
-            server,
+        Ok(Self {
+            server: serve("fuse-silent", path)?,
             mount_point: path.to_owned(),
-        };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        anyhow::ensure!(line == "ready\n", "the FUSE server says {line:?}");
-        Ok(this)
+        })
     }
 }
 
 impl Drop for SilentFs {
     fn drop(&mut self) {
-        end(&mut self.server);
+        self.server.end();
         fuse::detach(&self.mount_point);
     }
 }
 
-/// Ends a server: its device is closed with it, and the kernel fails all that
+/// Starts a server. Its device is closed with it, and the kernel fails all that
 /// is open.
-fn end(server: &mut Child) {
-    drop(server.stdin.take());
-    let ended = |server: &mut Child| matches!(server.try_wait(), Ok(Some(_)) | Err(_));
-    if !wait::settle(Duration::from_secs(3), || ended(server)) {
-        let _ = server.kill();
-        wait::settle(Duration::from_secs(3), || ended(server));
-    }
+fn serve(role: &str, at: &Path) -> anyhow::Result<Helper> {
+    let mut command = helper::command(None, None, role);
+    let server = Helper::start(command.arg(at), Duration::from_secs(3))?;
+    server.wait_until_ready("the FUSE server", LIMIT)?;
+    Ok(server)
 }
 
 /// A mounted file system of [`fuse`](crate::hangfs), served by a child process.
@@ -69,8 +55,7 @@ fn end(server: &mut Child) {
 /// kernel then fails all its open requests.
 #[derive(Debug)]
 pub struct HangFs {
-    server: Option<Child>,
-    said: Receiver<String>,
+    server: Option<Helper>,
     readers: Vec<u32>,
     mount_point: PathBuf,
     // Dropped last: the mount point is in it.
@@ -83,29 +68,12 @@ impl HangFs {
         let folder = Scratch::create()?;
         let mount_point = folder.path().join("volume");
         fs::create_dir(&mount_point).context("the mount point")?;
-        let mut server = helper::command(None, None, "fuse")
-            .arg(&mount_point)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the FUSE server")?;
-        let lines = BufReader::new(server.stdout.take().context("no pipe")?).lines();
-        let (say, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .try_for_each(|line| say.send(line))
-        });
-        let mut this = Self {
-            server: Some(server),
-            said,
+        Ok(Self {
+            server: Some(serve("fuse", &mount_point)?),
             readers: Vec::new(),
             mount_point,
             _folder: folder,
-        };
-        wait::until("the FUSE server", LIMIT, || {
-            Ok(this.line()?.filter(|line| line == "ready"))
-        })?;
-        Ok(this)
+        })
     }
 
     /// The file whose read hangs.
@@ -117,22 +85,12 @@ impl HangFs {
         &self.mount_point
     }
 
-    /// A line from the server, if there is one.
-    fn line(&mut self) -> anyhow::Result<Option<String>> {
-        match self.said.recv_timeout(Duration::from_millis(1)) {
-            Ok(line) => Ok(Some(line)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                anyhow::bail!("the FUSE server has ended (its message is above)")
-            }
-        }
-    }
-
     /// Waits until the server has taken in a read of this process.
     pub fn wait_for_reader(&mut self, pid: u32) -> anyhow::Result<()> {
         let what = format!("process {pid} to read {}", self.file().display());
+        let server = self.server.as_ref().context("it was released")?;
         wait::until(&what, LIMIT, || {
-            if let Some(line) = self.line()? {
+            if let Some(line) = server.said()? {
                 self.readers.extend(
                     line.strip_prefix("read ")
                         .and_then(|pid| pid.parse::<u32>().ok()),
@@ -145,7 +103,7 @@ impl HangFs {
     /// From now on it answers nothing at all, not even whether a file is there.
     pub fn stop(&self) -> anyhow::Result<()> {
         let server = self.server.as_ref().context("it was released")?;
-        signal(server, libc::SIGSTOP).context("stop the FUSE server")
+        server.signal(libc::SIGSTOP)
     }
 
     /// Ends the server: every stuck reader gets an error and goes on.
@@ -153,8 +111,8 @@ impl HangFs {
         let Some(mut server) = self.server.take() else {
             return;
         };
-        let _ = signal(&server, libc::SIGCONT);
-        end(&mut server);
+        let _ = server.signal(libc::SIGCONT);
+        server.end();
         fuse::detach(&self.mount_point);
     }
 }
@@ -162,13 +120,5 @@ impl HangFs {
 impl Drop for HangFs {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-fn signal(server: &Child, signal: libc::c_int) -> std::io::Result<()> {
-    // SAFETY: kill takes no pointers; the child has not been waited for.
-    match unsafe { libc::kill(server.id() as libc::pid_t, signal) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
     }
 }

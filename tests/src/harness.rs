@@ -1,27 +1,72 @@
-//! Runs the integration tests: one by one, because tests of one kernel disturb
-//! each other; with a time limit; and with a line for each one that this
-//! machine cannot run. Arguments are those of Rust's own harness, as far as
-//! they make sense: names (or parts of names) to run, `--exact`, `--list`.
+//! Runs the integration tests, each in a process of its own, so that what one
+//! leaves behind is known as its own. There is one kernel, and one tracer of it
+//! at a time: tests run one by one. Those that look at files alone run beside
+//! them. Each has a time limit; one that this machine cannot run is said.
+//! Arguments are those of Rust's own harness, as far as they make sense: names
+//! (or parts of names) to run, `--exact`, `--list`.
 
+use std::os::fd::AsRawFd as _;
 use std::panic::AssertUnwindSafe;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+
 use crate::stage::{self, Need};
-use crate::wait;
+use crate::{process, wait};
 
 /// Time for one test, then time for it to clean up.
 const LIMIT: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
+/// So many tests of files run at once, beside one of the kernel.
+const OF_FILES: usize = 2;
+/// What the harness asks a process of its own for: one test, by its name.
+const ONE: &str = "--one";
 
+/// A law about the tracer's contract. [`test!`](crate::test) registers it.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
+    /// Where it is written: its module and line.
+    pub place: (&'static str, u32),
     /// Its name: what must be true.
     pub name: &'static str,
     /// Without these it is skipped.
     pub needs: &'static [Need],
+    /// It looks at files of its own, and not at the kernel.
+    pub is_apart: bool,
     pub run: fn() -> anyhow::Result<()>,
+}
+
+/// All tests that are linked into this program.
+#[linkme::distributed_slice]
+pub static TESTS: [Test];
+
+/// Registers the function of this name as an integration test:
+/// `test!(NEEDS, the_law_that_it_states);`. With `apart` in front it runs
+/// beside others: it looks at files of its own, and not at the kernel.
+#[macro_export]
+macro_rules! test {
+    (apart $needs:expr, $law:ident) => {
+        $crate::test!(@ true, $needs, $law);
+    };
+    (@ $is_apart:literal, $needs:expr, $law:ident) => {
+        const _: () = {
+            #[$crate::linkme::distributed_slice($crate::harness::TESTS)]
+            #[linkme(crate = $crate::linkme)]
+            static TEST: $crate::harness::Test = $crate::harness::Test {
+                place: (module_path!(), line!()),
+                name: stringify!($law),
+                needs: $needs,
+                is_apart: $is_apart,
+                run: $law,
+            };
+        };
+    };
+    ($needs:expr, $law:ident) => {
+        $crate::test!(@ false, $needs, $law);
+    };
 }
 
 /// What the command line asks for.
@@ -30,6 +75,8 @@ struct Wanted {
     names: Vec<String>,
     exact: bool,
     list: bool,
+    /// Only the test of this name, here and now.
+    one: bool,
 }
 
 impl Wanted {
@@ -39,6 +86,7 @@ impl Wanted {
             match arg.as_str() {
                 "--exact" => wanted.exact = true,
                 "--list" => wanted.list = true,
+                ONE => (wanted.exact, wanted.one) = (true, true),
                 // Options of Rust's harness that change nothing here.
                 option if option.starts_with('-') => {}
                 _ => wanted.names.push(arg),
@@ -59,97 +107,162 @@ impl Wanted {
     }
 }
 
-/// How a test went.
-enum Outcome {
-    Passed,
-    Failed(String),
-    Skipped(String),
+/// How many of the tests went how.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: AtomicUsize,
+    failed: AtomicUsize,
+    skipped: AtomicUsize,
 }
 
-/// Runs the wanted ones of `tests`; the exit code is 1 if one failed.
-pub fn run(tests: &[Test]) -> ExitCode {
+/// Runs the wanted ones; the exit code is 1 if one failed.
+pub fn run() -> ExitCode {
     let wanted = Wanted::parse(std::env::args().skip(1));
-    let chosen = || tests.iter().filter(|test| wanted.has(test.name));
+    let mut chosen: Vec<&Test> = TESTS.iter().filter(|test| wanted.has(test.name)).collect();
+    chosen.sort_by_key(|test| test.place);
     if wanted.list {
-        chosen().for_each(|test| println!("{}: test", test.name));
+        chosen
+            .iter()
+            .for_each(|test| println!("{}: test", test.name));
         return ExitCode::SUCCESS;
     }
     if let Err(error) = wait::catch_signals() {
         eprintln!("{error:#}");
         return ExitCode::FAILURE;
     }
+    if wanted.one {
+        return chosen
+            .first()
+            .map_or(ExitCode::FAILURE, |test| run_here(test));
+    }
     stage::sweep();
-
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for test in chosen() {
-        if wait::interrupted() {
-            println!("interrupted");
-            break;
+    let counts = Counts::default();
+    let (apart, others): (Vec<&Test>, Vec<&Test>) =
+        chosen.into_iter().partition(|test| test.is_apart);
+    let (apart, others) = (Queue::of(apart), Queue::of(others));
+    std::thread::scope(|scope| {
+        for _ in 0..OF_FILES {
+            scope.spawn(|| apart.run(&counts));
         }
-        let start = Instant::now();
-        match run_one(test) {
-            Outcome::Passed => {
-                passed += 1;
-                println!(
-                    "ok      {:<48} {:>5.1} s",
-                    test.name,
-                    start.elapsed().as_secs_f32()
-                );
-            }
-            Outcome::Failed(why) => {
-                failed += 1;
-                println!(
-                    "FAILED  {}\n  {}",
-                    test.name,
-                    why.trim_end().replace('\n', "\n  ")
-                );
-            }
-            Outcome::Skipped(why) => {
-                skipped += 1;
-                println!("skipped: {}: {why}", test.name);
-            }
-        }
+        others.run(&counts);
+    });
+    let [passed, failed, skipped] = [&counts.passed, &counts.failed, &counts.skipped]
+        .map(|count| count.load(Ordering::Relaxed));
+    if wait::interrupted() {
+        println!("interrupted");
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed > 0 || wait::interrupted() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
+    match failed > 0 || wait::interrupted() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
     }
 }
 
-fn run_one(test: &Test) -> Outcome {
+/// Tests that are taken one after the other, by any number of threads.
+struct Queue<'a> {
+    tests: Vec<&'a Test>,
+    next: AtomicUsize,
+}
+
+impl<'a> Queue<'a> {
+    fn of(tests: Vec<&'a Test>) -> Self {
+        Self {
+            tests,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn run(&self, counts: &Counts) {
+        while let Some(test) = self.tests.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if wait::interrupted() {
+                break;
+            }
+            report(test, counts);
+        }
+    }
+}
+
+/// Runs one in a process of its own, and tells how it went.
+fn report(test: &Test, counts: &Counts) {
     let missing = stage::missing(test.needs);
     if !missing.is_empty() {
-        return Outcome::Skipped(missing.join("; "));
+        counts.skipped.fetch_add(1, Ordering::Relaxed);
+        println!("skipped: {}: {}", test.name, missing.join("; "));
+        return;
     }
+    let start = Instant::now();
+    let ended = run_apart(test);
+    let (passed, said) = ended.unwrap_or_else(|error| (false, format!("{error:#}")));
+    let seconds = start.elapsed().as_secs_f32();
+    let (count, verdict) = match passed {
+        true => (&counts.passed, "ok"),
+        false => (&counts.failed, "FAILED"),
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+    let said: String = said.lines().map(|line| format!("\n  {line}")).collect();
+    println!("{verdict:<7} {:<48} {seconds:>5.1} s{said}", test.name);
+}
+
+/// Whether it passed, and what it said.
+fn run_apart(test: &Test) -> anyhow::Result<(bool, String)> {
+    // One file for both, in the order in which it was written; unlike a pipe it
+    // waits for no process that a test has left.
+    let said = tempfile::tempfile()?;
+    let mut child = Command::new("/proc/self/exe")
+        .args([ONE, test.name])
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(said.try_clone()?)
+        .spawn()
+        .context("start this program")?;
+    // Ctrl-C reaches it, too; a signal to this process alone does not.
+    let mut is_told = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("wait for the test")? {
+            break status;
+        }
+        if wait::interrupted() && !std::mem::replace(&mut is_told, true) {
+            let _ = process::signal(child.id(), libc::SIGINT);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let text = std::fs::read(format!("/proc/self/fd/{}", said.as_raw_fd()))?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    if status.code().is_none() {
+        text += &format!("{status}");
+    }
+    Ok((status.success(), text))
+}
+
+/// Runs a test in this process, which does nothing else.
+fn run_here(test: &Test) -> ExitCode {
     let (finish, finished) = mpsc::channel();
     let name = test.name;
     let watchdog = std::thread::spawn(move || watch(name, &finished));
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(test.run));
     drop(finish);
     let _ = watchdog.join();
-    wait::set_overdue(false);
     let left = stage::leftovers();
     match outcome {
-        Ok(Ok(())) if left.is_empty() => Outcome::Passed,
-        Ok(Ok(())) => Outcome::Failed(format!("left behind: {}", left.join(", "))),
-        Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
+        Ok(Ok(())) if left.is_empty() => return ExitCode::SUCCESS,
+        Ok(Ok(())) => println!("left behind: {}", left.join(", ")),
+        Ok(Err(error)) => println!("{}", format!("{error:#}").trim_end()),
         // The panic's own message is on stderr already.
-        Err(_) => Outcome::Failed(String::from("panicked")),
+        Err(_) => println!("panicked"),
     }
+    ExitCode::FAILURE
 }
 
 /// Ends a test that takes too long: first all its waits fail, so that it
-/// cleans up; if even that does not help, the whole run ends.
+/// cleans up; if even that does not help, its process ends.
 fn watch(name: &str, finished: &mpsc::Receiver<()>) {
     if finished.recv_timeout(LIMIT) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    wait::set_overdue(true);
+    wait::set_overdue();
     if finished.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
         println!(
-            "FAILED  {name}: still running after {} s; giving up",
+            "{name}: still running after {} s; giving up",
             (LIMIT + GRACE).as_secs()
         );
         std::process::exit(1);

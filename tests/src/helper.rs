@@ -6,19 +6,22 @@
 //! stdin is closed, so that none outlives that program.
 
 use std::ffi::{CString, OsStr};
+use std::fmt;
 use std::fs;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, rtnl, runtime, stuck,
-    wait,
+    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, process, rtnl, runtime,
+    stuck, wait,
 };
 
 const MARK: &str = "stage-helper";
@@ -57,11 +60,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("kube-prepare", [node]) => kube::inside::serve(node.parse()?),
         ("pause", [comm, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
-            println!("in");
-            std::io::stdin()
-                .read_to_end(&mut Vec::new())
-                .context("stdin")?;
-            Ok(())
+            ready_until_the_end()
         }
         ("read", [comm, file, cgroups @ ..]) => {
             settle_in(comm, cgroups)?;
@@ -74,7 +73,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
             settle_in(comm, cgroups)?;
             let options = fs::File::options().append(true).open(file);
             let mut file = options.with_context(|| format!("open {file}"))?;
-            println!("in");
+            println!("{READY}");
             // What is asked for is one write(2), once the file system is frozen.
             std::io::stdin().read_exact(&mut [0])?;
             file.write_all(b"x").context("write")
@@ -123,6 +122,124 @@ fn settle_in(comm: &str, cgroups: &[String]) -> anyhow::Result<()> {
     // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
     Ok(())
+}
+
+/// A running helper. It ends when its stdin is closed: dropping this closes it,
+/// waits for so long, and then kills.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    child: Child,
+    lines: Mutex<Receiver<String>>,
+    patience: Duration,
+}
+
+impl Helper {
+    /// Starts it; it says lines on its stdout, and takes no longer than
+    /// `patience` to end.
+    pub(crate) fn start(command: &mut Command, patience: Duration) -> anyhow::Result<Self> {
+        let mut child = spawn_copy(command.stdout(Stdio::piped()))?;
+        let stdout = child.stdout.take().context("no pipe")?;
+        let (say, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut all = BufReader::new(stdout).lines().map_while(Result::ok);
+            all.try_for_each(|line| say.send(line))
+        });
+        Ok(Self {
+            child,
+            lines: Mutex::new(lines),
+            patience,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it says, if there is one already.
+    pub(crate) fn said(&self) -> anyhow::Result<Option<String>> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        match lines.recv_timeout(Duration::from_millis(1)) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the helper has ended (its message is above)")
+            }
+        }
+    }
+
+    /// Waits for the next line.
+    pub(crate) fn line(&self, what: &str, limit: Duration) -> anyhow::Result<String> {
+        wait::until(what, limit, || self.said()).with_context(|| what.to_owned())
+    }
+
+    /// Waits until it says that it is ready.
+    pub(crate) fn wait_until_ready(&self, what: &str, limit: Duration) -> anyhow::Result<()> {
+        let line = self.line(what, limit)?;
+        anyhow::ensure!(line == READY, "{what}: {line:?}");
+        Ok(())
+    }
+
+    /// Tells it something, on a line of its own.
+    pub(crate) fn tell(&mut self, line: &dyn fmt::Display) -> anyhow::Result<()> {
+        let stdin = self.child.stdin.as_mut().context("it was told to end")?;
+        writeln!(stdin, "{line}").context("the helper has ended")
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    pub(crate) fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
+        process::signal(self.pid(), signal).context("signal a helper")
+    }
+
+    /// Tells it to end.
+    pub(crate) fn close(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Tells it to end, and waits for that; whether it did so by itself.
+    pub(crate) fn end(&mut self) -> bool {
+        self.close();
+        let ended = wait::settle(self.patience, || {
+            matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+        });
+        if !ended {
+            eprintln!("stage: the helper {} does not end", self.pid());
+            let _ = self.child.kill();
+            wait::settle(self.patience, || self.has_ended());
+        }
+        ended
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What a helper says when what it was started for is there.
+const READY: &str = "ready";
+
+/// Says that all is there, and waits until it is to end.
+pub(crate) fn ready_until_the_end() -> anyhow::Result<()> {
+    println!("{READY}");
+    std::io::stdin()
+        .read_to_end(&mut Vec::new())
+        .context("stdin")?;
+    Ok(())
+}
+
+/// A process that is killed, and waited for, when this is dropped.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Starts a program that this process has just written. Another thread that

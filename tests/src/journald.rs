@@ -18,9 +18,10 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::fuse::detach;
+use crate::helper::{self, Helper};
 use crate::scratch::{PREFIX, Scratch, container_id};
-use crate::syscall::{mount, set_parent_death_signal, terminate, unshare, wait_for_input};
-use crate::{helper, wait};
+use crate::syscall::{mount, set_parent_death_signal, unshare, wait_for_input};
+use crate::{process, wait};
 
 /// The program; it is in no PATH.
 pub(crate) const PROGRAM: &str = "/lib/systemd/systemd-journald";
@@ -39,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A journald of one's own. It can end and start again with the same files.
 #[derive(Debug)]
 pub struct Journald {
-    helper: Option<Child>,
+    helper: Option<Helper>,
     machine_id: String,
     // Dropped last: everything is in it.
     folder: Scratch,
@@ -75,19 +76,16 @@ impl Journald {
         // What an earlier one left would look like this one's.
         let _ = fs::remove_file(self.socket());
         let log = fs::File::create(self.folder.path().join("journald.log"))?;
-        let child = helper::command(None, None, "journald")
-            .arg(self.folder.path())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("start journald's helper")?;
-        let helper = self.helper.insert(child);
+        let mut command = helper::command(None, None, "journald");
+        command.arg(self.folder.path()).stderr(log);
+        // journald gets a signal of its own when its parent dies.
+        let helper = self.helper.insert(Helper::start(&mut command, LIMIT)?);
         let (socket, entries) = (
             self.folder.path().join("sockets/socket"),
             self.folder.path().join("log").join(&self.machine_id),
         );
         let started = wait::until("journald to listen", LIMIT, || {
-            anyhow::ensure!(helper.try_wait()?.is_none(), "journald has ended");
+            anyhow::ensure!(!helper.has_ended(), "journald has ended");
             let listens = fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
             Ok((listens && entries.is_dir()).then_some(()))
         });
@@ -99,16 +97,7 @@ impl Journald {
 
     /// Ends it as `systemctl stop` does. Its socket's file stays.
     pub fn stop(&mut self) -> anyhow::Result<()> {
-        let Some(mut helper) = self.helper.take() else {
-            return Ok(());
-        };
-        drop(helper.stdin.take());
-        let ended = wait::settle(LIMIT, || matches!(helper.try_wait(), Ok(Some(_)) | Err(_)));
-        if !ended {
-            // journald gets a signal of its own when its parent dies.
-            let _ = helper.kill();
-            let _ = helper.wait();
-        }
+        let ended = self.helper.take().is_none_or(|mut helper| helper.end());
         anyhow::ensure!(ended, "journald did not end by itself");
         Ok(())
     }
@@ -125,15 +114,12 @@ impl Journald {
     }
 
     fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
-        let helper = self.helper.as_ref().context("journald does not run")?.id();
+        let helper = self.helper.as_ref().context("journald does not run")?.pid();
         let path = format!("/proc/{helper}/task/{helper}/children");
         let children = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let pid: libc::pid_t = children.trim().parse().with_context(|| path)?;
-        // SAFETY: kill takes no pointers; the helper reaps it only at its end.
-        match unsafe { libc::kill(pid, signal) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()).context("signal journald"),
-        }
+        let pid = children.trim().parse().with_context(|| path)?;
+        // The helper reaps it only at its end.
+        process::signal(pid, signal).context("signal journald")
     }
 
     /// Where it takes entries by the native protocol.
@@ -265,7 +251,7 @@ pub(crate) fn serve(folder: &Path) -> anyhow::Result<()> {
             break;
         }
     }
-    terminate(&journald);
+    process::signal(journald.id(), libc::SIGTERM).context("end journald")?;
     let ended = |journald: &mut Child| matches!(journald.try_wait(), Ok(Some(_)) | Err(_));
     if !wait::settle(Duration::from_secs(10), || ended(&mut journald)) {
         journald.kill()?;

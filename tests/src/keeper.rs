@@ -2,7 +2,7 @@
 //! descriptor or a socket from outside, or by a thread whose leader has ended.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,9 +12,10 @@ use anyhow::Context as _;
 
 use crate::cgroup::Cgroup;
 use crate::hangfs::HangFs;
+use crate::helper::{self, Helper};
 use crate::netns::Netns;
-use crate::process::wchan;
-use crate::{helper, syscall, wait};
+use crate::process::{state, wchan};
+use crate::{syscall, wait};
 
 /// By what a [`Keeper`] keeps a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,40 +38,22 @@ impl By {
 
 /// A process outside a namespace that keeps it. Ends on drop.
 #[derive(Debug)]
-pub struct Keeper(Child);
+pub struct Keeper(Helper);
 
-/// Waits for the line that says that a helper is where it is to be.
-fn wait_for_line(child: &mut Child) -> anyhow::Result<()> {
-    let stdout = child.stdout.take().context("no pipe")?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    anyhow::ensure!(line == "in\n", "the helper did not start");
-    Ok(())
-}
+/// To be where they are to be, and to end.
+const LIMIT: Duration = Duration::from_secs(10);
 
 impl Keeper {
     /// Starts one; `path` is the namespace's.
     pub fn start(by: By, path: &Path) -> anyhow::Result<Self> {
-        let child = helper::command(None, None, "keep")
-            .arg(by.kind())
-            .arg(path)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start a keeper")?;
-        let mut this = Self(child);
-        wait_for_line(&mut this.0)?;
-        Ok(this)
+        let mut command = helper::command(None, None, "keep");
+        let helper = Helper::start(command.arg(by.kind()).arg(path), LIMIT)?;
+        helper.wait_until_ready("a keeper", LIMIT)?;
+        Ok(Self(helper))
     }
 
     pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.pid()
     }
 }
 
@@ -89,10 +72,9 @@ pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
         drop(netns);
         Box::new(socket.map_err(|_| anyhow::anyhow!("the thread panicked"))??)
     };
-    println!("in");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let ended = helper::ready_until_the_end();
     drop(kept);
-    Ok(())
+    ended
 }
 
 /// A process in a pod's network namespace and cgroup whose main thread has
@@ -101,12 +83,6 @@ pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
 pub struct Leaderless {
     child: Child,
     tid: u32,
-}
-
-/// State letter of a thread.
-fn state_of(pid: u32, tid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 impl Leaderless {
@@ -132,7 +108,7 @@ impl Leaderless {
                 let tid: u32 = task.file_name().to_str()?.parse().ok()?;
                 (tid != pid).then_some(tid)
             });
-            Ok(tids.next().filter(|_| state_of(pid, pid) == Some('Z')))
+            Ok(tids.next().filter(|_| state(pid) == Some('Z')))
         })?;
         file.wait_for_reader(this.tid)?;
         Ok(this)
@@ -156,11 +132,11 @@ impl Leaderless {
             &format!("thread {tid} to be in state D"),
             Duration::from_secs(10),
             || {
-                let stuck = state_of(pid, tid) == Some('D') && wchan(tid) != "0";
+                let stuck = state(tid) == Some('D') && wchan(tid) != "0";
                 Ok(stuck.then_some(()))
             },
         )?;
-        let leader = state_of(pid, pid);
+        let leader = state(pid);
         anyhow::ensure!(leader == Some('Z'), "the leader is {leader:?}");
         Ok(())
     }
@@ -192,30 +168,21 @@ pub(crate) fn read_without_leader(file: &str) -> anyhow::Result<()> {
 /// A process in new namespaces of its own, as a service with `PrivateNetwork=`
 /// is one: without a name anywhere.
 #[derive(Debug)]
-pub struct Private(Child);
+pub struct Private(Helper);
 
 impl Private {
     pub fn start() -> anyhow::Result<Self> {
-        let child = Command::new("unshare")
+        let mut command = Command::new("unshare");
+        command
             .args(["--net", "--mount", "sh", "-c"])
-            .arg("ip link set lo up && echo in && exec cat >/dev/null")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("unshare")?;
-        let mut this = Self(child);
-        wait_for_line(&mut this.0)?;
-        Ok(this)
+            .arg("ip link set lo up && echo ready && exec cat >/dev/null")
+            .stdin(Stdio::piped());
+        let process = Helper::start(&mut command, LIMIT)?;
+        process.wait_until_ready("unshare", LIMIT)?;
+        Ok(Self(process))
     }
 
     pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.pid()
     }
 }

@@ -40,6 +40,10 @@
     reason = "the harness and the helper processes speak on stdout and stderr"
 )]
 
+// Registers the integration tests.
+#[doc(hidden)]
+pub use linkme;
+
 pub mod bare;
 pub mod calls;
 pub mod cgroup;

@@ -4,14 +4,74 @@
 //! /run and /var are empty. So programs have their usual paths and nothing of
 //! the host's, and all of it is gone with the last process in it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::syscall::{mount, unshare};
+use crate::helper::{self, Helper};
+use crate::scratch::Scratch;
+use crate::syscall::{enter_netns, mount, unshare};
+
+/// A helper that plays a node: its root and its network are the node's.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) helper: Helper,
+    // Dropped last: the root is in it.
+    _scratch: Scratch,
+}
+
+impl Node {
+    /// Starts the helper of this role in a root of its own; `more` adds to its
+    /// arguments, after the root, and may write to the folder that is the
+    /// node's.
+    pub(crate) fn start(
+        role: &str,
+        patience: Duration,
+        more: impl FnOnce(&mut Command, &Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let scratch = Scratch::create()?;
+        let root = scratch.path().join("node");
+        make(&root)?;
+        let mut command = helper::command(None, None, role);
+        more(command.arg(&root), scratch.path())?;
+        Ok(Self {
+            helper: Helper::start(&mut command, patience)?,
+            _scratch: scratch,
+        })
+    }
+
+    /// The node's root, as the host sees it: for `--root`.
+    pub(crate) fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.helper.pid()))
+    }
+
+    /// A path of the node, as the host sees it.
+    pub(crate) fn host_path(&self, path: &Path) -> PathBuf {
+        // Its one symlink, which would lead to the host's own /run.
+        let path = match path.strip_prefix("/var/run") {
+            Ok(below) => Path::new("/run").join(below),
+            Err(_) => path.to_owned(),
+        };
+        self.root().join(path.strip_prefix("/").unwrap_or(&path))
+    }
+
+    /// A command that runs in the node's network namespace, on the host's root.
+    pub(crate) fn command(&self, program: &OsStr) -> anyhow::Result<Command> {
+        let path = format!("/proc/{}/ns/net", self.helper.pid());
+        let netns = fs::File::open(&path).with_context(|| path)?;
+        let mut command = Command::new(program);
+        // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+        unsafe { command.pre_exec(move || enter_netns(&netns)) };
+        Ok(command)
+    }
+}
 
 /// Folders of the host that hold programs, and the kernel's own.
 const BOUND: [&str; 9] = [

@@ -38,6 +38,16 @@ pub fn fd_numbers(pid: u32, name: &str) -> anyhow::Result<Vec<u32>> {
     Ok(numbers)
 }
 
+/// Sends a signal to a process that is known to be the one that is meant: a
+/// child that was not waited for, say.
+pub fn signal(pid: u32, signal: i32) -> std::io::Result<()> {
+    // SAFETY: kill takes numbers.
+    match unsafe { libc::kill(pid.cast_signed(), signal) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Where in the kernel a process sleeps; empty if that cannot be read.
 pub fn wchan(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default()
@@ -111,7 +121,7 @@ impl PodProcess {
         let stdout = self.child.stdout.take().context("no pipe")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        anyhow::ensure!(line == "in\n", "process {} did not start", self.pid);
+        anyhow::ensure!(line == "ready\n", "process {} did not start", self.pid);
         Ok(())
     }
 

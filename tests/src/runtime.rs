@@ -8,24 +8,24 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::helper::{self, Helper};
 use crate::netns::Netns;
-use crate::{helper, wait};
 
 /// A running stand-in.
 #[derive(Debug)]
-pub struct Runtime {
-    child: Child,
-    replies: BufReader<ChildStdout>,
-}
+pub struct Runtime(Helper);
+
+/// For a plugin to end.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// How a plugin ended.
 #[derive(Clone, Debug)]
@@ -60,14 +60,13 @@ impl Runtime {
         // SAFETY: the closure makes one system call, which is allowed between
         // fork and exec.
         unsafe { command.pre_exec(apart) };
-        let mut child = helper::spawn_copy(command.stdout(Stdio::piped()))?;
-        let replies = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Self { child, replies })
+        let helper = Helper::start(&mut command, Duration::from_secs(3))?;
+        Ok(Self(helper))
     }
 
     /// Its process ID, the parent of the plugins.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
 
     /// Has it run a plugin, with these variables added to its own.
@@ -87,16 +86,8 @@ impl Runtime {
     }
 
     fn order(&mut self, order: &Value) -> anyhow::Result<Run> {
-        let stdin = self
-            .child
-            .stdin
-            .as_mut()
-            .context("the runtime was stopped")?;
-        writeln!(stdin, "{order}").context("the stand-in runtime has ended")?;
-        let mut line = String::new();
-        self.replies
-            .read_line(&mut line)
-            .context("the stand-in runtime")?;
+        self.0.tell(order)?;
+        let line = self.0.line("the stand-in runtime's reply", LIMIT)?;
         let reply: Value = serde_json::from_str(&line)
             .with_context(|| format!("{}: no reply from the stand-in runtime", order["plugin"]))?;
         let text = |key: &str| reply[key].as_str().unwrap_or_default().to_owned();
@@ -105,19 +96,6 @@ impl Runtime {
             stdout: text("stdout"),
             stderr: text("stderr"),
         })
-    }
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let ended = wait::settle(Duration::from_secs(3), || {
-            matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
-        });
-        if !ended {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 

@@ -4,17 +4,17 @@
 //! All of them are processes, children of one helper. Needs what
 //! [`FrozenFs`] needs.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
 use crate::frozen::FrozenFs;
-use crate::{helper, process, syscall, wait};
+use crate::helper::{self, Helper};
+use crate::{process, syscall, wait};
 
 pub(crate) const ROLE: &str = "writers";
 /// Between two writes of one task.
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Stuck {
     disk: FrozenFs,
-    helper: Child,
+    helper: Helper,
     pids: Vec<u32>,
 }
 
@@ -36,27 +36,17 @@ impl Stuck {
     /// Starts so many; nothing is frozen yet.
     pub fn start(count: u32) -> anyhow::Result<Self> {
         let disk = FrozenFs::mount()?;
-        let mut helper = helper::command(None, None, ROLE)
-            .arg(disk.file())
-            .arg(count.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the writers")?;
-        let stdout = helper.stdout.take().context("no pipe")?;
+        let mut command = helper::command(None, None, ROLE);
+        command.arg(disk.file()).arg(count.to_string());
         let mut this = Self {
             disk,
-            helper,
+            helper: Helper::start(&mut command, LIMIT)?,
             pids: Vec::new(),
         };
-        let mut stdout = BufReader::new(stdout);
         for _ in 0..count {
-            let mut line = String::new();
-            stdout.read_line(&mut line)?;
-            let pid = line.trim().parse();
-            this.pids.push(pid.context("the writers have ended")?);
+            let line = this.helper.line("the writers", LIMIT)?;
+            this.pids.push(line.parse().context(line)?);
         }
-        // The rest, of which nothing is there yet, is read at their end.
-        this.helper.stdout = Some(stdout.into_inner());
         Ok(this)
     }
 
@@ -129,11 +119,9 @@ impl Stuck {
     /// Ends them. Returns how often they have slept in all.
     pub fn stop(mut self) -> anyhow::Result<u64> {
         self.thaw()?;
-        drop(self.helper.stdin.take());
-        let mut said = String::new();
-        let stdout = self.helper.stdout.take();
-        stdout.context("no pipe")?.read_to_string(&mut said)?;
-        said.trim().parse().context("the writers' last word")
+        self.helper.close();
+        let said = self.helper.line("the writers' last word", LIMIT)?;
+        said.parse().context(said)
     }
 }
 
@@ -142,14 +130,6 @@ impl Drop for Stuck {
         // Nobody who is stuck can end.
         if let Err(error) = self.thaw() {
             eprintln!("stage: {error:#}");
-        }
-        drop(self.helper.stdin.take());
-        let ended = || matches!(self.helper.try_wait(), Ok(Some(_)) | Err(_));
-        if !wait::settle(LIMIT, ended) {
-            eprintln!("stage: the writers {} do not end", self.helper.id());
-            // They end with it.
-            let _ = self.helper.kill();
-            let _ = self.helper.wait();
         }
     }
 }
@@ -176,8 +156,7 @@ pub(crate) fn write_in_many(file: &Path, count: u32) -> anyhow::Result<()> {
     }
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for pid in &writers {
-        // SAFETY: kill takes numbers; none of them was waited for yet.
-        unsafe { libc::kill(*pid, libc::SIGKILL) };
+        let _ = process::signal(pid.cast_unsigned(), libc::SIGKILL);
     }
     for pid in &writers {
         // SAFETY: a null pointer says that the status is not wanted.

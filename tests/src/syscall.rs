@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::Child;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -53,12 +52,6 @@ pub(crate) fn set_parent_death_signal(signal: libc::c_int) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// Sends SIGTERM to a child that was not waited for yet, so the PID is its own.
-pub(crate) fn terminate(child: &Child) {
-    // SAFETY: kill takes no pointers.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
 }
 
 /// Whether stdin has something within this time, if only its end.

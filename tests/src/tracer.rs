@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::process;
 use crate::wait::{self, Interrupted};
 
 /// Long enough for anything that is to happen at once, on a busy machine too.
@@ -19,7 +20,7 @@ pub const SOON: Duration = Duration::from_secs(20);
 
 /// What came out so far.
 #[derive(Debug, Default)]
-struct Said {
+struct Output {
     records: Vec<(Instant, Value)>,
     /// Lines on stdout that are not records.
     text: Vec<String>,
@@ -32,7 +33,7 @@ struct Said {
 #[derive(Debug)]
 pub struct Tracer {
     child: Child,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<Output>>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -63,7 +64,7 @@ pub fn command(args: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+fn lock(said: &Mutex<Output>) -> MutexGuard<'_, Output> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,7 +105,7 @@ impl Tracer {
             .with_context(|| format!("start {}", Path::new(command.get_program()).display()))?;
         let stdout = child.stdout.take().context("no pipe")?;
         let stderr = child.stderr.take().context("no pipe")?;
-        let said = Arc::new(Mutex::new(Said::default()));
+        let said = Arc::new(Mutex::new(Output::default()));
         let (out, err) = (Arc::clone(&said), Arc::clone(&said));
         let (lines, read) = mpsc::channel();
         let readers = vec![
@@ -243,8 +244,8 @@ impl Tracer {
 
     /// Sends it a signal. (It is not reaped yet, so the PID is its own.)
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill takes no pointers.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        // It fails only if it has ended.
+        let _ = process::signal(self.pid(), signal);
     }
 
     /// Sends SIGINT and waits for the end.

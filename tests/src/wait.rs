@@ -49,9 +49,9 @@ pub fn interrupted() -> bool {
     SIGNALLED.load(Ordering::Relaxed)
 }
 
-/// Tells all waits that the running test has had its time (or clears that).
-pub(crate) fn set_overdue(overdue: bool) {
-    OVERDUE.store(overdue, Ordering::Relaxed);
+/// Tells all waits that the running test has had its time.
+pub(crate) fn set_overdue() {
+    OVERDUE.store(true, Ordering::Relaxed);
 }
 
 /// Fails if waiting is to end now.

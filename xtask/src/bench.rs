@@ -7,7 +7,6 @@
 //! | [`latency`] | from what happens in the kernel to the record of it |
 //! | [`footprint`] | start, memory and time on a CPU on a node with many pods |
 //! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
-//! | [`long`] | whether anything grows in half an hour |
 //! | [`size`] | the binary |
 //! | [`budget`] | what each may take, and the table of all |
 //! | [`machine`], [`sample`], [`mod@measure`], [`process`] | what is measured on, and how |
@@ -15,7 +14,7 @@
 //!
 //! What is measured on is real and made here ([`node_tracer_tests`]); all of it
 //! is removed at the end, after a failure and after Ctrl-C. Tables go to
-//! stdout, numbers to `target/bench/`.
+//! stdout and, of a whole run, to `target/bench/`.
 
 mod budget;
 pub(crate) mod crictl;
@@ -23,7 +22,6 @@ mod footprint;
 mod hooks;
 mod latency;
 mod load;
-mod long;
 mod machine;
 mod measure;
 mod peers;
@@ -38,6 +36,7 @@ mod storm;
 mod watcher;
 mod work;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -46,7 +45,6 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::wait::{self, Interrupted};
-use serde_json::{Value, json};
 
 use self::budget::{Budget, Verdict};
 use self::machine::Machine;
@@ -55,7 +53,7 @@ use crate::{cargo, generated};
 /// What `bench` is asked for.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What is measured [default: all of it but `long`]
+    /// What is measured [default: all of it]
     #[command(subcommand)]
     what: Option<What>,
     /// Measure this tracer instead of the one of this source
@@ -85,8 +83,6 @@ enum What {
     Scan(scan::Options),
     /// All that a tracer looks at, as fast as the machine can, and rest after it
     Storm(storm::Options),
-    /// A node's mixed load for half an hour, and whether anything grows
-    Long(long::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
     /// The static binary
@@ -121,51 +117,27 @@ fn say(line: &str) {
     println!("── bench: {line}");
 }
 
-/// Where numbers are kept.
-fn folder() -> PathBuf {
+/// Where the last whole run's table is kept, for the document.
+fn kept_table() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target
-        .unwrap_or_else(|| cargo::root().join("target"))
-        .join("bench")
+    let target = target.unwrap_or_else(|| cargo::root().join("target"));
+    target.join("bench/table.md")
 }
-
-/// Writes a file of that folder.
-fn keep(name: &str, text: &str) -> anyhow::Result<PathBuf> {
-    let file = folder().join(name);
-    std::fs::create_dir_all(folder())
-        .and_then(|()| std::fs::write(&file, text))
-        .with_context(|| format!("write {}", file.display()))?;
-    Ok(file)
-}
-
-/// Writes the numbers of one bench.
-fn write(name: &str, numbers: &Value) -> anyhow::Result<()> {
-    let file = keep(&format!("{name}.json"), &format!("{numbers:#}\n"))?;
-    say(&format!("numbers are in {}", file.display()));
-    Ok(())
-}
-
-/// The last table, where the document takes it from.
-const TABLE: &str = "table.md";
 
 impl What {
-    /// All but the long run, in the order in which they are run.
-    fn all(quick: bool) -> anyhow::Result<Vec<Self>> {
-        let storm: &[&str] = match quick {
-            true => &["storm", "--seconds", "5"],
-            false => &["storm"],
-        };
-        let lines: [&[&str]; 8] = [
-            &["hooks"],
-            &["sched"],
-            &["latency"],
-            &["footprint"],
-            &["scan"],
-            storm,
-            &["replay"],
-            &["size"],
+    /// All of them, in the order in which they are run.
+    fn all() -> anyhow::Result<Vec<Self>> {
+        let names = [
+            "hooks",
+            "sched",
+            "latency",
+            "footprint",
+            "scan",
+            "storm",
+            "replay",
+            "size",
         ];
-        let parsed = lines.map(|line| Ok(Line::try_parse_from(line)?.what));
+        let parsed = names.map(|name| Ok(Line::try_parse_from([name])?.what));
         parsed.into_iter().collect()
     }
 
@@ -177,24 +149,22 @@ impl What {
             Self::Footprint(_) => "footprint",
             Self::Scan(_) => "scan",
             Self::Storm(_) => "storm",
-            Self::Long(_) => "long",
             Self::Replay(_) => "replay",
             Self::Size => "size",
         }
     }
 
     fn missing(&self) -> Vec<String> {
-        let needs: &[&[Need]] = match self {
-            Self::Hooks(_) | Self::Sched(_) => &[work::NEEDS],
-            Self::Latency(_) => &[latency::NEEDS],
-            Self::Footprint(_) => &[footprint::NEEDS],
-            Self::Scan(_) => &[scan::NEEDS],
-            Self::Storm(_) => &[storm::load::NEEDS],
-            Self::Long(_) => &[storm::load::NEEDS, long::NEEDS],
-            Self::Replay(_) => &[replay::NEEDS],
+        let needs: &[Need] = match self {
+            Self::Hooks(_) | Self::Sched(_) => work::NEEDS,
+            Self::Latency(_) => latency::NEEDS,
+            Self::Footprint(_) => footprint::NEEDS,
+            Self::Scan(_) => scan::NEEDS,
+            Self::Storm(_) => storm::NEEDS,
+            Self::Replay(_) => replay::NEEDS,
             Self::Size => &[],
         };
-        stage::missing(&needs.concat())
+        stage::missing(needs)
     }
 
     fn measure(&self, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
@@ -204,62 +174,18 @@ impl What {
             Self::Latency(options) => latency::run(options, setting),
             Self::Footprint(options) => footprint::run(options, setting),
             Self::Scan(options) => scan::run(options, setting),
-            Self::Storm(options) => {
-                let whole = storm::run(options, &setting.tracer)?;
-                Ok(vec![lost(whole)?])
-            }
-            Self::Long(options) => long::run(options, &setting.tracer),
+            Self::Storm(options) => storm::run(options, setting),
             Self::Replay(options) => replay::run(options, setting),
             Self::Size => size::run(setting),
         }
     }
 }
 
-/// The budget of the storm, by the numbers that it has written; `whole`: nothing
-/// was lost without a word.
-fn lost(whole: bool) -> anyhow::Result<Budget> {
-    let file = folder().join("storm.json");
-    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let numbers: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-    let causes = numbers["lost"].as_object().context("storm.json: lost")?;
-    let count: u64 = causes.values().filter_map(Value::as_u64).sum();
-    let rates: Vec<String> = numbers["rows"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|row| {
-            let seconds = numbers["seconds"].as_u64()?.max(1);
-            let rate = row["made"].as_u64()? / seconds;
-            Some(format!("{rate}/s {}", row["what"].as_str()?))
-        })
-        .collect();
-    let causes: Vec<String> = causes
-        .iter()
-        .filter(|(_, count)| count.as_u64() != Some(0))
-        .map(|(cause, count)| format!("{count} {cause}, "))
-        .collect();
-    let silent = if whole {
-        ""
-    } else {
-        ", and some without a word"
-    };
-    Ok(Budget {
-        what: format!(
-            "events lost, storm of {} s at full speed",
-            numbers["seconds"]
-        ),
-        limit: String::from("0"),
-        measured: format!("{count}{silent} ({}{})", causes.concat(), rates.join(", ")),
-        peers: Vec::new(),
-        verdict: Verdict::of(count == 0 && whole),
-    })
-}
-
 pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
     if asked.doc {
         anyhow::ensure!(asked.what.is_none(), "--doc takes a whole run's table");
-        let file = folder().join(TABLE);
-        let table = std::fs::read_to_string(&file)
+        let file = kept_table();
+        let table = fs::read_to_string(&file)
             .with_context(|| format!("{}: run `cargo xtask bench` first", file.display()))?;
         generated::write("performance.md", "bench", &table)?;
         return Ok(ExitCode::SUCCESS);
@@ -327,10 +253,9 @@ fn verdict(budgets: &[Budget]) -> ExitCode {
 
 /// All benches. One that cannot be run here does not end the others.
 fn all(setting: &Setting, machine: &Machine) -> anyhow::Result<ExitCode> {
-    let begin = Instant::now();
     let mut budgets = Vec::new();
     let mut failed = false;
-    for what in What::all(setting.quick)? {
+    for what in What::all()? {
         let name = what.name();
         say(&format!("═══ {name}"));
         let missing = what.missing();
@@ -361,16 +286,11 @@ fn all(setting: &Setting, machine: &Machine) -> anyhow::Result<ExitCode> {
     }
     let list: String = remarks.iter().map(|line| format!("* {line}\n")).collect();
     println!("\n{table}\n{list}");
-    keep(TABLE, &format!("{table}\n{list}"))?;
-    let seconds = begin.elapsed().as_secs_f64();
-    write(
-        "all",
-        &json!({
-            "machine": machine.json(), "quick": setting.quick, "seconds": seconds,
-            "budgets": budgets.iter().map(Budget::json).collect::<Vec<_>>(),
-        }),
-    )?;
-    say(&format!("{:.0} minutes in all", seconds / 60.0));
+    let file = kept_table();
+    let folder = file.parent().context("no folder")?;
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&file, format!("{table}\n{list}")))
+        .with_context(|| file.display().to_string())?;
     Ok(match failed {
         true => ExitCode::from(2),
         false => verdict(&budgets),
@@ -392,14 +312,10 @@ mod tests {
     #[test]
     fn all_benches_can_be_asked_for_at_once_and_one_by_one() {
         Outer::command().debug_assert();
-        for quick in [true, false] {
-            let all = What::all(quick).unwrap();
-            let names: Vec<&str> = all.iter().map(What::name).collect();
-            for (name, what) in names.iter().zip(&all) {
-                let one = Outer::try_parse_from(["bench", name, "--quick"]).unwrap();
-                assert!(one.bench.quick);
-                assert_eq!(one.bench.what.unwrap().name(), what.name());
-            }
+        for what in What::all().unwrap() {
+            let one = Outer::try_parse_from(["bench", what.name(), "--quick"]).unwrap();
+            assert!(one.bench.quick);
+            assert_eq!(one.bench.what.unwrap().name(), what.name());
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn build_with(
     let executable = messages
         .map_while(Result::ok)
         .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
-        .filter(|message| message["target"]["name"] == name)
+        .filter(|message| message["target"]["name"] == name && message["profile"]["test"] == false)
         .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
         .last();
     let status = child.wait().context("wait for cargo")?;

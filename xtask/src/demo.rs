@@ -53,14 +53,14 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             path.display()
         ));
     }
-    let told = tell(&tracer);
+    let shown = show(&tracer);
     // All guards are gone here.
     let left = stage::leftovers();
     match left.is_empty() {
         true => say("everything that was made is removed"),
         false => say(&format!("could not remove {}", left.join(", "))),
     }
-    match told {
+    match shown {
         Ok(()) if left.is_empty() => Ok(ExitCode::SUCCESS),
         Ok(()) => Ok(ExitCode::FAILURE),
         Err(error) if error.is::<Interrupted>() || wait::interrupted() => {
@@ -102,7 +102,7 @@ fn watch(tracer: &Path, pods: &Path, recording: &Path) -> anyhow::Result<Tracer>
     Ok(tracer)
 }
 
-fn tell(binary: &Path) -> anyhow::Result<()> {
+fn show(binary: &Path) -> anyhow::Result<()> {
     let mut incident = Incident::new().context("cannot set the stage")?;
     say(&format!(
         "a small node in {}: {}",

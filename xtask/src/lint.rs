@@ -64,11 +64,11 @@ fn deny() -> anyhow::Result<bool> {
         .status();
     let faults = cargo(&check)?.arg("advisories").output();
     let faults = faults.context("start cargo deny")?;
-    let told = String::from_utf8_lossy(&faults.stderr);
-    let is_known = !told.contains("failed to fetch advisory database");
+    let complaints = String::from_utf8_lossy(&faults.stderr);
+    let is_known = !complaints.contains("failed to fetch advisory database");
     match (faults.status.success(), is_known) {
         (true, _) => {}
-        (false, true) => print!("{told}"),
+        (false, true) => print!("{complaints}"),
         (false, false) => println!("skipped: the list of known faults is out of reach"),
     }
     let own = own.context("start cargo deny")?.success();

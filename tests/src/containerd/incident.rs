@@ -33,7 +33,7 @@ const VOLUME: &str = "/hang";
 /// What the incident takes of a node.
 pub trait Node {
     /// The client of its runtime.
-    fn cri(&self) -> anyhow::Result<&Cri>;
+    fn cri(&self) -> &Cri;
     /// What a pod's sandbox is made of there.
     fn pod_config(&self, pod: &Pod) -> PodConfig;
     /// The folder of the pod network's reservations.
@@ -45,7 +45,7 @@ pub trait Node {
 }
 
 impl Node for Containerd {
-    fn cri(&self) -> anyhow::Result<&Cri> {
+    fn cri(&self) -> &Cri {
         self.cri()
     }
 
@@ -117,7 +117,7 @@ impl<N: Node> RealIncident<N> {
     fn run(&mut self, name: &str) -> anyhow::Result<(Pod, Sandbox)> {
         let pod = Pod::new("shop", name)?;
         self.pods.put(&pod, None)?;
-        let sandbox = Sandbox::make(self.node.cri()?, self.node.pod_config(&pod))?;
+        let sandbox = Sandbox::make(self.node.cri(), self.node.pod_config(&pod))?;
         let address = sandbox.ip.context("the sandbox has no address")?;
         self.pods.put(&pod, Some(address))?;
         Ok((pod, sandbox))
@@ -130,7 +130,7 @@ impl<N: Node> RealIncident<N> {
         let argv = ["/bin/dd", &from, "of=/dev/null", "bs=4", "count=1"];
         let volume = self.hangfs.mount_point().to_owned();
         let mounts = [(volume.as_path(), VOLUME)];
-        let (container_id, pid) = sandbox.run_container(self.node.cri()?, "app", &argv, &mounts)?;
+        let (container_id, pid) = sandbox.run_container(self.node.cri(), "app", &argv, &mounts)?;
         self.hangfs.wait_for_reader(pid)?;
         let stuck = Stuck {
             pid,
@@ -149,7 +149,7 @@ impl<N: Node> RealIncident<N> {
         self.pods.remove(pod)?;
         let stopped = self
             .node
-            .cri()?
+            .cri()
             .stop_sandbox(&sandbox.id, self.node.deadline())?;
         anyhow::ensure!(!stopped, "StopPodSandbox came back");
         let pid = stuck.pid;
@@ -171,7 +171,7 @@ impl<N: Node> RealIncident<N> {
     /// Step 4: the second pod, which gets it.
     pub fn start_new_pod(&mut self) -> anyhow::Result<Sandbox> {
         let (_, sandbox) = self.run("reborn")?;
-        sandbox.run_container(self.node.cri()?, "app", &["/bin/sleep", "100000"], &[])?;
+        sandbox.run_container(self.node.cri(), "app", &["/bin/sleep", "100000"], &[])?;
         Ok(sandbox)
     }
 
@@ -195,10 +195,10 @@ impl<N: Node> RealIncident<N> {
         })?;
         // The first stop holds the sandbox until it has noticed.
         wait::until("the sandbox to stop", LIMIT, || {
-            let cri = self.node.cri()?;
+            let cri = self.node.cri();
             let stopped = cri.stop_sandbox(&sandbox.id, Duration::from_secs(5));
             Ok(stopped.unwrap_or(false).then_some(()))
         })?;
-        self.node.cri()?.remove_sandbox(&sandbox.id)
+        self.node.cri().remove_sandbox(&sandbox.id)
     }
 }

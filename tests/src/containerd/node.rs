@@ -14,7 +14,7 @@ use anyhow::Context as _;
 
 use super::{SOCKET, image};
 use crate::syscall::wait_for_input;
-use crate::{cni, own_root, stage, wait};
+use crate::{cni, own_root, process, stage, wait};
 
 /// For containerd to start, and for everything to end.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -178,8 +178,7 @@ fn end_children(containerd: &Child) -> anyhow::Result<()> {
     let all_gone = wait::settle(LIMIT, || {
         let children = children();
         for &pid in &children {
-            // SAFETY: kill takes no pointers.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+            let _ = process::signal(pid, libc::SIGKILL);
         }
         reap_others(0);
         children.is_empty()

@@ -14,7 +14,7 @@ use crate::fuse::detach;
 use crate::kubepods::pod_below;
 use crate::scratch::{container_id, pod_uid};
 use crate::syscall::{enter_netns, mount, set_parent_death_signal, unshare, wait_for_input};
-use crate::{cgroup, own_root, wait};
+use crate::{cgroup, own_root, process, wait};
 
 /// A bridge takes no more than 1024 ports.
 const PORTS: u32 = 1000;
@@ -256,8 +256,7 @@ fn configure(index: u32) -> anyhow::Result<()> {
 fn end(node: &File, pods: &[Pod]) -> anyhow::Result<()> {
     enter_netns(node)?;
     for pod in pods {
-        // SAFETY: kill takes no pointers; the child was not reaped, so the PID is its own.
-        unsafe { libc::kill(pod.pid as libc::pid_t, libc::SIGKILL) };
+        let _ = process::signal(pod.pid, libc::SIGKILL);
     }
     for pod in pods {
         // SAFETY: waitpid may be told of no place for the status.

@@ -7,7 +7,7 @@ use super::matrix::{SignalResult, Stage};
 
 const ADDRESSES: [(&str, u64, &str); 2] = [("198.18.9.7", 24, ""), ("fd00:198:18::9", 64, "nodad")];
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     vec![("address", come_and_go(stage))]
 }
 

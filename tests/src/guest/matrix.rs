@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::coverage::Coverage;
 use super::report::{Cell, Host, Verdict};
 use super::stock::Stock;
-use super::{address, netns, plugin, story, suspend, task, teardown};
+use super::{address, incident, netns, plugin, suspend, task, teardown};
 use crate::tracer::{Tracer, command, is_event, netns_of};
 use crate::{process, stage, wait};
 
@@ -109,27 +109,27 @@ const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "netns",
         signals: &["netns-created", "netns-dying", "netns-destroyed"],
-        run: netns::told,
+        run: netns::observe,
     },
     Scenario {
         name: "address",
         signals: &["address"],
-        run: address::told,
+        run: address::observe,
     },
     Scenario {
         name: "task",
         signals: &["task-blocked"],
-        run: task::told,
+        run: task::observe,
     },
     Scenario {
         name: "cni",
         signals: &["cni-call", "cni-result"],
-        run: plugin::told,
+        run: plugin::observe,
     },
     Scenario {
         name: "teardown",
         signals: &["teardown-stall"],
-        run: teardown::told,
+        run: teardown::observe,
     },
 ];
 
@@ -162,15 +162,21 @@ fn rests_on(signal: &str) -> &str {
     }
 }
 
-fn say(host: &mut Host, signal: &str, mechanism: &str, told: anyhow::Result<()>, begin: Instant) {
+fn say(
+    host: &mut Host,
+    signal: &str,
+    mechanism: &str,
+    observed: anyhow::Result<()>,
+    begin: Instant,
+) {
     host.cell(&Cell {
         signal,
         mechanism,
-        verdict: match told {
+        verdict: match observed {
             Ok(()) => Verdict::Ok,
             Err(_) => Verdict::Failed,
         },
-        detail: told
+        detail: observed
             .err()
             .map(|error| format!("{error:#}"))
             .unwrap_or_default(),
@@ -212,26 +218,26 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     // With a tracer of its own, since that is told of the pods.
     if named("incident") && matters("netns-created") {
         let begin = Instant::now();
-        let told = story::told(host, mechanism);
-        say(host, "incident", mechanism, told, begin);
+        let observed = incident::observe(host, mechanism);
+        say(host, "incident", mechanism, observed, begin);
     }
     let stock = Stock::new()?;
     let tracer = start(mechanism, &["--pods", "none"])?;
     let mut stage = Stage { tracer, host };
-    let tell = |stage: &mut Stage<'_>, begin: Instant, told: Vec<SignalResult>| {
-        for (signal, told) in told {
+    let tell = |stage: &mut Stage<'_>, begin: Instant, observed: Vec<SignalResult>| {
+        for (signal, observed) in observed {
             let by = coverage.mechanism(rests_on(signal));
             // Where nothing is promised, nothing is asked.
             if by.is_empty() || !matters(rests_on(signal)) {
                 continue;
             }
-            say(stage.host, signal, by, told, begin);
+            say(stage.host, signal, by, observed, begin);
         }
     };
     if named("inventory") && matters("inventory") {
         let begin = Instant::now();
-        let told = stock.told(&mut stage, coverage.finds_hidden());
-        tell(&mut stage, begin, vec![("inventory", told)]);
+        let observed = stock.observe(&mut stage, coverage.finds_hidden());
+        tell(&mut stage, begin, vec![("inventory", observed)]);
     }
     // What comes next may get the same number: only when this one is over can
     // every mechanism tell the two apart.
@@ -243,26 +249,26 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     stage.settle()?;
     for scenario in scenarios {
         // A comparison cannot tell one that is gone from one that is not yet.
-        let told = mechanism != "comparison" || scenario.name != "teardown";
+        let observed = mechanism != "comparison" || scenario.name != "teardown";
         let mut signals = scenario.signals.iter();
-        if told && signals.any(|signal| matters(rests_on(signal))) {
+        if observed && signals.any(|signal| matters(rests_on(signal))) {
             let begin = Instant::now();
-            let told = (scenario.run)(&mut stage);
-            tell(&mut stage, begin, told);
+            let observed = (scenario.run)(&mut stage);
+            tell(&mut stage, begin, observed);
         }
     }
     let mut lives = SCENARIOS[0].signals.iter();
     let all = lives.all(|signal| coverage.mechanism(signal) == mechanism);
     if named("storm") && all && IN_A_STORM.contains(&mechanism) {
         let begin = Instant::now();
-        let told = netns::storm(&mut stage);
-        tell(&mut stage, begin, told);
+        let observed = netns::storm(&mut stage);
+        tell(&mut stage, begin, observed);
     }
     // A clock is the same on every rung.
     if named("suspend") && mechanism == MECHANISMS[0] {
         let begin = Instant::now();
-        let told = suspend::told(&mut stage);
-        say(stage.host, "suspend", mechanism, told, begin);
+        let observed = suspend::observe(&mut stage);
+        say(stage.host, "suspend", mechanism, observed, begin);
     }
     let Stage { tracer, host } = stage;
     let ended = tracer.stop()?;

@@ -168,7 +168,7 @@ impl Missing {
     }
 }
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let mut missing = Missing::default();
     for (way, make) in WAYS {
         if let Err(error) = live(stage, way, make, &mut missing) {

@@ -15,14 +15,14 @@
 //! The laws are a story and come in its order. After one that a later one
 //! rests on has failed, the rest is skipped.
 
-mod asked;
 pub(super) mod boot;
+mod commands;
 pub(super) mod daemonset;
+mod incident;
 mod machine;
 mod manager;
+mod output;
 mod package;
-mod story;
-mod told;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ use crate::cri::{Cri, PodConfig};
 use crate::incident::Stuck;
 use crate::pods::{Pod, PodsFile};
 use crate::tracer::{names_address, netns_of};
-use told::WrittenLines;
+use output::WrittenLines;
 
 /// What is the tests' own, on the node.
 const FOLDER: &str = "/var/lib/nt";
@@ -58,7 +58,7 @@ const SOON: Duration = Duration::from_secs(240);
 
 /// What the laws have made and found out so far.
 struct Stage {
-    told: WrittenLines,
+    output: WrittenLines,
     /// Until the incident has it.
     pods: Option<PodsFile>,
     incident: Option<RealIncident<Guest>>,
@@ -82,7 +82,7 @@ struct Facts {
 impl Stage {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            told: WrittenLines::of(TRACE),
+            output: WrittenLines::of(TRACE),
             pods: Some(PodsFile::create(std::path::Path::new(FOLDER))?),
             incident: None,
             facts: None,
@@ -131,8 +131,8 @@ impl Guest {
 }
 
 impl Node for Guest {
-    fn cri(&self) -> anyhow::Result<&Cri> {
-        Ok(&self.cri)
+    fn cri(&self) -> &Cri {
+        &self.cri
     }
 
     fn pod_config(&self, pod: &Pod) -> PodConfig {
@@ -207,17 +207,17 @@ const LAWS: [Law; 23] = [
     step("a killed service is started again", manager::killed),
     step("containerd has its images", machine::images),
     law("PrivateNetwork= is seen", machine::private_network),
-    step("an ordinary pod", story::ordinary_pod),
-    step("stuck and force-deleted: suspected", story::suspected),
-    law("blocked-task with its stack", story::blocked),
-    step("address freed: armed", story::armed),
-    step("address given away: conflict", story::conflict),
-    law("journalctl by field", story::journal),
-    law("scan agrees", asked::scan),
-    law("explain agrees", asked::explain),
-    law("check agrees", asked::check),
-    step("released: resolved", story::resolved),
-    law("no false alarm, nothing lost", story::quiet),
+    step("an ordinary pod", incident::ordinary_pod),
+    step("stuck and force-deleted: suspected", incident::suspected),
+    law("blocked-task with its stack", incident::blocked),
+    step("address freed: armed", incident::armed),
+    step("address given away: conflict", incident::conflict),
+    law("journalctl by field", incident::journal),
+    law("scan agrees", commands::scan),
+    law("explain agrees", commands::explain),
+    law("check agrees", commands::check),
+    step("released: resolved", incident::resolved),
+    law("no false alarm, nothing lost", incident::quiet),
     step("systemctl stop; nothing secret", machine::stopped),
     law("the package is purged; nothing stays", package::purged),
 ];

@@ -89,7 +89,7 @@ impl Node {
 }
 
 /// An ADD that succeeds and one that fails: the call, and what was said in it.
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     match calls(stage) {
         Ok((well, badly)) => vec![
             ("cni-call", call(&well, 0).and_then(|()| call(&badly, 1))),

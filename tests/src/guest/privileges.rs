@@ -240,29 +240,29 @@ fn trace(host: &mut Host, case: &Case, rights: &Rights, coverage: &Coverage) -> 
     }
     let pid = tracer.pid();
     let mut stage = Stage::over(tracer, host);
-    let mut told = netns::told_of_a_mount(&mut stage);
+    let mut observed = netns::told_of_a_mount(&mut stage);
     let sees = |signal: &str| !coverage.mechanism(signal).is_empty();
     // Where nothing is different, the loading is what matters, and that what
     // was loaded is heard.
     let all = case.rung || case.expected != Expected::Same || case.hides_addresses();
     if all && sees("address") {
-        told.extend(address::told(&mut stage));
+        observed.extend(address::observe(&mut stage));
     }
     let stack = case.shows_stacks(coverage.mechanism("task-blocked"));
     if all {
-        told.push(("task-blocked", task::stall(&mut stage, stack)));
+        observed.push(("task-blocked", task::stall(&mut stage, stack)));
     }
     if sees("cni-call") && case.may_look() {
-        told.extend(plugin::told(&mut stage));
+        observed.extend(plugin::observe(&mut stage));
     } else if sees("cni-call") {
-        told.extend(plugin::told_without_trust(&mut stage));
+        observed.extend(plugin::told_without_trust(&mut stage));
     }
-    let wrong = |(signal, told): SignalResult| match told {
+    let wrong = |(signal, observed): SignalResult| match observed {
         Err(error) if sees(signal) => Some(format!("{signal}: {error:#}")),
         Ok(()) if !sees(signal) => Some(format!("{signal} is told of, and check says it is not")),
         _ => None,
     };
-    let wrong: Vec<String> = told.into_iter().filter_map(wrong).collect();
+    let wrong: Vec<String> = observed.into_iter().filter_map(wrong).collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     // After all this there are the threads that there will ever be.
     rights::expect_no_more(pid, case.kept())?;

@@ -36,7 +36,7 @@ impl Stock {
         })
     }
 
-    pub(super) fn told(&self, stage: &mut Stage<'_>, all: bool) -> anyhow::Result<()> {
+    pub(super) fn observe(&self, stage: &mut Stage<'_>, all: bool) -> anyhow::Result<()> {
         let found = |inode: u64| {
             move |record: &Value| is_event(record, "netns-found") && netns_of(record) == Some(inode)
         };

@@ -64,7 +64,7 @@ fn time(record: &Value) -> anyhow::Result<SystemTime> {
 
 /// A namespace and a stall after it, with their times; and nobody who only
 /// slept with the machine is told as stuck.
-pub(super) fn told(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     let first = stage.mark();
     let asleep = suspend()?;
     ensure!(asleep >= SURELY, "the machine slept for {asleep:?} only");

@@ -13,7 +13,7 @@ use crate::netns::Netns;
 use crate::process::PodProcess;
 use crate::tracer::{is_event, netns_of};
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     let both = |stage: &mut Stage<'_>| {
         stall(stage, true)?;
         writer(stage)
@@ -78,9 +78,9 @@ fn blocked(
         "its netns {}: {record}",
         netns.inode()
     );
-    let told = record["stack"].to_string();
+    let observed = record["stack"].to_string();
     ensure!(
-        functions.is_empty() || functions.iter().any(|function| told.contains(function)),
+        functions.is_empty() || functions.iter().any(|function| observed.contains(function)),
         "its stack: {record}"
     );
     Ok(())

@@ -9,7 +9,7 @@ use crate::netns::Netns;
 use crate::rtnl::{self, RtnlHolder};
 use crate::tracer::{is_event, is_finding, netns_of};
 
-pub(super) fn told(stage: &mut Stage<'_>) -> Vec<SignalResult> {
+pub(super) fn observe(stage: &mut Stage<'_>) -> Vec<SignalResult> {
     vec![("teardown-stall", stall(stage))]
 }
 

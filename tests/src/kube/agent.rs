@@ -22,7 +22,7 @@ const OUTPUT: &str = "/run/agent";
 
 /// What a run of the tracer in a pod said.
 #[derive(Debug)]
-pub struct Said {
+pub struct PodRun {
     pub code: Option<i64>,
     pub records: Vec<Value>,
     pub stderr: String,
@@ -129,7 +129,7 @@ pub(super) fn publish_authority_in(kube: &Kube, namespace: &str) -> anyhow::Resu
 }
 
 /// Runs the tracer in a pod to its end. The node has `program` at this path.
-pub fn run(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Said> {
+pub fn run(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<PodRun> {
     let output = kube.node().host_path(OUTPUT);
     fs::create_dir_all(&output).context("mkdir for the output")?;
     let object = object(kube, program, arguments)?;
@@ -143,7 +143,7 @@ pub fn run(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Said>
     let ended = ended.with_context(|| format!("{status}; {}", kube.words()))?;
     kube.force_delete(&pod)?;
     let text = fs::read_to_string(output.join("out")).context("its output")?;
-    Ok(Said {
+    Ok(PodRun {
         code: ended["exitCode"].as_i64(),
         records: text
             .lines()

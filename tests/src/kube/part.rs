@@ -5,18 +5,20 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
 use crate::containerd::Containerd;
+use crate::helper::Killed;
+use crate::process;
 use crate::syscall::{enter, set_parent_death_signal};
 
 /// A running program. Killed on drop, and when the thread that started it ends:
 /// nothing of it is to last, so nothing is to be finished.
 #[derive(Debug)]
 pub(super) struct Part {
-    child: Child,
+    child: Killed,
     name: String,
     log: PathBuf,
 }
@@ -56,16 +58,20 @@ impl Part {
         // SAFETY: the closure makes system calls only, which is allowed between fork and exec.
         unsafe { command.pre_exec(go_inside) };
         let child = command.spawn().with_context(|| format!("start {name}"))?;
-        Ok(Self { child, name, log })
+        Ok(Self {
+            child: Killed(child),
+            name,
+            log,
+        })
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Fails if it has ended.
     pub(super) fn lives(&mut self) -> anyhow::Result<()> {
-        match self.child.try_wait()? {
+        match self.child.0.try_wait()? {
             None => Ok(()),
             Some(status) => anyhow::bail!("{} has ended: {status}", self.name),
         }
@@ -82,17 +88,6 @@ impl Part {
 
     /// Sends it a signal. (It is not reaped yet, so the PID is its own.)
     pub(super) fn signal(&self, signal: libc::c_int) -> anyhow::Result<()> {
-        // SAFETY: kill takes no pointers.
-        match unsafe { libc::kill(self.child.id() as libc::pid_t, signal) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()).with_context(|| format!("signal {}", self.name)),
-        }
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        process::signal(self.pid(), signal).with_context(|| format!("signal {}", self.name))
     }
 }

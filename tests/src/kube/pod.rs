@@ -119,7 +119,7 @@ impl Kube {
         });
         let container_id = id.with_context(|| format!("{}: {last}; {}", pod.name, self.words()))?;
         let sandbox = self.sandbox_of(pod)?.context("there is no sandbox of it")?;
-        let pid = self.node().cri()?.container_pid(&container_id)?;
+        let pid = self.node().cri().container_pid(&container_id)?;
         Ok(Running {
             pod: pod.clone(),
             sandbox,
@@ -136,7 +136,7 @@ impl Kube {
     /// A pod's sandbox, if one is ready.
     pub fn sandbox_of(&self, pod: &Pod) -> anyhow::Result<Option<Sandbox>> {
         let node = self.node();
-        let found = node.cri()?.sandboxes()?.into_iter().find_map(|sandbox| {
+        let found = node.cri().sandboxes()?.into_iter().find_map(|sandbox| {
             let metadata = sandbox.metadata?;
             let ready = sandbox.state == 0 && metadata.uid == pod.uid;
             ready.then_some((sandbox.id, metadata.attempt))

@@ -1,40 +1,12 @@
 //! Addresses, and two namespaces with the same one.
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, IP];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "address_added_names_its_netns",
-        needs: NEEDS,
-        run: added,
-    },
-    Test {
-        name: "address_removed_names_its_netns",
-        needs: NEEDS,
-        run: removed,
-    },
-    Test {
-        name: "duplicate_address_opens_and_resolves",
-        needs: NEEDS,
-        run: duplicate,
-    },
-    Test {
-        name: "duplicate_address_from_before_the_start_is_found",
-        needs: NEEDS,
-        run: duplicate_from_before,
-    },
-    Test {
-        name: "different_addresses_are_no_duplicate",
-        needs: NEEDS,
-        run: no_duplicate,
-    },
-];
 
 /// Two connected namespaces with these addresses.
 fn pair(a: &str, b: &str) -> anyhow::Result<(Netns, Netns)> {
@@ -46,7 +18,8 @@ fn pair(a: &str, b: &str) -> anyhow::Result<(Netns, Netns)> {
     Ok((one, other))
 }
 
-fn added() -> anyhow::Result<()> {
+test!(NEEDS, address_added_names_its_netns);
+fn address_added_names_its_netns() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     let (one, other) = pair("198.18.254.2", "198.18.254.3")?;
     for (netns, address) in [(&one, "198.18.254.2"), (&other, "198.18.254.3")] {
@@ -65,7 +38,8 @@ fn added() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn removed() -> anyhow::Result<()> {
+test!(NEEDS, address_removed_names_its_netns);
+fn address_removed_names_its_netns() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     let (one, _other) = pair("198.18.254.4", "198.18.254.5")?;
     tracer.wait_for("address-added", SOON, |record| {
@@ -86,7 +60,8 @@ fn is_duplicate(record: &serde_json::Value, address: &str, open: bool) -> bool {
         && (record["state"] != "resolved") == open
 }
 
-fn duplicate() -> anyhow::Result<()> {
+test!(NEEDS, duplicate_address_opens_and_resolves);
+fn duplicate_address_opens_and_resolves() -> anyhow::Result<()> {
     const ADDRESS: &str = "198.18.253.7";
     let mut tracer = Tracer::trace(&[])?;
     let (one, other) = (Netns::create()?, Netns::create()?);
@@ -113,7 +88,8 @@ fn duplicate() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn duplicate_from_before() -> anyhow::Result<()> {
+test!(NEEDS, duplicate_address_from_before_the_start_is_found);
+fn duplicate_address_from_before_the_start_is_found() -> anyhow::Result<()> {
     const ADDRESS: &str = "198.18.253.8";
     let (one, other) = (Netns::create()?, Netns::create()?);
     for netns in [&one, &other] {
@@ -132,7 +108,8 @@ fn duplicate_from_before() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn no_duplicate() -> anyhow::Result<()> {
+test!(NEEDS, different_addresses_are_no_duplicate);
+fn different_addresses_are_no_duplicate() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     let (one, other) = pair("198.18.252.2", "198.18.252.3")?;
     for (netns, address) in [(&one, "198.18.252.2"), (&other, "198.18.252.3")] {

@@ -7,47 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, Sandbox, Setup};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::NODE;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::scripted::calico::{Calico, Keyed};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding};
 use node_tracer_tests::wait;
 use serde_json::Value;
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "stage_calico_by_name_is_real",
-        needs: NODE,
-        run: by_name_is_real,
-    },
-    Test {
-        name: "stale_del_that_takes_the_new_pod_down_is_harmful",
-        needs: NODE,
-        run: harmful,
-    },
-    Test {
-        name: "stale_del_that_the_plugin_guards_against_is_harmless",
-        needs: NODE,
-        run: harmless,
-    },
-    Test {
-        name: "stale_del_of_an_ordinary_second_del_is_harmful_only_if_it_harms",
-        needs: NODE,
-        run: second_del,
-    },
-    Test {
-        name: "stale_del_is_not_said_of_what_a_pod_takes_away_itself",
-        needs: NODE,
-        run: flushed,
-    },
-    Test {
-        name: "stale_del_is_not_said_of_ordinary_removals",
-        needs: NODE,
-        run: ordinary,
-    },
-];
 
 /// For a call of the runtime.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -188,7 +155,8 @@ fn names_both(finding: &Value, old: &Sandbox, new: &Sandbox) -> anyhow::Result<(
     Ok(())
 }
 
-fn by_name_is_real() -> anyhow::Result<()> {
+test!(NODE, stage_calico_by_name_is_real);
+fn stage_calico_by_name_is_real() -> anyhow::Result<()> {
     let mut stage = Stage::new(Keyed::ByName)?;
     let (pod, first) = stage.start("etcd1-0")?;
     let endpoint = stage.calico.endpoint(&pod)?.context("no endpoint")?;
@@ -225,7 +193,8 @@ fn by_name_is_real() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn harmful() -> anyhow::Result<()> {
+test!(NODE, stale_del_that_takes_the_new_pod_down_is_harmful);
+fn stale_del_that_takes_the_new_pod_down_is_harmful() -> anyhow::Result<()> {
     let mut stage = Stage::new(Keyed::ByName)?;
     let mut tracer = stage.trace()?;
     let (old, new) = stage.old_and_new()?;
@@ -256,7 +225,8 @@ fn harmful() -> anyhow::Result<()> {
     never_says(&ended, "harmless")
 }
 
-fn harmless() -> anyhow::Result<()> {
+test!(NODE, stale_del_that_the_plugin_guards_against_is_harmless);
+fn stale_del_that_the_plugin_guards_against_is_harmless() -> anyhow::Result<()> {
     let mut stage = Stage::new(Keyed::Guarded)?;
     let mut tracer = stage.trace()?;
     let (old, new) = stage.old_and_new()?;
@@ -272,9 +242,13 @@ fn harmless() -> anyhow::Result<()> {
     never_says(&ended, "harmful")
 }
 
+test!(
+    NODE,
+    stale_del_of_an_ordinary_second_del_is_harmful_only_if_it_harms
+);
 /// RemovePodSandbox calls DEL again, with no CNI_NETNS, however long after
 /// StopPodSandbox: that is how it is, and only what it does can be wrong.
-fn second_del() -> anyhow::Result<()> {
+fn stale_del_of_an_ordinary_second_del_is_harmful_only_if_it_harms() -> anyhow::Result<()> {
     for (keyed, harms) in [(Keyed::Guarded, false), (Keyed::ByName, true)] {
         let mut stage = Stage::new(keyed)?;
         let mut tracer = stage.trace()?;
@@ -302,9 +276,10 @@ fn second_del() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, stale_del_is_not_said_of_what_a_pod_takes_away_itself);
 /// Right after the ordinary second DEL somebody in the new pod flushes its
 /// device.
-fn flushed() -> anyhow::Result<()> {
+fn stale_del_is_not_said_of_what_a_pod_takes_away_itself() -> anyhow::Result<()> {
     let mut stage = Stage::new(Keyed::Guarded)?;
     let mut tracer = stage.trace()?;
     let (pod, old) = stage.start("etcd1-0")?;
@@ -325,8 +300,9 @@ fn flushed() -> anyhow::Result<()> {
     never_says(&tracer.stop()?, "harmful")
 }
 
+test!(NODE, stale_del_is_not_said_of_ordinary_removals);
 /// Removals and restarts as they are every day.
-fn ordinary() -> anyhow::Result<()> {
+fn stale_del_is_not_said_of_ordinary_removals() -> anyhow::Result<()> {
     for keyed in [Keyed::ByName, Keyed::Guarded] {
         let mut stage = Stage::new(keyed)?;
         let tracer = stage.trace()?;

@@ -8,57 +8,14 @@ use std::process::Stdio;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::cni::{Attachment, Cni};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::memory::Limit;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding};
 use serde_json::{Value, json};
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "cause_is_told_from_any_single_line",
-        needs: &[Need::Tracer],
-        run: single_lines,
-    },
-    Test {
-        name: "cause_is_told_from_the_same_line_in_a_journal",
-        needs: &[Need::Tracer],
-        run: journal_lines,
-    },
-    Test {
-        name: "cause_is_not_told_of_what_is_no_failure",
-        needs: &[Need::Tracer],
-        run: nothing,
-    },
-    Test {
-        name: "cause_that_four_have_told_is_one_finding_with_what_came_before",
-        needs: &[Need::Tracer],
-        run: four_tellers,
-    },
-    Test {
-        name: "cause_is_told_from_what_kubectl_prints",
-        needs: &[Need::Tracer],
-        run: kubectl,
-    },
-    Test {
-        name: "cause_of_a_real_add_that_fails_is_told_live",
-        needs: &[Need::Root, IP, Need::Tracer, Need::Cni],
-        run: full_range,
-    },
-    Test {
-        name: "cause_of_a_real_oom_kill_of_a_pause_process_is_told_live",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Cgroup,
-            Need::MemoryController,
-        ],
-        run: oom,
-    },
-];
 
 const RULE: &str = "sandbox-create-failed";
 /// The rule's own lines: each is understood by its words; here, by the whole
@@ -107,11 +64,16 @@ fn each_line(frame: impl Fn(&str) -> String) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn single_lines() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], cause_is_told_from_any_single_line);
+fn cause_is_told_from_any_single_line() -> anyhow::Result<()> {
     each_line(|line| format!("{line}\n"))
 }
 
-fn journal_lines() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    cause_is_told_from_the_same_line_in_a_journal
+);
+fn cause_is_told_from_the_same_line_in_a_journal() -> anyhow::Result<()> {
     each_line(|line| {
         let entry = json!({
             "__REALTIME_TIMESTAMP": "1709374272000000",
@@ -123,7 +85,11 @@ fn journal_lines() -> anyhow::Result<()> {
     })
 }
 
-fn nothing() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    cause_is_not_told_of_what_is_no_failure
+);
+fn cause_is_not_told_of_what_is_no_failure() -> anyhow::Result<()> {
     for line in NOTHING.lines() {
         let found = findings(&format!("{line}\n"))?;
         ensure!(found.is_empty(), "{line}: {found:#?}");
@@ -133,7 +99,11 @@ fn nothing() -> anyhow::Result<()> {
 
 const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 
-fn four_tellers() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    cause_that_four_have_told_is_one_finding_with_what_came_before
+);
+fn cause_that_four_have_told_is_one_finding_with_what_came_before() -> anyhow::Result<()> {
     let mut log = String::new();
     let pod = format!("web-0_shop({UID})");
     let mut fail = |at: &str, error: &str| {
@@ -181,7 +151,11 @@ fn four_tellers() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kubectl() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    cause_is_told_from_what_kubectl_prints
+);
+fn cause_is_told_from_what_kubectl_prints() -> anyhow::Result<()> {
     let described = "\
 Name:         web-0
 Namespace:    shop
@@ -213,8 +187,12 @@ shop        3m          Normal    Pulled                   pod/db-0    Container
     Ok(())
 }
 
+test!(
+    &[Need::Root, IP, Need::Tracer, Need::Cni],
+    cause_of_a_real_add_that_fails_is_told_live
+);
 /// A range of one address, taken by the first of two interfaces.
-fn full_range() -> anyhow::Result<()> {
+fn cause_of_a_real_add_that_fails_is_told_live() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let node = Netns::create()?;
     node.ip("link set lo up")?;
@@ -256,7 +234,16 @@ fn full_range() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn oom() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Cgroup,
+        Need::MemoryController,
+    ],
+    cause_of_a_real_oom_kill_of_a_pause_process_is_told_live
+);
+fn cause_of_a_real_oom_kill_of_a_pause_process_is_told_live() -> anyhow::Result<()> {
     let (uid, id) = (pod_uid()?, container_id()?);
     let cgroup = Cgroup::create(&uid, &id)?;
     let limit = Limit::of(&cgroup, 4 << 20)?;

@@ -7,54 +7,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::cni::{Attachment, Cni};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::runtime::Runtime;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
 const CNI: &[Need] = &[Need::Root, IP, Need::Tracer, Need::Cni];
 const RUNTIME: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "cni_calls_name_pod_and_exit",
-        needs: &[
-            Need::Root,
-            Need::Fuse,
-            Need::Cgroup,
-            IP,
-            Need::Tracer,
-            Need::Cni,
-        ],
-        run: calls,
-    },
-    Test {
-        name: "cni_call_that_fails_tells_its_exit_code",
-        needs: CNI,
-        run: failing,
-    },
-    Test {
-        name: "cni_call_killed_by_a_signal_tells_which",
-        needs: CNI,
-        run: killed,
-    },
-    Test {
-        name: "cni_call_is_seen_in_any_environment",
-        needs: RUNTIME,
-        run: any_environment,
-    },
-    Test {
-        name: "cni_call_in_an_endless_environment_is_seen_or_told_lost",
-        needs: RUNTIME,
-        run: endless_environment,
-    },
-];
 
 fn is_call(record: &Value, command: &str, plugin: &str, container_id: &str) -> bool {
     is_event(record, "cni-call")
@@ -114,7 +79,18 @@ fn exited(call: &Value, code: i64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn calls() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Fuse,
+        Need::Cgroup,
+        IP,
+        Need::Tracer,
+        Need::Cni,
+    ],
+    cni_calls_name_pod_and_exit
+);
+fn cni_calls_name_pod_and_exit() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let pods = incident.pods_file().display().to_string();
     let mut tracer = Tracer::trace(&["--pods", &pods])?;
@@ -195,7 +171,8 @@ impl Node {
     }
 }
 
-fn failing() -> anyhow::Result<()> {
+test!(CNI, cni_call_that_fails_tells_its_exit_code);
+fn cni_call_that_fails_tells_its_exit_code() -> anyhow::Result<()> {
     let mut node = Node::new()?;
     let Node {
         cni,
@@ -233,7 +210,8 @@ fn script(path: &Path, commands: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn killed() -> anyhow::Result<()> {
+test!(CNI, cni_call_killed_by_a_signal_tells_which);
+fn cni_call_killed_by_a_signal_tells_which() -> anyhow::Result<()> {
     let mut node = Node::new()?;
     let Node {
         cni,
@@ -384,7 +362,8 @@ impl Quiet {
     }
 }
 
-fn any_environment() -> anyhow::Result<()> {
+test!(RUNTIME, cni_call_is_seen_in_any_environment);
+fn cni_call_is_seen_in_any_environment() -> anyhow::Result<()> {
     let mut quiet = Quiet::new()?;
     let numbers = Numbers::new()?;
     let seed = numbers.0;
@@ -422,8 +401,12 @@ fn any_environment() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    RUNTIME,
+    cni_call_in_an_endless_environment_is_seen_or_told_lost
+);
 /// More strings than a kernel program may look at.
-fn endless_environment() -> anyhow::Result<()> {
+fn cni_call_in_an_endless_environment_is_seen_or_told_lost() -> anyhow::Result<()> {
     let mut quiet = Quiet::new()?;
     let tracer = Tracer::trace(&[])?;
     let pod = Pod::new("shop", "cart-0")?;

@@ -6,118 +6,12 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, binary, command};
 
 const ROOT: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "unknown_option_is_refused",
-        needs: &[Need::Tracer],
-        run: unknown_option,
-    },
-    Test {
-        name: "unknown_command_is_refused",
-        needs: &[Need::Tracer],
-        run: unknown_command,
-    },
-    Test {
-        name: "without_a_standard_output_nothing_is_done",
-        needs: &[Need::Tracer],
-        run: no_stdout,
-    },
-    Test {
-        name: "bad_durations_are_refused",
-        needs: &[Need::Tracer],
-        run: bad_durations,
-    },
-    Test {
-        name: "every_listed_rule_has_its_page",
-        needs: &[Need::Tracer],
-        run: rule_pages,
-    },
-    Test {
-        name: "every_command_has_help_that_fits_the_terminal",
-        needs: &[Need::Tracer],
-        run: terminal::help,
-    },
-    Test {
-        name: "text_is_as_wide_as_the_terminal",
-        needs: &[Need::Tracer],
-        run: terminal::width,
-    },
-    Test {
-        name: "colours_are_for_terminals_and_who_wants_them",
-        needs: &[Need::Tracer],
-        run: terminal::colours,
-    },
-    Test {
-        name: "quiet_says_what_was_found_and_nothing_else",
-        needs: &[Need::Tracer],
-        run: terminal::quiet,
-    },
-    Test {
-        name: "quiet_trace_shows_no_single_events",
-        needs: ROOT,
-        run: terminal::quiet_trace,
-    },
-    Test {
-        name: "progress_of_a_slow_replay_is_shown_and_goes",
-        needs: &[Need::Tracer],
-        run: terminal::slow_replay,
-    },
-    Test {
-        name: "nobody_waits_for_a_stopped_terminal_to_take_progress_away",
-        needs: &[Need::Tracer],
-        run: terminal::stopped,
-    },
-    Test {
-        name: "progress_names_what_is_waited_for",
-        needs: ROOT,
-        run: terminal::hanging_source,
-    },
-    Test {
-        name: "unreadable_pods_file_is_named",
-        needs: ROOT,
-        run: unreadable_pods,
-    },
-    Test {
-        name: "malformed_pods_file_is_named",
-        needs: ROOT,
-        run: malformed_pods,
-    },
-    Test {
-        name: "trace_without_root_says_so",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Program("setpriv", "util-linux"),
-        ],
-        run: without_root,
-    },
-    Test {
-        name: "no_btf_is_told",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: without_btf,
-    },
-    Test {
-        name: "second_instance_is_told_of_the_first",
-        needs: ROOT,
-        run: second_instance,
-    },
-    Test {
-        name: "check_tells_each_signal",
-        needs: ROOT,
-        run: check,
-    },
-];
 
 /// Runs to the end. A tracer that accepts what it should refuse would run for
 /// ever, so `trace` is given a duration.
@@ -155,8 +49,12 @@ pub(crate) fn refused(output: &Output, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    apart & [Need::Tracer],
+    without_a_standard_output_nothing_is_done
+);
 /// `node-tracer scan >&-`: what is found would be told to nobody.
-fn no_stdout() -> anyhow::Result<()> {
+fn without_a_standard_output_nothing_is_done() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let log = folder.path().join("kubelet.log");
     fs::write(
@@ -183,15 +81,18 @@ fn no_stdout() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unknown_option() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], unknown_option_is_refused);
+fn unknown_option_is_refused() -> anyhow::Result<()> {
     refused(&run(&["trace", "--no-such-option"])?, &["--no-such-option"])
 }
 
-fn unknown_command() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], unknown_command_is_refused);
+fn unknown_command_is_refused() -> anyhow::Result<()> {
     refused(&run(&["no-such-command"])?, &["no-such-command"])
 }
 
-fn bad_durations() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], bad_durations_are_refused);
+fn bad_durations_are_refused() -> anyhow::Result<()> {
     for bad in ["x", "-1s", "5 parsecs", ""] {
         refused(
             &run(&[
@@ -206,7 +107,8 @@ fn bad_durations() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rule_pages() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], every_listed_rule_has_its_page);
+fn every_listed_rule_has_its_page() -> anyhow::Result<()> {
     let list = run(&["explain-rule"])?;
     ensure!(list.status.code() == Some(0), "exit {}", list.status);
     let list = String::from_utf8(list.stdout)?;
@@ -226,7 +128,8 @@ fn rule_pages() -> anyhow::Result<()> {
     )
 }
 
-fn unreadable_pods() -> anyhow::Result<()> {
+test!(ROOT, unreadable_pods_file_is_named);
+fn unreadable_pods_file_is_named() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder
         .path()
@@ -260,7 +163,8 @@ fn unreadable_pods() -> anyhow::Result<()> {
     )
 }
 
-fn malformed_pods() -> anyhow::Result<()> {
+test!(ROOT, malformed_pods_file_is_named);
+fn malformed_pods_file_is_named() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("pods.json");
     let named = path.display().to_string();
@@ -290,7 +194,15 @@ fn malformed_pods() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn without_root() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Program("setpriv", "util-linux"),
+    ],
+    trace_without_root_says_so
+);
+fn trace_without_root_says_so() -> anyhow::Result<()> {
     // The build folder may be closed to other users.
     let folder = Scratch::create()?;
     let copy = folder.path().join("node-tracer");
@@ -315,8 +227,16 @@ fn without_root() -> anyhow::Result<()> {
     refused(&output, &["root"])
 }
 
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    no_btf_is_told
+);
 /// A kernel without BTF has no such folder or an empty one.
-fn without_btf() -> anyhow::Result<()> {
+fn no_btf_is_told() -> anyhow::Result<()> {
     const COVERED: &str = r#"test ! -d /sys/kernel/btf || mount --bind "$1" /sys/kernel/btf
         shift
         exec "$@""#;
@@ -356,7 +276,8 @@ fn without_btf() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn second_instance() -> anyhow::Result<()> {
+test!(ROOT, second_instance_is_told_of_the_first);
+fn second_instance_is_told_of_the_first() -> anyhow::Result<()> {
     let first = Tracer::trace(&[])?;
     let second = run(&[
         "trace",
@@ -386,7 +307,8 @@ fn second_instance() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check() -> anyhow::Result<()> {
+test!(ROOT, check_tells_each_signal);
+fn check_tells_each_signal() -> anyhow::Result<()> {
     let output = run(&["check"])?;
     let text = String::from_utf8_lossy(&output.stdout);
     let code = output.status.code();

@@ -10,30 +10,15 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{NEEDS, Sandbox, image};
 use node_tracer_tests::cri::{Daemon, PodConfig};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::whole_list;
 use node_tracer_tests::manifest;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{self, SOON, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::Value;
-
-pub(crate) const TESTS: &[Test] = &[Test {
-    name: "the_daemonsets_container_finds_the_ghost_and_writes_nothing_of_the_node",
-    needs: &{
-        let mut needs = [Need::Tracer; NEEDS.len() + 2];
-        let mut at = 0;
-        while at < NEEDS.len() {
-            needs[at] = NEEDS[at];
-            at += 1;
-        }
-        needs[at] = Need::Fuse;
-        needs
-    },
-    run: sealed,
-}];
 
 /// The program, its list of pods, and what it says, on the node.
 const FOLDER: &str = "/var/lib/nt";
@@ -54,7 +39,7 @@ struct Deployed<'a> {
 
 impl<'a> Deployed<'a> {
     fn start(incident: &'a RealIncident, name: &str, argv: &[&str]) -> anyhow::Result<Self> {
-        let (node, cri) = (incident.node(), incident.node().cri()?);
+        let (node, cri) = (incident.node(), incident.node().cri());
         let Pod {
             namespace,
             name,
@@ -90,7 +75,7 @@ impl<'a> Deployed<'a> {
     }
 
     fn exec(&self, argv: &[&str]) -> anyhow::Result<String> {
-        self.incident.node().cri()?.exec(&self.container, argv)
+        self.incident.node().cri().exec(&self.container, argv)
     }
 
     /// Where it can write below the node's root.
@@ -135,7 +120,20 @@ fn records(text: &str) -> impl Iterator<Item = Value> {
     lines.filter_map(|line| serde_json::from_str(line).ok())
 }
 
-fn sealed() -> anyhow::Result<()> {
+test!(
+    &{
+        let mut needs = [Need::Tracer; NEEDS.len() + 2];
+        let mut at = 0;
+        while at < NEEDS.len() {
+            needs[at] = NEEDS[at];
+            at += 1;
+        }
+        needs[at] = Need::Fuse;
+        needs
+    },
+    the_daemonsets_container_finds_the_ghost_and_writes_nothing_of_the_node
+);
+fn the_daemonsets_container_finds_the_ghost_and_writes_nothing_of_the_node() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, _) = incident.stage()?;
     let node = incident.node();

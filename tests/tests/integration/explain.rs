@@ -6,50 +6,17 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::Stuck;
 use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node, whole_list};
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use serde_json::Value;
 
 use crate::command_line::{refused, run};
 
 const TRACER: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "explain_leads_from_every_name_to_the_sandbox",
-        needs: INCIDENT,
-        run: every_name,
-    },
-    Test {
-        name: "explain_answers_whoever_does_not",
-        needs: INCIDENT,
-        run: whoever_answers,
-    },
-    Test {
-        name: "explain_lists_the_candidates_of_an_ambiguous_prefix",
-        needs: NODE,
-        run: ambiguous,
-    },
-    Test {
-        name: "explain_knows_ipv6_addresses",
-        needs: &[Need::Root, Need::Tracer, IP],
-        run: ipv6,
-    },
-    Test {
-        name: "explain_says_that_nobody_has_it",
-        needs: TRACER,
-        run: nobody,
-    },
-    Test {
-        name: "explain_refuses_what_it_does_not_understand",
-        needs: TRACER,
-        run: refuses,
-    },
-];
 
 /// Any answer, also if the runtime hangs.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -180,7 +147,8 @@ fn check_address(
     Ok(())
 }
 
-fn every_name() -> anyhow::Result<()> {
+test!(INCIDENT, explain_leads_from_every_name_to_the_sandbox);
+fn explain_leads_from_every_name_to_the_sandbox() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, new) = incident.stage()?;
     let folder = Scratch::create()?;
@@ -212,7 +180,8 @@ fn every_name() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn whoever_answers() -> anyhow::Result<()> {
+test!(INCIDENT, explain_answers_whoever_does_not);
+fn explain_answers_whoever_does_not() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, new) = incident.stage()?;
     let address = old.ip.context("no address")?.to_string();
@@ -244,7 +213,8 @@ fn whoever_answers() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ambiguous() -> anyhow::Result<()> {
+test!(NODE, explain_lists_the_candidates_of_an_ambiguous_prefix);
+fn explain_lists_the_candidates_of_an_ambiguous_prefix() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let pod = node.run_pod(
         "web-0",
@@ -280,7 +250,11 @@ fn ambiguous() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ipv6() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, IP],
+    explain_knows_ipv6_addresses
+);
+fn explain_knows_ipv6_addresses() -> anyhow::Result<()> {
     let (a, b) = (Netns::create()?, Netns::create()?);
     let address = format!("fd00:{:x}::7", std::process::id() & 0xffff);
     connect(
@@ -303,8 +277,9 @@ fn ipv6() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(TRACER, explain_says_that_nobody_has_it);
 /// What nobody has is an answer, with all that was looked at.
-fn nobody() -> anyhow::Result<()> {
+fn explain_says_that_nobody_has_it() -> anyhow::Result<()> {
     for word in [
         "203.0.113.7",
         "2001:db8::7",
@@ -337,7 +312,8 @@ fn nobody() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refuses() -> anyhow::Result<()> {
+test!(apart TRACER, explain_refuses_what_it_does_not_understand);
+fn explain_refuses_what_it_does_not_understand() -> anyhow::Result<()> {
     for word in [
         "10.0.0.300",
         "10.0.0.1/33",

@@ -9,44 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::frozen::FrozenFs;
 use node_tracer_tests::hangfs::SilentFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::Tracer;
 use node_tracer_tests::wait;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, Need::Fuse, IP];
 const FROZEN: &[Need] = &[Need::Root, Need::StaticBusybox, Need::Loop, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "hang_of_two_covered_namespaces_costs_these_alone",
-        needs: NEEDS,
-        run: covered_files,
-    },
-    Test {
-        name: "hang_of_the_folder_of_namespaces_costs_no_others",
-        needs: NEEDS,
-        run: covered_folder,
-    },
-    Test {
-        name: "hang_of_a_read_keeps_scan_explain_and_check_from_nothing",
-        needs: NEEDS,
-        run: ends,
-    },
-    Test {
-        name: "hang_of_the_list_of_pods_keeps_scan_explain_and_trace_from_nothing",
-        needs: NEEDS,
-        run: pods_file,
-    },
-    Test {
-        name: "hang_of_a_recording_stops_neither_the_trace_nor_its_end",
-        needs: FROZEN,
-        run: recording,
-    },
-];
 
 /// All that one look may take on a busy machine; what hangs takes for ever.
 const ENOUGH: Duration = Duration::from_secs(15);
@@ -91,7 +63,8 @@ fn names(look: &Look, paths: &[&Path]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn covered_files() -> anyhow::Result<()> {
+test!(NEEDS, hang_of_two_covered_namespaces_costs_these_alone);
+fn hang_of_two_covered_namespaces_costs_these_alone() -> anyhow::Result<()> {
     let netns = [1, 2].map(|_| Netns::create());
     let [one, two] = netns;
     let (one, two) = (one?, two?);
@@ -101,7 +74,8 @@ fn covered_files() -> anyhow::Result<()> {
     finds(&explain("10.99.7.3")?, &other)
 }
 
-fn covered_folder() -> anyhow::Result<()> {
+test!(NEEDS, hang_of_the_folder_of_namespaces_costs_no_others);
+fn hang_of_the_folder_of_namespaces_costs_no_others() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let many: anyhow::Result<Vec<Netns>> =
         (0..12).map(|_| Netns::create_in(folder.path())).collect();
@@ -115,7 +89,11 @@ fn covered_folder() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ends() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    hang_of_a_read_keeps_scan_explain_and_check_from_nothing
+);
+fn hang_of_a_read_keeps_scan_explain_and_check_from_nothing() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let _hang = SilentFs::cover(folder.path())?;
     let kubeconfig = folder.path().join("config").display().to_string();
@@ -131,7 +109,11 @@ fn ends() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pods_file() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    hang_of_the_list_of_pods_keeps_scan_explain_and_trace_from_nothing
+);
+fn hang_of_the_list_of_pods_keeps_scan_explain_and_trace_from_nothing() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let _hang = SilentFs::cover(folder.path())?;
     let pods = folder.path().join("pods.json").display().to_string();
@@ -158,7 +140,11 @@ fn pods_file() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn recording() -> anyhow::Result<()> {
+test!(
+    FROZEN,
+    hang_of_a_recording_stops_neither_the_trace_nor_its_end
+);
+fn hang_of_a_recording_stops_neither_the_trace_nor_its_end() -> anyhow::Result<()> {
     let disk = Arc::new(Mutex::new(FrozenFs::mount()?));
     let frozen = || disk.lock().map_err(|_| anyhow::anyhow!("panicked"));
     let file = frozen()?.file().with_file_name("run.jsonl");

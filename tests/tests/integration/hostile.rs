@@ -7,25 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
 use serde_json::Value;
-
-pub(crate) const TESTS: &[Test] = &[Test {
-    name: "hostile_names_are_escaped",
-    needs: &[
-        Need::Root,
-        Need::Fuse,
-        Need::Tracer,
-        IP,
-        Need::Program("unshare", "util-linux"),
-    ],
-    run: hostile,
-}];
 
 const COMM: &str = "\x1b[31mX\n";
 const POD: &str = "\x1b]0 owned\x07\r\u{202e}evil-pod";
@@ -115,7 +103,17 @@ fn check_call(call: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn hostile() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Fuse,
+        Need::Tracer,
+        IP,
+        Need::Program("unshare", "util-linux"),
+    ],
+    hostile_names_are_escaped
+);
+fn hostile_names_are_escaped() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&["-o", "text", "--stall-threshold", "1s"])?;
     let (one, other) = (Netns::create()?, Netns::create()?);
     for netns in [&one, &other] {

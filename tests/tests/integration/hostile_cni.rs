@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::Containerd;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::NODE;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::Pod;
@@ -17,44 +16,12 @@ use node_tracer_tests::runtime::{Run, Runtime};
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
 const RUNTIME: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "hostile_cni_plugin_that_never_ends_has_started",
-        needs: RUNTIME,
-        run: endless,
-    },
-    Test {
-        name: "hostile_cni_names_that_are_no_text_are_told",
-        needs: RUNTIME,
-        run: no_text,
-    },
-    Test {
-        name: "hostile_cni_secrets_are_nowhere",
-        needs: RUNTIME,
-        run: secrets,
-    },
-    Test {
-        name: "hostile_cni_answers_do_not_act_on_a_terminal",
-        needs: RUNTIME,
-        run: answers,
-    },
-    Test {
-        name: "hostile_cni_runtime_in_a_container_with_the_hosts_processes_is_not_believed",
-        needs: RUNTIME,
-        run: beside_the_hosts_processes,
-    },
-    Test {
-        name: "hostile_cni_call_of_a_real_container_is_not_believed",
-        needs: NODE,
-        run: in_a_container,
-    },
-];
 
 const SECRET: &str = "eyJhbGciOi-s3cr3t-t0k3n";
 
@@ -130,8 +97,9 @@ fn wait_for_call(tracer: &mut Tracer, id: &str) -> anyhow::Result<Value> {
     tracer.wait_for("the call", SOON, |record| is_of(record, "cni-call", id))
 }
 
+test!(RUNTIME, hostile_cni_plugin_that_never_ends_has_started);
 /// It is told that it runs; the tracer does not wait for it, nor to end.
-fn endless() -> anyhow::Result<()> {
+fn hostile_cni_plugin_that_never_ends_has_started() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let id = container_id()?;
     // Ends when the test says so, or the test is gone.
@@ -176,8 +144,9 @@ fn endless() -> anyhow::Result<()> {
     seen.and(joined.map(drop))
 }
 
+test!(RUNTIME, hostile_cni_names_that_are_no_text_are_told);
 /// The kernel takes any bytes for names, and JSON does not.
-fn no_text() -> anyhow::Result<()> {
+fn hostile_cni_names_that_are_no_text_are_told() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let id = container_id()?;
     stage.plugin("inner", "cat >/dev/null; exit 4")?;
@@ -213,8 +182,9 @@ exit 0"#,
     Ok(())
 }
 
+test!(RUNTIME, hostile_cni_secrets_are_nowhere);
 /// Tokens are in the environment and the configuration of real plugins.
-fn secrets() -> anyhow::Result<()> {
+fn hostile_cni_secrets_are_nowhere() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let id = container_id()?;
     let result = json!({
@@ -289,8 +259,9 @@ fn secrets() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(RUNTIME, hostile_cni_answers_do_not_act_on_a_terminal);
 /// Answers that are no JSON, or JSON that is more than an answer.
-fn answers() -> anyhow::Result<()> {
+fn hostile_cni_answers_do_not_act_on_a_terminal() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let mut tracer = Tracer::trace(&["-o", "text"])?;
     let evil = r#"{"cniVersion":"0.4.0","code":7,"msg":"\u001b[31mno\u0007 address\nleft","details":"\u202egnp\u001b]0;x"}"#;
@@ -339,9 +310,14 @@ fn answers() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    RUNTIME,
+    hostile_cni_runtime_in_a_container_with_the_hosts_processes_is_not_believed
+);
 /// An executable named containerd, of root, in the host's PID namespace and in
 /// no pod's cgroup: what is left to tell it by are its mounts.
-fn beside_the_hosts_processes() -> anyhow::Result<()> {
+fn hostile_cni_runtime_in_a_container_with_the_hosts_processes_is_not_believed()
+-> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     for kinds in [
         libc::CLONE_NEWNS,
@@ -363,8 +339,9 @@ fn beside_the_hosts_processes() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, hostile_cni_call_of_a_real_container_is_not_believed);
 /// What a container says is recorded, and nobody believes it.
-fn in_a_container() -> anyhow::Result<()> {
+fn hostile_cni_call_of_a_real_container_is_not_believed() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let (victim, evil) = (Pod::new("shop", "web-0")?, Pod::new("shop", "evil-0")?);
     let run = |pod: &Pod| node.run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false);

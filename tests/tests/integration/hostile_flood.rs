@@ -11,7 +11,6 @@ use node_tracer_ebpf::{map, record};
 use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::flood::{Flood, NOBODY, Restless};
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::process::{self, PodProcess};
@@ -19,73 +18,10 @@ use node_tracer_tests::runtime::Runtime;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "hostile_flood_of_a_users_calls_is_told_as_a_number",
-        needs: &[Need::Root, Need::Tracer],
-        run: calls,
-    },
-    Test {
-        name: "hostile_flood_of_impostors_takes_no_call_away",
-        needs: &[Need::Root, Need::Cgroup, Need::Tracer],
-        run: impostors,
-    },
-    Test {
-        name: "hostile_flood_of_sleepers_leaves_room_for_others",
-        needs: &[Need::Root, Need::Fuse, Need::Tracer],
-        run: sleepers,
-    },
-    Test {
-        name: "hostile_flood_of_stalls_is_told_as_a_number",
-        needs: &[Need::Root, Need::Fuse, Need::Tracer],
-        run: stalls,
-    },
-    Test {
-        name: "hostile_flood_of_stalls_that_come_and_go_is_told_within_a_budget",
-        needs: &[Need::Root, Need::Tracer],
-        run: passing_stalls,
-    },
-    Test {
-        name: "hostile_flood_of_a_users_namespaces_and_addresses_is_told_within_a_budget",
-        needs: &[
-            Need::Root,
-            IP,
-            Need::Tracer,
-            Need::Program("setpriv", "util-linux"),
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: users_namespaces,
-    },
-    Test {
-        name: "hostile_flood_of_a_containers_namespaces_is_told_within_a_budget",
-        needs: &[
-            Need::Root,
-            IP,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: containers_namespaces,
-    },
-    Test {
-        name: "hostile_flood_of_a_pods_addresses_is_told_within_a_budget",
-        needs: &[
-            Need::Root,
-            IP,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: pods_addresses,
-    },
-    Test {
-        name: "hostile_flood_of_missed_returns_leaves_room",
-        needs: &[Need::Root, Need::Tracer],
-        run: returns,
-    },
-];
 
 const CALLS: u32 = 20_000;
 const IMPOSTORS: u32 = 4_200;
@@ -181,7 +117,11 @@ fn all_are_believed(ended: &Ended, ids: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn calls() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer],
+    hostile_flood_of_a_users_calls_is_told_as_a_number
+);
+fn hostile_flood_of_a_users_calls_is_told_as_a_number() -> anyhow::Result<()> {
     let mut node = Node::new()?;
     let tracer = Tracer::trace(&[])?;
     let mut ids = vec![node.call()?];
@@ -229,16 +169,45 @@ fn calls() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn users_namespaces() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        IP,
+        Need::Tracer,
+        Need::Program("setpriv", "util-linux"),
+        Need::Program("unshare", "util-linux"),
+    ],
+    hostile_flood_of_a_users_namespaces_and_addresses_is_told_within_a_budget
+);
+fn hostile_flood_of_a_users_namespaces_and_addresses_is_told_within_a_budget() -> anyhow::Result<()>
+{
     // 29 MB without a budget.
     changes(|| Restless::user(NOBODY), 1_000_000)
 }
 
-fn containers_namespaces() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        IP,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    hostile_flood_of_a_containers_namespaces_is_told_within_a_budget
+);
+fn hostile_flood_of_a_containers_namespaces_is_told_within_a_budget() -> anyhow::Result<()> {
     changes(Restless::container, 1_000_000)
 }
 
-fn pods_addresses() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        IP,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    hostile_flood_of_a_pods_addresses_is_told_within_a_budget
+);
+fn hostile_flood_of_a_pods_addresses_is_told_within_a_budget() -> anyhow::Result<()> {
     changes(Restless::pod, 4_000_000)
 }
 
@@ -267,7 +236,11 @@ fn changes(restless: impl FnOnce() -> anyhow::Result<Restless>, most: usize) -> 
     Ok(())
 }
 
-fn impostors() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Cgroup, Need::Tracer],
+    hostile_flood_of_impostors_takes_no_call_away
+);
+fn hostile_flood_of_impostors_takes_no_call_away() -> anyhow::Result<()> {
     let mut node = Node::new()?;
     let pod = Cgroup::create(&Pod::new("shop", "evil-0")?.uid, &container_id()?)?;
     let tracer = Tracer::trace(&[])?;
@@ -289,7 +262,11 @@ fn impostors() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sleepers() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Fuse, Need::Tracer],
+    hostile_flood_of_sleepers_leaves_room_for_others
+);
+fn hostile_flood_of_sleepers_leaves_room_for_others() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
     let blocked: HashMap<MapData, u32, [u64; 3]> =
         HashMap::try_from(Map::HashMap(open(&tracer, map::BLOCKED)?))?;
@@ -325,9 +302,13 @@ fn stall_of_the_hosts(tracer: &mut Tracer) -> anyhow::Result<()> {
     reader.wait_for_end(SOON)
 }
 
+test!(
+    &[Need::Root, Need::Fuse, Need::Tracer],
+    hostile_flood_of_stalls_is_told_as_a_number
+);
 /// Thousands that are stuck indeed: a few of them are told one by one, all of
 /// them as a number, before the tracer starts and while it runs.
-fn stalls() -> anyhow::Result<()> {
+fn hostile_flood_of_stalls_is_told_as_a_number() -> anyhow::Result<()> {
     let mut first = HangFs::mount()?;
     let before = Flood::stuck_readers(NOBODY, STUCK, &first)?;
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
@@ -361,9 +342,13 @@ fn stalls() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Tracer],
+    hostile_flood_of_stalls_that_come_and_go_is_told_within_a_budget
+);
 /// A user whose tasks are stuck for a moment each, and new ones all the time;
 /// beside them a container's is stuck.
-fn passing_stalls() -> anyhow::Result<()> {
+fn hostile_flood_of_stalls_that_come_and_go_is_told_within_a_budget() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
     let stream = Flood::stream_of_execs(NOBODY, 8, Duration::from_millis(1_500))?;
     let is_told = |record: &Value, user: bool| {
@@ -394,8 +379,12 @@ fn passing_stalls() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Tracer],
+    hostile_flood_of_missed_returns_leaves_room
+);
 /// As many entries as a return that is missed leaves behind, and then one more.
-fn returns() -> anyhow::Result<()> {
+fn hostile_flood_of_missed_returns_leaves_room() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&[])?;
     let map = open(&tracer, map::ARGUMENTS)?;
     let map = match map.info()?.map_type()? {

@@ -1,9 +1,9 @@
 //! The whole incident, as the tracer tells it.
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::{Incident, READER, Sandbox};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{
     Ended, SOON, Tracer, is_event, is_finding, names_address, netns_of,
 };
@@ -17,29 +17,6 @@ const CNI: &[Need] = &[
     IP,
     Need::Tracer,
     Need::Cni,
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "incident_is_told_in_order",
-        needs: CNI,
-        run: told_in_order,
-    },
-    Test {
-        name: "incident_without_cni_is_told_too",
-        needs: NEEDS,
-        run: told_without_cni,
-    },
-    Test {
-        name: "incident_without_a_netns_file_is_found",
-        needs: CNI,
-        run: without_a_name,
-    },
-    Test {
-        name: "healthy_pods_are_no_findings",
-        needs: CNI,
-        run: healthy,
-    },
 ];
 
 fn trace(incident: &Incident) -> anyhow::Result<Tracer> {
@@ -77,7 +54,8 @@ fn stages(ended: &Ended, old: &Sandbox) -> Vec<String> {
     stages
 }
 
-fn told_in_order() -> anyhow::Result<()> {
+test!(CNI, incident_is_told_in_order);
+fn incident_is_told_in_order() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let mut tracer = trace(&incident)?;
     let old = incident.start_old_pod()?;
@@ -148,9 +126,10 @@ fn told_in_order() -> anyhow::Result<()> {
     incident.clean()
 }
 
+test!(NEEDS, incident_without_cni_is_told_too);
 /// Without reservations nothing says when the address can be given out, so
 /// only the beginning and the end are the same.
-fn told_without_cni() -> anyhow::Result<()> {
+fn incident_without_cni_is_told_too() -> anyhow::Result<()> {
     let mut incident = Incident::without_cni()?;
     let mut tracer = trace(&incident)?;
     let old = incident.start_old_pod()?;
@@ -167,8 +146,9 @@ fn told_without_cni() -> anyhow::Result<()> {
     incident.clean()
 }
 
+test!(CNI, incident_without_a_netns_file_is_found);
 /// The name is gone, as after MNT_DETACH: only the task holds the namespace.
-fn without_a_name() -> anyhow::Result<()> {
+fn incident_without_a_netns_file_is_found() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let mut tracer = trace(&incident)?;
     let old = incident.start_old_pod()?;
@@ -183,8 +163,9 @@ fn without_a_name() -> anyhow::Result<()> {
     incident.clean()
 }
 
+test!(CNI, healthy_pods_are_no_findings);
 /// A pod that runs, and one whose deletion goes well, are worth no finding.
-fn healthy() -> anyhow::Result<()> {
+fn healthy_pods_are_no_findings() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let tracer = trace(&incident)?;
     let old = incident.start_old_pod()?;

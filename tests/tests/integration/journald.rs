@@ -9,12 +9,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::{Incident, Sandbox, Stuck};
 use node_tracer_tests::journald::{Journald, values};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{
     Ended, SOON, Tracer, command, is_event, is_finding, names_address, netns_of,
 };
@@ -24,37 +24,6 @@ use serde_json::Value;
 use crate::command_line::refused;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, IP, Need::Journald];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "findings_reach_journald_with_their_fields",
-        needs: &[
-            Need::Root,
-            Need::Fuse,
-            Need::Cgroup,
-            IP,
-            Need::Tracer,
-            Need::Cni,
-            Need::Journald,
-        ],
-        run: fields,
-    },
-    Test {
-        name: "a_record_larger_than_a_datagram_reaches_journald",
-        needs: NEEDS,
-        run: large,
-    },
-    Test {
-        name: "journald_that_goes_away_does_not_stop_the_stream",
-        needs: NEEDS,
-        run: goes_away,
-    },
-    Test {
-        name: "journald_that_is_not_there_is_an_error",
-        needs: &[Need::Root, Need::Tracer],
-        run: not_there,
-    },
-];
 
 /// Names the socket to the tracer.
 const SOCKET: &str = "NODE_TRACER_JOURNAL_SOCKET";
@@ -212,7 +181,19 @@ fn check_ghost(journald: &Journald, old: &Sandbox, stuck: &Stuck) -> anyhow::Res
     Ok(())
 }
 
-fn fields() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Fuse,
+        Need::Cgroup,
+        IP,
+        Need::Tracer,
+        Need::Cni,
+        Need::Journald,
+    ],
+    findings_reach_journald_with_their_fields
+);
+fn findings_reach_journald_with_their_fields() -> anyhow::Result<()> {
     let message_ids = catalog()?;
     let journald = Journald::start()?;
     let mut incident = Incident::new()?;
@@ -302,9 +283,10 @@ fn wait_for_duplicate(tracer: &mut Tracer, address: &str) -> anyhow::Result<Valu
     })
 }
 
+test!(NEEDS, a_record_larger_than_a_datagram_reaches_journald);
 /// Many namespaces with one address, whose names are as long as any that is
 /// told: the finding names each several times.
-fn large() -> anyhow::Result<()> {
+fn a_record_larger_than_a_datagram_reaches_journald() -> anyhow::Result<()> {
     const ADDRESS: &str = "198.18.249.2";
     const COUNT: usize = 120;
     const PATH: usize = 800;
@@ -357,7 +339,8 @@ fn large() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn goes_away() -> anyhow::Result<()> {
+test!(NEEDS, journald_that_goes_away_does_not_stop_the_stream);
+fn journald_that_goes_away_does_not_stop_the_stream() -> anyhow::Result<()> {
     let [before, during, after] = ["198.18.248.2", "198.18.248.3", "198.18.248.4"];
     let about = |address: &str| format!("NODE_TRACER_IP={address}");
     let mut journald = Journald::start()?;
@@ -426,7 +409,11 @@ fn goes_away() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn not_there() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer],
+    journald_that_is_not_there_is_an_error
+);
+fn journald_that_is_not_there_is_an_error() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let nothing = folder.path().join("no-such-socket");
     // Left by one that has ended: nobody listens.

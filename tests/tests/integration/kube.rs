@@ -10,68 +10,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::kube::incident::{KubeIncident, NEEDS};
 use node_tracer_tests::kube::{Account, Kube, PodSpec, Running, agent};
 use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::inode_of_process;
+use node_tracer_tests::process;
 use node_tracer_tests::process::state;
-use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Tracer, binary, is_event, netns_of};
 use node_tracer_tests::{stage, wait};
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "stage_kube_is_real",
-        needs: NEEDS,
-        run: stage_is_real,
-    },
-    Test {
-        name: "kube_incident_is_told_by_the_api",
-        needs: look::KUBE,
-        run: incident::told_by_the_api,
-    },
-    Test {
-        name: "kube_pod_of_the_same_name_is_another_one",
-        needs: look::KUBE,
-        run: incident::same_name,
-    },
-    Test {
-        name: "kube_events_tell_of_the_incident_once_and_go_on",
-        needs: look::KUBE,
-        run: events::of_the_incident,
-    },
-    Test {
-        name: "kube_events_without_an_api_server_say_so",
-        needs: &[Need::Root, Need::Tracer],
-        run: events::without_a_server,
-    },
-    Test {
-        name: "kube_events_with_a_kubeconfig_that_hangs_say_so",
-        needs: &[Need::Root, Need::Fuse, Need::Tracer],
-        run: events::kubeconfig_hangs,
-    },
-    Test {
-        name: "kube_ordinary_deletion_is_no_ghost",
-        needs: look::KUBE,
-        run: ordinary_deletion,
-    },
-    Test {
-        name: "faults_kubelet_that_restarts_is_no_deletion",
-        needs: look::KUBE,
-        run: restart::kubelet,
-    },
-    Test {
-        name: "kube_released_daemon_set_and_debug_pod_find_the_incident",
-        needs: node_tracer_tests::kube::released::NEEDS,
-        run: released::found,
-    },
-    Test {
-        name: "kube_pod_asks_with_its_service_account",
-        needs: look::KUBE,
-        run: in_a_pod,
-    },
-];
 
 /// Time for what the API server or kubelet has a part in.
 const SOON: Duration = Duration::from_secs(40);
@@ -102,8 +49,9 @@ fn address_of(pod: &Running) -> anyhow::Result<String> {
     Ok(pod.sandbox.ip.context("no address")?.to_string())
 }
 
+test!(NEEDS, stage_kube_is_real);
 /// Without this, a passing test of the tracer means little.
-fn stage_is_real() -> anyhow::Result<()> {
+fn stage_kube_is_real() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let old = incident.start_old_pod("stuck")?;
     let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", old.pid))?;
@@ -172,8 +120,9 @@ fn scan(kube: &Kube, args: &[&str]) -> anyhow::Result<Look> {
     Ok(look)
 }
 
+test!(look::KUBE, kube_ordinary_deletion_is_no_ghost);
 /// A pod that takes its time to end, as it may: here until it has been looked at.
-fn ordinary_deletion() -> anyhow::Result<()> {
+fn kube_ordinary_deletion_is_no_ghost() -> anyhow::Result<()> {
     let kube = Kube::start(&[])?;
     let account = Account::create(&kube)?;
     account.grant(&kube)?;
@@ -200,8 +149,7 @@ fn ordinary_deletion() -> anyhow::Result<()> {
     ensure!(still, "the pod is still being deleted then");
     during.expect_nothing_on(&[inode])?;
 
-    // SAFETY: kill takes no pointers; the container's process is alive.
-    unsafe { libc::kill(pod.pid as libc::pid_t, libc::SIGKILL) };
+    process::signal(pod.pid, libc::SIGKILL)?;
     tracer.wait_for("netns-destroyed", SOON, |record| {
         is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
     })?;
@@ -223,9 +171,10 @@ fn ordinary_deletion() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(look::KUBE, kube_pod_asks_with_its_service_account);
 /// As a DaemonSet has it: what the account may not do is told as such, and no
 /// other credentials are taken instead.
-fn in_a_pod() -> anyhow::Result<()> {
+fn kube_pod_asks_with_its_service_account() -> anyhow::Result<()> {
     let program = binary()?.canonicalize()?;
     let folder = program.parent().context("no folder")?;
     let kube = Kube::start(&[folder])?;

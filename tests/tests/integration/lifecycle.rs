@@ -5,44 +5,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, command};
 use node_tracer_tests::wait;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "sigint_ends_with_a_summary",
-        needs: NEEDS,
-        run: sigint,
-    },
-    Test {
-        name: "sigterm_ends_with_a_summary",
-        needs: NEEDS,
-        run: sigterm,
-    },
-    Test {
-        name: "duration_ends_with_a_summary",
-        needs: NEEDS,
-        run: duration,
-    },
-    Test {
-        name: "every_record_has_the_common_keys",
-        needs: NEEDS,
-        run: common_keys,
-    },
-    Test {
-        name: "closed_output_pipe_ends_quietly",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: closed_pipe,
-    },
-];
 
 /// Exit code 0, coverage first, summary last, nothing but records on stdout.
 fn ended_well(ended: &Ended) -> anyhow::Result<()> {
@@ -67,17 +35,20 @@ fn ended_well(ended: &Ended) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sigint() -> anyhow::Result<()> {
+test!(NEEDS, sigint_ends_with_a_summary);
+fn sigint_ends_with_a_summary() -> anyhow::Result<()> {
     ended_well(&Tracer::trace(&[])?.stop()?)
 }
 
-fn sigterm() -> anyhow::Result<()> {
+test!(NEEDS, sigterm_ends_with_a_summary);
+fn sigterm_ends_with_a_summary() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&[])?;
     tracer.signal(libc::SIGTERM);
     ended_well(&tracer.wait_for_end(SOON)?)
 }
 
-fn duration() -> anyhow::Result<()> {
+test!(NEEDS, duration_ends_with_a_summary);
+fn duration_ends_with_a_summary() -> anyhow::Result<()> {
     let start = Instant::now();
     ended_well(&Tracer::trace(&["--duration", "2s"])?.wait_for_end(SOON)?)?;
     ensure!(
@@ -99,7 +70,8 @@ fn make_a_netns() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn common_keys() -> anyhow::Result<()> {
+test!(NEEDS, every_record_has_the_common_keys);
+fn every_record_has_the_common_keys() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&["--duration", "2s"])?;
     make_a_netns()?;
     let ended = tracer.wait_for_end(SOON)?;
@@ -121,8 +93,16 @@ fn common_keys() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    closed_output_pipe_ends_quietly
+);
 /// `node-tracer trace | head -1`: an end like any other, so exit code 0.
-fn closed_pipe() -> anyhow::Result<()> {
+fn closed_output_pipe_ends_quietly() -> anyhow::Result<()> {
     let mut child = command(&["trace", "-o", "json", "--cri", "none", "--pods", "none"])?
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

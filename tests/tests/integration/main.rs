@@ -2,7 +2,7 @@
 //!
 //! Run by `cargo xtask test`, which builds the tracer and names it in
 //! `NODE_TRACER_BIN`. A test is a law about the tracer's contract; its name
-//! says which.
+//! says which, and [`test!`](node_tracer_tests::test) registers it.
 
 #![expect(clippy::print_stdout, reason = "tests report what they measured")]
 
@@ -42,46 +42,7 @@ mod task;
 mod terway;
 mod zoo;
 
-use node_tracer_tests::harness::{self, Test};
-
 fn main() -> std::process::ExitCode {
     node_tracer_tests::helper::act_if_asked();
-    let groups: &[&[Test]] = &[
-        stage::TESTS,
-        node::TESTS,
-        command_line::TESTS,
-        lifecycle::TESTS,
-        metrics::TESTS,
-        notify::TESTS,
-        packaging::TESTS,
-        privileges::TESTS,
-        recording::TESTS,
-        replay::TESTS,
-        logs::TESTS,
-        report::TESTS,
-        netns::TESTS,
-        address::TESTS,
-        many::TESTS,
-        task::TESTS,
-        cni::TESTS,
-        recorder::TESTS,
-        calico::TESTS,
-        terway::TESTS,
-        incident::TESTS,
-        hang::TESTS,
-        hostile::TESTS,
-        hostile_cni::TESTS,
-        hostile_flood::TESTS,
-        siege::TESTS,
-        journald::TESTS,
-        scan::TESTS,
-        explain::TESTS,
-        kube::TESTS,
-        daemonset::TESTS,
-        faults::TESTS,
-        cause::TESTS,
-        repair::TESTS,
-        zoo::TESTS,
-    ];
-    harness::run(&groups.concat())
+    node_tracer_tests::harness::run()
 }

@@ -9,49 +9,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding, names_address};
 use serde_json::Value;
 
 use crate::netns::memory;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, IP];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "thousands_of_addresses_in_one_namespace_blind_nobody",
-        needs: NEEDS,
-        run: nobody_is_blind,
-    },
-    Test {
-        name: "thousands_of_addresses_added_meanwhile_blind_nobody",
-        needs: NEEDS,
-        run: nobody_is_blinded,
-    },
-    Test {
-        name: "a_hundred_thousand_addresses_of_one_namespace_are_all_seen",
-        needs: NEEDS,
-        run: all_are_seen,
-    },
-    Test {
-        name: "more_addresses_than_are_kept_are_counted",
-        needs: NEEDS,
-        run: the_rest_is_counted,
-    },
-    Test {
-        name: "namespaces_that_share_thousands_of_addresses_are_one_finding",
-        needs: NEEDS,
-        run: pairs,
-    },
-    Test {
-        name: "a_namespace_that_cannot_be_reached_costs_its_own_addresses_alone",
-        needs: &[Need::Root, Need::Tracer, Need::Fuse, IP],
-        run: unreachable,
-    },
-];
 
 /// The kernel goes through a device's addresses for each new one.
 const OF_DEVICE: u32 = 4_500;
@@ -113,7 +80,8 @@ fn stop(tracer: Tracer) -> anyhow::Result<Ended> {
     Ok(ended)
 }
 
-fn nobody_is_blind() -> anyhow::Result<()> {
+test!(NEEDS, thousands_of_addresses_in_one_namespace_blind_nobody);
+fn thousands_of_addresses_in_one_namespace_blind_nobody() -> anyhow::Result<()> {
     const VICTIM: &str = "198.18.251.2";
     let many = Netns::create()?;
     fill(&many, 0, 6_000)?;
@@ -126,7 +94,8 @@ fn nobody_is_blind() -> anyhow::Result<()> {
     stop(tracer).map(drop)
 }
 
-fn nobody_is_blinded() -> anyhow::Result<()> {
+test!(NEEDS, thousands_of_addresses_added_meanwhile_blind_nobody);
+fn thousands_of_addresses_added_meanwhile_blind_nobody() -> anyhow::Result<()> {
     const VICTIM: &str = "198.18.251.3";
     let mut tracer = Tracer::trace(&[])?;
     let many = Netns::create()?;
@@ -150,7 +119,11 @@ fn nobody_is_blinded() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn all_are_seen() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    a_hundred_thousand_addresses_of_one_namespace_are_all_seen
+);
+fn a_hundred_thousand_addresses_of_one_namespace_are_all_seen() -> anyhow::Result<()> {
     const ALL: u32 = 100_000;
     let many = Netns::create()?;
     fill(&many, 0, ALL)?;
@@ -167,7 +140,8 @@ fn all_are_seen() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_rest_is_counted() -> anyhow::Result<()> {
+test!(NEEDS, more_addresses_than_are_kept_are_counted);
+fn more_addresses_than_are_kept_are_counted() -> anyhow::Result<()> {
     const VICTIM: &str = "198.18.251.4";
     const ALL: u32 = 150_000;
     let many = Netns::create()?;
@@ -202,7 +176,11 @@ fn within_memory(tracer: &Tracer) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pairs() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    namespaces_that_share_thousands_of_addresses_are_one_finding
+);
+fn namespaces_that_share_thousands_of_addresses_are_one_finding() -> anyhow::Result<()> {
     const PAIRS: u32 = 15;
     const OF_EACH: u32 = 4_500;
     let mut all = Vec::new();
@@ -244,7 +222,11 @@ fn pairs() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unreachable() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, Need::Fuse, IP],
+    a_namespace_that_cannot_be_reached_costs_its_own_addresses_alone
+);
+fn a_namespace_that_cannot_be_reached_costs_its_own_addresses_alone() -> anyhow::Result<()> {
     const VICTIM: &str = "198.18.251.5";
     // Two namespaces that nothing but a mount leads to, and that one below a
     // file system that answers nothing.

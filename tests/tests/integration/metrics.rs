@@ -10,43 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding};
 use node_tracer_tests::wait;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "metrics_follow_findings_and_events",
-        needs: &[Need::Root, Need::Fuse, Need::Tracer],
-        run: follow,
-    },
-    Test {
-        name: "metrics_are_served_whatever_other_connections_do",
-        needs: NEEDS,
-        run: patience,
-    },
-    Test {
-        name: "metrics_are_served_while_idle_connections_are_renewed_as_they_close",
-        needs: NEEDS,
-        run: renewed,
-    },
-    Test {
-        name: "a_sign_of_life_does_not_go_by_the_port_of_the_metrics",
-        needs: NEEDS,
-        run: alive,
-    },
-    Test {
-        name: "metrics_on_a_taken_port_are_refused",
-        needs: NEEDS,
-        run: taken,
-    },
-];
 
 /// A port of loopback that was free a moment ago.
 fn free_port() -> anyhow::Result<u16> {
@@ -79,7 +51,11 @@ fn value(text: &str, series: &str) -> Option<f64> {
     line.parse().ok()
 }
 
-fn follow() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Fuse, Need::Tracer],
+    metrics_follow_findings_and_events
+);
+fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
     let port = free_port()?;
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s", "--metrics", &port.to_string()])?;
     let open = r#"node_tracer_findings{rule="blocked-task",severity="warning"}"#;
@@ -130,7 +106,8 @@ fn follow() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn patience() -> anyhow::Result<()> {
+test!(NEEDS, metrics_are_served_whatever_other_connections_do);
+fn metrics_are_served_whatever_other_connections_do() -> anyhow::Result<()> {
     let port = free_port()?;
     let mut tracer = Tracer::trace(&["--metrics", &port.to_string()])?;
     let not_found = ask(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
@@ -200,7 +177,11 @@ impl Drop for Idle {
     }
 }
 
-fn renewed() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    metrics_are_served_while_idle_connections_are_renewed_as_they_close
+);
+fn metrics_are_served_while_idle_connections_are_renewed_as_they_close() -> anyhow::Result<()> {
     let port = free_port()?;
     let tracer = Tracer::trace(&["--metrics", &port.to_string()])?;
     let idle = Idle::start(port, 64);
@@ -228,7 +209,8 @@ fn renewed() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn alive() -> anyhow::Result<()> {
+test!(NEEDS, a_sign_of_life_does_not_go_by_the_port_of_the_metrics);
+fn a_sign_of_life_does_not_go_by_the_port_of_the_metrics() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let file = folder.path().join("alive").display().to_string();
     let probe = || -> anyhow::Result<(Option<i32>, String)> {
@@ -258,7 +240,8 @@ fn alive() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn taken() -> anyhow::Result<()> {
+test!(NEEDS, metrics_on_a_taken_port_are_refused);
+fn metrics_on_a_taken_port_are_refused() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
     let args = ["trace", "--cri", "none", "--pods", "none", "--metrics"];

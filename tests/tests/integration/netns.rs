@@ -5,38 +5,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
 use node_tracer_tests::wait;
 use serde_json::Value;
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "netns_storm_loses_nothing",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: storm,
-    },
-    Test {
-        name: "tracer_memory_and_losses_in_a_storm",
-        needs: &[
-            Need::Root,
-            Need::Tracer,
-            Need::Program("unshare", "util-linux"),
-        ],
-        run: memory_in_a_storm,
-    },
-    Test {
-        name: "netns_is_never_kept_alive_by_the_tracer",
-        needs: &[Need::Root, Need::Tracer, IP],
-        run: never_kept_alive,
-    },
-];
 
 /// (created, destroyed) by inode, and whether each inode's events alternate
 /// in that order.
@@ -65,9 +39,17 @@ fn total(lives: &BTreeMap<u64, (usize, usize, bool)>) -> (usize, usize) {
         .fold((0, 0), |sum, life| (sum.0 + life.0, sum.1 + life.1))
 }
 
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    netns_storm_loses_nothing
+);
 /// 200 namespaces in a row. Other programs on the machine may make some too,
 /// so the inodes that each `unshare` had are what is looked for.
-fn storm() -> anyhow::Result<()> {
+fn netns_storm_loses_nothing() -> anyhow::Result<()> {
     const COUNT: usize = 200;
     let tracer = Tracer::trace(&[])?;
     let mut expected: BTreeMap<u64, usize> = BTreeMap::new();
@@ -147,9 +129,17 @@ pub(crate) fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
         .context(key.to_owned())
 }
 
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Program("unshare", "util-linux"),
+    ],
+    tracer_memory_and_losses_in_a_storm
+);
 /// Namespaces made as fast as the machine can. Others on the machine may make
 /// some too, so those of the storm's own processes are counted.
-fn memory_in_a_storm() -> anyhow::Result<()> {
+fn tracer_memory_and_losses_in_a_storm() -> anyhow::Result<()> {
     const LIMIT_KIB: u64 = 30_000_000 / 1024;
     let tracer = Tracer::trace(&[])?;
     let pid = tracer.pid();
@@ -246,9 +236,13 @@ fn memory_in_a_storm() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Tracer, IP],
+    netns_is_never_kept_alive_by_the_tracer
+);
 /// A tracer that held a descriptor or a socket would delay the end of every
 /// namespace that it looks at; one with addresses gets looked at.
-fn never_kept_alive() -> anyhow::Result<()> {
+fn netns_is_never_kept_alive_by_the_tracer() -> anyhow::Result<()> {
     const LIMIT: Duration = Duration::from_secs(5);
     let mut tracer = Tracer::trace(&[])?;
     for round in 0..50 {

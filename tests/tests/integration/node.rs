@@ -8,36 +8,14 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::{self, RealIncident};
 use node_tracer_tests::containerd::{self, Containerd};
 use node_tracer_tests::crowd::{self, Crowd};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::inode_of_process;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::process::state;
+use node_tracer_tests::test;
 use node_tracer_tests::{stage, wait};
 
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "stage_containerd_is_real",
-        needs: containerd::NEEDS,
-        run: containerd_is_real,
-    },
-    Test {
-        name: "stage_containerd_incident_is_real",
-        needs: incident::NEEDS,
-        run: incident_is_real,
-    },
-    Test {
-        name: "stage_containerd_cleans_up_at_every_step",
-        needs: incident::NEEDS,
-        run: cleans_up_anywhere,
-    },
-    Test {
-        name: "stage_crowd_is_real",
-        needs: crowd::NEEDS,
-        run: crowd_is_real,
-    },
-];
-
-fn containerd_is_real() -> anyhow::Result<()> {
+test!(containerd::NEEDS, stage_containerd_is_real);
+fn stage_containerd_is_real() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let pod = Pod::new("shop", "web-0")?;
     let first = node.run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false)?;
@@ -78,7 +56,7 @@ fn containerd_is_real() -> anyhow::Result<()> {
         let stopped = node.stop(&first, Duration::from_secs(5));
         Ok(stopped.unwrap_or(false).then_some(()))
     })?;
-    let status = node.cri()?.sandbox_status(&first.id)?;
+    let status = node.cri().sandbox_status(&first.id)?;
     ensure!(!status.ready, "it is stopped: {}", status.all);
     node.remove(&first)?;
     ensure!(
@@ -95,7 +73,8 @@ fn containerd_is_real() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn incident_is_real() -> anyhow::Result<()> {
+test!(incident::NEEDS, stage_containerd_incident_is_real);
+fn stage_containerd_incident_is_real() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let old = incident.start_old_pod()?;
     let stuck = incident.force_delete()?;
@@ -120,7 +99,8 @@ fn incident_is_real() -> anyhow::Result<()> {
     incident.clean()
 }
 
-fn cleans_up_anywhere() -> anyhow::Result<()> {
+test!(incident::NEEDS, stage_containerd_cleans_up_at_every_step);
+fn stage_containerd_cleans_up_at_every_step() -> anyhow::Result<()> {
     type Step = fn(&mut RealIncident) -> anyhow::Result<()>;
     let steps: [Step; 4] = [
         |incident| incident.start_old_pod().map(drop),
@@ -140,7 +120,8 @@ fn cleans_up_anywhere() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn crowd_is_real() -> anyhow::Result<()> {
+test!(crowd::NEEDS, stage_crowd_is_real);
+fn stage_crowd_is_real() -> anyhow::Result<()> {
     let crowd = Crowd::build(20, 90)?;
     let names = fs::read_dir(crowd.root().join("run/netns"))?.count();
     ensure!(names == 20, "{names} names");

@@ -6,29 +6,11 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "a_service_manager_is_told_of_the_start_of_life_and_of_the_end",
-        needs: &[Need::Root, Need::Tracer],
-        run: told,
-    },
-    Test {
-        name: "a_tracer_that_is_stopped_in_its_tracks_gives_no_sign_of_life",
-        needs: &[Need::Root, Need::Tracer],
-        run: stuck,
-    },
-    Test {
-        name: "a_service_manager_that_does_not_read_does_not_stop_the_stream",
-        needs: &[Need::Root, Need::Tracer, IP],
-        run: unread,
-    },
-];
 
 /// Half of it is the time between two signs of life.
 const WATCHDOG: Duration = Duration::from_millis(800);
@@ -76,7 +58,11 @@ fn has(message: &[String], line: &str) -> bool {
     message.iter().any(|one| one == line)
 }
 
-fn told() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer],
+    a_service_manager_is_told_of_the_start_of_life_and_of_the_end
+);
+fn a_service_manager_is_told_of_the_start_of_life_and_of_the_end() -> anyhow::Result<()> {
     let manager = Manager::listen()?;
     let tracer = manager.start()?;
     let first = manager.next(SOON)?.context("no word of it")?;
@@ -120,7 +106,11 @@ fn told() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stuck() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer],
+    a_tracer_that_is_stopped_in_its_tracks_gives_no_sign_of_life
+);
+fn a_tracer_that_is_stopped_in_its_tracks_gives_no_sign_of_life() -> anyhow::Result<()> {
     let manager = Manager::listen()?;
     let tracer = manager.start()?;
     manager.next(SOON)?.context("no word of it")?;
@@ -136,7 +126,11 @@ fn stuck() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unread() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, IP],
+    a_service_manager_that_does_not_read_does_not_stop_the_stream
+);
+fn a_service_manager_that_does_not_read_does_not_stop_the_stream() -> anyhow::Result<()> {
     let manager = Manager::listen()?;
     let other = UnixDatagram::unbound()?;
     other.set_nonblocking(true)?;

@@ -10,9 +10,9 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::Containerd;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need, PACKAGES};
+use node_tracer_tests::test;
 
 const DPKG_DEB: Need = Need::Program("dpkg-deb", "dpkg");
 const SYSTEMD: Need = Need::Program("systemd-analyze", "systemd");
@@ -27,83 +27,6 @@ const IMAGE: &[Need] = &[
     Need::Program("containerd", "containerd"),
     Need::Program("ctr", "containerd"),
     Need::Program("runc", "runc"),
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "released_files_have_the_sums_that_are_released_with_them",
-        needs: &[Need::Packages, Need::Program("sha256sum", "coreutils")],
-        run: sums,
-    },
-    Test {
-        name: "dpkg_understands_the_package",
-        needs: &[Need::Packages, DPKG_DEB],
-        run: understood,
-    },
-    Test {
-        name: "the_package_installs_switched_off_and_purges_without_a_trace",
-        needs: &[
-            Need::Root,
-            Need::Packages,
-            DPKG_DEB,
-            SYSTEMD,
-            Need::Journald,
-        ],
-        run: installs,
-    },
-    Test {
-        name: "the_archive_holds_what_the_package_does",
-        needs: &[Need::Packages, DPKG_DEB, Need::Program("tar", "tar")],
-        run: archive,
-    },
-    Test {
-        name: "systemd_understands_the_unit_and_it_is_hardened",
-        needs: &[Need::Packages, DPKG_DEB, SYSTEMD],
-        run: systemd::unit,
-    },
-    Test {
-        name: "journald_takes_the_catalog_with_an_entry_for_every_rule",
-        needs: &[Need::Packages, DPKG_DEB, Need::Journald],
-        run: systemd::catalog,
-    },
-    Test {
-        name: "man_pages_are_formatted_without_a_warning",
-        needs: &[
-            Need::Packages,
-            DPKG_DEB,
-            Need::Program("groff", "groff-base"),
-        ],
-        run: terminal::man_pages,
-    },
-    Test {
-        name: "bash_completes_commands_and_options",
-        needs: &[Need::Packages, DPKG_DEB, Need::Program("bash", "bash")],
-        run: terminal::bash,
-    },
-    Test {
-        name: "zsh_understands_its_completions",
-        needs: &[Need::Packages, DPKG_DEB, Need::Program("zsh", "zsh")],
-        run: terminal::zsh,
-    },
-    Test {
-        name: "fish_completes_commands_and_options",
-        needs: &[Need::Packages, DPKG_DEB, Need::Program("fish", "fish")],
-        run: terminal::fish,
-    },
-    Test {
-        name: "containerd_takes_the_image_by_its_name",
-        needs: IMAGE,
-        run: image,
-    },
-    Test {
-        name: "prometheus_raises_each_alert_when_it_should",
-        needs: &[
-            Need::Packages,
-            DPKG_DEB,
-            Need::Program("promtool", "prometheus"),
-        ],
-        run: alerts,
-    },
 ];
 
 fn folder() -> anyhow::Result<PathBuf> {
@@ -152,7 +75,11 @@ fn unpacked() -> anyhow::Result<Scratch> {
     Ok(scratch)
 }
 
-fn sums() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, Need::Program("sha256sum", "coreutils")],
+    released_files_have_the_sums_that_are_released_with_them
+);
+fn released_files_have_the_sums_that_are_released_with_them() -> anyhow::Result<()> {
     let folder = folder()?;
     let output = said(
         Command::new("sha256sum")
@@ -168,7 +95,11 @@ fn sums() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn understood() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, DPKG_DEB],
+    dpkg_understands_the_package
+);
+fn dpkg_understands_the_package() -> anyhow::Result<()> {
     let package = released(".deb")?;
     let field = |name: &str| -> anyhow::Result<String> {
         let said = said(Command::new("dpkg-deb").arg("-f").arg(&package).arg(name))?;
@@ -232,7 +163,17 @@ fn files(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
-fn installs() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Packages,
+        DPKG_DEB,
+        SYSTEMD,
+        Need::Journald,
+    ],
+    the_package_installs_switched_off_and_purges_without_a_trace
+);
+fn the_package_installs_switched_off_and_purges_without_a_trace() -> anyhow::Result<()> {
     const LINK: &str = "etc/systemd/system/multi-user.target.wants/node-tracer.service";
     let root = Scratch::create()?;
     let root = root.path();
@@ -303,7 +244,11 @@ fn installs() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn archive() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, DPKG_DEB, Need::Program("tar", "tar")],
+    the_archive_holds_what_the_package_does
+);
+fn the_archive_holds_what_the_package_does() -> anyhow::Result<()> {
     let package = unpacked()?;
     let other = Scratch::create()?;
     run(Command::new("tar")
@@ -317,7 +262,8 @@ fn archive() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn image() -> anyhow::Result<()> {
+test!(IMAGE, containerd_takes_the_image_by_its_name);
+fn containerd_takes_the_image_by_its_name() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let ctr = |args: &[&str]| -> anyhow::Result<String> {
         let mut command = node.command("ctr")?;
@@ -342,7 +288,16 @@ fn image() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn alerts() -> anyhow::Result<()> {
+test!(
+    apart
+        & [
+            Need::Packages,
+            DPKG_DEB,
+            Need::Program("promtool", "prometheus"),
+        ],
+    prometheus_raises_each_alert_when_it_should
+);
+fn prometheus_raises_each_alert_when_it_should() -> anyhow::Result<()> {
     let package = unpacked()?;
     let rules = package
         .path()

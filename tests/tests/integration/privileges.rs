@@ -8,11 +8,11 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::keeper::{By, Keeper};
 use node_tracer_tests::look::{Look, run as look};
@@ -24,6 +24,7 @@ use node_tracer_tests::rights::{
 };
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
@@ -41,59 +42,6 @@ const SETPRIV: &[Need] = &[
     Need::Root,
     Need::Tracer,
     Need::Program("setpriv", "util-linux"),
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "documented_capabilities_are_enough_for_the_incident",
-        needs: INCIDENT,
-        run: incident,
-    },
-    Test {
-        name: "another_user_with_the_documented_capabilities_traces",
-        needs: SETPRIV,
-        run: another_user,
-    },
-    Test {
-        name: "a_trace_keeps_nothing_that_only_attaching_takes",
-        needs: NEEDS,
-        run: traced_threads,
-    },
-    Test {
-        name: "threads_that_read_what_others_say_have_no_capability",
-        needs: NEEDS,
-        run: bare_threads,
-    },
-    Test {
-        name: "another_users_kubeconfig_that_was_found_runs_no_program_as_root",
-        needs: NEEDS,
-        run: found_kubeconfig,
-    },
-    Test {
-        name: "the_tracers_memory_is_roots_whoever_runs_it",
-        needs: SETPRIV,
-        run: memory,
-    },
-    Test {
-        name: "a_scan_keeps_nothing_that_it_does_not_need",
-        needs: NEEDS,
-        run: scanned_threads,
-    },
-    Test {
-        name: "a_missing_capability_is_named_and_costs_no_more_than_is_said",
-        needs: SETPRIV,
-        run: one_missing,
-    },
-    Test {
-        name: "a_trace_without_any_program_compares",
-        needs: NEEDS,
-        run: no_programs,
-    },
-    Test {
-        name: "a_replay_needs_no_capability",
-        needs: NEEDS,
-        run: replayed,
-    },
 ];
 
 /// Sources that are not the kernel are of no interest here.
@@ -138,7 +86,11 @@ fn mechanism<'a>(coverage: &'a Value, signal: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-fn incident() -> anyhow::Result<()> {
+test!(
+    INCIDENT,
+    documented_capabilities_are_enough_for_the_incident
+);
+fn documented_capabilities_are_enough_for_the_incident() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let pods = incident.pods_file().display().to_string();
     let args = ["--cri", "none", "--stall-threshold", "1s", "--pods", &pods];
@@ -181,7 +133,11 @@ fn incident() -> anyhow::Result<()> {
     incident.clean()
 }
 
-fn another_user() -> anyhow::Result<()> {
+test!(
+    SETPRIV,
+    another_user_with_the_documented_capabilities_traces
+);
+fn another_user_with_the_documented_capabilities_traces() -> anyhow::Result<()> {
     // The build folder may be closed to other users.
     let folder = Scratch::create()?;
     let copy = folder.path().join("node-tracer");
@@ -222,7 +178,8 @@ fn another_user() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn traced_threads() -> anyhow::Result<()> {
+test!(NEEDS, a_trace_keeps_nothing_that_only_attaching_takes);
+fn a_trace_keeps_nothing_that_only_attaching_takes() -> anyhow::Result<()> {
     for rights in [Rights::default(), documented()] {
         let mut tracer = trace(&rights, &BARE)?;
         let mut netns = Netns::create()?;
@@ -278,7 +235,8 @@ fn kubeconfig(path: &Path, server: &str, script: &str) -> anyhow::Result<()> {
     std::fs::write(path, content.to_string()).context("the kubeconfig")
 }
 
-fn bare_threads() -> anyhow::Result<()> {
+test!(NEEDS, threads_that_read_what_others_say_have_no_capability);
+fn threads_that_read_what_others_say_have_no_capability() -> anyhow::Result<()> {
     const BARE: [&str; 4] = ["pods", "kube-events", "cri-answers", "metrics"];
     let folder = Scratch::create()?;
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -328,7 +286,11 @@ fn bare_threads() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn found_kubeconfig() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    another_users_kubeconfig_that_was_found_runs_no_program_as_root
+);
+fn another_users_kubeconfig_that_was_found_runs_no_program_as_root() -> anyhow::Result<()> {
     const NOBODY: u32 = 65_534;
     let folder = Scratch::create()?;
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -372,7 +334,8 @@ fn found_kubeconfig() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn memory() -> anyhow::Result<()> {
+test!(SETPRIV, the_tracers_memory_is_roots_whoever_runs_it);
+fn the_tracers_memory_is_roots_whoever_runs_it() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let copy = folder.path().join("node-tracer");
     std::fs::copy(node_tracer_tests::tracer::binary()?, &copy)?;
@@ -398,7 +361,8 @@ fn memory() -> anyhow::Result<()> {
     hidden
 }
 
-fn scanned_threads() -> anyhow::Result<()> {
+test!(NEEDS, a_scan_keeps_nothing_that_it_does_not_need);
+fn a_scan_keeps_nothing_that_it_does_not_need() -> anyhow::Result<()> {
     let args = [&BARE[..], &["--duration", "4s"]].concat();
     let tracer = Tracer::start(&mut limited(&Rights::default(), "scan", &args)?, |_| ())?;
     // It has begun to look by then, and does so again.
@@ -415,7 +379,7 @@ fn scanned_threads() -> anyhow::Result<()> {
 }
 
 /// A process of another user that keeps a namespace by a descriptor.
-struct Stranger(Child);
+struct Stranger(Killed);
 
 impl Stranger {
     fn start(netns: &Netns) -> anyhow::Result<Self> {
@@ -426,20 +390,13 @@ impl Stranger {
             .stdout(Stdio::null())
             .spawn()
             .context("setpriv")?;
-        let this = Self(child);
+        let this = Self(Killed(child));
         // Until it is the other user's.
         wait::until("sleep", SOON, || {
-            let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.id()))?;
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", this.0.0.id()))?;
             Ok((name == "sleep\n").then_some(()))
         })?;
         Ok(this)
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -456,7 +413,11 @@ fn explain(rights: &Rights, inode: u64) -> anyhow::Result<Look> {
     look(&mut limited(rights, "explain", &args)?)
 }
 
-fn one_missing() -> anyhow::Result<()> {
+test!(
+    SETPRIV,
+    a_missing_capability_is_named_and_costs_no_more_than_is_said
+);
+fn a_missing_capability_is_named_and_costs_no_more_than_is_said() -> anyhow::Result<()> {
     // One that a process is in, one that a descriptor keeps, and one a socket.
     let mut lived_in = Netns::create()?;
     let process = PodProcess::pause(&lived_in, None)?;
@@ -516,7 +477,8 @@ fn one_missing() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn no_programs() -> anyhow::Result<()> {
+test!(NEEDS, a_trace_without_any_program_compares);
+fn a_trace_without_any_program_compares() -> anyhow::Result<()> {
     let rights = Rights {
         no_bpf: true,
         ..Rights::default()
@@ -548,7 +510,8 @@ fn no_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn replayed() -> anyhow::Result<()> {
+test!(apart NEEDS, a_replay_needs_no_capability);
+fn a_replay_needs_no_capability() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl").display().to_string();
     let args = [&BARE[..], &["--record", &path]].concat();

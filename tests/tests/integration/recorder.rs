@@ -11,27 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, Setup};
 use node_tracer_tests::cri::{Cri, PodConfig};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::NODE;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::recorder::{PLUGINS, Recorded, Recorder};
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "recorder_misses_no_call_of_200_sandboxes",
-        needs: NODE,
-        run: two_hundred,
-    },
-    Test {
-        name: "recorder_tells_real_plugins_results",
-        needs: NODE,
-        run: unwrapped,
-    },
-];
 
 /// Sandboxes of the large run, made by so many at once, each with so many alive.
 const SANDBOXES: usize = 200;
@@ -222,7 +209,8 @@ fn wait_for_calls(tracer: &Tracer, plugins: &Path, count: usize) -> anyhow::Resu
     Ok(())
 }
 
-fn two_hundred() -> anyhow::Result<()> {
+test!(NODE, recorder_misses_no_call_of_200_sandboxes);
+fn recorder_misses_no_call_of_200_sandboxes() -> anyhow::Result<()> {
     let scratch = Scratch::create()?;
     let recorder = Recorder::create()?;
     let node = Containerd::start_as(Setup {
@@ -292,8 +280,9 @@ fn two_hundred() -> anyhow::Result<()> {
     quiet(&ended)
 }
 
+test!(NODE, recorder_tells_real_plugins_results);
 /// The same with the plugins as they are: what they read and wrote is theirs.
-fn unwrapped() -> anyhow::Result<()> {
+fn recorder_tells_real_plugins_results() -> anyhow::Result<()> {
     let scratch = Scratch::create()?;
     let node = Containerd::start()?;
     let crowd = Crowd::new(&node, scratch.path(), 20)?;

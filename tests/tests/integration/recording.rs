@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, netns_of};
 use serde_json::Value;
 
@@ -15,20 +15,8 @@ use crate::command_line::{refused, run};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
 
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "record_writes_private_replayable_lines",
-        needs: NEEDS,
-        run: private_lines,
-    },
-    Test {
-        name: "record_leaves_an_existing_file_alone",
-        needs: NEEDS,
-        run: existing_file,
-    },
-];
-
-fn private_lines() -> anyhow::Result<()> {
+test!(NEEDS, record_writes_private_replayable_lines);
+fn record_writes_private_replayable_lines() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let named = path.display().to_string();
@@ -93,7 +81,8 @@ fn private_lines() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn existing_file() -> anyhow::Result<()> {
+test!(NEEDS, record_leaves_an_existing_file_alone);
+fn record_leaves_an_existing_file_alone() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     fs::write(&path, "precious\n")?;

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::bare::{Bare, HostLocal};
 use node_tracer_tests::cgroup::Cgroup;
-use node_tracer_tests::harness::Test;
-use node_tracer_tests::look::{INCIDENT, Look, NODE, run};
+use node_tracer_tests::look::{Look, run};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::scripted_cri::ScriptedCri;
@@ -23,69 +22,6 @@ use node_tracer_tests::tracer::command;
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, Need::Cgroup, Need::Cni, IP];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "repair_releases_what_is_leaked_and_undo_puts_it_back",
-        needs: NEEDS,
-        run: changes::there_and_back,
-    },
-    Test {
-        name: "repair_leaves_alone_what_anything_knows",
-        needs: NEEDS,
-        run: changes::known,
-    },
-    Test {
-        name: "repair_leaves_alone_what_has_changed_since_the_plan",
-        needs: NEEDS,
-        run: changes::changed_since,
-    },
-    Test {
-        name: "repair_undo_gives_nobodys_address_away",
-        needs: NEEDS,
-        run: changes::taken_since,
-    },
-    Test {
-        name: "repair_killed_in_the_middle_can_be_undone",
-        needs: NEEDS,
-        run: changes::killed,
-    },
-    Test {
-        name: "repair_waits_for_host_locals_lock_and_gives_up",
-        needs: NEEDS,
-        run: changes::locked,
-    },
-    Test {
-        name: "repair_plans_nothing_while_a_source_is_silent",
-        needs: NEEDS,
-        run: refusals::silent_sources,
-    },
-    Test {
-        name: "repair_refuses_a_plan_that_is_not_for_here_and_now",
-        needs: NEEDS,
-        run: refusals::plans,
-    },
-    Test {
-        name: "repair_refuses_a_plan_that_no_look_has_made",
-        needs: NEEDS,
-        run: refusals::impossible,
-    },
-    Test {
-        name: "repair_never_frees_a_live_address_in_a_storm",
-        needs: NEEDS,
-        run: storm::storm,
-    },
-    Test {
-        name: "repair_on_a_node_with_containerd",
-        needs: NODE,
-        run: node::containerd,
-    },
-    Test {
-        name: "repair_leaves_a_ghost_to_a_person",
-        needs: INCIDENT,
-        run: node::ghost,
-    },
-];
 
 /// The grace of the tests: the rule is the same with any.
 const GRACE: Duration = Duration::from_millis(1_500);

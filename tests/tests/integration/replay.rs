@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::{Incident, Sandbox};
 use node_tracer_tests::look::{Look, on_host, run as look, whole_list};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 use serde_json::Value;
@@ -28,34 +28,6 @@ const INCIDENT: &[Need] = &[
     IP,
     Need::Tracer,
     Need::Cni,
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "replay_whose_reader_goes_away_does_not_claim_that_there_was_nothing",
-        needs: &[Need::Tracer],
-        run: reader_goes_away,
-    },
-    Test {
-        name: "replay_of_a_trace_says_what_it_said",
-        needs: INCIDENT,
-        run: of_trace,
-    },
-    Test {
-        name: "replay_of_a_scan_says_what_it_said",
-        needs: INCIDENT,
-        run: of_scan,
-    },
-    Test {
-        name: "replay_of_a_killed_trace_says_where_it_ends",
-        needs: KERNEL,
-        run: of_killed,
-    },
-    Test {
-        name: "replay_refuses_what_is_no_recording",
-        needs: &[Need::Tracer],
-        run: refuses,
-    },
 ];
 
 fn replay(path: &Path) -> anyhow::Result<Look> {
@@ -135,7 +107,8 @@ fn wait_for_ghost(
     Ok(())
 }
 
-fn of_trace() -> anyhow::Result<()> {
+test!(INCIDENT, replay_of_a_trace_says_what_it_said);
+fn replay_of_a_trace_says_what_it_said() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
@@ -210,7 +183,8 @@ fn of_trace() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_scan() -> anyhow::Result<()> {
+test!(INCIDENT, replay_of_a_scan_says_what_it_said);
+fn replay_of_a_scan_says_what_it_said() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     incident.start_old_pod()?;
     incident.force_delete()?;
@@ -245,7 +219,8 @@ fn of_scan() -> anyhow::Result<()> {
     incident.release()
 }
 
-fn of_killed() -> anyhow::Result<()> {
+test!(KERNEL, replay_of_a_killed_trace_says_where_it_ends);
+fn replay_of_a_killed_trace_says_where_it_ends() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let named = path.display().to_string();
@@ -284,7 +259,8 @@ fn of_killed() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refuses() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], replay_refuses_what_is_no_recording);
+fn replay_refuses_what_is_no_recording() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("x");
     let named = path.display().to_string();
@@ -324,8 +300,12 @@ fn refuses() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    apart & [Need::Tracer],
+    replay_whose_reader_goes_away_does_not_claim_that_there_was_nothing
+);
 /// `node-tracer replay | head`: what was not read may have had anything.
-fn reader_goes_away() -> anyhow::Result<()> {
+fn replay_whose_reader_goes_away_does_not_claim_that_there_was_nothing() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("recording");
     let mut lines = String::from(

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
 
@@ -25,44 +25,6 @@ const INCIDENT: &[Need] = &[
     Need::Cni,
 ];
 const BROWSER: &[Need] = &[Need::Tracer, Need::Program("chromium", "chromium")];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "report_of_an_incident_tells_it",
-        needs: INCIDENT,
-        run: of_incident,
-    },
-    Test {
-        name: "report_of_a_scan_says_what_was_seen",
-        needs: &[Need::Root, Need::Tracer],
-        run: of_scan,
-    },
-    Test {
-        name: "report_goes_where_it_may",
-        needs: &[Need::Tracer],
-        run: goes_where_it_may,
-    },
-    Test {
-        name: "report_refuses_what_is_no_recording",
-        needs: &[Need::Tracer],
-        run: refuses,
-    },
-    Test {
-        name: "report_of_a_damaged_recording_says_so",
-        needs: &[Need::Tracer],
-        run: of_damaged,
-    },
-    Test {
-        name: "report_takes_little_memory_for_a_long_recording",
-        needs: &[Need::Tracer],
-        run: of_long,
-    },
-    Test {
-        name: "report_runs_in_a_browser_without_a_word",
-        needs: BROWSER,
-        run: in_browser,
-    },
-];
 
 /// A short recording: a pod is stuck, deleted, and its address given to
 /// another. Names are those of somebody who means harm.
@@ -109,7 +71,8 @@ fn story(page: &str) -> &str {
     page.get(begin..end).unwrap_or(page)
 }
 
-fn of_incident() -> anyhow::Result<()> {
+test!(INCIDENT, report_of_an_incident_tells_it);
+fn report_of_an_incident_tells_it() -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let folder = Scratch::create()?;
     let (path, page) = (
@@ -195,7 +158,11 @@ fn of_incident() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_scan() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer],
+    report_of_a_scan_says_what_was_seen
+);
+fn report_of_a_scan_says_what_was_seen() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let (path, page) = (
         folder.path().join("run.jsonl"),
@@ -220,7 +187,8 @@ fn of_scan() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn goes_where_it_may() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], report_goes_where_it_may);
+fn report_goes_where_it_may() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = written(folder.path())?;
     let page = folder.path().join("page.html");
@@ -261,7 +229,8 @@ fn goes_where_it_may() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refuses() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], report_refuses_what_is_no_recording);
+fn report_refuses_what_is_no_recording() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let page = folder.path().join("page.html");
     let foreign = folder.path().join("foreign");
@@ -281,7 +250,11 @@ fn refuses() -> anyhow::Result<()> {
     refused(&run(&["report", "x"])?, &["--output"])
 }
 
-fn of_damaged() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    report_of_a_damaged_recording_says_so
+);
+fn report_of_a_damaged_recording_says_so() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = written(folder.path())?;
     let page = folder.path().join("page.html");
@@ -304,8 +277,12 @@ fn of_damaged() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    apart & [Need::Tracer],
+    report_takes_little_memory_for_a_long_recording
+);
 /// The incident among 20,000 sandboxes that come and go.
-fn of_long() -> anyhow::Result<()> {
+fn report_takes_little_memory_for_a_long_recording() -> anyhow::Result<()> {
     const SANDBOXES: u32 = 20_000;
     let folder = Scratch::create()?;
     let short = written(folder.path())?;
@@ -388,9 +365,10 @@ fn of_long() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(apart BROWSER, report_runs_in_a_browser_without_a_word);
 /// Chromium says what a page asks for that it may not have, and what is wrong
 /// with it, on its standard error.
-fn in_browser() -> anyhow::Result<()> {
+fn report_runs_in_a_browser_without_a_word() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = written(folder.path())?;
     let page = folder.path().join("page.html");

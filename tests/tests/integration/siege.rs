@@ -16,31 +16,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::flood::{Flood, NOBODY, Restless};
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::incident::{Incident, Sandbox};
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, Tracer, is_event, is_finding, names_address, netns_of};
 use node_tracer_tests::wait;
 use serde_json::Value;
 
 use super::netns::memory;
-
-pub(crate) const TESTS: &[Test] = &[Test {
-    name: "siege_of_two_users_and_a_container_changes_no_verdict",
-    needs: &[
-        Need::Root,
-        Need::Fuse,
-        Need::Cgroup,
-        IP,
-        Need::Tracer,
-        Need::Cni,
-        Need::Program("setpriv", "util-linux"),
-        Need::Program("unshare", "util-linux"),
-    ],
-    run: siege,
-}];
 
 /// How long, in seconds; `cargo xtask siege` sets it.
 const SECONDS: &str = "NODE_TRACER_SIEGE_SECONDS";
@@ -174,7 +159,20 @@ fn is_ghost(record: &Value, sandbox: &Sandbox) -> bool {
     is_finding(record, "ghost-sandbox") && netns_of(record) == Some(sandbox.netns_inode)
 }
 
-fn siege() -> anyhow::Result<()> {
+test!(
+    &[
+        Need::Root,
+        Need::Fuse,
+        Need::Cgroup,
+        IP,
+        Need::Tracer,
+        Need::Cni,
+        Need::Program("setpriv", "util-linux"),
+        Need::Program("unshare", "util-linux"),
+    ],
+    siege_of_two_users_and_a_container_changes_no_verdict
+);
+fn siege_of_two_users_and_a_container_changes_no_verdict() -> anyhow::Result<()> {
     let length = Duration::from_secs(seconds()?);
     let begin = Instant::now();
     let folder = Scratch::create()?;

@@ -1,13 +1,14 @@
 //! The stage is real: without this, a passing test of the tracer means little.
 
 use std::fs;
+use std::path::Path;
 
-use anyhow::ensure;
-use node_tracer_tests::harness::Test;
+use anyhow::{Context as _, ensure};
 use node_tracer_tests::incident::{Incident, READER};
 use node_tracer_tests::netns::{Netns, inode_of_process};
 use node_tracer_tests::process::state;
 use node_tracer_tests::stage::{self, IP, Need};
+use node_tracer_tests::test;
 
 /// All of [`stage::INCIDENT`], and what looks at it from outside.
 const NEEDS: &[Need] = &[
@@ -16,24 +17,6 @@ const NEEDS: &[Need] = &[
     Need::Cgroup,
     IP,
     Need::Program("nsenter", "util-linux"),
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "stage_incident_is_real",
-        needs: NEEDS,
-        run: incident_is_real,
-    },
-    Test {
-        name: "stage_cleans_up_at_every_step",
-        needs: NEEDS,
-        run: cleans_up_anywhere,
-    },
-    Test {
-        name: "stage_without_cni_is_real",
-        needs: NEEDS,
-        run: plain_is_real,
-    },
 ];
 
 /// Whether `ip` inside the namespace shows this address on eth0.
@@ -132,15 +115,18 @@ fn tell(mut incident: Incident) -> anyhow::Result<()> {
     incident.clean()
 }
 
-fn incident_is_real() -> anyhow::Result<()> {
+test!(NEEDS, stage_incident_is_real);
+fn stage_incident_is_real() -> anyhow::Result<()> {
     tell(Incident::new()?)
 }
 
-fn plain_is_real() -> anyhow::Result<()> {
+test!(NEEDS, stage_without_cni_is_real);
+fn stage_without_cni_is_real() -> anyhow::Result<()> {
     tell(Incident::without_cni()?)
 }
 
-fn cleans_up_anywhere() -> anyhow::Result<()> {
+test!(NEEDS, stage_cleans_up_at_every_step);
+fn stage_cleans_up_at_every_step() -> anyhow::Result<()> {
     type Step = fn(&mut Incident) -> anyhow::Result<()>;
     let steps: [Step; 5] = [
         |incident| incident.start_old_pod().map(drop),
@@ -167,5 +153,37 @@ fn cleans_up_anywhere() -> anyhow::Result<()> {
     });
     ensure!(panicked.is_err(), "it did panic");
     ensure!(stage::leftovers().is_empty(), "after a panic");
+    Ok(())
+}
+
+test!(
+    apart & [],
+    every_file_of_the_integration_tests_is_a_part_of_them
+);
+fn every_file_of_the_integration_tests_is_a_part_of_them() -> anyhow::Result<()> {
+    let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/main.rs");
+    expect_parts(&main, main.parent().context("no folder")?)
+}
+
+/// Each file of a folder is a module of this one.
+fn expect_parts(of: &Path, folder: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(of)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && path.with_extension("rs").exists() {
+            expect_parts(&path.with_extension("rs"), &path)?;
+        } else if path != of && path.extension().is_some_and(|kind| kind == "rs") {
+            let is_part = text
+                .lines()
+                .any(|line| line.ends_with(&format!("mod {name};")));
+            ensure!(
+                is_part,
+                "{} is no module of {}",
+                path.display(),
+                of.display()
+            );
+        }
+    }
     Ok(())
 }

@@ -8,73 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::frozen::FrozenFs;
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, netns_of};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tracer];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "stall_is_reported_with_its_stack",
-        needs: NEEDS,
-        run: stall,
-    },
-    Test {
-        name: "stall_on_a_frozen_file_system_is_one_from_the_start",
-        needs: FROZEN,
-        run: frozen,
-    },
-    Test {
-        name: "stall_from_before_the_start_is_found",
-        needs: NEEDS,
-        run: stall_from_before,
-    },
-    Test {
-        name: "stall_shorter_than_the_threshold_is_none",
-        needs: NEEDS,
-        run: short_stall,
-    },
-    Test {
-        name: "stall_of_a_vfork_parent_is_none_and_its_childs_is_one",
-        needs: NEEDS,
-        run: not_stuck::vfork,
-    },
-    Test {
-        name: "stall_of_a_frozen_task_is_none",
-        needs: not_stuck::NEEDS,
-        run: not_stuck::frozen,
-    },
-    Test {
-        name: "stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one",
-        needs: not_stuck::NEEDS,
-        run: not_stuck::freezing,
-    },
-    Test {
-        name: "stall_of_many_short_sleeps_is_none",
-        needs: FROZEN,
-        run: not_stuck::busy,
-    },
-    Test {
-        name: "stall_tells_what_a_sigkill_does",
-        needs: NEEDS,
-        run: sigkill,
-    },
-    Test {
-        name: "stall_table_has_as_many_entries_as_are_counted",
-        needs: FROZEN,
-        run: table::by_switches,
-    },
-    Test {
-        name: "stall_table_without_types_has_as_many_entries_as_are_counted",
-        needs: FROZEN,
-        run: table::by_wake_ups,
-    },
-];
 
 const FROZEN: &[Need] = &[Need::Root, Need::StaticBusybox, Need::Loop, Need::Tracer];
 
@@ -127,7 +69,8 @@ fn check(mut tracer: Tracer, reader: &mut PodProcess, mut volume: HangFs) -> any
     Ok(())
 }
 
-fn stall() -> anyhow::Result<()> {
+test!(NEEDS, stall_is_reported_with_its_stack);
+fn stall_is_reported_with_its_stack() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
@@ -158,8 +101,9 @@ fn says(record: &Value, part: &str, words: &str) -> bool {
     all.into_iter().any(|it| it.to_string().contains(words))
 }
 
+test!(NEEDS, stall_tells_what_a_sigkill_does);
 /// Who was killed into its sleep is told so, by eBPF and without.
-fn sigkill() -> anyhow::Result<()> {
+fn stall_tells_what_a_sigkill_does() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
@@ -184,8 +128,9 @@ fn sigkill() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(FROZEN, stall_on_a_frozen_file_system_is_one_from_the_start);
 /// Nobody has killed it yet.
-fn frozen() -> anyhow::Result<()> {
+fn stall_on_a_frozen_file_system_is_one_from_the_start() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
     let mut disk = FrozenFs::mount()?;
     let netns = Netns::create()?;
@@ -208,7 +153,8 @@ fn frozen() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stall_from_before() -> anyhow::Result<()> {
+test!(NEEDS, stall_from_before_the_start_is_found);
+fn stall_from_before_the_start_is_found() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
@@ -217,7 +163,8 @@ fn stall_from_before() -> anyhow::Result<()> {
     check(tracer, &mut reader, volume)
 }
 
-fn short_stall() -> anyhow::Result<()> {
+test!(NEEDS, stall_shorter_than_the_threshold_is_none);
+fn stall_shorter_than_the_threshold_is_none() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&["--stall-threshold", "60s"])?;
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;

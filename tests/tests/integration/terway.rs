@@ -9,28 +9,15 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox, Setup};
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::look::INCIDENT;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::process::{state, wchan};
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::terway::{self, Plugin, Store};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
 use node_tracer_tests::wait;
 use serde_json::Value;
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "terway_ghost_is_armed_before_its_address_is_given_out",
-        needs: INCIDENT,
-        run: armed_in_time,
-    },
-    Test {
-        name: "host_local_ghost_is_foretold_as_a_leak",
-        needs: INCIDENT,
-        run: leak,
-    },
-];
 
 /// Time that kubelet would give the runtime; here as short as it may be.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -145,7 +132,11 @@ fn ghost(tracer: &mut Tracer, old: &Sandbox, phase: &str) -> anyhow::Result<(Ins
     })
 }
 
-fn armed_in_time() -> anyhow::Result<()> {
+test!(
+    INCIDENT,
+    terway_ghost_is_armed_before_its_address_is_given_out
+);
+fn terway_ghost_is_armed_before_its_address_is_given_out() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let pods = stage.pods.path().display().to_string();
     let mut tracer = stage
@@ -243,7 +234,8 @@ fn words(finding: &Value) -> String {
     words.collect::<Vec<_>>().join("\n")
 }
 
-fn leak() -> anyhow::Result<()> {
+test!(INCIDENT, host_local_ghost_is_foretold_as_a_leak);
+fn host_local_ghost_is_foretold_as_a_leak() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let pods = incident.pods_file().display().to_string();
     let mut tracer = incident

@@ -34,9 +34,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
-use node_tracer_tests::harness::Test;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer;
 use node_tracer_tests::wait;
 use serde_json::Value;
@@ -56,39 +56,6 @@ const NODE: &[Need] = &[
     Need::Program("nsenter", "util-linux"),
     Need::Program("setpriv", "util-linux"),
     Need::Program("busybox", "busybox"),
-];
-
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "zoo_of_recorded_looks",
-        needs: &[Need::Tracer],
-        run: recorded,
-    },
-    Test {
-        name: "zoo_of_looks_with_less",
-        needs: &[Need::Tracer],
-        run: with_less,
-    },
-    Test {
-        name: "zoo_of_recorded_histories",
-        needs: &[Need::Tracer],
-        run: told,
-    },
-    Test {
-        name: "zoo_of_texts",
-        needs: &[Need::Tracer],
-        run: read,
-    },
-    Test {
-        name: "zoo_of_staged_nodes",
-        needs: NODE,
-        run: staged,
-    },
-    Test {
-        name: "zoo_of_traced_nodes",
-        needs: NODE,
-        run: traced,
-    },
 ];
 
 /// Of so many wrong things a row is told.
@@ -231,7 +198,8 @@ fn play<T: Sync>(
     Ok(all.into_iter().map(|(_, came)| came).collect())
 }
 
-fn recorded() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], zoo_of_recorded_looks);
+fn zoo_of_recorded_looks() -> anyhow::Result<()> {
     let mut table = Table::default();
     let (mut rows, mut sick) = (Vec::new(), 0);
     for situation in situations() {
@@ -256,9 +224,10 @@ fn recorded() -> anyhow::Result<()> {
     table.end()
 }
 
+test!(apart & [Need::Tracer], zoo_of_looks_with_less);
 /// A source that is missing makes unknown: nothing that is healthy gets sick by
 /// it, and of what is sick nothing else is said.
-fn with_less() -> anyhow::Result<()> {
+fn zoo_of_looks_with_less() -> anyhow::Result<()> {
     let sources = [Source::Cri, Source::Cache, Source::Store];
     let mut rows = Vec::new();
     let recorded = |row: &Situation| !matches!(row.staging, Staging::Real(_));
@@ -285,7 +254,8 @@ fn with_less() -> anyhow::Result<()> {
     table.end()
 }
 
-fn staged() -> anyhow::Result<()> {
+test!(NODE, zoo_of_staged_nodes);
+fn zoo_of_staged_nodes() -> anyhow::Result<()> {
     let mut table = Table::default();
     let mut rows = Vec::new();
     for situation in situations() {
@@ -307,8 +277,9 @@ fn staged() -> anyhow::Result<()> {
     table.end()
 }
 
+test!(NODE, zoo_of_traced_nodes);
 /// One trace at a time: there can be only one.
-fn traced() -> anyhow::Result<()> {
+fn zoo_of_traced_nodes() -> anyhow::Result<()> {
     let mut table = Table::default();
     let wanted = wanted();
     for situation in traced::rows() {
@@ -324,7 +295,8 @@ fn traced() -> anyhow::Result<()> {
     table.end()
 }
 
-fn read() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], zoo_of_texts);
+fn zoo_of_texts() -> anyhow::Result<()> {
     let mut table = Table::default();
     let wanted = wanted();
     let mut rows = logs::rows();
@@ -340,7 +312,8 @@ fn read() -> anyhow::Result<()> {
     table.end()
 }
 
-fn told() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], zoo_of_recorded_histories);
+fn zoo_of_recorded_histories() -> anyhow::Result<()> {
     let mut table = Table::default();
     let wanted = wanted();
     for history in histories::rows() {

@@ -1,8 +1,6 @@
 //! Budgets (design.md, section 9), and what was measured of them: the last
 //! table of `cargo xtask bench`, and the one in `performance.md`.
 
-use serde_json::{Value, json};
-
 use crate::generated;
 
 /// Whether a budget is kept.
@@ -68,17 +66,6 @@ impl Budget {
             self.peers.join("; "),
             self.verdict.word().to_owned(),
         ]
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "what": self.what, "limit": self.limit, "measured": self.measured,
-            "peers": self.peers, "met": match self.verdict {
-                Verdict::Met => Some(true),
-                Verdict::Missed => Some(false),
-                Verdict::NoLimit | Verdict::NotMeasured => None,
-            },
-        })
     }
 }
 

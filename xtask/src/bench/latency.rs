@@ -21,7 +21,7 @@ use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::own_prefix;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::beside::Beside;
 use self::lines::Clocks;
@@ -75,11 +75,7 @@ struct Row {
 }
 
 impl Row {
-    fn json(&self) -> Value {
-        json!({ "what": self.what, "who": self.who, "ms": self.sample.json() })
-    }
-
-    fn told(&self) -> String {
+    fn beside(&self) -> String {
         let sample = &self.sample;
         format!(
             "{} {:.1} ms, p99 {:.1}, max {:.1}",
@@ -150,37 +146,13 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
     let ended = tracer.stop()?;
     anyhow::ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
 
-    let rows = rows.0;
-    println!(
-        "\n{:<44} {:<26} {:>8} {:>8} {:>8} {:>8} {:>6}",
-        "from, to", "by", "median", "q3", "p99", "max ms", "times"
-    );
-    for row in &rows {
-        let sample = &row.sample;
-        println!(
-            "{:<44} {:<26} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>6}",
-            row.what,
-            row.who,
-            sample.median(),
-            sample.quantile(0.75),
-            sample.quantile(0.99),
-            sample.max(),
-            sample.count()
-        );
-    }
-    println!();
-    let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
-    super::write(
-        "latency",
-        &json!({ "threshold_ms": THRESHOLD.as_millis() as u64, "rows": numbers }),
-    )?;
-    Ok(budgets(&rows))
+    Ok(budgets(&rows.0))
 }
 
 fn budgets(rows: &[Row]) -> Vec<Budget> {
     let beside = |what: &str| -> Vec<String> {
         let peers = rows.iter().filter(|row| row.is_peer && row.what == what);
-        peers.map(Row::told).collect()
+        peers.map(Row::beside).collect()
     };
     rows.iter()
         .filter(|row| !row.is_peer)
@@ -236,7 +208,7 @@ fn calls(rows: &mut Rows, tracer: &mut Tracer, times: u32, here: &[Peer]) -> any
     let mut beside = Beside::peer(Peer::Execs, here)?;
     let calls = Calls::create()?;
     let (mut begins, mut ends) = (Times::default(), Times::default());
-    let mut known = BTreeSet::new();
+    let mut counted = BTreeSet::new();
     let own = own_prefix();
     for _ in 0..times {
         let (clocks, begin) = (Clocks::read(), Instant::now());
@@ -246,9 +218,9 @@ fn calls(rows: &mut Rows, tracer: &mut Tracer, times: u32, here: &[Peer]) -> any
                 let path = record["plugin_path"].as_str().unwrap_or_default();
                 is_event(record, event)
                     && path.contains(&own)
-                    && !known.contains(&(event, record["pid"].as_u64()))
+                    && !counted.contains(&(event, record["pid"].as_u64()))
             })?;
-            known.insert((event, record["pid"].as_u64()));
+            counted.insert((event, record["pid"].as_u64()));
             into.0.push(clocks.since(time(&record, "time")?, at));
         }
         beside.tells(clocks, begin, |line| {

@@ -1,13 +1,14 @@
 //! A node on which a steady number of things happen in a second.
 
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use node_tracer_tests::calls::Calls;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::netns::Netns;
 
 /// Events that this makes in a second: an address added and one removed
@@ -41,23 +42,37 @@ fn paced(
     Ok(())
 }
 
-/// Killed when it is dropped, and waited for.
-struct Batch(Child);
+/// A namespace with a device for addresses.
+pub(super) fn place() -> anyhow::Result<Netns> {
+    let netns = Netns::create()?;
+    netns.ip("link add eth0 type veth peer name eth1")?;
+    netns.ip("link set eth0 up")?;
+    Ok(netns)
+}
 
-impl Drop for Batch {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Makes a namespace and lets it go.
+pub(super) fn namespace() -> anyhow::Result<()> {
+    let mut command = Command::new("unshare");
+    let status = command.args(["-n", "true"]).stdin(Stdio::null()).status()?;
+    anyhow::ensure!(status.success(), "unshare: {status}");
+    Ok(())
+}
+
+/// What a load's thread did. One that fails, or panics, ends the others, too.
+pub(super) fn end<T>(
+    thread: ScopedJoinHandle<'_, anyhow::Result<T>>,
+    stop: &AtomicBool,
+) -> anyhow::Result<T> {
+    let end = thread.join();
+    let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("a load's thread panicked")));
+    stop.fetch_or(end.is_err(), Ordering::Relaxed);
+    end
 }
 
 fn addresses(netns: &Netns, stop: &AtomicBool) -> anyhow::Result<()> {
-    netns.ip("link add eth0 type veth peer name eth1")?;
-    netns.ip("link set eth0 up")?;
     let mut command = netns.command("ip");
     command.args(["-batch", "-"]).stdin(Stdio::piped());
-    let mut batch = Batch(command.spawn().context("start ip")?);
+    let mut batch = Killed(command.spawn().context("start ip")?);
     let mut input = batch.0.stdin.take().context("no pipe")?;
     let ticks = (1.0 / TICK.as_secs_f64()) as usize;
     let each = PAIRS as usize / ticks;
@@ -83,30 +98,20 @@ fn addresses(netns: &Netns, stop: &AtomicBool) -> anyhow::Result<()> {
 
 /// Makes all of it happen while this is done.
 pub(super) fn during<T>(act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let (calls, netns) = (Calls::create()?, Netns::create()?);
+    let (calls, netns) = (Calls::create()?, place()?);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let all = [
             scope.spawn(|| addresses(&netns, &stop)),
             scope.spawn(|| paced(CALLS, &stop, || calls.make(1))),
-            scope.spawn(|| {
-                paced(NAMESPACES, &stop, || {
-                    let mut command = Command::new("unshare");
-                    let status = command.args(["-n", "true"]).stdin(Stdio::null()).status()?;
-                    anyhow::ensure!(status.success(), "unshare: {status}");
-                    Ok(())
-                })
-            }),
+            scope.spawn(|| paced(NAMESPACES, &stop, namespace)),
         ];
         let done = act();
         stop.store(true, Ordering::Relaxed);
-        let end = |thread: ScopedJoinHandle<'_, anyhow::Result<()>>| match thread.join() {
-            Ok(end) => end,
-            Err(_) => Err(anyhow::anyhow!("panicked")),
-        };
-        let ends: Vec<anyhow::Result<()>> = all.into_iter().map(end).collect();
         // What went wrong in one of them is why there was less.
-        ends.into_iter().collect::<anyhow::Result<Vec<()>>>()?;
+        for thread in all {
+            end(thread, &stop)?;
+        }
         done
     })
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use node_tracer_tests::wait;
-use serde_json::{Value, json};
 
 /// Percent of all cores that others may use while something is measured.
 const IDLE: f64 = 5.0;
@@ -78,13 +77,6 @@ impl Machine {
                 "NOT IDLE: others use {:.0} % of this machine; what is measured now means little",
                 self.busy
             )
-        })
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "cores": self.cores, "processor": self.processor, "kernel": self.kernel,
-            "memory_gib": self.memory, "load_average": self.load, "busy_percent": self.busy,
         })
     }
 }

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
 
 /// How a program ran.
 #[derive(Clone, Debug)]
@@ -22,18 +21,6 @@ pub(crate) struct Run {
     pub(crate) stdout: String,
     /// What it complained about.
     pub(crate) stderr: String,
-}
-
-/// An unnamed file for a program's output: unlike a pipe it never makes the
-/// program wait for its reader.
-fn unnamed() -> anyhow::Result<File> {
-    // SAFETY: memfd_create reads a NUL-terminated string.
-    let fd = unsafe { libc::memfd_create(c"bench".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error()).context("memfd_create");
-    }
-    // SAFETY: the descriptor is open, and nobody else's.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
 }
 
 fn text(mut file: File) -> anyhow::Result<String> {
@@ -85,7 +72,8 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<Run> {
 }
 
 fn run_telling(command: &mut Command, tell: impl FnOnce(u32)) -> anyhow::Result<Run> {
-    let (stdout, stderr) = (unnamed()?, unnamed()?);
+    // Unlike a pipe, a file never makes the program wait for its reader.
+    let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command
         .stdin(Stdio::null())
         .stdout(stdout.try_clone()?)
@@ -145,22 +133,6 @@ impl Series {
         )
     }
 
-    /// The columns of a table: median, fastest, slowest, CPU time, memory.
-    pub(crate) fn columns(&self) -> String {
-        let seconds = |time: Duration| format!("{:>8.3}", time.as_secs_f64());
-        format!(
-            "{} {} {} {} {:>6.1}",
-            seconds(self.median()),
-            seconds(self.runs[0].wall),
-            seconds(self.runs[self.runs.len() - 1].wall),
-            seconds(self.middle_cpu()),
-            self.memory() as f64 / 1024.0
-        )
-    }
-
-    /// What [`columns`](Self::columns) are of.
-    pub(crate) const HEADER: &str = "  median      min      max      cpu    MiB";
-
     /// The middle one of the times on a CPU.
     pub(crate) fn middle_cpu(&self) -> Duration {
         let mut cpu: Vec<Duration> = self.runs.iter().map(|run| run.cpu).collect();
@@ -171,20 +143,6 @@ impl Series {
     /// Largest resident memory of all, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         self.runs.iter().map(|run| run.memory).max().unwrap_or(0)
-    }
-
-    /// The same for programs, in seconds and KiB, with every single run.
-    pub(crate) fn json(&self) -> Value {
-        let seconds = |time: Duration| time.as_secs_f64();
-        json!({
-            "median_s": seconds(self.median()),
-            "min_s": seconds(self.runs[0].wall),
-            "max_s": seconds(self.runs[self.runs.len() - 1].wall),
-            "cpu_median_s": seconds(self.middle_cpu()),
-            "memory_kib": self.memory(),
-            "exit_codes": self.runs.iter().map(|run| run.code).collect::<Vec<_>>(),
-            "runs_s": self.runs.iter().map(|run| seconds(run.wall)).collect::<Vec<_>>(),
-        })
     }
 }
 

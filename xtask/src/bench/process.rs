@@ -5,16 +5,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use node_tracer_tests::wait;
-
-/// A program's own use of the machine while nothing is asked of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rest {
-    /// Of one core, percent.
-    pub(crate) cpu: f64,
-    /// VmRSS, KiB.
-    pub(crate) resident: u64,
-}
 
 /// A number from /proc/PID/status, KiB.
 pub(crate) fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
@@ -66,17 +56,10 @@ pub(crate) fn share_of_core<T>(
     Ok((share, value))
 }
 
-/// Looks on for so long.
-pub(crate) fn at_rest(pid: u32, length: Duration) -> anyhow::Result<Rest> {
-    let (cpu, ()) = share_of_core(pid, || wait::pause(length))?;
-    Ok(Rest {
-        cpu,
-        resident: memory(pid, "VmRSS")?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use node_tracer_tests::wait;
+
     use super::*;
 
     #[test]
@@ -88,12 +71,13 @@ mod tests {
             .arg("5")
             .spawn()
             .unwrap();
-        let rest = at_rest(sleeper.id(), Duration::from_millis(300));
+        let rest = share_of_core(sleeper.id(), || wait::pause(Duration::from_millis(300)));
+        let resident = memory(sleeper.id(), "VmRSS");
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        let rest = rest.unwrap();
-        assert!(rest.cpu < 20.0, "{rest:?}");
-        assert!((100..32 << 10).contains(&rest.resident), "{rest:?}");
+        let ((share, ()), resident) = (rest.unwrap(), resident.unwrap());
+        assert!(share < 20.0, "{share}");
+        assert!((100..32 << 10).contains(&resident), "{resident}");
         assert!(cpu_time(sleeper.id()).is_err());
     }
 }

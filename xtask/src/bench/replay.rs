@@ -3,18 +3,18 @@
 
 mod log;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
-use serde_json::{Value, json};
 
 use super::budget::{Budget, Verdict};
 use super::measure::{self, Run, Series};
@@ -40,59 +40,43 @@ pub(crate) struct Options {
     size: Option<u64>,
 }
 
-/// One line of the result.
-struct Row {
-    what: &'static str,
-    series: Series,
-    /// MB/s of the log as it is unpacked.
-    speed: f64,
+/// How it went with a log of so many bytes.
+#[derive(Clone, Copy)]
+struct Figures {
     /// MB a second on a CPU: what one core does that nobody else uses.
     core: f64,
-    /// How many of them there must be, if there is a limit.
-    limit: Option<f64>,
-    /// MiB that it may have, if there is a limit.
-    memory: Option<u64>,
-    /// What shows that the work was done.
-    saw: String,
+    /// MiB.
+    memory: f64,
 }
 
-impl Row {
-    fn holds(&self) -> bool {
-        self.limit.is_none_or(|limit| self.core >= limit)
-            && (self.memory).is_none_or(|limit| self.series.memory() <= limit << 10)
+impl Figures {
+    fn of(runs: Vec<Run>, bytes: u64) -> anyhow::Result<Self> {
+        let series = Series::of(runs)?;
+        Ok(Self {
+            core: bytes as f64 / 1e6 / series.middle_cpu().as_secs_f64(),
+            memory: series.memory() as f64 / 1024.0,
+        })
     }
 
-    fn told(&self) -> String {
-        let (core, memory) = (self.core, self.series.memory() as f64 / 1024.0);
-        format!("{} {core:.0} MB/s, {memory:.0} MiB", self.what)
-    }
-
-    /// In the last table.
-    fn budget(&self, size: u64, peers: Vec<String>) -> Budget {
-        let limits = [
-            self.limit
-                .map(|limit| format!("≥ {limit:.0} MB/s of one core")),
-            self.memory.map(|limit| format!("≤ {limit} MiB")),
-        ];
-        let (core, memory) = (self.core, self.series.memory() as f64 / 1024.0);
+    /// In the last table; `is_fast`: there is a limit for its speed, too.
+    fn budget(self, what: String, is_fast: bool, beside: String) -> Budget {
+        let limit = format!("≤ {MEMORY} MiB");
         Budget {
-            what: format!("{}, log of {size} MB", self.what),
-            limit: limits.into_iter().flatten().collect::<Vec<_>>().join(", "),
-            measured: format!("{core:.0} MB/s, {memory:.0} MiB"),
-            peers,
-            verdict: Verdict::of(self.holds()),
+            what,
+            limit: match is_fast {
+                true => format!("≥ {SPEED:.0} MB/s of one core, {limit}"),
+                false => limit,
+            },
+            measured: self.to_string(),
+            peers: vec![beside],
+            verdict: Verdict::of(self.memory <= MEMORY as f64 && (!is_fast || self.core >= SPEED)),
         }
     }
+}
 
-    fn json(&self) -> Value {
-        let mut all = self.series.json();
-        all["what"] = json!(self.what);
-        all["mb_per_s"] = json!(self.speed);
-        all["mb_per_cpu_s"] = json!(self.core);
-        all["limit_mb_per_cpu_s"] = json!(self.limit);
-        all["limit_mib"] = json!(self.memory);
-        all["saw"] = json!(self.saw);
-        all
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} MB/s, {:.0} MiB", self.core, self.memory)
     }
 }
 
@@ -103,21 +87,15 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
         scratch.path().join("kubelet.log"),
         scratch.path().join("kubelet.log.gz"),
     );
-    let begin = Instant::now();
     let lines = write(&plain, size * 1_000_000)?;
     pack(&plain, &packed)?;
     let bytes = plain.metadata()?.len();
-    say(&format!(
-        "{lines} lines, {:.0} MB, {:.0} MB as gzip, made in {:.1} s",
-        bytes as f64 / 1e6,
-        packed.metadata()?.len() as f64 / 1e6,
-        begin.elapsed().as_secs_f64()
-    ));
+    say(&format!("{lines} lines, {size} MB"));
 
     let replay = |output: &str, log: &Path| -> anyhow::Result<Run> {
         let mut command = Command::new(&setting.tracer);
         command.args(["replay", "-o", output]).arg(log);
-        told(measure::run_watched(&mut command)?)
+        found(measure::run_watched(&mut command)?)
     };
     let line = |line: &str, log: &Path| -> anyhow::Result<Run> {
         let mut command = Command::new("bash");
@@ -139,77 +117,15 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
         by_zgrep.push(line(&zgrep, &packed)?);
         gzip.push(replay("json", &packed)?);
     }
-    let counted = |runs: &[Run]| {
-        let count = runs.first().map(|run| run.stdout.trim().to_owned());
-        format!("{} lines", count.unwrap_or_default())
-    };
-    let (found, memory) = (String::from("the stale DEL"), Some(MEMORY));
-    let [json, text, gzip, by_grep, by_zgrep] = runs;
-    let by_grep = ("grep -cE WORDS", counted(&by_grep), by_grep, None, None);
-    let by_zgrep = (
-        "zcat | grep -cE WORDS",
-        counted(&by_zgrep),
-        by_zgrep,
-        None,
-        None,
-    );
-    let all = [
-        ("replay -o json", found.clone(), json, Some(SPEED), memory),
-        ("replay -o text", found.clone(), text, Some(SPEED), memory),
-        by_grep,
-        ("replay -o json, gzip", found, gzip, None, memory),
-        by_zgrep,
-    ];
-    let mut rows = Vec::new();
-    for (what, saw, runs, limit, memory) in all {
-        let series = Series::of(runs)?;
-        let per = |time: Duration| bytes as f64 / 1e6 / time.as_secs_f64();
-        let (speed, core) = (per(series.median()), per(series.middle_cpu()));
-        rows.push(Row {
-            what,
-            series,
-            speed,
-            core,
-            limit,
-            memory,
-            saw,
-        });
-    }
-    println!(
-        "\n{:<24} {}    MB/s  per CPU  saw",
-        "seconds",
-        Series::HEADER
-    );
-    for row in &rows {
-        println!(
-            "{:<24} {}  {:>6.0}  {:>7.0}  {}{}",
-            row.what,
-            row.series.columns(),
-            row.speed,
-            row.core,
-            row.saw,
-            if row.holds() { "" } else { "  OVER ITS LIMIT" }
-        );
-    }
-    println!(
-        "\nlimits of replay: {SPEED:.0} MB a second on a CPU uncompressed, {MEMORY} MiB resident\n"
-    );
-    let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
-    super::write(
-        "replay",
-        &json!({ "runs": options.runs, "bytes": bytes, "lines": lines, "rows": numbers }),
-    )?;
-    let (peers, replays): (Vec<Row>, Vec<Row>) =
-        rows.into_iter().partition(|row| row.what.contains("grep"));
-    let beside = |replay: &Row| -> Vec<String> {
-        let packed = replay.what.contains("gzip");
-        let same = |peer: &&Row| peer.what.contains("zcat") == packed;
-        peers.iter().filter(same).map(Row::told).collect()
-    };
-    Ok(replays
-        .iter()
-        .map(|row| row.budget(size, beside(row)))
-        .collect())
+    let [json, text, gzip, by_grep, by_zgrep] = runs.map(|runs| Figures::of(runs, bytes));
+    let by_grep = format!("grep -cE WORDS {}", by_grep?);
+    let by_zgrep = format!("zcat | grep -cE WORDS {}", by_zgrep?);
+    let name = |what: &str| format!("{what}, log of {size} MB");
+    Ok(vec![
+        json?.budget(name("replay -o json"), true, by_grep.clone()),
+        text?.budget(name("replay -o text"), true, by_grep),
+        gzip?.budget(name("replay -o json, gzip"), false, by_zgrep),
+    ])
 }
 
 /// Writes the log; how many lines it has.
@@ -242,7 +158,7 @@ fn pack(plain: &Path, packed: &Path) -> anyhow::Result<()> {
 
 /// Makes sure that a replay has found what is in the log: a time without it
 /// would mean nothing.
-fn told(run: Run) -> anyhow::Result<Run> {
+fn found(run: Run) -> anyhow::Result<Run> {
     anyhow::ensure!(
         run.code == Some(1),
         "replay: exit code {:?}: {}",

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
-
 /// At least one number, each a measurement of the same thing.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample(Vec<f64>);
@@ -49,24 +47,6 @@ impl Sample {
     /// two that are the same, one is always above.
     pub(crate) fn is_above(&self, other: &Self) -> bool {
         self.median() - other.median() > self.error().hypot(other.error()) * 2.0
-    }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// For programs, with every number.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "median": self.median(),
-            "q1": self.quantile(0.25),
-            "q3": self.quantile(0.75),
-            "p99": self.quantile(0.99),
-            "min": self.quantile(0.0),
-            "max": self.max(),
-            "all": self.0,
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -16,7 +16,7 @@ use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{self, Need};
 use node_tracer_tests::wait;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::budget::{Budget, Verdict};
 use super::measure::{self, Run, Series};
@@ -50,55 +50,16 @@ pub(crate) struct Options {
     sandboxes: u32,
 }
 
-/// One line of the result.
-struct Row {
-    what: String,
-    series: Series,
-    /// Seconds that the median may take, if there is a limit.
-    limit: Option<f64>,
-    /// What shows that the work was done.
-    saw: String,
-    more: Value,
-    /// The shell line, not the tracer.
-    is_peer: bool,
-}
-
-impl Row {
-    fn holds(&self) -> bool {
-        self.limit
-            .is_none_or(|limit| self.series.median().as_secs_f64() <= limit)
-    }
-
-    fn seconds(&self) -> String {
-        format!("{} {:.3} s", self.what, self.series.median().as_secs_f64())
-    }
-
-    /// In the last table.
-    fn budget(&self, peer: Option<&str>) -> Budget {
-        let asks = self.what.starts_with("explain");
-        Budget {
-            what: self.what.clone(),
-            limit: match self.limit {
-                Some(_) if asks => format!("≤ {EXPLAIN} s, and faster than the line"),
-                Some(limit) => format!("≤ {limit:.1} s"),
-                None => String::new(),
-            },
-            measured: self.series.spread(),
-            peers: peer.into_iter().map(str::to_owned).collect(),
-            verdict: match self.limit {
-                Some(_) => Verdict::of(self.holds()),
-                None => Verdict::NoLimit,
-            },
-        }
-    }
-
-    fn json(&self) -> Value {
-        let mut all = self.series.json();
-        all["what"] = json!(self.what);
-        all["limit_s"] = json!(self.limit);
-        all["saw"] = json!(self.saw);
-        all["more"] = self.more.clone();
-        all
+/// How long something took, and how long it may take in seconds.
+fn budget(what: String, series: &Series, limit: (f64, String), peer: (&str, &Series)) -> Budget {
+    let (limit, words) = limit;
+    let (name, peer) = (peer.0, peer.1.median().as_secs_f64());
+    Budget {
+        what,
+        limit: words,
+        measured: series.spread(),
+        peers: vec![format!("{name} {peer:.3} s")],
+        verdict: Verdict::of(series.median().as_secs_f64() <= limit),
     }
 }
 
@@ -121,35 +82,11 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
         true => &CROWDS[..1],
         false => &CROWDS[..],
     };
-    let mut rows = Vec::new();
+    let mut budgets = Vec::new();
     for &(netns, tasks, limit) in crowds {
-        rows.extend(crowd(asked, netns, tasks, limit)?);
+        budgets.push(crowd(asked, netns, tasks, limit)?);
     }
-    rows.extend(question(asked)?);
-
-    println!("\n{:<40} {}  limit  saw", "seconds", Series::HEADER);
-    for row in &rows {
-        let limit = row.limit.map(|limit| format!("{limit:.1}"));
-        println!(
-            "{:<40} {}  {:>5}  {}{}",
-            row.what,
-            row.series.columns(),
-            limit.unwrap_or_default(),
-            row.saw,
-            if row.holds() { "" } else { "  TOO SLOW" }
-        );
-    }
-    println!();
-    let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
-    super::write("scan", &json!({ "runs": asked.runs, "rows": numbers }))?;
-    // Each peer comes before those that it is measured beside.
-    let (mut budgets, mut peer) = (Vec::new(), None);
-    for row in &rows {
-        match row.is_peer {
-            true => peer = Some(row.seconds()),
-            false => budgets.push(row.budget(peer.as_deref())),
-        }
-    }
+    budgets.extend(question(asked)?);
     Ok(budgets)
 }
 
@@ -165,13 +102,9 @@ fn done(run: Run, what: &str) -> anyhow::Result<Run> {
 }
 
 /// `scan` of a node with so many pods.
-fn crowd(asked: Asked<'_>, netns: u32, tasks: u32, limit: f64) -> anyhow::Result<[Row; 2]> {
+fn crowd(asked: Asked<'_>, netns: u32, tasks: u32, limit: f64) -> anyhow::Result<Budget> {
     let crowd = Crowd::build(netns, tasks)?;
-    let build = crowd.build_time();
-    say(&format!(
-        "{netns} network namespaces and {tasks} tasks made in {:.1} s",
-        build.as_secs_f64()
-    ));
+    say(&format!("{netns} network namespaces and {tasks} tasks"));
     let scan = |more: &[&str]| -> anyhow::Result<Run> {
         let mut command = crowd.command(asked.tracer)?;
         command
@@ -187,7 +120,7 @@ fn crowd(asked: Asked<'_>, netns: u32, tasks: u32, limit: f64) -> anyhow::Result
     let recording = scratch.path().join("scan.jsonl");
     scan(&["--record", &recording.display().to_string()])?;
     let recorded = fs::read_to_string(&recording).context("the recording of a scan")?;
-    let (seen, recorded_tasks) = taken_in(&recorded, &crowd.inodes()?);
+    let seen = taken_in(&recorded, &crowd.inodes()?);
     anyhow::ensure!(
         seen == netns as usize,
         "scan saw {seen} of {netns} namespaces: a time would mean nothing"
@@ -220,67 +153,43 @@ fn crowd(asked: Asked<'_>, netns: u32, tasks: u32, limit: f64) -> anyhow::Result
         anyhow::ensure!(summary, "scan printed no summary");
         runs.push(run);
     }
-    let begin = Instant::now();
-    drop(crowd);
-    let removal = begin.elapsed();
-    say(&format!("removed in {:.1} s", removal.as_secs_f64()));
-    let by_hand = Row {
-        what: format!("nsenter ip addr and ps, {netns} netns"),
-        series: Series::of(runs_by_hand)?,
-        limit: None,
-        saw: String::new(),
-        more: Value::Null,
-        is_peer: true,
-    };
-    let scan = Row {
-        what: format!("scan, {netns} netns, {tasks} tasks"),
-        series: Series::of(runs)?,
-        limit: Some(limit),
-        saw: format!("{seen} netns, {recorded_tasks} tasks"),
-        more: json!({
-            "build_s": build.as_secs_f64(), "removal_s": removal.as_secs_f64(),
-            "netns_seen": seen, "tasks_recorded": recorded_tasks,
-        }),
-        is_peer: false,
-    };
-    Ok([by_hand, scan])
+    Ok(budget(
+        format!("scan, {netns} netns, {tasks} tasks"),
+        &Series::of(runs)?,
+        (limit, format!("≤ {limit:.1} s")),
+        (
+            &format!("nsenter ip addr and ps, {netns} netns"),
+            &Series::of(runs_by_hand)?,
+        ),
+    ))
 }
 
-/// Of these inodes, how many a recording names; and how many tasks it has.
-fn taken_in(recording: &str, inodes: &[u64]) -> (usize, usize) {
-    let (mut found, mut tasks) = (BTreeSet::new(), BTreeSet::new());
+/// Of these inodes, how many a recording names.
+fn taken_in(recording: &str, inodes: &[u64]) -> usize {
+    let mut found = BTreeSet::new();
     for record in recording.lines() {
         if let Ok(record) = serde_json::from_str::<Value>(record) {
-            collect(&record, &mut found, &mut tasks);
+            collect(&record, &mut found);
         }
     }
-    let seen = inodes.iter().filter(|inode| found.contains(inode)).count();
-    (seen, tasks.len())
+    inodes.iter().filter(|inode| found.contains(inode)).count()
 }
 
-/// All inodes and thread IDs in a record, wherever they are.
-fn collect(value: &Value, inodes: &mut BTreeSet<u64>, tasks: &mut BTreeSet<u64>) {
+/// All inodes in a record, wherever they are.
+fn collect(value: &Value, inodes: &mut BTreeSet<u64>) {
     match value {
         Value::Object(fields) => {
             inodes.extend(fields.get("inode").and_then(Value::as_u64));
-            tasks.extend(fields.get("tid").and_then(Value::as_u64));
-            for field in fields.values() {
-                collect(field, inodes, tasks);
-            }
+            fields.values().for_each(|field| collect(field, inodes));
         }
-        Value::Array(items) => {
-            for item in items {
-                collect(item, inodes, tasks);
-            }
-        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, inodes)),
         _ => {}
     }
 }
 
 /// The same question, by the line and by `explain`, in turn.
-fn question(asked: Asked<'_>) -> anyhow::Result<Vec<Row>> {
+fn question(asked: Asked<'_>) -> anyhow::Result<[Budget; 2]> {
     let node = Containerd::start()?;
-    let begin = Instant::now();
     let mut sandboxes = Vec::new();
     for index in 0..asked.sandboxes {
         wait::pause(Duration::ZERO)?;
@@ -289,11 +198,7 @@ fn question(asked: Asked<'_>) -> anyhow::Result<Vec<Row>> {
         node.run_container(&sandbox, "app", &["/bin/sleep", "100000"], &[])?;
         sandboxes.push(sandbox);
     }
-    say(&format!(
-        "{} sandboxes made by containerd in {:.1} s",
-        asked.sandboxes,
-        begin.elapsed().as_secs_f64()
-    ));
+    say(&format!("{} sandboxes made by containerd", asked.sandboxes));
     // Any; the line asks for all of them.
     let wanted = &sandboxes[sandboxes.len() / 2];
     let ip = wanted
@@ -337,7 +242,7 @@ fn question(asked: Asked<'_>) -> anyhow::Result<Vec<Row>> {
             .args(["explain", &ip, "--pods", "none", "--cri", cri, "--root"])
             .arg(node.root());
         let run = done(measure::run(&mut command)?, "explain")?;
-        told(&run, wanted, cri)?;
+        expect_named(&run, wanted, cri)?;
         Ok(run)
     };
 
@@ -348,29 +253,30 @@ fn question(asked: Asked<'_>) -> anyhow::Result<Vec<Row>> {
         by_explain.push(explain("auto")?);
         without_cri.push(explain("none")?);
     }
-    let row = |what: String, runs, limit| -> anyhow::Result<Row> {
-        Ok(Row {
-            what,
-            series: Series::of(runs)?,
-            limit,
-            saw: format!("{ip} of {} sandboxes", asked.sandboxes),
-            more: Value::Null,
-            is_peer: false,
-        })
-    };
+    let (by_line, name) = (
+        Series::of(by_line)?,
+        format!("{name} pods | xargs inspectp"),
+    );
     // `explain` has to be faster than the line, too.
-    let mut by_line = row(format!("{name} pods | xargs inspectp"), by_line, None)?;
-    by_line.is_peer = true;
-    let limit = Some(by_line.series.median().as_secs_f64().min(EXPLAIN));
-    Ok(vec![
-        by_line,
-        row(String::from("explain IP"), by_explain, limit)?,
-        row(String::from("explain IP --cri none"), without_cri, limit)?,
+    let limit = by_line.median().as_secs_f64().min(EXPLAIN);
+    let row = |what: &str, runs: Vec<Run>| -> anyhow::Result<Budget> {
+        let words = format!("≤ {EXPLAIN} s, and faster than the line");
+        let series = Series::of(runs)?;
+        Ok(budget(
+            what.to_owned(),
+            &series,
+            (limit, words),
+            (&name, &by_line),
+        ))
+    };
+    Ok([
+        row("explain IP", by_explain)?,
+        row("explain IP --cri none", without_cri)?,
     ])
 }
 
-/// Makes sure that `explain` has told what it was asked for.
-fn told(run: &Run, asked: &Sandbox, cri: &str) -> anyhow::Result<()> {
+/// Makes sure that `explain` names what it was asked for.
+fn expect_named(run: &Run, asked: &Sandbox, cri: &str) -> anyhow::Result<()> {
     let holder = asked.netns_inode.to_string();
     for part in [asked.id.get(..12).unwrap_or_default(), &holder] {
         anyhow::ensure!(
@@ -388,9 +294,9 @@ mod tests {
 
     #[test]
     fn what_a_recording_names_is_counted_once_and_wherever_it_is() {
-        let recording = "{\"netns\":{\"inode\":7},\"holders\":[{\"tid\":1},{\"tid\":2}]}\n\
+        let recording = "{\"netns\":{\"inode\":7},\"holders\":[{\"tid\":1}]}\n\
             {\"task\":{\"tid\":1,\"netns\":{\"inode\":8}}}\nnot json\n";
-        assert_eq!(taken_in(recording, &[7, 8, 9]), (2, 2));
-        assert_eq!(taken_in("", &[7]), (0, 0));
+        assert_eq!(taken_in(recording, &[7, 8, 9]), 2);
+        assert_eq!(taken_in("", &[7]), 0);
     }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use node_tracer_tests::wait;
-use serde_json::{Value, json};
 
 use super::budget::{Budget, Verdict};
 use super::peers::Peer;
@@ -77,27 +76,9 @@ const ALL: [(Work, &[Peer], bool); 5] = [
 
 /// One work beside one watcher.
 struct Row {
-    work: Work,
     who: Who,
     /// Percent that it takes longer than with nothing, round by round.
     slowdown: Sample,
-    /// Seconds.
-    with: Sample,
-    without: Sample,
-}
-
-impl Row {
-    fn json(&self) -> Value {
-        json!({
-            "work": self.work.name(), "beside": self.who.name(),
-            "slowdown_percent": self.slowdown.json(),
-            "seconds": self.with.json(), "seconds_with_nothing": self.without.json(),
-        })
-    }
-
-    fn told(&self) -> String {
-        format!("{} {:.1} %", self.who.name(), self.slowdown)
-    }
 }
 
 pub(super) fn run(options: &Rounds, setting: &Setting) -> anyhow::Result<Vec<Budget>> {
@@ -109,7 +90,7 @@ pub(super) fn run(options: &Rounds, setting: &Setting) -> anyhow::Result<Vec<Bud
         }
     }
     let here = Peer::here(&wanted)?;
-    let (mut rows, mut budgets) = (Vec::new(), Vec::new());
+    let mut budgets = Vec::new();
     for (work, peers, limited) in ALL {
         let amount = work.amount_for(length)?;
         say(&format!("{}, {amount} of it", work.name()));
@@ -118,27 +99,9 @@ pub(super) fn run(options: &Rounds, setting: &Setting) -> anyhow::Result<Vec<Bud
             .into_iter()
             .chain(peers.map(|peer| Who::Peer(*peer)))
             .collect();
-        let of_work = beside(work, amount, &all, rounds, setting)?;
-        budgets.push(budget(&of_work, limited)?);
-        rows.extend(of_work);
+        let rows = beside(work, amount, &all, rounds, setting)?;
+        budgets.push(budget(work, &rows, limited)?);
     }
-    println!(
-        "\n{:<28} {:<28} {:>26} {:>12} {:>12}",
-        "work", "beside", "slower by %, half of them", "s", "s, nothing"
-    );
-    for row in &rows {
-        println!(
-            "{:<28} {:<28} {:>26} {:>12.3} {:>12.3}",
-            row.work.name(),
-            row.who.name(),
-            format!("{:.1}", row.slowdown),
-            row.with.median(),
-            row.without.median()
-        );
-    }
-    println!();
-    let numbers: Vec<Value> = rows.iter().map(Row::json).collect();
-    super::write("sched", &json!({ "rounds": rounds, "rows": numbers }))?;
     Ok(budgets)
 }
 
@@ -155,8 +118,7 @@ fn beside(
         wait::pause(CALM)?;
         work.run(amount)
     };
-    // (before, beside, after), by watcher.
-    let mut times = vec![Vec::new(); all.len()];
+    let mut slowdowns = vec![Vec::new(); all.len()];
     for round in 0..rounds as usize {
         let mut before = once()?;
         for turn in 0..all.len() {
@@ -168,20 +130,14 @@ fn beside(
                 watcher.stop()?;
             }
             let after = once()?;
-            times[index].push((before, with, after));
+            slowdowns[index].push(slower(before, with, after));
             before = after;
         }
     }
-    let rows = all.iter().zip(times).map(|(who, times)| {
-        let of = |number: &dyn Fn(&(f64, f64, f64)) -> f64| {
-            Sample::of(times.iter().map(number).collect())
-        };
+    let rows = all.iter().zip(slowdowns).map(|(who, slowdowns)| {
         Ok(Row {
-            work,
             who: *who,
-            slowdown: of(&|(before, with, after)| slower(*before, *with, *after))?,
-            with: of(&|(_, with, _)| *with)?,
-            without: of(&|(before, _, after)| f64::midpoint(*before, *after))?,
+            slowdown: Sample::of(slowdowns)?,
         })
     });
     rows.collect()
@@ -193,23 +149,25 @@ fn slower(before: f64, with: f64, after: f64) -> f64 {
 }
 
 /// What becomes of one work in the last table.
-fn budget(rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
+fn budget(work: Work, rows: &[Row], limited: bool) -> anyhow::Result<Budget> {
     let tracer = rows.iter().find(|row| row.who == Who::Tracer);
     let tracer = tracer.context("the tracer was not measured")?;
     let median = tracer.slowdown.median();
     // The others tell of something else.
-    let rival = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
-    let mut rivals = rows.iter().filter(rival);
-    let above = rivals.any(|row| tracer.slowdown.is_above(&row.slowdown));
+    let similar = |row: &&Row| matches!(row.who, Who::Peer(Peer::Sleeps | Peer::OffCpu));
+    let mut others_alike = rows.iter().filter(similar);
+    let above = others_alike.any(|row| tracer.slowdown.is_above(&row.slowdown));
     let others = rows.iter().filter(|row| row.who != Who::Tracer);
     Ok(Budget {
-        what: format!("slowdown of {}", tracer.work.name()),
+        what: format!("slowdown of {}", work.name()),
         limit: match limited {
             true => format!("≤ {LIMIT} %, not above bpftrace (sleeps), offcputime"),
             false => String::new(),
         },
         measured: format!("{:.1} %, ± {:.1}", tracer.slowdown, tracer.slowdown.error()),
-        peers: others.map(Row::told).collect(),
+        peers: others
+            .map(|row| format!("{} {:.1} %", row.who.name(), row.slowdown))
+            .collect(),
         verdict: match limited {
             true => Verdict::of(median <= LIMIT && !above),
             false => Verdict::NoLimit,

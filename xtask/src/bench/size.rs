@@ -8,7 +8,6 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use node_tracer_tests::stage::in_path;
-use serde_json::json;
 
 use super::budget::{Budget, Verdict};
 use super::{Setting, say};
@@ -32,10 +31,6 @@ pub(super) fn run(setting: &Setting) -> anyhow::Result<Vec<Budget>> {
     let bpftrace = in_path("bpftrace").map(|path| with_libraries(&path));
     let bpftrace = bpftrace.transpose()?;
     let megabytes = |size: u64| size as f64 / 1e6;
-    super::write(
-        "size",
-        &json!({ "bytes": size, "bpftrace_and_libraries_bytes": bpftrace }),
-    )?;
     Ok(vec![Budget {
         what: WHAT.to_owned(),
         limit: format!("≤ {} MB", megabytes(dist::BUDGET as u64)),

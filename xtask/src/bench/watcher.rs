@@ -2,14 +2,15 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use node_tracer_tests::wait;
+use node_tracer_tests::helper::Killed;
+use node_tracer_tests::{process, wait};
 
 use super::programs;
 
@@ -27,7 +28,7 @@ const KEPT: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Watcher {
     name: String,
-    child: Child,
+    child: Killed,
     took: Duration,
     readers: Vec<JoinHandle<Vec<u8>>>,
 }
@@ -85,12 +86,12 @@ impl Watcher {
         let has_spoken = Arc::new(AtomicBool::new(!speaks));
         let mut this = Self {
             name: name.to_owned(),
-            child,
+            child: Killed(child),
             took: Duration::ZERO,
             readers: vec![drain(stdout, &has_spoken), drain(stderr, &Arc::default())],
         };
         let pid = this.pid();
-        let attached = until_attached(name, pid, || match this.child.try_wait()? {
+        let attached = until_attached(name, pid, || match this.child.0.try_wait()? {
             Some(status) => anyhow::bail!("{name} has ended ({status}): {}", this.words()),
             None => Ok(has_spoken.load(Ordering::Relaxed)),
         })?;
@@ -99,7 +100,7 @@ impl Watcher {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// From its start until it was attached.
@@ -121,29 +122,15 @@ impl Watcher {
     /// long then (offcputime looks for symbols, for half a minute) is not waited
     /// for: what it had to do is done.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = self.child.0.try_wait()? {
             let name = self.name.clone();
             anyhow::bail!("{name} has ended by itself ({status}): {}", self.words());
         }
-        self.interrupt();
-        let (child, end) = (&mut self.child, Instant::now() + END);
+        process::signal(self.pid(), libc::SIGINT).with_context(|| self.name.clone())?;
+        let (child, end) = (&mut self.child.0, Instant::now() + END);
         while child.try_wait()?.is_none() && Instant::now() < end {
             wait::pause(Duration::from_millis(10))?;
         }
         Ok(())
-    }
-
-    fn interrupt(&self) {
-        // SAFETY: kill takes no pointers; the child is not reaped yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }

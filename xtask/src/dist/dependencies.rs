@@ -60,8 +60,8 @@ pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
         for one in made_of(&metadata, member, &linked, &sums)? {
             // The record layout is in both parts; it depends on nothing in one.
             let depends_on = one.depends_on.clone();
-            let known = all.entry(one.id()).or_insert(one);
-            known.depends_on.extend(depends_on);
+            let listed = all.entry(one.id()).or_insert(one);
+            listed.depends_on.extend(depends_on);
         }
     }
     Ok(all)

@@ -104,8 +104,8 @@ mod tests {
         let made = signer.sign(b"sums", &release()).unwrap();
         assert!(is_good(&made, b"sums", &signer.public()));
         assert!(!is_good(&made, b"other", &signer.public()));
-        let stranger = KeyPair::generate_unencrypted_keypair().unwrap();
-        assert!(!is_good(&made, b"sums", &stranger.pk.to_base64()));
+        let other_key = KeyPair::generate_unencrypted_keypair().unwrap();
+        assert!(!is_good(&made, b"sums", &other_key.pk.to_base64()));
     }
 
     #[test]

@@ -7,11 +7,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::wait;
 use serde_json::Value;
 
@@ -35,17 +36,6 @@ pub(crate) enum GuestEnd {
         /// The console's last lines.
         console: String,
     },
-}
-
-/// Killed, if it is still there when this is dropped.
-struct Guest(Child);
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // Fails only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// How a guest's processor is made.
@@ -108,7 +98,7 @@ pub(crate) fn run(
     console: &Path,
     mut each: impl FnMut(Value),
 ) -> anyhow::Result<GuestEnd> {
-    let mut guest = Guest(
+    let mut guest = Killed(
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

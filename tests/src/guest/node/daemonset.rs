@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::machine::{self, run as program};
-use super::told::WrittenLines;
+use super::output::WrittenLines;
 use super::{FOLDER, Law, PACKAGE, PODS, SOON, laws, step};
 use crate::containerd::incident::{Node, RealIncident};
 use crate::containerd::{SOCKET, STORE, Sandbox, image};
@@ -111,8 +111,8 @@ impl Guest {
 }
 
 impl Node for Guest {
-    fn cri(&self) -> anyhow::Result<&Cri> {
-        Ok(&self.cri)
+    fn cri(&self) -> &Cri {
+        &self.cri
     }
 
     fn pod_config(&self, pod: &Pod) -> PodConfig {
@@ -140,7 +140,7 @@ struct Deployed {
     guest: Guest,
     sandbox: Sandbox,
     container: String,
-    told: WrittenLines,
+    output: WrittenLines,
 }
 
 impl Deployed {
@@ -183,13 +183,13 @@ impl Deployed {
             guest,
             sandbox,
             container,
-            told: WrittenLines::of(TRACE),
+            output: WrittenLines::of(TRACE),
         })
     }
 
     /// Waits for its first record.
     fn wait(&mut self) -> anyhow::Result<Value> {
-        let coverage = self.told.wait_for("a coverage record", SOON, |record| {
+        let coverage = self.output.wait_for("a coverage record", SOON, |record| {
             record["type"] == "coverage"
         });
         coverage.with_context(|| {
@@ -256,13 +256,13 @@ fn incident(driver: Driver) -> anyhow::Result<()> {
     let mut incident = RealIncident::on(Guest::connect(driver)?, pods)?;
     let old = incident.start_old_pod()?;
     let stuck = incident.force_delete()?;
-    let told = &mut deployed.told;
-    told.finding("ghost-sandbox", SOON, |record| {
+    let observed = &mut deployed.output;
+    observed.finding("ghost-sandbox", SOON, |record| {
         is_ghost(record, &old, &stuck)
     })?;
     incident.garbage_collect()?;
     incident.start_new_pod()?;
-    told.finding("duplicate-address", SOON, |record| {
+    observed.finding("duplicate-address", SOON, |record| {
         record["severity"] == "critical"
     })?;
     let found = deployed.scan()?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::told::{UNIT, entries};
+use super::output::{UNIT, entries};
 use super::{Guest, RECORDINGS, SECRET, SOON, Stage, TRACE};
 use crate::containerd::image;
 use crate::guest::coverage::SIGNALS;
@@ -127,11 +127,11 @@ pub(super) fn sees_all(coverage: &Value, sources: &[&str]) -> anyhow::Result<()>
 
 /// The first record, in the file and in the journal.
 pub(super) fn coverage(stage: &mut Stage) -> anyhow::Result<()> {
-    let record = stage.told.wait_for("a coverage record", SOON, |record| {
+    let record = stage.output.wait_for("a coverage record", SOON, |record| {
         record["type"] == "coverage"
     })?;
     ensure!(
-        stage.told.records()?.first() == Some(&record),
+        stage.output.records()?.first() == Some(&record),
         "it is not the first record"
     );
     sees_all(&record, &SOURCES)?;
@@ -186,7 +186,7 @@ pub(super) fn private_network(stage: &mut Stage) -> anyhow::Result<()> {
     let inode = inode_of_process(pid)?;
     ensure!(inode != inode_of_process(1)?, "it has none of its own");
     stage
-        .told
+        .output
         .wait_for("netns-created of a service", SOON, |record| {
             is_event(record, "netns-created") && netns_of(record) == Some(inode)
         })?;
@@ -207,7 +207,7 @@ pub(super) fn stopped(stage: &mut Stage) -> anyhow::Result<()> {
         ensure!(value == expected, "{name} is {value}, not {expected}");
     }
     expect_restarts(stage.restarts)?;
-    let last = stage.told.records()?.last().context("no records")?;
+    let last = stage.output.records()?.last().context("no records")?;
     ensure!(last["type"] == "summary", "the last record is {last}");
     wait::until("the summary in the journal", SOON, || {
         let entries = entries(&[])?;

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 
 use super::machine::{expect_restarts, property, run};
-use super::told::UNIT;
+use super::output::UNIT;
 use super::{SOON, Stage};
 use crate::wait;
 
@@ -43,7 +43,7 @@ pub(super) fn alive(_: &mut Stage) -> anyhow::Result<()> {
 fn ended_by(stage: &mut Stage, signal: &str) -> anyhow::Result<()> {
     let before = process()?;
     // What it has told before is none of the story that follows.
-    stage.told.begin_anew()?;
+    stage.output.begin_anew()?;
     run("kill", &["-s", signal, &before])?;
     wait::until("systemd to start it again", SOON, || {
         // In this order: it counts as active for a moment after its end.
@@ -55,7 +55,7 @@ fn ended_by(stage: &mut Stage, signal: &str) -> anyhow::Result<()> {
     expect_restarts(stage.restarts)?;
     let status = property(UNIT, "StatusText")?;
     ensure!(status.starts_with("Watching"), "its status: {status:?}");
-    stage.told.wait_for("a coverage record", SOON, |record| {
+    stage.output.wait_for("a coverage record", SOON, |record| {
         record["type"] == "coverage"
     })?;
     Ok(())

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 use super::machine::{property, run};
-use super::told::UNIT;
+use super::output::UNIT;
 use super::{PACKAGE, Stage};
 
 const NAME: &str = "node-tracer";

@@ -1,5 +1,7 @@
 //! What is different on a terminal: help, width, colours, progress.
 
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,7 +52,11 @@ fn widest(text: &str) -> usize {
     lines.map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-pub(crate) fn help() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    every_command_has_help_that_fits_the_terminal
+);
+fn every_command_has_help_that_fits_the_terminal() -> anyhow::Result<()> {
     for columns in [80, 120] {
         for name in COMMANDS {
             let help = |option| {
@@ -75,7 +81,8 @@ pub(crate) fn help() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn width() -> anyhow::Result<()> {
+test!(apart & [Need::Tracer], text_is_as_wide_as_the_terminal);
+fn text_is_as_wide_as_the_terminal() -> anyhow::Result<()> {
     let piped = replay(&[])?.output().context("the tracer")?;
     let piped = String::from_utf8(piped.stdout)?;
     ensure!(piped.contains("certain"), "no finding: {piped}");
@@ -121,7 +128,11 @@ pub(crate) fn width() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn colours() -> anyhow::Result<()> {
+test!(
+    &[Need::Tracer],
+    colours_are_for_terminals_and_who_wants_them
+);
+fn colours_are_for_terminals_and_who_wants_them() -> anyhow::Result<()> {
     let coloured = |line: &mut Command| -> anyhow::Result<bool> {
         let output = line.output().context("the tracer")?;
         Ok(output.stdout.contains(&0x1b) || output.stderr.contains(&0x1b))
@@ -166,7 +177,11 @@ pub(crate) fn colours() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn quiet() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    quiet_says_what_was_found_and_nothing_else
+);
+fn quiet_says_what_was_found_and_nothing_else() -> anyhow::Result<()> {
     let text = |line: &mut Command| -> anyhow::Result<(String, String)> {
         let output = line.output().context("the tracer")?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -212,7 +227,8 @@ pub(crate) fn quiet() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn quiet_trace() -> anyhow::Result<()> {
+test!(super::ROOT, quiet_trace_shows_no_single_events);
+fn quiet_trace_shows_no_single_events() -> anyhow::Result<()> {
     let trace = |options: &[&str]| -> anyhow::Result<String> {
         let args = ["trace", "--cri", "none", "--pods", "none"];
         let mut line = command(&args)?;
@@ -247,7 +263,11 @@ fn in_two_parts(child: &mut Child) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn slow_replay() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    progress_of_a_slow_replay_is_shown_and_goes
+);
+fn progress_of_a_slow_replay_is_shown_and_goes() -> anyhow::Result<()> {
     let slow = |options: &[&str], columns, out| {
         let mut line = command(&["replay"])?;
         line.args(options).arg("-").stdin(Stdio::piped());
@@ -288,7 +308,11 @@ pub(crate) fn slow_replay() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn stopped() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Tracer],
+    nobody_waits_for_a_stopped_terminal_to_take_progress_away
+);
+fn nobody_waits_for_a_stopped_terminal_to_take_progress_away() -> anyhow::Result<()> {
     let terminal = Terminal::open(110)?;
     let flow = terminal.flow()?;
     let mut line = command(&["replay", "-"])?;
@@ -310,7 +334,8 @@ pub(crate) fn stopped() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn hanging_source() -> anyhow::Result<()> {
+test!(super::ROOT, progress_names_what_is_waited_for);
+fn progress_names_what_is_waited_for() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let socket = folder.path().join("cri.sock");
     let cri = ScriptedCri::start(&socket)?;

@@ -1,5 +1,6 @@
 //! An API server that refuses, expires, goes and comes back.
 
+use node_tracer_tests::test;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -170,7 +171,11 @@ fn trace(server: &Server, folder: &Scratch) -> anyhow::Result<Tracer> {
     Tracer::trace_with(&["--pods", "auto", "--kubeconfig", &config], &[])
 }
 
-pub(super) fn refuses() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_api_server_that_refuses_and_expires_is_told_and_asked_again
+);
+fn faults_api_server_that_refuses_and_expires_is_told_and_asked_again() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let server = Server::start(Mood::Refuse(401))?;
     let mut tracer = trace(&server, &folder)?;
@@ -206,8 +211,12 @@ pub(super) fn refuses() -> anyhow::Result<()> {
     end(tracer, &server)
 }
 
+test!(
+    super::NEEDS,
+    faults_api_server_that_goes_and_comes_back_is_no_deletion
+);
 /// Nobody there; then somebody, nobody for a while, and somebody again.
-pub(super) fn gone_and_back() -> anyhow::Result<()> {
+fn faults_api_server_that_goes_and_comes_back_is_no_deletion() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let server = Server::start(Mood::Gone)?;
     let mut tracer = trace(&server, &folder)?;

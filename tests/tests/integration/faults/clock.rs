@@ -1,5 +1,8 @@
 //! A clock that is set while a trace is recorded.
 
+use node_tracer_tests::stage::IP;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs;
 use std::path::Path;
 
@@ -33,8 +36,12 @@ fn replayed(path: &Path, year: &str, later: &str) -> anyhow::Result<Vec<String>>
     Ok(told)
 }
 
+test!(
+    &[Need::Root, Need::Tracer, IP],
+    faults_clock_step_in_a_recording_changes_no_verdict
+);
 /// As the tracer writes it: from the step on, all times are the new clock's.
-pub(super) fn step_in_a_recording() -> anyhow::Result<()> {
+fn faults_clock_step_in_a_recording_changes_no_verdict() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let mut tracer = Tracer::trace(&["--record", &path.display().to_string()])?;

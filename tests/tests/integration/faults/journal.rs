@@ -1,5 +1,6 @@
 //! A journald that is stopped in its tracks.
 
+use node_tracer_tests::test;
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,11 @@ fn told(tracer: &Tracer) -> anyhow::Result<Vec<String>> {
     })
 }
 
-pub(super) fn stopped_and_continued() -> anyhow::Result<()> {
+test!(
+    super::JOURNALD,
+    faults_journald_stopped_in_its_tracks_gets_all_when_it_goes_on
+);
+fn faults_journald_stopped_in_its_tracks_gets_all_when_it_goes_on() -> anyhow::Result<()> {
     let journald = Journald::start()?;
     let mut tracer = trace(&journald)?;
     journald.freeze()?;
@@ -101,7 +106,11 @@ pub(super) fn stopped_and_continued() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn stopped_for_good() -> anyhow::Result<()> {
+test!(
+    super::JOURNALD,
+    faults_journald_stopped_for_good_does_not_keep_it_from_ending
+);
+fn faults_journald_stopped_for_good_does_not_keep_it_from_ending() -> anyhow::Result<()> {
     let journald = Journald::start()?;
     let tracer = trace(&journald)?;
     journald.freeze()?;

@@ -1,13 +1,16 @@
 //! What the machine's owner does: memory limits, and programs detached.
 
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::calls::Calls;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::links;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, unique_name};
@@ -73,9 +76,19 @@ impl Drop for Limited {
 /// What is tried here.
 const LITTLE: u64 = 64 * MIB;
 
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        Need::Cgroup,
+        Need::StaticBusybox,
+        Need::Loop,
+    ],
+    faults_little_memory_is_enough
+);
 /// It starts, and lives through a burst of calls while a thousand tasks sleep
 /// and wake, and then get stuck.
-pub(super) fn little_memory() -> anyhow::Result<()> {
+fn faults_little_memory_is_enough() -> anyhow::Result<()> {
     let mut tasks = Stuck::start(1_000)?;
     let limited = Limited::create(LITTLE)?;
     let mut tracer = limited.tracer(&["--stall-threshold", "2s"])?;
@@ -104,8 +117,12 @@ pub(super) fn little_memory() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    apart & [],
+    faults_documented_memory_limits_are_no_less_than_is_tested
+);
 /// What the packages allow it.
-pub(super) fn documented_limits() -> anyhow::Result<()> {
+fn faults_documented_memory_limits_are_no_less_than_is_tested() -> anyhow::Result<()> {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../node-tracer/packaging"
@@ -129,19 +146,13 @@ pub(super) fn documented_limits() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Killed when it is dropped.
-struct Hog(Child);
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
+test!(
+    &[Need::Root, Need::Tracer, Need::Cgroup],
+    faults_tracer_killed_for_memory_leaves_a_usable_recording
+);
 /// What the kernel ends in the middle of a burst has recorded whole lines, of
 /// which the last one may be torn, and they can be replayed.
-pub(super) fn killed_for_memory() -> anyhow::Result<()> {
+fn faults_tracer_killed_for_memory_leaves_a_usable_recording() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = folder.path().join("run.jsonl");
     let limited = Limited::create(LITTLE)?;
@@ -156,11 +167,12 @@ pub(super) fn killed_for_memory() -> anyhow::Result<()> {
             // It keeps what it may have to print; so it does not fit, and ends.
             let mut hog = limited.command(Path::new("sh"));
             hog.args(["-c", "head -c 256M /dev/zero | tail -c 256M"]);
-            let _hog = Hog(hog
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .context("sh")?);
+            let _hog = Killed(
+                hog.stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .context("sh")?,
+            );
             tracer.wait_for_end(SOON)
         });
         stop.store(true, Ordering::Relaxed);
@@ -189,9 +201,13 @@ pub(super) fn killed_for_memory() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    super::NEEDS,
+    faults_links_that_others_detach_are_missed_by_nobody
+);
 /// What another program with the rights does to its links: the kernel refuses,
 /// or the tracer says what it does not see any more.
-pub(super) fn detached() -> anyhow::Result<()> {
+fn faults_links_that_others_detach_are_missed_by_nobody() -> anyhow::Result<()> {
     let mut tracer = Tracer::trace(&[])?;
     let links = links::of_process(tracer.pid())?;
     ensure!(!links.is_empty(), "it has no links");

@@ -1,5 +1,7 @@
 //! Outputs that are not read, and disks that are full.
 
+use node_tracer_tests::process;
+use node_tracer_tests::test;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -54,8 +56,7 @@ fn recording(to: &Path, change: impl FnOnce(&mut Command)) -> anyhow::Result<Chi
 
 /// Ends it; what it said on stderr.
 fn end(mut child: Child) -> anyhow::Result<String> {
-    // SAFETY: kill takes no pointers.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    process::signal(child.id(), libc::SIGTERM)?;
     let mut said = String::new();
     let stderr = child.stderr.take().context("no pipe")?;
     BufReader::new(stderr).read_to_string(&mut said)?;
@@ -64,7 +65,11 @@ fn end(mut child: Child) -> anyhow::Result<String> {
     Ok(said)
 }
 
-pub(super) fn gone_reader() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_reader_that_goes_is_counted_as_loss_where_others_read_on
+);
+fn faults_reader_that_goes_is_counted_as_loss_where_others_read_on() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let mut child = recording(&path, |line| {
@@ -94,7 +99,8 @@ pub(super) fn gone_reader() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn no_stdout() -> anyhow::Result<()> {
+test!(super::NEEDS, faults_start_without_standard_output_is_said);
+fn faults_start_without_standard_output_is_said() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let child = recording(&path, |line| {
@@ -121,7 +127,8 @@ pub(super) fn no_stdout() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn stopped_reader() -> anyhow::Result<()> {
+test!(super::NEEDS, faults_reader_that_stops_stops_nobody_else);
+fn faults_reader_that_stops_stops_nobody_else() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = folder.path().join("run.jsonl");
     let named = recording.display().to_string();
@@ -165,7 +172,11 @@ pub(super) fn stopped_reader() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn slow_reader() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_reader_that_reads_again_is_told_of_the_gap
+);
+fn faults_reader_that_reads_again_is_told_of_the_gap() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = folder.path().join("run.jsonl");
     let named = recording.display().to_string();
@@ -203,7 +214,11 @@ pub(super) fn slow_reader() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn stopped_reader_of_both() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_stopped_reader_of_stderr_too_does_not_keep_it_from_ending
+);
+fn faults_stopped_reader_of_stderr_too_does_not_keep_it_from_ending() -> anyhow::Result<()> {
     let calls = Calls::create()?;
     let mut tracer = Piped::start(&[], None)?;
     calls.make(MANY)?;
@@ -221,7 +236,8 @@ fn event() -> anyhow::Result<u64> {
     Ok(Netns::create()?.inode())
 }
 
-pub(super) fn full_disk() -> anyhow::Result<()> {
+test!(super::NEEDS, faults_full_disk_costs_records_and_no_line);
+fn faults_full_disk_costs_records_and_no_line() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let disk = SmallDisk::mount(512)?;
     let path = disk.path().join("out.jsonl");
@@ -232,8 +248,7 @@ pub(super) fn full_disk() -> anyhow::Result<()> {
         .stderr(fs::File::create(&stderr)?)
         .spawn()?;
     let outcome = fill_and_free(&path, &stderr, &disk);
-    // SAFETY: kill takes no pointers; the child is not reaped yet.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    process::signal(child.id(), libc::SIGTERM)?;
     let status = wait::until("the tracer to end", SOON, || Ok(child.try_wait()?));
     if status.is_err() {
         let _ = child.kill();
@@ -293,7 +308,11 @@ fn fill_and_free(out: &Path, stderr: &Path, disk: &SmallDisk) -> anyhow::Result<
     })
 }
 
-pub(super) fn full_recording() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_full_disk_ends_a_recording_with_a_whole_line
+);
+fn faults_full_disk_ends_a_recording_with_a_whole_line() -> anyhow::Result<()> {
     let disk = SmallDisk::mount(512)?;
     let path = disk.path().join("run.jsonl");
     let mut tracer = Tracer::trace(&["--record", &path.display().to_string()])?;

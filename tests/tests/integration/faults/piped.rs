@@ -8,6 +8,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::process;
 use node_tracer_tests::tracer::{SOON, command};
 use node_tracer_tests::wait;
 
@@ -52,8 +53,8 @@ impl Piped {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: kill takes no pointers; the child is not reaped yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        // It fails only if it has ended.
+        let _ = process::signal(self.pid(), signal);
     }
 
     /// Reads all of its output, in a thread.

@@ -1,5 +1,7 @@
 //! A container runtime that comes, goes and hangs.
 
+use node_tracer_tests::look::NODE;
+use node_tracer_tests::test;
 use std::fs;
 use std::time::Duration;
 
@@ -30,8 +32,9 @@ fn wait_for_list(tracer: &mut Tracer, socket: &str, within: Duration) -> anyhow:
     Ok(())
 }
 
+test!(NODE, faults_runtime_that_comes_later_or_moves_is_found);
 /// A tracer that was there before the runtime; then the runtime moves.
-pub(super) fn comes_later() -> anyhow::Result<()> {
+fn faults_runtime_that_comes_later_or_moves_is_found() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let (usual, hidden) = (node.host_path(SOCKET), node.host_path("/run/not-yet"));
     let elsewhere = node.host_path(ELSEWHERE);
@@ -57,7 +60,8 @@ pub(super) fn comes_later() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn hangs() -> anyhow::Result<()> {
+test!(NODE, faults_runtime_that_hangs_is_told_and_asked_again);
+fn faults_runtime_that_hangs_is_told_and_asked_again() -> anyhow::Result<()> {
     let node = Containerd::start()?;
     let mut tracer = node.trace(&["--pods", "none"])?;
     wait_for_list(&mut tracer, SOCKET, SOON)?;

@@ -1,5 +1,6 @@
 //! Signals at a bad moment.
 
+use node_tracer_tests::test;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -43,7 +44,11 @@ fn struck(signal: i32) -> anyhow::Result<(String, String)> {
     Ok((printed, fs::read_to_string(&recording)?))
 }
 
-pub(super) fn terminated() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_sigterm_in_a_burst_leaves_nothing_half_written
+);
+fn faults_sigterm_in_a_burst_leaves_nothing_half_written() -> anyhow::Result<()> {
     let (printed, recording) = struck(libc::SIGTERM)?;
     let (printed, lines) = (whole_lines(&printed)?, whole_lines(&recording)?);
     let last = printed.last().context("nothing printed")?;
@@ -69,7 +74,11 @@ pub(super) fn but_the_last(text: &str) -> anyhow::Result<Vec<Value>> {
     whole_lines(&text[..end])
 }
 
-pub(super) fn killed() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_sigkill_in_a_burst_tears_the_last_line_at_most
+);
+fn faults_sigkill_in_a_burst_tears_the_last_line_at_most() -> anyhow::Result<()> {
     let (printed, recording) = struck(libc::SIGKILL)?;
     let (printed, lines) = (but_the_last(&printed)?, but_the_last(&recording)?);
     ensure!(printed.len() > 100 && lines.len() > 100);
@@ -78,7 +87,11 @@ pub(super) fn killed() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn hangup() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    faults_hangup_ends_the_stream_but_not_under_nohup
+);
+fn faults_hangup_ends_the_stream_but_not_under_nohup() -> anyhow::Result<()> {
     let tracer = Tracer::trace(&[])?;
     tracer.signal(libc::SIGHUP);
     let ended = tracer.wait_for_end(Duration::from_secs(10))?;

@@ -1,5 +1,6 @@
 //! A thousand tasks that get stuck, and go on, at the same time.
 
+use node_tracer_tests::test;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,9 +57,13 @@ fn wait_for_all(
     })
 }
 
+test!(
+    super::FROZEN,
+    faults_thousand_tasks_stuck_at_once_are_told_once_each
+);
 /// Each of them is told once when it has slept past the threshold, and once
 /// when it goes on; so is each finding.
-pub(super) fn at_once() -> anyhow::Result<()> {
+fn faults_thousand_tasks_stuck_at_once_are_told_once_each() -> anyhow::Result<()> {
     let mut tasks = Stuck::start(COUNT)?;
     let tracer = Tracer::trace(&["--stall-threshold", "2s"])?;
     tasks.freeze_all()?;
@@ -90,9 +95,10 @@ pub(super) fn at_once() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(super::FROZEN, faults_thousand_tasks_that_flap_are_not_stuck);
 /// Who sleeps again and again, each time shorter than the threshold, is not
 /// stuck, however many they are.
-pub(super) fn flapping() -> anyhow::Result<()> {
+fn faults_thousand_tasks_that_flap_are_not_stuck() -> anyhow::Result<()> {
     let mut tasks = Stuck::start(COUNT)?;
     // Far more than a turn takes on a machine that does much else.
     let tracer = Tracer::trace(&["--stall-threshold", "10s"])?;

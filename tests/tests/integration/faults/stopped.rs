@@ -1,6 +1,7 @@
 //! A tracer that does not run for a while: stopped, or on a machine that is
 //! overloaded or suspended.
 
+use node_tracer_tests::test;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -14,9 +15,13 @@ const TASKS: u32 = 20;
 /// The kernel counts the sleep, and the test when it had it begin and end.
 const SLACK: Duration = Duration::from_millis(500);
 
+test!(
+    super::FROZEN,
+    faults_tracer_stopped_in_its_tracks_tells_the_true_times
+);
 /// What happens meanwhile is told afterwards, with the times at which it
 /// happened; what began and ended meanwhile is no finding that stays.
-pub(super) fn times() -> anyhow::Result<()> {
+fn faults_tracer_stopped_in_its_tracks_tells_the_true_times() -> anyhow::Result<()> {
     let mut tasks = Stuck::start(TASKS)?;
     let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
     tracer.signal(libc::SIGSTOP);

@@ -1,5 +1,8 @@
 //! `--kube-events`: what `kubectl describe` shows of the incident.
 
+use node_tracer_tests::look::KUBE;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
@@ -50,9 +53,10 @@ fn count(event: &Value) -> u64 {
     event["series"]["count"].as_u64().unwrap_or(1)
 }
 
+test!(KUBE, kube_events_tell_of_the_incident_once_and_go_on);
 /// Without the right it is said once; with it the Events are there, and a second
 /// tracer goes on with the first one's.
-pub(super) fn of_the_incident() -> anyhow::Result<()> {
+fn kube_events_tell_of_the_incident_once_and_go_on() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let account = Account::create(incident.kube())?;
     account.grant(incident.kube())?;
@@ -159,8 +163,12 @@ pub(super) fn of_the_incident() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Tracer],
+    kube_events_without_an_api_server_say_so
+);
 /// Nothing to ask it with is a mistake; one that is not there may come later.
-pub(super) fn without_a_server() -> anyhow::Result<()> {
+fn kube_events_without_an_api_server_say_so() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let line = |options: &[&str]| -> anyhow::Result<(Option<i32>, String)> {
         let args = [
@@ -210,8 +218,12 @@ pub(super) fn without_a_server() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Fuse, Need::Tracer],
+    kube_events_with_a_kubeconfig_that_hangs_say_so
+);
 /// A file server that hangs, hangs nobody who starts a trace.
-pub(super) fn kubeconfig_hangs() -> anyhow::Result<()> {
+fn kube_events_with_a_kubeconfig_that_hangs_say_so() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let config = volume.file().display().to_string();
     let mut line = command(&["trace", "--cri", "none", "--pods", "none"])?;

@@ -1,5 +1,6 @@
 //! The incident itself: what comes from the API, and whose pod it was.
 
+use node_tracer_tests::test;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -86,9 +87,10 @@ fn stages(ended: &Ended, old: &Running) -> Vec<String> {
     stages
 }
 
+test!(look::KUBE, kube_incident_is_told_by_the_api);
 /// Everything from the API: the list, the deletion, the verdict; also by a look,
 /// and by one while the API server hangs.
-pub(super) fn told_by_the_api() -> anyhow::Result<()> {
+fn kube_incident_is_told_by_the_api() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let account = Account::create(incident.kube())?;
     account.grant(incident.kube())?;
@@ -182,9 +184,10 @@ fn explain(kube: &Kube, args: &[&str], word: &str) -> anyhow::Result<Look> {
     anyhow::bail!("explain took {took:?}")
 }
 
+test!(look::KUBE, kube_pod_of_the_same_name_is_another_one);
 /// As a StatefulSet does it. The credentials are the kubelet's, found below the
 /// node's root, and of one node only: its name is in the certificate.
-pub(super) fn same_name() -> anyhow::Result<()> {
+fn kube_pod_of_the_same_name_is_another_one() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let args = ["--node-name", "not-its-name-in-the-cluster"];
     let mut tracer = trace(incident.kube(), &args)?;

@@ -6,6 +6,7 @@
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
 use node_tracer_tests::kube::released::{Daemon, apply, debug, import};
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{is_finding, names_address, netns_of};
 use serde_json::Value;
 
@@ -28,7 +29,11 @@ const SIGNALS: [&str; 8] = [
 /// Where kubelet's credentials are, in the pod of `kubectl debug`.
 const KUBELET: [&str; 2] = ["--kubeconfig", "/host/etc/kubernetes/kubelet.conf"];
 
-pub(super) fn found() -> anyhow::Result<()> {
+test!(
+    node_tracer_tests::kube::released::NEEDS,
+    kube_released_daemon_set_and_debug_pod_find_the_incident
+);
+fn kube_released_daemon_set_and_debug_pod_find_the_incident() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
     let program = released("-linux-musl")?;
     let manifest = std::fs::read_to_string(released(MANIFEST)?)?;

@@ -1,6 +1,8 @@
 //! A kubelet that is killed, is away for a while and comes back. The tracer
 //! asks the API server with its credentials.
 
+use node_tracer_tests::look::KUBE;
+use node_tracer_tests::test;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -21,9 +23,10 @@ const fn pod(name: &str) -> PodSpec<'_> {
     }
 }
 
+test!(KUBE, faults_kubelet_that_restarts_is_no_deletion);
 /// What happens without it stays undone, and is done when it is back; none of
 /// that is a finding, and the list of pods is known all the while.
-pub(super) fn kubelet() -> anyhow::Result<()> {
+fn faults_kubelet_that_restarts_is_no_deletion() -> anyhow::Result<()> {
     let mut kube = Kube::start(&[])?;
     let mut tracer = trace(&kube, &[])?;
     let old = kube.run_pod(&pod("web-0"))?;

@@ -1,5 +1,7 @@
 //! The same log in other forms tells the same.
 
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,16 @@ fn same(one: &Look, other: &Look) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn other_forms() -> anyhow::Result<()> {
+test!(
+    apart
+        & [
+            Need::Tracer,
+            Need::Program("gzip", "gzip"),
+            Need::Program("zstd", "zstd"),
+        ],
+    logs_that_are_folded_packed_or_piped_say_the_same
+);
+fn logs_that_are_folded_packed_or_piped_say_the_same() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = fixture(DOCKERSHIM);
     let plain = replay(&[&path], &[])?;
@@ -98,7 +109,8 @@ pub(super) fn other_forms() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn two_files() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_one_node_in_two_files_are_one_story);
+fn logs_of_one_node_in_two_files_are_one_story() -> anyhow::Result<()> {
     let whole = replayed("containerd.log")?;
     let folder = Scratch::create()?;
     let text = fs::read_to_string(fixture("containerd.log"))?;
@@ -122,7 +134,8 @@ pub(super) fn two_files() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn two_hosts() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_two_hosts_are_two_stories);
+fn logs_of_two_hosts_are_two_stories() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let text = fs::read_to_string(fixture(DOCKERSHIM))?;
     let path = folder.path().join("both");
@@ -151,9 +164,10 @@ pub(super) fn two_hosts() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(apart super::TRACER, logs_that_say_things_twice_and_backwards_are_put_right);
 /// As a page tells an incident: the end first, then what led to it, and some
 /// of it again.
-pub(super) fn twice_and_backwards() -> anyhow::Result<()> {
+fn logs_that_say_things_twice_and_backwards_are_put_right() -> anyhow::Result<()> {
     let plain = replayed(DOCKERSHIM)?;
     let text = fs::read_to_string(fixture(DOCKERSHIM))?;
     let part = |from: &str, to: &str| -> String {
@@ -177,7 +191,8 @@ pub(super) fn twice_and_backwards() -> anyhow::Result<()> {
     same(&plain, &replay(&[&path], &[])?)
 }
 
-pub(super) fn unnamed() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_need_not_name_host_year_or_zone);
+fn logs_need_not_name_host_year_or_zone() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("kubelet.log");
     let id = "5a0f3c2e9b71d4860c1f2e3d4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a6978";
@@ -209,7 +224,8 @@ pub(super) fn unnamed() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn nothing_wrong() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_that_show_nothing_wrong_are_no_error);
+fn logs_that_show_nothing_wrong_are_no_error() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("diary");
     fs::write(&path, "Dear diary,\ntoday nothing happened.\n")?;
@@ -226,7 +242,8 @@ pub(super) fn nothing_wrong() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn nothing_understood() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_which_nothing_is_understood_are_refused);
+fn logs_of_which_nothing_is_understood_are_refused() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("noise");
     fs::write(&path, b"a\0b\0c\n\x01\0\x02\n")?;

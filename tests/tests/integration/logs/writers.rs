@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::look::Look;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::{command, is_event, is_finding};
 use serde_json::Value;
 
@@ -29,7 +30,8 @@ fn begins(value: &Value, beginning: &str) -> bool {
         .is_some_and(|text| text.starts_with(beginning))
 }
 
-pub(super) fn dockershim_night() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_a_dockershim_night_tell_of_the_stale_del);
+fn logs_of_a_dockershim_night_tell_of_the_stale_del() -> anyhow::Result<()> {
     let told = replayed(DOCKERSHIM)?;
     told.expect_code(1)?;
     ensure!(
@@ -101,7 +103,8 @@ pub(super) fn dockershim_night() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn containerd_night() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_a_containerd_night_tell_each_failure_once);
+fn logs_of_a_containerd_night_tell_each_failure_once() -> anyhow::Result<()> {
     let told = replayed("containerd.log")?;
     told.expect_code(1)?;
     let expected = ["add-failed", "del-retry", "sandbox-churn"];
@@ -137,7 +140,8 @@ pub(super) fn containerd_night() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn kubelet_alone() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_the_kubelet_alone_raise_no_false_alarm);
+fn logs_of_the_kubelet_alone_raise_no_false_alarm() -> anyhow::Result<()> {
     let told = replay(&[&fixture("kubelet-only.log")], &["--year", "2025"])?;
     // It has no DEL of the pod that went: that proves nothing.
     let expected = ["add-failed", "del-retry", "sandbox-churn"];
@@ -152,7 +156,8 @@ pub(super) fn kubelet_alone() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn newer_calico() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_a_newer_calico_tell_that_it_did_no_harm);
+fn logs_of_a_newer_calico_tell_that_it_did_no_harm() -> anyhow::Result<()> {
     let told = replay(&[&fixture("calico-cni.log")], &["--node-name", "rack3-n2"])?;
     told.expect_code(0)?;
     ensure!(rules(&told) == ["stale-del"], "{:?}", rules(&told));
@@ -169,7 +174,8 @@ pub(super) fn newer_calico() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn crio() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_crio_tell_requests_apart);
+fn logs_of_crio_tell_requests_apart() -> anyhow::Result<()> {
     let told = replayed("crio.log")?;
     told.expect_code(1)?;
     ensure!(rules(&told) == ["add-failed"], "{:?}", rules(&told));
@@ -201,7 +207,8 @@ pub(super) fn crio() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn kernel() -> anyhow::Result<()> {
+test!(apart super::TRACER, logs_of_the_kernel_tell_of_stalls);
+fn logs_of_the_kernel_tell_of_stalls() -> anyhow::Result<()> {
     let told = replayed("kernel.log")?;
     told.expect_code(1)?;
     let expected = ["blocked-task", "netns-teardown-stall"];

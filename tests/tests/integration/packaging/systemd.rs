@@ -1,5 +1,7 @@
 //! The unit and the catalog.
 
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs;
 use std::process::Command;
 
@@ -11,7 +13,11 @@ use super::{run, said, unpacked};
 /// of a node is not at 0.
 const EXPOSURE: &str = "52";
 
-pub(super) fn unit() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, super::DPKG_DEB, super::SYSTEMD],
+    systemd_understands_the_unit_and_it_is_hardened
+);
+fn systemd_understands_the_unit_and_it_is_hardened() -> anyhow::Result<()> {
     let package = unpacked()?;
     let path = package
         .path()
@@ -47,7 +53,11 @@ pub(super) fn unit() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn catalog() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, super::DPKG_DEB, Need::Journald],
+    journald_takes_the_catalog_with_an_entry_for_every_rule
+);
+fn journald_takes_the_catalog_with_an_entry_for_every_rule() -> anyhow::Result<()> {
     let package = unpacked()?;
     let root = format!("--root={}", package.path().display());
     run(Command::new("journalctl").args([&root, "--update-catalog"]))?;

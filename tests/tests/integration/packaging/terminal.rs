@@ -1,5 +1,7 @@
 //! Man pages and completions.
 
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +10,16 @@ use anyhow::ensure;
 
 use super::{run, said, unpacked};
 
-pub(super) fn man_pages() -> anyhow::Result<()> {
+test!(
+    apart
+        & [
+            Need::Packages,
+            super::DPKG_DEB,
+            Need::Program("groff", "groff-base"),
+        ],
+    man_pages_are_formatted_without_a_warning
+);
+fn man_pages_are_formatted_without_a_warning() -> anyhow::Result<()> {
     let package = unpacked()?;
     let folder = package.path().join("usr/share/man/man8");
     let mut count = 0;
@@ -44,7 +55,16 @@ fn offered(script: &Path, words: &[&str]) -> anyhow::Result<String> {
     said(command.args(words))
 }
 
-pub(super) fn bash() -> anyhow::Result<()> {
+test!(
+    apart
+        & [
+            Need::Packages,
+            super::DPKG_DEB,
+            Need::Program("bash", "bash")
+        ],
+    bash_completes_commands_and_options
+);
+fn bash_completes_commands_and_options() -> anyhow::Result<()> {
     let package = unpacked()?;
     let script = package
         .path()
@@ -58,7 +78,11 @@ pub(super) fn bash() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn zsh() -> anyhow::Result<()> {
+test!(
+    apart & [Need::Packages, super::DPKG_DEB, Need::Program("zsh", "zsh")],
+    zsh_understands_its_completions
+);
+fn zsh_understands_its_completions() -> anyhow::Result<()> {
     let package = unpacked()?;
     let script = package
         .path()
@@ -67,7 +91,16 @@ pub(super) fn zsh() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn fish() -> anyhow::Result<()> {
+test!(
+    apart
+        & [
+            Need::Packages,
+            super::DPKG_DEB,
+            Need::Program("fish", "fish")
+        ],
+    fish_completes_commands_and_options
+);
+fn fish_completes_commands_and_options() -> anyhow::Result<()> {
     let package = unpacked()?;
     let script = package
         .path()

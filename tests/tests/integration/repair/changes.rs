@@ -1,5 +1,7 @@
 //! What a repair changes, what it leaves alone, and what it takes back.
 
+use node_tracer_tests::helper::Killed;
+use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
@@ -15,7 +17,11 @@ use node_tracer_tests::tracer::{SOON, Tracer, command};
 
 use super::{Reserved, Stage, ghost, of, planned, summary, until, with, withheld};
 
-pub(super) fn there_and_back() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    repair_releases_what_is_leaked_and_undo_puts_it_back
+);
+fn repair_releases_what_is_leaked_and_undo_puts_it_back() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = [stage.leak()?, stage.leak()?, stage.leak()?];
     let live = stage.live()?;
@@ -72,7 +78,9 @@ pub(super) fn there_and_back() -> anyhow::Result<()> {
 }
 
 /// A plugin that runs for a container, as one of a slow chain does.
-pub(super) struct SlowPlugin(std::process::Child);
+pub(super) struct SlowPlugin {
+    _process: Killed,
+}
 
 impl SlowPlugin {
     pub(super) fn start(stage: &Stage, id: &str) -> anyhow::Result<Self> {
@@ -82,14 +90,10 @@ impl SlowPlugin {
         }
         let mut command = Command::new(&program);
         command.arg("600").env_clear().env("CNI_CONTAINERID", id);
-        Ok(Self(command.stdin(Stdio::null()).spawn().context("sleep")?))
-    }
-}
-
-impl Drop for SlowPlugin {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let child = command.stdin(Stdio::null()).spawn().context("sleep")?;
+        Ok(Self {
+            _process: Killed(child),
+        })
     }
 }
 
@@ -100,7 +104,8 @@ fn at(address: IpAddr) -> Reserved {
     }
 }
 
-pub(super) fn known() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_leaves_alone_what_anything_knows);
+fn repair_leaves_alone_what_anything_knows() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let live = stage.live()?;
     let known = Cgroup::create(&pod_uid()?, &live.id)?;
@@ -168,7 +173,11 @@ pub(super) fn known() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn changed_since() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    repair_leaves_alone_what_has_changed_since_the_plan
+);
+fn repair_leaves_alone_what_has_changed_since_the_plan() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     let (late, again, alive, seen) = (stage.leak()?, stage.leak()?, stage.leak()?, stage.leak()?);
@@ -221,7 +230,8 @@ pub(super) fn changed_since() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn taken_since() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_undo_gives_nobodys_address_away);
+fn repair_undo_gives_nobodys_address_away() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = [stage.leak()?, stage.leak()?];
     stage.grow_old()?;
@@ -298,7 +308,8 @@ fn expect_few_rights(pid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn killed() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_killed_in_the_middle_can_be_undone);
+fn repair_killed_in_the_middle_can_be_undone() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     // Stores are done one after the other, by name: it is killed while it waits
     // for the second one's lock.
@@ -361,7 +372,8 @@ pub(super) fn killed() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn locked() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_waits_for_host_locals_lock_and_gives_up);
+fn repair_waits_for_host_locals_lock_and_gives_up() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     stage.grow_old()?;

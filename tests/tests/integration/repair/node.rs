@@ -1,5 +1,8 @@
 //! A node with a real containerd, whose runtime has lost its sandboxes.
 
+use node_tracer_tests::look::INCIDENT;
+use node_tracer_tests::look::NODE;
+use node_tracer_tests::test;
 use std::fs;
 use std::time::Duration;
 
@@ -15,7 +18,8 @@ use super::{addresses, planned, with};
 
 const GRACE: &str = "2s";
 
-pub(super) fn containerd() -> anyhow::Result<()> {
+test!(NODE, repair_on_a_node_with_containerd);
+fn repair_on_a_node_with_containerd() -> anyhow::Result<()> {
     let node = Containerd::start_with(Subnet::Small, &[])?;
     let scratch = Scratch::create()?;
     let run = |name: &str| {
@@ -65,7 +69,8 @@ pub(super) fn containerd() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn ghost() -> anyhow::Result<()> {
+test!(INCIDENT, repair_leaves_a_ghost_to_a_person);
+fn repair_leaves_a_ghost_to_a_person() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let (old, stuck, new) = incident.stage()?;
     let scratch = Scratch::create()?;

@@ -1,5 +1,6 @@
 //! What a repair refuses, with the reason and what to do.
 
+use node_tracer_tests::test;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::{GRACE, Stage, expect_refusal, planned};
 
-pub(super) fn silent_sources() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_plans_nothing_while_a_source_is_silent);
+fn repair_plans_nothing_while_a_source_is_silent() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let leaked = stage.leak()?;
     // Of a container that runs, so that a runtime that lists nothing shows.
@@ -80,7 +82,11 @@ impl Stage {
     }
 }
 
-pub(super) fn plans() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    repair_refuses_a_plan_that_is_not_for_here_and_now
+);
+fn repair_refuses_a_plan_that_is_not_for_here_and_now() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     stage.grow_old()?;
@@ -164,7 +170,8 @@ pub(super) fn plans() -> anyhow::Result<()> {
     stage.apply(&file, &[])?.expect_code(0)
 }
 
-pub(super) fn impossible() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_refuses_a_plan_that_no_look_has_made);
+fn repair_refuses_a_plan_that_no_look_has_made() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let leaked = stage.leak()?;
     let victim = stage.node.host_path("/etc/198.19.65.9");

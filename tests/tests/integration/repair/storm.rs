@@ -2,6 +2,7 @@
 //! stop and the real host-local gives addresses out and takes them back: no
 //! live container may ever lose its reservation, and every leak must go.
 
+use node_tracer_tests::test;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::net::IpAddr;
@@ -270,7 +271,8 @@ fn meanwhile(
     Ok(begun)
 }
 
-pub(super) fn storm() -> anyhow::Result<()> {
+test!(super::NEEDS, repair_never_frees_a_live_address_in_a_storm);
+fn repair_never_frees_a_live_address_in_a_storm() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let truth = Truth::default();
     let all = fill(&stage.host_local, ALL)?;

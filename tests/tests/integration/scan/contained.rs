@@ -1,6 +1,9 @@
 //! In a container with a cgroup namespace of its own, beside the pods: the
 //! names of what is above them are not shown there.
 
+use node_tracer_tests::stage::IP;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -62,7 +65,11 @@ fn coverage(look: &Look) -> anyhow::Result<&Value> {
 
 const OPTIONS: [&str; 6] = ["-o", "json", "--cri", "none", "--stall-threshold", "1s"];
 
-pub(crate) fn traced() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+    trace_tells_pods_beside_its_own_from_a_cgroup_namespace
+);
+fn trace_tells_pods_beside_its_own_from_a_cgroup_namespace() -> anyhow::Result<()> {
     let cgroup = own_cgroup()?;
     let mut incident = Incident::without_cni()?;
     let pods = incident.pods_file().display().to_string();
@@ -80,7 +87,11 @@ pub(crate) fn traced() -> anyhow::Result<()> {
     incident.clean()
 }
 
-pub(crate) fn scanned() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+    scan_tells_pods_beside_its_own_from_a_cgroup_namespace
+);
+fn scan_tells_pods_beside_its_own_from_a_cgroup_namespace() -> anyhow::Result<()> {
     let (scratch, cgroup) = (Scratch::create()?, own_cgroup()?);
     let mut incident = Incident::without_cni()?;
     let old = incident.start_old_pod()?;
@@ -116,8 +127,12 @@ pub(crate) fn scanned() -> anyhow::Result<()> {
     incident.clean()
 }
 
+test!(
+    &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup, IP],
+    scan_judges_no_pod_of_a_node_in_a_container
+);
 /// A process of a pod is looked at in the cgroup of a node that is a container.
-pub(crate) fn nested() -> anyhow::Result<()> {
+fn scan_judges_no_pod_of_a_node_in_a_container() -> anyhow::Result<()> {
     let kubelet = format!("/docker/{}/kubelet", container_id()?);
     let cgroup = Cgroup::create_below(&kubelet, &pod_uid()?, &container_id()?)?;
     let scratch = Scratch::create()?;

@@ -1,5 +1,8 @@
 //! What keeps a network namespace, however well it hides.
 
+use node_tracer_tests::look::NODE;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
@@ -163,7 +166,8 @@ impl Pinned {
     }
 }
 
-pub(super) fn pinned() -> anyhow::Result<()> {
+test!(NODE, scan_tells_a_pinned_netns);
+fn scan_tells_a_pinned_netns() -> anyhow::Result<()> {
     let stage = Pinned::new()?;
     let look = stage.look("scan", &[])?;
     look.expect_code(1)?;
@@ -181,9 +185,10 @@ pub(super) fn pinned() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, scan_tells_a_mount_that_a_removed_sandbox_has_left);
 /// The runtime has removed its sandbox long ago: no deletion is under way, so
 /// one look is enough.
-pub(super) fn left_over() -> anyhow::Result<()> {
+fn scan_tells_a_mount_that_a_removed_sandbox_has_left() -> anyhow::Result<()> {
     let mut stage = Pinned::new()?;
     stage.pods.remove(&stage.pod)?;
     for round in 0..3 {
@@ -200,8 +205,9 @@ pub(super) fn left_over() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, scan_and_explain_tell_all_that_holds_a_pinned_netns);
 /// Who unmounts the one must know of the others.
-pub(super) fn pinned_thrice() -> anyhow::Result<()> {
+fn scan_and_explain_tell_all_that_holds_a_pinned_netns() -> anyhow::Result<()> {
     let stage = Pinned::new()?;
     let (_by_fd, fd) = stage.keep(By::Descriptor)?;
     let (_by_socket, socket) = stage.keep(By::Socket)?;
@@ -212,8 +218,12 @@ pub(super) fn pinned_thrice() -> anyhow::Result<()> {
     expect_holders(explained(&look, stage.inode)?, &expected)
 }
 
+test!(
+    NODE,
+    explain_tells_a_netns_that_only_a_descriptor_or_a_socket_holds
+);
 /// Without its name nothing ties it to a pod, but it is not lost.
-pub(super) fn nameless() -> anyhow::Result<()> {
+fn explain_tells_a_netns_that_only_a_descriptor_or_a_socket_holds() -> anyhow::Result<()> {
     for by in [By::Descriptor, By::Socket] {
         kept_by(by).with_context(|| format!("{by:?}"))?;
     }
@@ -239,7 +249,11 @@ fn kept_by(by: By) -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn zombie_leader() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, Need::Fuse, Need::Cgroup],
+    scan_finds_a_stuck_thread_under_a_zombie_leader
+);
+fn scan_finds_a_stuck_thread_under_a_zombie_leader() -> anyhow::Result<()> {
     let netns = Netns::create()?;
     let (uid, id) = (pod_uid()?, container_id()?);
     let cgroup = Cgroup::create(&uid, &id)?;

@@ -1,5 +1,7 @@
 //! The incident by a real runtime, already there when one looks.
 
+use node_tracer_tests::look::INCIDENT;
+use node_tracer_tests::test;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -172,8 +174,9 @@ fn scan(node: &Containerd, args: &[&str]) -> anyhow::Result<Look> {
     on_node(node, "scan", &[&["--stall-threshold", "1s"], args].concat())
 }
 
+test!(INCIDENT, scan_tells_the_incident_whoever_does_not_answer);
 /// Which source answers changes what is certain, and nothing else.
-pub(super) fn whoever_answers() -> anyhow::Result<()> {
+fn scan_tells_the_incident_whoever_does_not_answer() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
     let node = incident.node();
@@ -253,7 +256,8 @@ fn traced(
     Ok(ids)
 }
 
-pub(super) fn same_as_trace() -> anyhow::Result<()> {
+test!(INCIDENT, scan_and_trace_give_a_finding_the_same_id);
+fn scan_and_trace_give_a_finding_the_same_id() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
     let folder = Scratch::create()?;
@@ -267,9 +271,13 @@ pub(super) fn same_as_trace() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    INCIDENT,
+    scan_does_not_call_a_short_uninterruptible_sleep_running
+);
 /// What sleeps for a moment only is no stall; but nobody may be told that it
 /// takes signals.
-pub(super) fn below_threshold() -> anyhow::Result<()> {
+fn scan_does_not_call_a_short_uninterruptible_sleep_running() -> anyhow::Result<()> {
     let mut incident = RealIncident::new()?;
     let facts = Facts::stage(&mut incident)?;
     let folder = Scratch::create()?;

@@ -1,5 +1,8 @@
 //! scan's options.
 
+use node_tracer_tests::stage::IP;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -16,7 +19,8 @@ use crate::command_line::{refused, run};
 /// The kernel is all that is asked.
 const BARE: [&str; 4] = ["--pods", "none", "--cri", "none"];
 
-pub(super) fn record() -> anyhow::Result<()> {
+test!(super::TRACER, scan_records_private_replayable_lines);
+fn scan_records_private_replayable_lines() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("run.jsonl");
     let named = path.display().to_string();
@@ -52,9 +56,13 @@ pub(super) fn record() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    super::TRACER,
+    scan_that_is_blind_ends_with_3_and_says_so_however_quiet
+);
 /// Without a list of pods no ghost can be told from a pod. Whether something else
 /// is wrong with this machine is not this test's business.
-pub(super) fn blind() -> anyhow::Result<()> {
+fn scan_that_is_blind_ends_with_3_and_says_so_however_quiet() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let recording = folder.path().join("run.jsonl").display().to_string();
     let look = on_host("scan", &[&BARE[..], &["--record", &recording]].concat())?;
@@ -98,7 +106,8 @@ pub(super) fn blind() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn refuses() -> anyhow::Result<()> {
+test!(apart super::TRACER, scan_refuses_what_it_does_not_understand);
+fn scan_refuses_what_it_does_not_understand() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let path = folder.path().join("pods.json");
     let named = path.display().to_string();
@@ -131,7 +140,11 @@ pub(super) fn refuses() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn journald() -> anyhow::Result<()> {
+test!(
+    &[Need::Root, Need::Tracer, IP, Need::Journald],
+    scan_sends_findings_to_journald
+);
+fn scan_sends_findings_to_journald() -> anyhow::Result<()> {
     let journald = Journald::start()?;
     let address = "198.18.250.9";
     let pair = [Netns::create()?, Netns::create()?];

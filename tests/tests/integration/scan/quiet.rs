@@ -1,5 +1,9 @@
 //! What scan has nothing to say about, and that it changes nothing.
 
+use node_tracer_tests::look::NODE;
+use node_tracer_tests::stage::IP;
+use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,7 +112,8 @@ fn state(node: &Containerd) -> anyhow::Result<(Files, Vec<String>)> {
     Ok((found, texts))
 }
 
-pub(super) fn healthy() -> anyhow::Result<()> {
+test!(NODE, scan_says_nothing_of_a_healthy_node_and_leaves_it_so);
+fn scan_says_nothing_of_a_healthy_node_and_leaves_it_so() -> anyhow::Result<()> {
     let healthy = Healthy::start()?;
     let list = healthy.list();
     let before = state(&healthy.node)?;
@@ -129,9 +134,10 @@ pub(super) fn healthy() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, scan_says_nothing_of_ordinary_deletions);
 /// One pod after another goes as kubelet has it go, and scan looks at every
 /// step of it.
-pub(super) fn deletions() -> anyhow::Result<()> {
+fn scan_says_nothing_of_ordinary_deletions() -> anyhow::Result<()> {
     let mut healthy = Healthy::start()?;
     let mut failures = Vec::new();
     for round in 0..6 {
@@ -173,9 +179,10 @@ pub(super) fn deletions() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, scan_waits_for_a_forced_deletion_as_long_as_it_is_told);
 /// A pod that is off the list and still runs may be on its way out: one look
 /// cannot tell, a longer one does.
-pub(super) fn forced_deletion() -> anyhow::Result<()> {
+fn scan_waits_for_a_forced_deletion_as_long_as_it_is_told() -> anyhow::Result<()> {
     let mut healthy = Healthy::start()?;
     let (pod, sandbox) = run_pod(&healthy.node, &mut healthy.pods, "old")?;
     healthy.pods.remove(&pod)?;
@@ -206,8 +213,9 @@ pub(super) fn forced_deletion() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NODE, scan_says_nothing_of_namespaces_that_are_no_pods);
 /// Namespaces of people, routers, docker and services.
-pub(super) fn no_pods() -> anyhow::Result<()> {
+fn scan_says_nothing_of_namespaces_that_are_no_pods() -> anyhow::Result<()> {
     let healthy = Healthy::start()?;
     let (a, b, empty) = (Netns::create()?, Netns::create()?, Netns::create()?);
     connect(
@@ -242,9 +250,13 @@ pub(super) fn no_pods() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(
+    &[Need::Root, Need::Tracer, IP],
+    scan_keeps_no_namespace_alive_and_makes_none
+);
 /// Judged by the kernel's own account: the tracer sees every namespace come
 /// and go.
-pub(super) fn keeps_nothing() -> anyhow::Result<()> {
+fn scan_keeps_no_namespace_alive_and_makes_none() -> anyhow::Result<()> {
     const AT_ONCE: Duration = Duration::from_secs(2);
     let tracer = Tracer::trace(&[])?;
     for round in 0..6 {

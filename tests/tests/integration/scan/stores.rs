@@ -1,5 +1,7 @@
 //! host-local's store, as a real plugin made it and as others have left it.
 
+use node_tracer_tests::look::NODE;
+use node_tracer_tests::test;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -103,7 +105,8 @@ fn leaks(finding: &Value) -> anyhow::Result<Leaks> {
     list.iter().map(leak).collect()
 }
 
-pub(super) fn leaked() -> anyhow::Result<()> {
+test!(NODE, scan_tells_leaked_reservations_from_live_ones);
+fn scan_tells_leaked_reservations_from_live_ones() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let (first, _second) = (stage.run("web-0")?, stage.run("web-1")?);
     let stopped = stage.run("web-2")?;
@@ -166,7 +169,8 @@ pub(super) fn leaked() -> anyhow::Result<()> {
     look.expect_unknown("whether CRI still has their sandboxes: CRI was not asked")
 }
 
-pub(super) fn exhausted() -> anyhow::Result<()> {
+test!(NODE, scan_tells_a_range_that_leaks_have_filled);
+fn scan_tells_a_range_that_leaks_have_filled() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let live = stage.run("web-0")?;
     let octets = 3..=6;
@@ -256,7 +260,8 @@ fn plant_bad_files(stage: &Stage, live: &Sandbox, canary: &str) -> anyhow::Resul
     Ok(named)
 }
 
-pub(super) fn bad_files() -> anyhow::Result<()> {
+test!(NODE, scan_follows_and_believes_no_bad_file);
+fn scan_follows_and_believes_no_bad_file() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;
     let live = stage.run("web-0")?;
     let canary = format!("canary{}", &container_id()?[..32]);

@@ -2,15 +2,16 @@
 //! of version 1 has frozen. Each time another one is stuck beside them, which
 //! is told: so the tracer has looked, by each of its ways.
 
-use std::process::Child;
+use node_tracer_tests::test;
 use std::time::Duration;
 
 use anyhow::ensure;
 use node_tracer_tests::freezer::Freezer;
 use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::helper::Killed;
 use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::Netns;
-use node_tracer_tests::process::{PodProcess, state};
+use node_tracer_tests::process::{self, PodProcess, state};
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::stuck::Stuck;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding};
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use super::{is_about, is_blocked};
 
-pub(super) const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Freezer, Need::Tracer];
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Freezer, Need::Tracer];
 
 const THRESHOLD: [&str; 2] = ["--stall-threshold", "1s"];
 const WAYS: [&[&str]; 4] = [
@@ -55,7 +56,11 @@ fn told_alone(stuck: u32, others: &[u32]) -> anyhow::Result<()> {
     check(&look.ended.records, "scan")
 }
 
-pub(super) fn vfork() -> anyhow::Result<()> {
+test!(
+    super::NEEDS,
+    stall_of_a_vfork_parent_is_none_and_its_childs_is_one
+);
+fn stall_of_a_vfork_parent_is_none_and_its_childs_is_one() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let mut other = HangFs::mount()?;
     let netns = Netns::create()?;
@@ -64,8 +69,8 @@ pub(super) fn vfork() -> anyhow::Result<()> {
     reader.kill_into_d()?;
     // The child waits interruptibly yet.
     told_alone(reader.pid(), &[parent.pid(), child])?;
-    // SAFETY: the child is not reaped, as its parent sleeps.
-    unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) };
+    // It is not reaped, as its parent sleeps.
+    process::signal(child, libc::SIGKILL)?;
     told_alone(child, &[parent.pid()])?;
     ensure!(state(parent.pid()) == Some('D'), "the parent has gone on");
     for mut held in [volume, other] {
@@ -74,17 +79,8 @@ pub(super) fn vfork() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that is killed when the test is over.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub(super) fn frozen() -> anyhow::Result<()> {
+test!(NEEDS, stall_of_a_frozen_task_is_none);
+fn stall_of_a_frozen_task_is_none() -> anyhow::Result<()> {
     let netns = Netns::create()?;
     // The one is frozen in its sleep, the other one in the freezer.
     let asleep = Killed(netns.command("sleep").arg("1000").spawn()?);
@@ -106,9 +102,10 @@ pub(super) fn frozen() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(NEEDS, stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one);
 /// Who is stuck keeps its cgroup from being frozen as a whole, and is told all
 /// the same.
-pub(super) fn freezing() -> anyhow::Result<()> {
+fn stall_in_a_cgroup_that_cannot_be_frozen_for_it_is_one() -> anyhow::Result<()> {
     let mut volume = HangFs::mount()?;
     let netns = Netns::create()?;
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
@@ -123,9 +120,10 @@ pub(super) fn freezing() -> anyhow::Result<()> {
     Ok(())
 }
 
+test!(super::FROZEN, stall_of_many_short_sleeps_is_none);
 /// Who uses a disk that is slow is in state D nearly whenever somebody looks,
 /// and has run each time in between.
-pub(super) fn busy() -> anyhow::Result<()> {
+fn stall_of_many_short_sleeps_is_none() -> anyhow::Result<()> {
     const FROZEN: Duration = Duration::from_millis(700);
     const THAWED: Duration = Duration::from_millis(150);
     let mut tasks = Stuck::start(4)?;

@@ -5,6 +5,7 @@
 //! run. Were it to drift upwards, every switch would pay for it; downwards, the
 //! end of a sleep would be missed. No record tells: so the maps are looked at.
 
+use node_tracer_tests::test;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -114,11 +115,19 @@ fn counts(args: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn by_switches() -> anyhow::Result<()> {
+test!(
+    super::FROZEN,
+    stall_table_has_as_many_entries_as_are_counted
+);
+fn stall_table_has_as_many_entries_as_are_counted() -> anyhow::Result<()> {
     counts(&[])
 }
 
+test!(
+    super::FROZEN,
+    stall_table_without_types_has_as_many_entries_as_are_counted
+);
 /// The end of a sleep is seen by another program then.
-pub(super) fn by_wake_ups() -> anyhow::Result<()> {
+fn stall_table_without_types_has_as_many_entries_as_are_counted() -> anyhow::Result<()> {
     counts(&["--limit", "raw_tp"])
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::told::entries;
+use super::output::entries;
 use super::{Facts, Guest, SOON, Stage};
 use crate::containerd::Sandbox;
 use crate::containerd::incident::{Node as _, RealIncident};
@@ -52,7 +52,7 @@ pub(super) fn ordinary_pod(stage: &mut Stage) -> anyhow::Result<()> {
 
 /// The runtime's ADD of a sandbox, with all that it is about.
 fn added(stage: &mut Stage, sandbox: &Sandbox) -> anyhow::Result<()> {
-    let call = stage.told.wait_for("the ADD of bridge", SOON, |record| {
+    let call = stage.output.wait_for("the ADD of bridge", SOON, |record| {
         is_event(record, "cni-call")
             && record["container_id"] == sandbox.id.as_str()
             && record["plugin"] == "bridge"
@@ -76,7 +76,7 @@ fn added(stage: &mut Stage, sandbox: &Sandbox) -> anyhow::Result<()> {
             .any(|ip| ip.as_str().is_some_and(|ip| ip.starts_with(&address))),
         "not {address}: {call}"
     );
-    stage.told.wait_for("its address", SOON, |record| {
+    stage.output.wait_for("its address", SOON, |record| {
         is_event(record, "address-added")
             && names_address(record, &address)
             && netns_of(record) == Some(sandbox.netns_inode)
@@ -87,7 +87,7 @@ fn added(stage: &mut Stage, sandbox: &Sandbox) -> anyhow::Result<()> {
 fn destroyed(stage: &mut Stage, sandbox: &Sandbox) -> anyhow::Result<()> {
     let inode = sandbox.netns_inode;
     let what = format!("netns-destroyed {inode}");
-    stage.told.wait_for(&what, SOON, |record| {
+    stage.output.wait_for(&what, SOON, |record| {
         is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
     })?;
     Ok(())
@@ -109,7 +109,7 @@ pub(super) fn suspected(stage: &mut Stage) -> anyhow::Result<()> {
     let incident = stage.incident.as_mut().context("there is no incident")?;
     facts.stuck = Some(incident.force_delete()?);
     let pid = facts.stuck()?.pid;
-    let ghost = stage.told.finding("ghost-sandbox", SOON, |finding| {
+    let ghost = stage.output.finding("ghost-sandbox", SOON, |finding| {
         // It may be told before the task counts as stuck, and its stack is read.
         let holders = finding["holders"].as_array().into_iter().flatten();
         let mut holders = holders.filter(|holder| holder["pid"] == pid);
@@ -189,7 +189,7 @@ fn same_stack(holder: &Value, expected: &[String]) -> anyhow::Result<()> {
 /// The stuck task is found for itself, too.
 pub(super) fn blocked(stage: &mut Stage) -> anyhow::Result<()> {
     let stuck = stage.facts()?.stuck()?.clone();
-    let finding = stage.told.finding("blocked-task", SOON, |finding| {
+    let finding = stage.output.finding("blocked-task", SOON, |finding| {
         let holder = &finding["holders"][0];
         let stack = holder["stack"].as_array();
         holder["pid"] == stuck.pid && stack.is_some_and(|stack| !stack.is_empty())
@@ -209,7 +209,7 @@ pub(super) fn blocked(stage: &mut Stage) -> anyhow::Result<()> {
 pub(super) fn armed(stage: &mut Stage) -> anyhow::Result<()> {
     stage.incident()?.garbage_collect()?;
     let ghost = stage
-        .told
+        .output
         .finding("ghost-sandbox", SOON, |finding| finding["phase"] == "armed")?;
     ensure!(ghost["severity"] == "critical", "{ghost}");
     check_ghost(stage.facts()?, &ghost)
@@ -224,7 +224,7 @@ pub(super) fn conflict(stage: &mut Stage) -> anyhow::Result<()> {
     let (inode, name) = (new.netns_inode, new.config.metadata.name.clone());
     facts.new = Some(new);
     let path = facts.old.netns_path.clone().context("no netns path")?;
-    let ghost = stage.told.finding("ghost-sandbox", SOON, |finding| {
+    let ghost = stage.output.finding("ghost-sandbox", SOON, |finding| {
         // Somewhen on the way it is told where the namespace is mounted.
         finding["phase"] == "conflict" && paths(finding).iter().any(|named| is(named, &path))
     })?;
@@ -232,7 +232,7 @@ pub(super) fn conflict(stage: &mut Stage) -> anyhow::Result<()> {
     check_ghost(facts, &ghost)?;
     ensure!(ghost["severity"] == "critical", "{ghost}");
     let (old_inode, address) = (facts.old.netns_inode, facts.address.clone());
-    let duplicate = stage.told.finding("duplicate-address", SOON, |finding| {
+    let duplicate = stage.output.finding("duplicate-address", SOON, |finding| {
         // The pod's name is known a moment after its namespace is.
         finding["title"]
             .as_str()
@@ -295,7 +295,7 @@ pub(super) fn journal(stage: &mut Stage) -> anyhow::Result<()> {
         );
         // journald gets it before or after the file does.
         stage
-            .told
+            .output
             .wait_for("the same record in the file", SOON, |other| {
                 *other == record
             })?;
@@ -324,9 +324,12 @@ fn explained(address: &str) -> anyhow::Result<()> {
     let matches = format!("NODE_TRACER_IP={address}");
     let rule = "NODE_TRACER_RULE=ghost-sandbox";
     let all = ["-t", "node-tracer", "--no-pager"];
-    let told = journalctl(&[&all[..], &["-o", "cat"]].concat())?;
+    let observed = journalctl(&[&all[..], &["-o", "cat"]].concat())?;
     let title = format!("{address} is held by a deleted pod");
-    ensure!(told.contains(&title), "journalctl -t node-tracer: {told}");
+    ensure!(
+        observed.contains(&title),
+        "journalctl -t node-tracer: {observed}"
+    );
     // The package has put the catalog in its place, and told journald of it.
     let text = journalctl(&[&all[..], &["-x", "-n", "1", rule, &matches]].concat())?;
     let meaning = format!("A network namespace outlives its pod and still holds {address}");
@@ -338,10 +341,10 @@ fn explained(address: &str) -> anyhow::Result<()> {
 /// sandbox: everything that was open is over.
 pub(super) fn resolved(stage: &mut Stage) -> anyhow::Result<()> {
     stage.incident()?.release()?;
-    let Stage { told, facts, .. } = stage;
+    let Stage { output, facts, .. } = stage;
     let facts = facts.as_ref().context("there is no incident")?;
     for rule in INCIDENT {
-        told.finding(rule, SOON, |finding| {
+        output.finding(rule, SOON, |finding| {
             finding["state"] == "resolved" && facts.concerns(finding)
         })?;
     }
@@ -355,14 +358,14 @@ pub(super) fn quiet(stage: &mut Stage) -> anyhow::Result<()> {
     // Longer than any rule takes to make up its mind about what was left over.
     wait::pause(Duration::from_secs(15))?;
     let Stage {
-        told,
+        output,
         facts,
         innocent,
         ..
     } = stage;
     let facts = facts.as_ref().context("there is no incident")?;
     let host = inode_of_process(1)?;
-    let records = told.records()?;
+    let records = output.records()?;
     let findings = records.iter().filter(|record| record["type"] == "finding");
     let mut last = BTreeMap::new();
     for finding in findings {

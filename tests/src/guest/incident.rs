@@ -40,7 +40,7 @@ const STORY: [(&str, &str, &str); 8] = [
 ];
 
 /// Stages it with the tracer limited to a mechanism.
-pub(super) fn told(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
+pub(super) fn observe(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let pods = incident.pods_file().display().to_string();
     let mut tracer = matrix::start(mechanism, &["--pods", &pods])?;
@@ -90,7 +90,7 @@ pub(super) fn told(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
             (rule.as_str(), state.as_str()) == (wanted.0, wanted.1) && title.starts_with(wanted.2)
         };
         ensure!(
-            story.iter().any(|told| is(&told)),
+            story.iter().any(|observed| is(&observed)),
             "no {wanted:?}: {story:?}"
         );
     }

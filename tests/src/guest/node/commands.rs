@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::story::INCIDENT;
+use super::incident::INCIDENT;
 use super::{PODS, SOON, Stage, machine};
 use crate::guest::coverage::SIGNALS;
 use crate::look::{self, Look};
@@ -33,7 +33,7 @@ fn by_rule<'a>(
 /// The service's own, as they were told last.
 fn told_last(stage: &mut Stage) -> anyhow::Result<BTreeMap<&'static str, Value>> {
     let facts = stage.facts.as_ref().context("there is no incident")?;
-    let records = stage.told.records()?;
+    let records = stage.output.records()?;
     let last = INCIDENT.map(|rule| {
         let mut records = records.iter().rev();
         let last = records.find(|record| is_finding(record, rule) && facts.concerns(record));
@@ -48,19 +48,19 @@ fn told_last(stage: &mut Stage) -> anyhow::Result<BTreeMap<&'static str, Value>>
 fn same(stage: &mut Stage, found: &BTreeMap<&str, &Value>) -> anyhow::Result<()> {
     let rules: Vec<&str> = found.keys().copied().collect();
     ensure!(rules == INCIDENT, "rules: {rules:?}");
-    for (rule, told) in told_last(stage)? {
+    for (rule, observed) in told_last(stage)? {
         for key in ["id", "severity", "addresses", "pod", "sandbox_id", "phase"] {
-            let (here, there) = (&found[rule][key], &told[key]);
+            let (here, there) = (&found[rule][key], &observed[key]);
             ensure!(
                 here == there,
                 "{rule}: {key} is {here}, and for the service {there}"
             );
         }
         ensure!(
-            netns_of(found[rule]) == netns_of(&told),
+            netns_of(found[rule]) == netns_of(&observed),
             "{rule}: netns {}, and for the service {}",
             found[rule]["netns"],
-            told["netns"]
+            observed["netns"]
         );
     }
     Ok(())
@@ -137,7 +137,7 @@ pub(super) fn check(stage: &mut Stage) -> anyhow::Result<()> {
     look.expect_code(0)?;
     let coverage = look.coverage()?;
     machine::sees_all(coverage, &["cri", "pods"])?;
-    let told = stage.told.wait_for("a coverage record", SOON, |record| {
+    let observed = stage.output.wait_for("a coverage record", SOON, |record| {
         record["type"] == "coverage"
     })?;
     let mechanisms = |coverage: &Value| -> BTreeMap<String, String> {
@@ -150,7 +150,7 @@ pub(super) fn check(stage: &mut Stage) -> anyhow::Result<()> {
             .map(|item| (item["signal"].to_string(), item["mechanism"].to_string()))
             .collect()
     };
-    let (here, there) = (mechanisms(coverage), mechanisms(&told));
+    let (here, there) = (mechanisms(coverage), mechanisms(&observed));
     ensure!(here == there, "{here:?}, and for the service {there:?}");
     Ok(())
 }
