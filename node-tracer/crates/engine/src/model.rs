@@ -290,6 +290,7 @@ impl Model {
                 stack,
                 killable,
                 sigkill_pending,
+                fuse,
             } => {
                 let changed = self.blocked.blocked(task::Blocked {
                     task: task.clone(),
@@ -300,6 +301,7 @@ impl Model {
                     stack: stack.clone(),
                     killable: *killable,
                     sigkill_pending: *sigkill_pending,
+                    fuse: fuse.clone(),
                     seen: time,
                 });
                 let task = std::slice::from_ref(task);

@@ -6,12 +6,9 @@
 
 pub use crate::rule::Rule;
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::IpAddr, path::PathBuf};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::{CniError, Netns, NotStuck, PodRef, clock::Timestamp, is_false};
 
@@ -84,11 +81,6 @@ pub struct FindingNetns {
     pub paths: Vec<PathBuf>,
 }
 
-/// As [`as_text`](crate::as_text).
-fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
-}
-
 /// Something that keeps a network namespace, or a task that is stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -121,7 +113,7 @@ pub enum Holder {
     },
     /// An nsfs mount of the namespace.
     Mount {
-        #[serde(serialize_with = "one_as_text")]
+        #[serde(serialize_with = "crate::one_as_text")]
         path: PathBuf,
     },
     /// A descriptor of the namespace in a process that is not in it.

@@ -28,7 +28,11 @@ pub mod sleep;
 pub mod testing;
 pub mod wording;
 
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -45,7 +49,7 @@ pub use self::{
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
-        ADDRESSES, Address, FdHolder, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
+        ADDRESSES, Address, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
         ReservationHolder, Task, UserNs, has_room,
     },
 };
@@ -164,6 +168,9 @@ pub enum What {
         /// that could not be read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sigkill_pending: Option<bool>,
+        /// The FUSE mounts that it may wait for, if it waits for one.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fuse: Vec<FuseMount>,
     },
     /// A task that had been reported as blocked sleeps no more.
     TaskUnblocked {
@@ -520,6 +527,11 @@ pub const MAX_HOLDERS: usize = 32;
 /// UTF-8 are lost, which costs a character and not the whole line.
 pub fn as_text<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+}
+
+/// As [`as_text`].
+fn one_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 pub fn is_false(value: &bool) -> bool {

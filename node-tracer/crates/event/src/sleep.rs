@@ -85,6 +85,12 @@ pub fn is_killable(stack: &[String], wchan: Option<&str>) -> bool {
         || waits.any(|frame| frame.ends_with("_killable"))
 }
 
+/// Whether a task waits for the answer of a FUSE daemon.
+pub fn is_fuse(stack: &[String], wchan: Option<&str>) -> bool {
+    let is_fuse = |name: &str| name == "request_wait_answer" || name.starts_with("fuse_");
+    stack.iter().any(|frame| is_fuse(name(frame))) || wchan.map(name).is_some_and(is_fuse)
+}
+
 /// The function that a task sleeps in: the innermost one that is not of the
 /// scheduler.
 pub fn function<'a>(stack: &'a [String], wchan: Option<&'a str>) -> Option<&'a str> {

@@ -105,6 +105,33 @@ pub struct FdHolder {
     pub comm: Option<String>,
 }
 
+/// A FUSE mount that a stuck task may wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FuseMount {
+    /// Where it is mounted, as the task sees it.
+    #[serde(serialize_with = "crate::one_as_text")]
+    pub path: PathBuf,
+    /// Its folder below /sys/fs/fuse/connections.
+    pub connection: u32,
+    /// The host shows that folder, so the mount can be aborted there.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_control: bool,
+    /// The processes that serve it, as far as they were found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<FuseServer>,
+    /// The kernel says that they serve this mount (Linux 6.18 does); otherwise
+    /// they serve some FUSE mount.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_served_surely: bool,
+}
+
+/// A process that serves a FUSE mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FuseServer {
+    pub pid: u32,
+    pub comm: String,
+}
+
 /// An address on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address {

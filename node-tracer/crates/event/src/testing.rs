@@ -197,6 +197,7 @@ pub fn stuck(seconds: i64, pid: u32, inode: u32) -> Event {
         ],
         killable: None,
         sigkill_pending: None,
+        fuse: Vec::new(),
     };
     at(seconds, what)
 }

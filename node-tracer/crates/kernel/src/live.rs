@@ -50,7 +50,7 @@ use super::ebpf::{
     symbols::Symbols,
 };
 use event::{Event, Netns, What, clock::Timestamp};
-use node::procfs::{HostUsers, Procfs};
+use node::procfs::{FuseServers, HostUsers, Procfs};
 use sys::clock::{KernelClock, monotonic_now as now};
 
 /// What the source is told.
@@ -108,6 +108,8 @@ pub struct Live {
     callers: Apart<Repeats>,
     /// Tasks that were chosen to be killed.
     kills: Apart<Repeats>,
+    /// Who serves the FUSE mounts that stuck tasks wait for.
+    fuse: FuseServers,
     owners: Owners,
     holders: Holders,
     iterators: Iterators,

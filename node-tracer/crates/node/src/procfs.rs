@@ -42,6 +42,7 @@ pub use self::{
     descriptors::Descriptors,
     each::Missed,
     fds::FdHolders,
+    fuse::FuseServers,
     mounts::NsfsMount,
     sleep::{Stall, Stalls},
     sockets::socket_namespace,
@@ -53,6 +54,7 @@ mod bounded;
 mod descriptors;
 mod each;
 mod fds;
+mod fuse;
 mod mounts;
 mod not_stuck;
 mod one_task;

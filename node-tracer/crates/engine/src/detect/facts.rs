@@ -6,6 +6,7 @@ pub mod calls;
 pub mod command;
 pub mod common;
 pub mod conflicts;
+pub mod fuse;
 pub mod ghosts;
 pub mod inner;
 pub mod leaks;

@@ -115,7 +115,8 @@ fn what_keeps_pods_away_is_first_and_is_undone_last() {
         if any {
             cordoned += 1;
             let first = advice.first().filter(|step| is(step, "cordon"));
-            let last = advice.last().filter(|step| is(step, "uncordon"));
+            let mut commands = advice.iter().rev().filter(|step| command(step).is_some());
+            let last = commands.next().filter(|step| is(step, "uncordon"));
             assert!(first.is_some() && last.is_some(), "{advice:#?}");
             assert!(
                 first

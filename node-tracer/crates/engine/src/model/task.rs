@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use event::{Netns, Task, clock::Timestamp, sleep};
+use event::{FuseMount, Netns, Task, clock::Timestamp, sleep};
 
 /// Blocked tasks at most.
 pub const MAX_BLOCKED: usize = 8_192;
@@ -25,6 +25,8 @@ pub struct Blocked {
     pub killable: Option<bool>,
     /// Whether one is pending.
     pub sigkill_pending: Option<bool>,
+    /// The FUSE mounts that it may wait for.
+    pub fuse: Vec<FuseMount>,
     /// When it was looked at.
     pub seen: Timestamp,
 }
@@ -116,6 +118,9 @@ impl BlockedTasks {
                 if blocked.stack.is_empty() {
                     blocked.stack.clone_from(&known.stack);
                 }
+                if blocked.fuse.is_empty() {
+                    blocked.fuse.clone_from(&known.fuse);
+                }
                 blocked.wchan = blocked.wchan.or_else(|| known.wchan.clone());
                 blocked.netns = blocked.netns.or(known.netns);
                 blocked.killable = blocked.killable.or(known.killable);
@@ -192,6 +197,7 @@ mod tests {
             stack: vec!["request_wait_answer+0x1".into()],
             killable: None,
             sigkill_pending: None,
+            fuse: Vec::new(),
             seen: s(since + 5),
         }
     }

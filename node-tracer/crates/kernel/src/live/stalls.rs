@@ -520,6 +520,9 @@ impl Live {
             .ok()
             .flatten()
             .or_else(|| sleep::function(&stack, None).map(str::to_owned));
+        let fuse = self
+            .fuse
+            .waited_for(&self.procfs, tid, &stack, wchan.as_deref());
         let mut task = tasks::listed(entry, owner, self.clock);
         task.uid = (row.task.euid != 0).then_some(row.task.euid);
         Some(Event {
@@ -533,6 +536,7 @@ impl Live {
                 stack,
                 killable: tasks::is_killable(entry, self.iterators.tasks),
                 sigkill_pending: self.procfs.sigkill_pending(tid),
+                fuse,
             },
         })
     }

@@ -25,7 +25,7 @@ use crate::ebpf::{
     symbols::Symbols,
 };
 use event::{Event, UserNs, What};
-use node::procfs::Procfs;
+use node::procfs::{FuseServers, Procfs};
 use sys::clock::{KernelClock, monotonic_now as now};
 
 /// Why the source cannot start.
@@ -104,6 +104,7 @@ impl Live {
             kills: Apart::new(Repeats::new),
             crowds: Apart::new(Crowds::new),
             unfollowed: HashMap::new(),
+            fuse: FuseServers::default(),
             owners: Owners::new(procfs.clone()),
             holders: Holders::default(),
             symbols,

@@ -145,6 +145,7 @@ impl Kernel {
             stack,
             killable: None,
             sigkill_pending: None,
+            fuse: Vec::new(),
         };
         let time = hung.at;
         out.push(Event { time, what });

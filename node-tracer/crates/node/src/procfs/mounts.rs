@@ -220,28 +220,39 @@ pub(super) fn nsfs_lines(
     path: &Path,
     patience: Duration,
 ) -> Result<Option<NsfsLines>, ProcfsError> {
-    let start = Instant::now();
-    let read = || -> io::Result<NsfsLines> {
-        let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
-        let mut mounts = Vec::new();
-        let mut kept: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut line = Vec::new();
-        while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
-            if let Some(mount) = nsfs_mount(&line) {
-                let count = kept.entry(mount.inode).or_default();
-                *count += 1;
-                if *count <= MAX_PATHS {
-                    mounts.push(mount);
-                }
-            }
-            line.clear();
-            if start.elapsed() > patience {
-                let whole = false;
-                return Ok(NsfsLines { mounts, whole });
+    let mut mounts = Vec::new();
+    let mut kept: BTreeMap<u32, usize> = BTreeMap::new();
+    let whole = each_line(path, patience, |line| {
+        if let Some(mount) = nsfs_mount(line) {
+            let count = kept.entry(mount.inode).or_default();
+            *count += 1;
+            if *count <= MAX_PATHS {
+                mounts.push(mount);
             }
         }
-        let whole = true;
-        Ok(NsfsLines { mounts, whole })
+    })?;
+    Ok(whole.map(|whole| NsfsLines { mounts, whole }))
+}
+
+/// Reads a mountinfo file line by line for so long, and returns whether it came
+/// to its end; `None` if the process is gone.
+pub(super) fn each_line(
+    path: &Path,
+    patience: Duration,
+    mut take: impl FnMut(&[u8]),
+) -> Result<Option<bool>, ProcfsError> {
+    let start = Instant::now();
+    let mut read = || -> io::Result<bool> {
+        let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
+        let mut line = Vec::new();
+        while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+            take(&line);
+            line.clear();
+            if start.elapsed() > patience {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     };
     match read() {
         // On its way out a process has left its mounts before it is gone.
@@ -250,14 +261,18 @@ pub(super) fn nsfs_lines(
     }
 }
 
-/// What one line says, if it is of a network namespace.
-fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
-    // Most lines are of other file systems: they are not worth parsing.
-    const KIND: &[u8] = b" - nsfs ";
-    line.windows(KIND.len()).find(|window| *window == KIND)?;
+/// A line of a file system of this type (`nsfs`); most lines are of others, and
+/// not worth parsing.
+pub(super) fn line_of_type(line: &[u8], kind: &[u8]) -> Option<MountInfo> {
+    let mark = [b" - ", kind].concat();
+    line.windows(mark.len()).find(|window| *window == mark)?;
     let line = printable(line);
-    let mount = MountInfo::from_line(line.trim_end_matches('\n')).ok()?;
-    let inode = namespace_inode(OsStr::new(&mount.root), "net")?;
+    MountInfo::from_line(line.trim_end_matches('\n')).ok()
+}
+
+/// Where something is mounted, without the kernel's escapes and not longer than
+/// what is kept.
+pub(super) fn mount_point(mount: &MountInfo) -> PathBuf {
     let mut path = unescape(mount.mount_point.as_os_str().as_bytes());
     // What the kernel appends if the file that it covers was removed.
     if path.ends_with(b"//deleted") {
@@ -267,10 +282,16 @@ fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
         path.truncate(MAX_PATH);
         path.extend(CUT.as_bytes());
     }
+    PathBuf::from(OsString::from_vec(path))
+}
+
+/// What one line says, if it is of a network namespace.
+fn nsfs_mount(line: &[u8]) -> Option<NsfsLine> {
+    let mount = line_of_type(line, b"nsfs ")?;
     Some(NsfsLine {
         id: u64::try_from(mount.mnt_id).ok()?,
-        inode,
-        path: PathBuf::from(OsString::from_vec(path)),
+        inode: namespace_inode(OsStr::new(&mount.root), "net")?,
+        path: mount_point(&mount),
     })
 }
 

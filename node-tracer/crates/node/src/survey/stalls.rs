@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{holders::Owners, say_owners};
-use crate::procfs::{Procfs, ProcfsError, Stall, Stalls, TaskEntry, in_turn};
+use crate::procfs::{FuseServers, Procfs, ProcfsError, Stall, Stalls, TaskEntry, in_turn};
 use event::{Event, Netns, What, fault, sleep};
 use sys::clock::{KernelClock, monotonic_now};
 
@@ -111,6 +111,7 @@ pub(super) fn find(
     let (clock, start) = (KernelClock::now(), Instant::now());
     let mut failed = None;
     let mut unplaced = 0;
+    let mut servers = FuseServers::default();
     for stall in &stalls {
         let Some(entry) = asleep.get(&stall.tid) else {
             continue;
@@ -125,6 +126,10 @@ pub(super) fn find(
         if sleep::not_stuck(&stack, wchan.as_deref()).is_some() {
             continue;
         }
+        let fuse = match start.elapsed() < STACKS {
+            true => servers.waited_for(&places, stall.tid, &stack, wchan.as_deref()),
+            false => Vec::new(),
+        };
         let mut task = owners.task(entry, clock);
         task.uid = user(procfs, stall.tid).filter(|uid| *uid != 0);
         let what = What::TaskBlocked {
@@ -139,6 +144,7 @@ pub(super) fn find(
             stack,
             killable: None,
             sigkill_pending: places.sigkill_pending(stall.tid),
+            fuse,
         };
         let time = sys::clock::now();
         found.events.push(Event { time, what });

@@ -130,6 +130,7 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         stack: Vec::new(),
         killable: None,
         sigkill_pending: None,
+        fuse: Vec::new(),
     };
     let event = Event {
         time: sys::clock::now(),

@@ -139,6 +139,7 @@ fn sleepers_are_counted_once() {
         stack: Vec::new(),
         killable: None,
         sigkill_pending: None,
+        fuse: Vec::new(),
     };
     let series = "node_tracer_blocked_tasks";
     for pid in [7, 7, 8] {

@@ -25,9 +25,10 @@ use event::{
 /// Lines of an incident, and of a change of one.
 const LINES: usize = 12;
 const CHANGED: usize = 4;
-/// Lines of what is certain, and of one step that is a sentence.
+/// Lines of what is certain, and of one step that is a sentence, where there is
+/// room.
 const CERTAIN: usize = 2;
-const STEP: usize = 1;
+const SENTENCE: usize = 2;
 /// Items of a list that may have room.
 const LISTED: usize = 16;
 /// The column at which values begin.
@@ -172,10 +173,16 @@ impl Block<'_> {
             self.since();
         }
         self.calls();
-        self.certain();
-        self.unknown();
-        // The last line leads to the rest.
-        self.steps(LINES - 1);
+        let unknown = self.unknowns();
+        // The last line leads to the rest, and all steps come before the second
+        // line of what is certain.
+        let room = (LINES - 1).saturating_sub(self.lines.len() + unknown.len().min(1));
+        let steps = self.steps(1).concat().len();
+        self.certain(room.saturating_sub(steps).clamp(1, CERTAIN));
+        if !unknown.is_empty() {
+            self.values("unknown", &unknown, 1);
+        }
+        self.all_steps(LINES - 1);
         self.more();
         self.lines.concat()
     }
@@ -272,11 +279,14 @@ impl Block<'_> {
         let sandbox = cause.sandbox_id.as_deref().map(short_id);
         let whose = pod.or_else(|| sandbox.map(|id| format!("sandbox {id}")));
         let text = match (whose, self.holder()) {
-            (Some(whose), Some(holder)) => format!("{whose}: {holder}"),
-            (Some(whose), None) => whose,
+            (Some(whose), Some((holder, more))) => (format!("{whose}: {holder}"), more),
+            (Some(whose), None) => (whose, String::new()),
             (None, Some(holder)) => holder,
-            (None, None) => String::new(),
+            (None, None) => return,
         };
+        let whole = text.0.clone() + &text.1;
+        let fits = VALUE + Printable(&whole).to_string().chars().count() <= self.paint.width;
+        let text = if fits { whole } else { text.0 };
         if !text.is_empty() {
             self.value(label, &text, 1);
         }
@@ -295,8 +305,13 @@ impl Block<'_> {
                     Some(netns) => format!("netns {}", netns.id.inode),
                     None => String::from("another namespace"),
                 });
+                // Whoever has the reservation keeps it from a third one.
+                let keep = match cause.detail.phase {
+                    Some(Phase::Conflict) => "; do not delete it yet",
+                    _ => "",
+                };
                 format!(
-                    "{whose}: has the IP since {}",
+                    "{whose}: has the IP since {}{keep}",
                     second(other.since, self.now)
                 )
             })
@@ -308,7 +323,7 @@ impl Block<'_> {
     }
 
     /// What holds the namespace, or is stuck: the worst, and how many more.
-    fn holder(&self) -> Option<String> {
+    fn holder(&self) -> Option<(String, String)> {
         let tasks = self.findings.iter().flat_map(|finding| &finding.holders);
         // A part's holders are not the cause's, apart from what is stuck in it.
         let own = &self.findings[0].holders;
@@ -345,7 +360,7 @@ impl Block<'_> {
                 _ => None,
             })
             .collect();
-        let mut text = match worst {
+        let text = match worst {
             Holder::Task {
                 pid,
                 comm,
@@ -381,10 +396,11 @@ impl Block<'_> {
                 format!("{kind} {fd} of {} ({pid})", Printable(comm))
             }
         };
-        if let more @ 1.. = others.len().saturating_sub(1) {
-            text += &format!("; {}", count(more as u64, "more process"));
-        }
-        Some(text)
+        let more = match others.len().saturating_sub(1) {
+            0 => String::new(),
+            more => format!("; {}", count(more as u64, "more process")),
+        };
+        Some((text, more))
     }
 
     /// Since when, and when it gets worse.
@@ -452,7 +468,7 @@ impl Block<'_> {
     }
 
     /// The last claim of each source: earlier ones lead there.
-    fn certain(&mut self) {
+    fn certain(&mut self, most: usize) {
         let cause = self.findings[0];
         let mut sources: Vec<&str> = Vec::new();
         for one in &cause.evidence {
@@ -470,58 +486,71 @@ impl Block<'_> {
             .filter_map(|source| {
                 let mut last = cause.evidence.iter().rev();
                 let last = last.find(|one| one.source == **source)?;
-                Some(format!("{} ({source})", last.claim))
+                Some(briefly(&last.claim, source))
             })
             .collect();
         if !claims.is_empty() {
-            self.values("certain", &claims, CERTAIN);
+            self.values("certain", &claims, most);
         }
     }
 
-    fn unknown(&mut self) {
+    /// What is not known of any part.
+    fn unknowns(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for finding in self.findings {
-            for one in &finding.unknown {
-                if !all.contains(one) {
-                    all.push(one.clone());
-                }
+        for one in self.findings.iter().flat_map(|finding| &finding.unknown) {
+            if !all.contains(one) {
+                all.push(one.clone());
             }
         }
-        if !all.is_empty() {
-            self.values("unknown", &all, 1);
-        }
+        all
     }
 
-    /// What to do, as far as there is room. A command is never broken, and one
-    /// that is not printed is counted.
-    fn steps(&mut self, most: usize) {
-        let steps = &self.findings[0].advice;
-        for (number, step) in steps.iter().enumerate() {
-            let label = match number {
+    /// The lines of each step. A command is never broken.
+    fn steps(&self, sentence: usize) -> Vec<Vec<String>> {
+        let steps = self.findings[0].advice.iter().enumerate();
+        let lines = steps.map(|(number, step)| {
+            let text = Printable(step).to_string();
+            let (begin, mark) = match number {
+                0 => (VALUE, String::new()),
+                _ => (NUMBERED, format!("{number}. ")),
+            };
+            let lines = match advice::command(&text).is_some() {
+                true => vec![self.command(&text, begin)],
+                false => self.cut(&text, begin, begin, sentence),
+            };
+            let under = " ".repeat(mark.len());
+            let marks = std::iter::once(mark).chain(std::iter::repeat(under));
+            let lines = marks.zip(lines);
+            lines.map(|(mark, line)| format!("{mark}{line}")).collect()
+        });
+        lines.collect()
+    }
+
+    /// What to do, as far as there is room. A step that is not printed is
+    /// counted.
+    fn all_steps(&mut self, most: usize) {
+        let room = most.saturating_sub(self.lines.len());
+        let whole = self.steps(SENTENCE);
+        let steps = match whole.concat().len() <= room {
+            true => whole,
+            false => self.steps(1),
+        };
+        let count_of = steps.len();
+        for (number, lines) in steps.into_iter().enumerate() {
+            let mut label = match number {
                 0 => "first",
                 1 => "then",
                 _ => "",
             };
-            let text = Printable(step).to_string();
-            let begin = if number == 0 { VALUE } else { NUMBERED };
-            let lines = match advice::command(&text).is_some() {
-                true => vec![self.command(&text, begin)],
-                false => self.cut(&text, begin, begin, STEP),
-            };
-            let left = steps.len() - number - 1;
+            let left = count_of - number - 1;
             if self.lines.len() + lines.len() + usize::from(left > 0) > most {
                 let more = format!("{}: -v", count(left as u64 + 1, "more step"));
                 self.line(label, &more);
                 return;
             }
-            for (at, line) in lines.into_iter().enumerate() {
-                let (label, mark) = match (at, number) {
-                    (0, 0) => (label, String::new()),
-                    (0, _) => (label, format!("{number}. ")),
-                    (_, 0) => ("", String::new()),
-                    (_, _) => ("", String::from("   ")),
-                };
-                self.line(label, &format!("{mark}{line}"));
+            for line in lines {
+                self.line(label, &line);
+                label = "";
             }
         }
     }
@@ -643,6 +672,20 @@ fn subject(finding: &Finding) -> Option<String> {
         .or_else(|| finding.sandbox_id.as_deref().map(short_id))
         .or_else(netns)
         .or_else(|| finding.pod.as_ref().map(pod_name))
+}
+
+/// A claim without when it was read, and with its source unless it names that
+/// itself.
+fn briefly(claim: &str, source: &str) -> String {
+    let claim = claim.split_once(" (read ").map_or(claim, |(claim, _)| claim);
+    let names_it = match source {
+        "API server" => claim.contains("the API"),
+        _ => claim.to_lowercase().contains(source),
+    };
+    match names_it {
+        true => claim.to_owned(),
+        false => format!("{claim} ({source})"),
+    }
 }
 
 /// A moment to the second.

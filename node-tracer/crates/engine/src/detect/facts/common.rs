@@ -7,7 +7,7 @@ use crate::{
     detect::{
         View,
         facts::{
-            ghosts,
+            fuse, ghosts,
             sigkill::{Sigkill, sigkill},
             stack_hint,
         },
@@ -227,6 +227,9 @@ pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
             ("", Some(commented(command, ends)))
         }
     };
+    if let Some(steps) = fuse::steps(blocked, effect) {
+        return kill.into_iter().chain(steps).collect();
+    }
     let sentence = match hint {
         Some(hint) => format!("{task} {}{effect}: {}", hint.waits, hint.ends),
         None => format!("find out what {task} waits for{effect}, and end that wait"),

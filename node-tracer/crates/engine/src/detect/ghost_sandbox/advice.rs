@@ -37,18 +37,6 @@ impl GhostReport<'_, '_> {
                 "be quick: {name} can give the IP to a pod on any node, which cordon does not stop"
             ));
         }
-        for Case { address, fate, .. } in &self.cases {
-            if let Fate::TakenBy(other, _) = fate {
-                advice.push(format!(
-                    "do not delete {}: that frees {address} for a third pod while the ghost still \
-                     uses it",
-                    match pod_of(self.view.model, other) {
-                        Some(pod) => pod_word(&pod),
-                        None => label(self.view.model, other),
-                    },
-                ));
-            }
-        }
         self.advise_on_reservations(&mut advice);
         self.advise_on_holder(&mut advice);
         if let Some(id) = &self.ghost.entry.sandbox.id {
@@ -56,11 +44,6 @@ impl GhostReport<'_, '_> {
             advice.push(commented(
                 command,
                 "when the holder has ended, removes the old sandbox",
-            ));
-        }
-        if !self.ghost.stuck.is_empty() {
-            advice.push(String::from(
-                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
             ));
         }
         if let Some(address) = self.ghost.addresses.first() {
@@ -76,6 +59,23 @@ impl GhostReport<'_, '_> {
         }
         if is_cordoned {
             advice.push(uncordon(self.view, "only one netns has the IP"));
+        }
+        for Case { address, fate, .. } in &self.cases {
+            if let Fate::TakenBy(other, _) = fate {
+                advice.push(format!(
+                    "do not delete {} before that: it frees {address} for a third pod while the \
+                     ghost still uses it",
+                    match pod_of(self.view.model, other) {
+                        Some(pod) => pod_word(&pod),
+                        None => label(self.view.model, other),
+                    },
+                ));
+            }
+        }
+        if !self.ghost.stuck.is_empty() {
+            advice.push(String::from(
+                "give this finding (-o json: stack, times, ids) to the storage or kernel team",
+            ));
         }
         advice
     }
