@@ -12,6 +12,7 @@ mod cause;
 mod cni;
 mod command_line;
 mod daemonset;
+mod examples;
 mod explain;
 mod faults;
 mod hang;
@@ -76,6 +77,7 @@ fn main() -> std::process::ExitCode {
         journald::TESTS,
         scan::TESTS,
         explain::TESTS,
+        examples::TESTS,
         kube::TESTS,
         daemonset::TESTS,
         faults::TESTS,
